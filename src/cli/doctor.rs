@@ -67,7 +67,11 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
         .filter(|effective| !effective.origin.is_default())
         .count();
     findings.good(&format!(
-        "configuration: {given} settings are set, the rest are defaults"
+        "configuration: {}, the rest are defaults",
+        match given {
+            1 => "1 setting is set".to_owned(),
+            _ => format!("{given} settings are set"),
+        }
     ))?;
     for warning in &resolved.warnings {
         findings.warn(&format!("configuration: {warning}"))?;
@@ -95,7 +99,7 @@ async fn address(config: &Config, findings: &mut Findings) -> anyhow::Result<()>
         Ok(_) if listen.port() == 0 => findings.good(&format!("address: {listen} uses any free port")),
         Ok(_) => findings.good(&format!("address: {listen} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match live::ask(listen).await {
-            Ok(_) => findings.good(&format!("address: {listen} is in use by a gavel that answers")),
+            Ok(_) => findings.good(&format!("address: {listen} is in use by a gavel that answers; this is about the settings here, which it may not have")),
             Err(error) => findings.error(
                 &format!("address: {listen} is in use, and not by a gavel: {error}"),
                 next,

@@ -233,10 +233,10 @@ fn absence(catalog: &Catalog, name: &str) -> String {
             tool.qualified_name()
         );
     }
-    let down = catalog
-        .down
-        .iter()
-        .map(|(server, reason)| format!("{server} ({reason})"));
+    let down = catalog.down.iter().map(|(server, reason)| match reason.as_str() {
+        "" => server.to_string(),
+        reason => format!("{server} ({reason})"),
+    });
     let connecting = catalog
         .connecting
         .iter()

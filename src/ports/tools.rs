@@ -42,7 +42,7 @@ pub struct Catalog {
     pub tools: Vec<Arc<Tool>>,
     /// Servers that are being connected for the first time.
     pub connecting: BTreeSet<Arc<str>>,
-    /// Unavailable servers, each with the reason in words for an operator.
+    /// Unavailable servers, each with the reason in words for an operator; empty if the reason is shown elsewhere.
     pub down: BTreeMap<Arc<str>, String>,
     /// Excluded tools, with the reason.
     pub left_out: Vec<LeftOut>,

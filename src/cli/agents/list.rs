@@ -39,6 +39,9 @@ model is not configured, or an agent that it calls is unavailable. The agent tas
 works with some of its tools, and planner does if a server offers those that read a repository. \
 Exit status 2 if a definition is invalid.";
 
+/// Tools in the line of an agent.
+const SHOWN_TOOLS: usize = 4;
+
 /// What agents lack, by their names.
 pub(in crate::cli) type Lacking = BTreeMap<String, Lack>;
 
@@ -46,19 +49,28 @@ pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Resul
     let loaded = load(&resolved.config)?;
     let agents = &loaded.checked.agents;
     // `--offline` queries no server.
-    let lacking = if args.offline {
+    let catalog = if args.offline {
         None
     } else {
         let Some(catalog) = catalog(&resolved.config).await? else {
             return Ok(Exit::Interrupted);
         };
-        Some(lacking(agents, &catalog, &resolved.config))
+        Some(catalog)
     };
+    let found_in = |catalog: &Catalog| lacking(agents, catalog, &resolved.config);
     if args.json {
+        let lacking = catalog.as_deref().map(found_in);
         let document = |(name, agent): (&String, _)| document(name, agent, agents, lacking.as_ref());
         output::json_lines(agents.iter().map(document))?;
     } else {
-        output::line(&text(&loaded.place, agents, lacking.as_ref()))?;
+        let lacking = catalog
+            .as_deref()
+            .map(|catalog| found_in(&mcp::without_reasons(catalog)));
+        let mut text = text(&loaded.place, agents, lacking.as_ref());
+        if let Some(catalog) = catalog.filter(|_| lacking.is_some_and(|lacking| !lacking.is_empty())) {
+            text.push_str(&output::printable(&format!("\n\n{}", mcp::not_connected(&catalog))));
+        }
+        output::line(text.trim_end())?;
     }
     for error in &loaded.checked.errors {
         output::note(&render_error(error));
@@ -136,7 +148,7 @@ fn text(place: &str, agents: &Agents, lacking: Option<&Lacking>) -> String {
                 agent.form.as_str().to_owned(),
                 definition.hash.chars().take(12).collect(),
                 agent.file.clone(),
-                definition.tools.join(", "),
+                shown(&definition.tools),
             ]
         })
         .collect();
@@ -146,4 +158,12 @@ fn text(place: &str, agents: &Agents, lacking: Option<&Lacking>) -> String {
     }
     text.push_str(&format!("\n{} ({place})", count(agents.len(), "agent")));
     text
+}
+
+/// The first tools; `gavel agents list --json` has all.
+fn shown(tools: &[String]) -> String {
+    match tools.len().saturating_sub(SHOWN_TOOLS) {
+        0 | 1 => tools.join(", "),
+        more => format!("{}, and {more} more", tools[..SHOWN_TOOLS].join(", ")),
+    }
 }

@@ -10,7 +10,7 @@ use super::list::catalog;
 use super::{configured, count, load, render_error};
 use crate::app;
 use crate::cli::exit::Exit;
-use crate::cli::output;
+use crate::cli::{mcp, output};
 use crate::config::{Flags, Resolved};
 use crate::domain::definition::{DefinitionError, Form, GrantedTool, unknown_name_message, well_known_tool};
 use crate::domain::tool::Tool;
@@ -55,6 +55,8 @@ struct Findings {
     tools: Vec<GrantedTool>,
     errors: Vec<DefinitionError>,
     warnings: Vec<DefinitionError>,
+    /// The servers that are not connected, if a tool is missing.
+    not_connected: String,
 }
 
 impl Findings {
@@ -179,7 +181,15 @@ pub(in crate::cli) async fn run_with_tools(args: Args, resolved: Resolved) -> an
     let Some(catalog) = catalog(&resolved.config).await? else {
         return Ok(Exit::Interrupted);
     };
-    findings.look_for_tools(&catalog);
+    if args.json {
+        findings.look_for_tools(&catalog);
+    } else {
+        let before = findings.errors.len();
+        findings.look_for_tools(&mcp::without_reasons(&catalog));
+        if findings.errors.len() > before {
+            findings.not_connected = mcp::not_connected(&catalog);
+        }
+    }
     reported(&args, &findings)
 }
 
@@ -251,6 +261,9 @@ fn text(findings: &Findings) -> String {
     }));
     if !lines.is_empty() {
         lines.push(String::new());
+    }
+    if !findings.not_connected.is_empty() {
+        lines.push(output::printable(&findings.not_connected));
     }
     let mut summary = vec![
         count(findings.files.len(), "file"),

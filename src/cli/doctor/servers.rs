@@ -23,23 +23,14 @@ pub(super) async fn servers(
         Err(error) => return findings.error(&format!("{error:#}"), "correct the file that GAVEL_MCP_CONFIG names"),
     };
     mcp_command::settled(&bridge).await;
+    // Each server has a line of its own with the reason, and an agent names many servers.
+    let known = mcp_command::without_reasons(&bridge.catalog());
     let checked = each_server(&bridge, config, findings)
-        .and_then(|()| granted(&known(&bridge), constitution, findings))
-        .and_then(|()| able(&known(&bridge), agents, config, findings))
+        .and_then(|()| granted(&known, constitution, findings))
+        .and_then(|()| able(&known, agents, config, findings))
         .and_then(|()| rules(&bridge, agents, config, findings));
     bridge.shutdown().await;
     checked
-}
-
-/// The catalog, without the reasons why servers are off: each has a line of its own, and an agent names many servers.
-fn known(bridge: &Mcp) -> Catalog {
-    let mut catalog = Catalog::clone(&bridge.catalog());
-    for server in bridge.status() {
-        if let (ServerState::Off, Some(reason)) = (server.state, catalog.down.get_mut(&server.name)) {
-            *reason = "off".to_owned();
-        }
-    }
-    catalog
 }
 
 fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {

@@ -107,6 +107,10 @@ pub(in crate::cli) fn headline(server: &ServerStatus) -> String {
     }
     if let Some(reason) = &server.reason {
         line.push_str(&format!(": {reason}"));
+    } else if server.state == ServerState::Connecting {
+        line.push_str(
+            ": no answer to initialize yet: does it speak MCP, and does it write nothing else to its output?",
+        );
     }
     output::printable(&line) + "\n"
 }

@@ -14,6 +14,7 @@ use super::interrupt::unless_stopped;
 use crate::adapters::mcp::Mcp;
 use crate::app;
 use crate::config::Resolved;
+use crate::ports::tools::Catalog;
 
 pub(super) use self::list::headline;
 
@@ -55,4 +56,22 @@ pub(super) async fn settled(mcp: &Arc<Mcp>) {
         }
     });
     futures_util::future::join_all(asked).await;
+}
+
+/// The catalog for a page on which many agents and tools name the servers that are not connected: without the reasons,
+/// which [`not_connected`] lists once.
+pub(super) fn without_reasons(catalog: &Catalog) -> Catalog {
+    let mut catalog = catalog.clone();
+    catalog.down.values_mut().for_each(String::clear);
+    catalog
+}
+
+/// The servers that are not connected, one per line, each with the reason; empty if all are connected.
+pub(super) fn not_connected(catalog: &Catalog) -> String {
+    let servers = catalog.down.iter();
+    let lines: String = servers.map(|(name, reason)| format!("\n  {name}: {reason}")).collect();
+    match lines.as_str() {
+        "" => lines,
+        lines => format!("Not connected:{lines}\n"),
+    }
 }
