@@ -12,6 +12,7 @@ use clap::Subcommand;
 pub(super) use self::question::{answers, question, settles};
 use super::client::Refused;
 use super::exit::Exit;
+use super::gavel::Where;
 use super::talk;
 use crate::config::Flags;
 use crate::domain::ids::ApprovalId;
@@ -55,8 +56,10 @@ fn not_found(error: anyhow::Error, words: &str) -> anyhow::Error {
 }
 
 /// There is no such approval request or action.
-const NO_ACTION: &str =
-    "this tenant and user have no such approval request or action; `gavel approvals list` lists them";
+fn no_action(place: &Where) -> String {
+    let whose = place.whose_words();
+    format!("there is no such approval request or action{whose}; `gavel approvals list` lists them")
+}
 
 /// Parses an approval id argument.
 fn approval(text: &str) -> Result<ApprovalId, &'static str> {

@@ -13,6 +13,7 @@ use self::bundled::bundled;
 use self::model::{issuer, model};
 use self::servers::{google, servers};
 use super::exit::Exit;
+use super::serve::banner::callers;
 use super::{agents as agents_command, live, output};
 use crate::adapters::store::{AuditLog, KEY_IN_DATABASE, KeyPlace, Store, StoreError};
 use crate::app;
@@ -76,6 +77,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     for warning in &resolved.warnings {
         findings.warn(&format!("configuration: {warning}"))?;
     }
+    findings.good(&format!("callers: {}", callers(&config.auth)))?;
     address(config, &mut findings).await?;
     let constitution = constitution(config, &mut findings)?;
     policy(config, &mut findings)?;
@@ -174,7 +176,13 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
         Err(error) => findings.error(
             &format!("database: {shown}: {error}"),
             match error {
-                StoreError::Unavailable(_) => "check DATABASE_URL, and that the database runs",
+                StoreError::Unavailable(reason) if reason.contains("certificate") => {
+                    "give in sslrootcert the CA that signed the server's certificate; one that is its own CA is refused"
+                }
+                StoreError::Unavailable(_) | StoreError::Url(_) => {
+                    "check what DATABASE_URL names (host, user, password, database, file), and that the database runs"
+                }
+                StoreError::NotADatabase => "set DATABASE_URL to another file, or move this one",
                 _ => "docs/how-to/upgrade.md describes which binaries fit which databases",
             },
         ),

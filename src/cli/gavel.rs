@@ -17,7 +17,7 @@ pub(super) struct Where {
     /// Use a remote gavel, with the key in GAVEL_API_KEY, instead of this configuration
     #[arg(long, value_name = "URL")]
     pub(super) server: Option<String>,
-    /// The user to act for [default: local, or with --server the key's user]. Without it, lists here show every user's
+    /// The user to act for [default: local, or the user of the key]. Without it, lists here show every user's
     #[arg(long, value_parser = user, value_name = "NAME")]
     user: Option<UserId>,
     /// The tenant, without --server
@@ -151,7 +151,9 @@ impl Where {
         match (user, tenant) {
             (Some(user), Some(tenant)) => format!(" of {user} of {tenant}"),
             (Some(one), None) | (None, Some(one)) => format!(" of {one}"),
-            (None, None) => String::new(),
+            (None, None) => {
+                " of the user of the key in GAVEL_API_KEY (without a key: local); --user NAME for another".to_owned()
+            }
         }
     }
 

@@ -50,7 +50,7 @@ fn user(text: &str) -> Result<String, String> {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Exit> {
     let key = fresh_key()?;
-    output::note("The key, shown this once (standard output):");
+    output::note("The key, shown this once:");
     output::line(key.expose_secret())?;
     output::note("\nIts entry for gavel.toml, or for the environment; neither is secret:\n");
     output::line(&entry(args, key.expose_secret()))?;

@@ -1,6 +1,6 @@
 //! `gavel serve`: the service, until it receives a stop signal.
 
-mod banner;
+pub(super) mod banner;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

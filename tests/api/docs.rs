@@ -106,14 +106,14 @@ impl Served {
         let blocks = blocks(&page("docs/tutorials/first-approval.md"));
         let block = blocks
             .iter()
-            .find(|block| block.contains("GAVEL_RUNS_AGENT=todo gavel"));
-        let written = block.unwrap().split("GAVEL_RUNS_AGENT").next().unwrap();
+            .find(|block| block.contains("GAVEL_RUNS_AGENT=todo >.env"));
+        let written = block.unwrap().trim_end().strip_suffix("\ngavel").unwrap();
         let ran = Command::new("sh")
             .args(["-c", written])
             .current_dir(directory.path())
             .status();
         assert!(ran.unwrap().success());
-        Self::start_in(directory, &[("GAVEL_RUNS_AGENT", "todo")]).await
+        Self::start_in(directory, &[]).await
     }
 
     async fn start_in(directory: TempDir, environment: &[(&str, &str)]) -> Self {
@@ -470,7 +470,7 @@ async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_
         directory: place.path().to_owned(),
         port: free_port(),
     };
-    let serve = serve.replace(" gavel serve", " exec gavel serve");
+    let serve = serve.replace("&& gavel serve", "&& exec gavel serve");
     assert!(serve.contains("exec gavel serve"), "{serve}");
     let _serving = shell
         .paste(&serve)

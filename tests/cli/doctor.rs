@@ -200,6 +200,31 @@ fn doctor_prints_each_finding_once_and_names_every_unavailable_server() {
     assert!(asked.err.contains("WARN"), "a requested log is printed: {}", asked.err);
 }
 
+/// A database file that cannot be created is an error before the first start, not at it.
+#[test]
+fn doctor_says_that_a_database_file_cannot_be_created() {
+    let place = Place::new();
+    fs::write(place.path().join("file"), "").unwrap();
+    let args = ["doctor", "--listen", "127.0.0.1:0"];
+    let seen = place
+        .run_with(&args, &[("DATABASE_URL", "sqlite://file/gavel.db")])
+        .ended(1);
+    assert!(
+        seen.contains(
+            "✗ database: sqlite://file/gavel.db: the database is unavailable: file/gavel.db cannot be created"
+        ),
+        "{seen}"
+    );
+    let seen = place
+        .run_with(&args, &[("DATABASE_URL", "sqlite://new/gavel.db")])
+        .ended(0);
+    assert!(
+        seen.contains("✓ database: sqlite://new/gavel.db, 15 migrations pending"),
+        "{seen}"
+    );
+    assert!(!place.path().join("new").exists(), "doctor creates nothing");
+}
+
 /// The advice for many errors of one kind is printed once, and it names no missing file.
 #[test]
 fn doctor_prints_advice_once_and_names_no_missing_file() {

@@ -3,7 +3,10 @@
 //! All pending migrations are applied in one transaction under a lock, so two processes that start at once apply each
 //! once. A changed migration is an error, and so is a database that is newer than the binary.
 
+use std::fs::{self, File};
+use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
@@ -275,13 +278,25 @@ pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, S
 
 /// Connects and reads the status: `gavel migrate --status`. Creates no file.
 pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, StoreError> {
-    if target.missing().is_some() {
+    if let Some(path) = target.missing() {
+        can_be_created(path).map_err(|error| {
+            StoreError::Unavailable(format!("{} cannot be created: {error}", path.display()).into())
+        })?;
         return Ok(summary(Vec::new()));
     }
     let mut conn = target.reader().await.map_err(StoreError::from)?;
     let result = status(&mut conn).await;
     conn.close().await;
     result
+}
+
+/// Tries it with another file, in the first directory that exists: gavel also creates missing directories.
+fn can_be_created(path: &Path) -> io::Result<()> {
+    let directory = path.ancestors().skip(1).find(|directory| directory.exists());
+    let directory = directory.unwrap_or(Path::new("."));
+    let tried = directory.join(format!(".gavel-{}", std::process::id()));
+    File::create_new(&tried)?;
+    fs::remove_file(&tried)
 }
 
 async fn run(conn: &mut Conn, sql: &str) -> Result<(), sqlx::Error> {

@@ -78,8 +78,8 @@ impl Talk for Args {
         {
             let why = if by_name { "" } else { "No credentials are set: " };
             output::note(&format!(
-                "{why}the demo model answers. It understands no agents, only a few simple requests about tasks, so its \
-                 results mean nothing. Set GEMINI_API_KEY to use Gemini."
+                "{why}the demo model answers. It understands no agents, only a few simple requests about tasks and \
+                 `call TOOL {{JSON}}`, so its results mean nothing. Set GEMINI_API_KEY to use Gemini."
             ));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! `gavel approvals approve` and `reject`.
 
 use super::question::settles;
-use super::{NO_ACTION, approval, not_found};
+use super::{approval, no_action, not_found};
 use crate::app::{Work, running_process};
 use crate::cli::client::{Action, Client, Resolution, ThreadRun};
 use crate::cli::exit::{Exit, Usage};
@@ -119,8 +119,9 @@ impl How {
         };
         let url = other.url.as_deref().unwrap_or("URL");
         Err(Usage(format!(
-            "another gavel uses this database: answer through it with --server {url}, so that its policy and servers apply, or \
-             give --here to continue the run in this process, with its own policy and servers"
+            "another gavel uses this database: answer through it with --server {url}, and --user NAME unless a key says who \
+             you are, so that its policy and servers apply; `gavel approvals list` prints the whole command. Or give --here \
+             to continue the run in this process, with its own policy and servers"
         ))
         .into())
     }
@@ -142,7 +143,7 @@ async fn resolve(
         output::note("it is unknown whether the answer counts; it is safe to repeat the command");
         return Ok(Exit::Interrupted);
     };
-    let run = run.map_err(|error| not_found(error, NO_ACTION))?;
+    let run = run.map_err(|error| not_found(error, &no_action(place)))?;
     if how.json {
         output::json(&run)?;
     } else {

@@ -1,7 +1,7 @@
 //! `gavel approvals settle`.
 
 use super::answer::run_message;
-use super::{NO_ACTION, not_found};
+use super::{no_action, not_found};
 use crate::app::Work;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
@@ -48,7 +48,7 @@ impl Talk for Args {
         let Some(run) = unless_stopped(gavel.settle(self.id, self.what == "happened")).await? else {
             return Ok(Exit::Interrupted);
         };
-        let run = run.map_err(|error| not_found(error, NO_ACTION))?;
+        let run = run.map_err(|error| not_found(error, &no_action(&self.place)))?;
         if self.json {
             output::json(&run)?;
         } else {

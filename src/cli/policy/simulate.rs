@@ -80,10 +80,16 @@ const NOT_RUN: &str = "not_run";
 const NOT_KEPT: &str = "not_judged";
 
 impl Difference {
+    /// Was the call ended by what the policy decides? Schemas, limits and servers are not asked again.
+    fn is_comparable(self) -> bool {
+        !matches!(self.happened, NOT_RUN | OFF_SCHEMA)
+    }
+
     /// Does the gate's answer differ?
     fn is_change(self) -> bool {
         match (self.happened, self.now) {
-            (NOT_RUN | OFF_SCHEMA, _) | (_, NOT_KEPT) => false,
+            _ if !self.is_comparable() => false,
+            (_, NOT_KEPT) => false,
             (APPROVED | REJECTED | EXPIRED, now) => now != Effect::RequireApproval.as_str(),
             // Grants are ignored: a call that would now require approval would be granted again.
             (GRANTED, now) => now != Effect::RequireApproval.as_str() && now != Effect::Allow.as_str(),
@@ -198,7 +204,7 @@ fn summary(args: &Args, counts: &Counts) -> anyhow::Result<()> {
             let mark = if one.is_change() { "changed" } else { "" };
             vec![
                 one.happened.to_owned(),
-                one.now.to_owned(),
+                if one.is_comparable() { one.now } else { "not checked" }.to_owned(),
                 calls.to_string(),
                 mark.to_owned(),
             ]
@@ -207,7 +213,8 @@ fn summary(args: &Args, counts: &Counts) -> anyhow::Result<()> {
     if !rows.is_empty() {
         output::line(&table(&["happened", "now", "calls", ""], &rows))?;
     }
-    output::line(&format!("{total} calls, {changed} would have a different answer"))?;
+    let calls = output::count(total, "call");
+    output::line(&format!("{calls}, {changed} would have a different answer"))?;
     if counts.shown > args.show {
         output::note(&format!(
             "{} of the changed calls are shown; --show N shows more",

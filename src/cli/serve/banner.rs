@@ -7,7 +7,7 @@ use secrecy::ExposeSecret;
 use crate::adapters::mcp::{ServerState, ServerStatus};
 use crate::app::reachable;
 use crate::cli::output::printable;
-use crate::config::{Auth, Config, Provider, masked_url};
+use crate::config::{ApiKey, Auth, Config, Provider, masked_url};
 use crate::domain::definition::{Agent, Agents, answerer};
 use crate::ports::tools::Catalog;
 
@@ -53,12 +53,17 @@ pub(super) fn greeting(
     lines.join("\n") + "\n"
 }
 
-fn callers(auth: &Auth) -> String {
+/// Who may call.
+pub(in crate::cli) fn callers(auth: &Auth) -> String {
     match auth {
         Auth::None => "any user of this machine (auth.mode = none)".to_owned(),
         Auth::ApiKeys(keys) => {
-            let names: Vec<_> = keys.iter().map(|key| key.name.as_str()).collect();
-            format!("services with a key: {}", names.join(", "))
+            let named = |key: &ApiKey| match &key.user {
+                Some(user) => format!("{} (only for {user})", key.name),
+                None => key.name.clone(),
+            };
+            let names: Vec<_> = keys.iter().map(named).collect();
+            format!("with a key: {}", names.join(", "))
         }
         Auth::Jwt(jwt) => format!("users with a token of {}", jwt.issuer),
     }

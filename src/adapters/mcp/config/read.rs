@@ -19,6 +19,25 @@ use crate::domain::policy::AGENTS;
 /// Default call timeout (DESIGN.md section 12).
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The keys of an entry.
+const KNOWN: [&str; 15] = [
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "httpUrl",
+    "headers",
+    "timeout",
+    "includeTools",
+    "excludeTools",
+    "type",
+    "disabled",
+    "enabled",
+    "description",
+    "gavel",
+];
+
 pub(super) fn read(
     file: &str,
     text: &str,
@@ -181,23 +200,6 @@ impl Reader<'_> {
     }
 
     fn unknown_keys(&mut self, entry: &Map<String, Value>, at: &str) {
-        const KNOWN: [&str; 15] = [
-            "command",
-            "args",
-            "env",
-            "cwd",
-            "url",
-            "httpUrl",
-            "headers",
-            "timeout",
-            "includeTools",
-            "excludeTools",
-            "type",
-            "disabled",
-            "enabled",
-            "description",
-            "gavel",
-        ];
         for key in entry.keys().filter(|key| !KNOWN.contains(&key.as_str())) {
             let at = format!("{at}/{}", escape(key));
             // Other clients have more keys. But a misspelled one would change what this server does.
@@ -209,6 +211,22 @@ impl Reader<'_> {
                 Some(known) => self.invalid(&at, format!("unknown key; did you mean `{known}`?")),
                 None => self.warning(&at, "unknown key, ignored"),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_has_each_key_of_an_entry() {
+        let page = include_str!("../../../../docs/reference/mcp-json.md");
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        for key in KNOWN {
+            let in_code = format!("`{key}`");
+            let first = |row: &&str| row.split(" | ").next().is_some_and(|cell| cell.contains(&in_code));
+            assert!(rows.iter().any(first), "{key}");
         }
     }
 }

@@ -75,7 +75,7 @@ pub fn answerer<'a>(agents: &'a Agents, name: &str) -> Result<&'a Agent, String>
             true => "none".to_owned(),
             false => unknown_name_message(name, &known),
         };
-        return Err(format!("there is no agent {name} that is valid; allowed: {known}"));
+        return Err(format!("there is no valid agent {name:?}; allowed: {known}"));
     };
     let definition = &agent.definition;
     let works_alone = match &definition.flow {
