@@ -1,7 +1,7 @@
 //! Console pages of a user's threads.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
@@ -16,9 +16,9 @@ use super::approvals::{of, parameter};
 use super::session::{Visitor, visitor};
 use super::view::thread::{Line, thread as view, threads};
 use super::{Turned, page, respond};
-use crate::domain::action::Action;
+use crate::domain::action::{Action, ActionStatus};
 use crate::domain::ids::{RunId, ThreadId};
-use crate::domain::thread::{MessageKind, MessageRole};
+use crate::domain::thread::{MessageKind, MessageRole, ThreadMessage};
 use crate::surfaces::decisions::ListQuery;
 
 pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
@@ -69,17 +69,32 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
             run.insert(state.edge.approvals.of_run(message.run_id).await?);
         }
     }
+    // The actions of a run lack what their requests showed, except those that still wait.
+    let named = |message: &&ThreadMessage| matches!(message.kind, MessageKind::ApprovalRequest | MessageKind::Action);
+    let named = thread
+        .messages
+        .iter()
+        .filter(named)
+        .filter_map(|message| message.action_id);
+    for id in named.collect::<BTreeSet<_>>() {
+        let known = actions.values_mut().flatten().find(|action| action.id == id);
+        if let Some(known) = known.filter(|action| action.status != ActionStatus::AwaitingConfirmation) {
+            let whole = state.edge.approvals.action(&visitor.caller, visitor.reads.clone(), id);
+            *known = whole.await?;
+        }
+    }
     let now = state.edge.runs.now_us();
     let lines: Vec<_> = thread
         .messages
         .iter()
         .map(|message| Line {
             message,
-            // An action that required approval is shown at its approval request, any other at the user's message.
+            // An action that required approval is shown at its approval request and its outcome, any other at the
+            // user's message.
             actions: actions[&message.run_id]
                 .iter()
                 .filter(|action| match (message.kind, message.role) {
-                    (MessageKind::ApprovalRequest, _) => Some(action.id) == message.action_id,
+                    (MessageKind::ApprovalRequest | MessageKind::Action, _) => Some(action.id) == message.action_id,
                     (MessageKind::Message, MessageRole::User) => action.approval.is_none(),
                     _ => false,
                 })

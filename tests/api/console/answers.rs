@@ -288,9 +288,9 @@ async fn users_see_and_answer_only_their_own_approval_requests() {
         let read = ann.get(&thread).await.is(200);
         for said in [
             "E-mail Ann that I am late.",
-            "May I call gmail_send (",
+            "for <bdi>ann</bdi> · to <bdi class=\"address\">ann@example.org</bdi> and 2 more · ",
             "That is all.",
-            "Done. Approved by",
+            "Sent. Approved by",
         ] {
             assert!(read.contains(said), "{said}: {read}");
         }
@@ -422,7 +422,7 @@ async fn a_rejection_shows_its_reason_and_a_grant_can_be_revoked() {
         let thread = format!("/console/threads/{}", allowed["threadId"].as_str().unwrap());
         let page = ann.get(&thread).await.is(200);
         assert!(
-            page.contains("<div class=\"state\">Done. Always allowed.</div>"),
+            page.contains("<div class=\"state\">Sent. Always allowed.</div>"),
             "{page}"
         );
         // An approval request can be found by its heading, too.

@@ -46,8 +46,8 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
     }
 }
 
-/// A message with the current state of its actions: those it requests approval for, or those after it that required no
-/// approval.
+/// A message with the current state of its actions: the one that it requests approval for or reports on, or those after
+/// it that required no approval.
 pub(in crate::http::console) struct Line<'a> {
     pub(in crate::http::console) message: &'a ThreadMessage,
     pub(in crate::http::console) actions: Vec<Card<'a>>,
@@ -86,7 +86,10 @@ fn one(visitor: &Visitor, thread: &Thread, line: &Line<'_>) -> Markup {
     html! {
         li class=(class) {
             p.said-by { b { bdi { (words::text(who)) } } " " small { (words::written(&message.created_at, visitor.zone)) } }
-            div.prose dir="auto" { (words::beginning(&message.text, TEXT)) }
+            // An action's row says it better than the message, which also has each argument.
+            @if message.kind == MessageKind::Message || line.actions.is_empty() {
+                div.prose dir="auto" { (words::beginning(&message.text, TEXT)) }
+            }
             @if !line.actions.is_empty() { ul.rows { @for action in &line.actions { (row(action, true)) } } }
         }
     }
