@@ -68,8 +68,8 @@ Examples:
   gavel eval --kind clear --kind multi_step --json report.json
   gavel eval --model-kind hostile                                  do gavel's guarantees hold?
 
-The clear requests, of which 9 in 10 must succeed, are the cases of the kinds clear and multi_step, and the cases \
-in other languages that expect an action or an answer. The demo model does not reach this share.
+Of the clear requests 9 in 10 must succeed. They are the cases of the kinds clear and multi_step, and those in \
+other languages that expect an action or an answer. The demo model does not reach this share.
 
 Exit status: 0 met, 1 too few clear requests succeeded, an invariant is broken, or a case could not be run, 2 the cases \
 cannot be read or are invalid.";

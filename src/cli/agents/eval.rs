@@ -45,8 +45,8 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-Each case runs its agent with the configured model, in a scratch directory: tasks and records go there, \
-and the files server serves the directory that the cases name. The agents of planning work in a session \
+Each case runs its agent with the configured model. Tasks and records go into a scratch directory, and \
+the files server serves the directory that the cases name. The agents of planning work in a session \
 about the repository that the cases name, on a stand-in for GitHub. The result of the run is compared with \
 what the case expects, and printed at once.
 

@@ -29,7 +29,7 @@ Examples:
   gavel approvals list --server https://gavel.internal --user ann
 
 Each is shown in full: an answer applies to exactly these arguments. An action is in doubt if it was sent and \
-its outcome is unknown; it is never repeated, and a user has to find out whether it happened.";
+its outcome is unknown. gavel never repeats it: a user has to find out whether it happened.";
 
 impl Talk for Args {
     const WORK: Work = Work::Read;

@@ -31,9 +31,9 @@ Examples:
   gavel plan watch --to-end --events 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -r .type
   gavel plan watch --server http://localhost:8080 --quiet --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .status
 
-It begins with what the session has done so far, from its first plan on, and ends with the plan that waits for its \
-confirmation, or with the session. For each step of a task it shows the time left, what the model means to do (reason), the \
-call (act) and what the model concluded (reflect). When a person must answer, it shows how. Ctrl-C stops watching; the \
+It begins with what the session has done since its first plan. It ends when a plan waits for its confirmation, or \
+with the session. Each step of a task shows the time left, what the model intends (reason), the call (act) and what the \
+model concluded (reflect). When a person must answer, it shows how. Ctrl-C stops watching; the \
 session continues.";
 
 impl Talk for Args {

@@ -55,9 +55,9 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-No tool is called. The command gets the tools from the MCP servers and checks the call like a model's call: is it \
-among the agent's tools, then schema, recipients and times, then the policy file of this configuration, and the \
-user's grants.
+No tool is called. The command gets the tools from the MCP servers and checks the call like a model's call. The \
+checks are: the agent's list of tools, the tool's schema, recipients and times, the policy file of this \
+configuration, and the user's grants.
 
 Examples:
   gavel policy check --tool add_task --arguments '{\"description\": \"call mom\"}'

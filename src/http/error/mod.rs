@@ -106,7 +106,7 @@ impl Error {
                 ProblemParts::new(Code::Forbidden, detail)
             }
             Self::NoRoute => ProblemParts::new(Code::NotFound, "There is no such route."),
-            Self::NotFound => ProblemParts::new(Code::NotFound, "There is no such object, or it belongs to another user: a service must name the user it acts for (X-Gavel-User; --user on the command line)."),
+            Self::NotFound => ProblemParts::new(Code::NotFound, "There is no such object, or it belongs to another user. A service must name the user it acts for (X-Gavel-User; --user on the command line)."),
             Self::Missing(what) => ProblemParts::new(Code::NotFound, what),
             Self::MethodNotAllowed(allow) => {
                 let value = HeaderValue::from_str(&allow).ok();

@@ -211,6 +211,17 @@ fn each_line_of_a_stream_is_a_schema_of_its_own_that_its_type_names() {
     }
 }
 
+/// Readers of a stream find each type of line in the reference.
+#[test]
+fn the_reference_has_each_type_of_event() {
+    let document = text();
+    let page = include_str!("../../../docs/reference/events.md");
+    let kinds = document["components"]["schemas"]["AgentRunLine"]["discriminator"]["mapping"].as_object();
+    for kind in kinds.unwrap().keys() {
+        assert!(page.contains(&format!("`{kind}`")), "{kind}");
+    }
+}
+
 /// An object without a name gets one from the generator, which changes with its place.
 #[test]
 fn no_object_with_fields_is_without_a_name() {

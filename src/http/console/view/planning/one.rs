@@ -187,7 +187,7 @@ fn buttons(shown: &Shown<'_>, path: &str) -> Markup {
                     summary.button { "Cancel the session…" }
                     form method="post" action={ (path) "/cancel" } {
                         (token(shown.visitor))
-                        p { "What is under way is interrupted, and nothing more is done. The plan and its history remain." }
+                        p { "gavel interrupts the call in progress and begins no other. The plan and its history remain." }
                         label for="reason" { "Reason (optional)" }
                         textarea #reason name="reason" rows="3" maxlength="1000" {}
                         button.no type="submit" { "Cancel the session" }
