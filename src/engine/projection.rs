@@ -33,6 +33,7 @@ impl Projection {
     }
 
     /// The event of the next entry, if it has one.
+    // Longer than a screen: a table, with one branch for each entry.
     pub fn event(&mut self, entry: &Entry) -> Option<Event> {
         self.learn(entry);
         Some(match entry {

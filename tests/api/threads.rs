@@ -832,7 +832,7 @@ async fn a_message_that_no_agent_can_answer_is_refused_and_leaves_a_record() {
                         description: What.\n      required: true\npromptConfig:\n  query: ${what}\n---\n\nYou are the boss.\n";
     const HOLDER: &str = "---\nname: keeper\ndescription: Keeps.\n---\n\nYou keep.\n";
     for (boss, says) in [
-        (None, "there is no agent boss"),
+        (None, "there is no valid agent \"boss\""),
         (Some(CALLS), "the agent boss delegates to other agents"),
         (Some(FLOW), "the agent boss delegates to other agents"),
         (Some(ASKS), "the agent boss gets only a query here"),

@@ -31,8 +31,17 @@ impl Docker {
 
     /// The container of a call, which belongs to its session.
     pub(crate) async fn container(&self, id: &str, call: &Call) -> Result<Container, Fault> {
-        let found = self.engine.find(id, call.session.as_deref()).await;
-        let found = found.map_err(|_| call.not_asked())?;
-        found.ok_or_else(|| container_not_found().into())
+        let find = async || {
+            let found = self.engine.find(id, call.session.as_deref()).await;
+            let found = found.map_err(|_| call.not_asked())?;
+            found.ok_or_else(|| Fault::from(container_not_found()))
+        };
+        let found = find().await?;
+        if found.is_running {
+            return Ok(found);
+        }
+        // It may only be restarting.
+        self.engine.restarted(&found.id).await;
+        find().await
     }
 }

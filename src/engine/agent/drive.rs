@@ -170,6 +170,7 @@ impl Agents {
         }
     }
 
+    // Longer than a screen: what a run goes through, in this order, and each way in which it ends before it begins.
     async fn driven(
         self: &Arc<Self>,
         log: Log,

@@ -72,15 +72,10 @@ pub(super) async fn parts(
         settings,
         input,
     } = known.read(stored)?;
-    let member = bundle
-        .get(&stored.agent)
-        .ok_or_else(|| {
-            Ending::Unable(format!(
-                "its stored definitions do not contain {:?}",
-                stored.agent.as_ref()
-            ))
-        })?
-        .clone();
+    let Some(member) = bundle.get(&stored.agent).cloned() else {
+        let why = format!("its stored definitions do not contain {:?}", stored.agent.as_ref());
+        return Err(Ending::Unable(why).into());
+    };
     let definition = Arc::clone(&member.definition);
     agents.models.of(&definition).map_err(Ending::Unable)?;
     let contract = member

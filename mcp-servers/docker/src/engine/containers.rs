@@ -1,6 +1,7 @@
 //! Finding, listing and removing gavel's containers.
 
 use std::collections::HashMap;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, RestartContainerOptionsBuilder, StartContainerOptions};
@@ -10,7 +11,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::AsyncRead;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::io::StreamReader;
 
 use super::labels::{Labels, MANAGED};
@@ -18,6 +19,9 @@ use super::{Engine, EngineFault};
 
 /// How long a list that failed is asked for again.
 const LISTING: Duration = Duration::from_secs(5);
+
+/// How often a call looks whether its container has been restarted.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A container of gavel, in the list of all.
 #[derive(Debug, Clone)]
@@ -40,6 +44,24 @@ pub(crate) struct Container {
     pub(crate) labels: Labels,
     /// The user of its processes; empty for root.
     pub(crate) user: String,
+}
+
+/// A container that is being restarted, until this is dropped.
+struct Restarting<'a>(&'a Engine, &'a str);
+
+impl<'a> Restarting<'a> {
+    fn of(engine: &'a Engine, id: &'a str) -> Self {
+        let mut ids = engine.restarting.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.insert(id.to_owned());
+        Self(engine, id)
+    }
+}
+
+impl Drop for Restarting<'_> {
+    fn drop(&mut self) {
+        let mut ids = self.0.restarting.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.remove(self.1);
+    }
 }
 
 impl Engine {
@@ -84,8 +106,20 @@ impl Engine {
 
     /// Kills everything in a container and starts it again. Its files stay.
     pub(crate) async fn restart(&self, id: &str) -> Result<(), EngineFault> {
+        let _restarting = Restarting::of(self, id);
         let options = RestartContainerOptionsBuilder::new().t(0).build();
         Ok(self.docker().await?.restart_container(id, Some(options)).await?)
+    }
+
+    /// Waits while this server restarts the container.
+    pub(crate) async fn restarted(&self, id: &str) {
+        let is_restarting = || {
+            let ids = self.restarting.lock().unwrap_or_else(PoisonError::into_inner);
+            ids.contains(id)
+        };
+        while is_restarting() {
+            sleep(LOOK).await;
+        }
     }
 
     /// Removes a container in any state, with its volumes. One that is gone is success.

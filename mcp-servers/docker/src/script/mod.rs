@@ -108,7 +108,7 @@ async fn settle(engine: &Engine, script: &Script, mut frame: Frame) -> Result<Fr
 /// Asks for the result until there is one: the engine's service may be restarted meanwhile.
 async fn result(engine: &Engine, script: &Script) -> Result<Frame, Fault> {
     let command = launch(script);
-    let mut has_started = false;
+    let (mut has_started, mut was_restarting) = (false, false);
     let mut pause = Duration::from_millis(100);
     loop {
         match engine.prepare_exec(&script.container, &command).await {
@@ -119,6 +119,10 @@ async fn result(engine: &Engine, script: &Script) -> Result<Frame, Fault> {
                 {
                     return done(script, printed);
                 }
+            }
+            Err(EngineFault::Conflict) if !was_restarting => {
+                engine.restarted(&script.container).await;
+                was_restarting = true;
             }
             Err(fault @ (EngineFault::Missing | EngineFault::Conflict)) => return Err(engine_error(&fault).into()),
             Err(fault) if !has_started && !script.is_repeated => return Err(engine_error(&fault).into()),
