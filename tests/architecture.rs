@@ -252,6 +252,7 @@ fn circles_are_found_however_a_file_is_named() {
         "macro_rules! m { () => { $crate::b::Below } }",
         "fn f() {\n    use crate::b::Below;\n    let _ = '\"'; let _: &'static str = r#\"\"#;\n}",
         "mod inner { use super::super::b::Below; }",
+        "fn f<'a>(a: &'a str) -> impl Sized + use<'a> {\n    let _ = (super::b::Below, a);\n    a\n}",
     ] {
         let up = format!("{}\nuse crate::a::f;", down.1);
         let circle = [("a.rs", text), ("b.rs", &*up), ("c.rs", "pub struct Other;")];

@@ -238,7 +238,8 @@ impl File {
                     depth = depth.saturating_sub(1);
                     inline.retain(|begins| *begins <= depth);
                 }
-                "use" => {
+                // Not the `use<'a>` of a type.
+                "use" if tokens.get(at + 1) != Some(&"<") => {
                     at = self.take_imports(tokens, at, inline.len());
                     continue;
                 }
