@@ -30,9 +30,9 @@ pub(super) enum Command {
 const ABOUT: &str = "\
 Every side effect has two entries, one before it is sent and one when its outcome is known. Approvals, grants, \
 settled actions, definitions and cancelled runs have entries too. The database rejects changes to rows. A change \
-that bypasses this breaks the chain of keyed hashes, and verify reports where. Two attacks are detected only by a \
-head that is kept elsewhere: by someone with the key, and by removal of the last rows together with the head. So \
-save a head regularly, with gavel audit head.";
+that bypasses this breaks the chain of keyed hashes, and verify reports where. Only a head that is kept elsewhere \
+detects two attacks. One is a change by an attacker who has the key. The other is the removal of the last rows \
+with their head. So save a head regularly, with gavel audit head.";
 
 pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<Exit> {
     if let Command::Verify(args) = &command

@@ -39,8 +39,8 @@ Examples:
   gavel agents convert - --from json --to md <reviewer.json
 
 Every form holds the same content: converted back, a definition has its original hash. It is written in the portable \
-spelling: defaults that matter to other readers are added (inputConfig, query, approval), comments are not kept, and \
-names under inputs and in schemas are sorted. The definition is checked on its own; `gavel agents validate` also \
+spelling: defaults that matter to other readers are added (inputConfig, query, approval). Comments are not kept. Names \
+under inputs and in schemas are sorted. The definition is checked on its own; `gavel agents validate` also \
 checks the schemas and agents that it names.
 
 Exit status 2 if the definition is invalid, or FILE already exists or has the ending of another form.";

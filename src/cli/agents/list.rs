@@ -34,8 +34,8 @@ Examples:
   gavel agents list --offline        without starting the MCP servers
   gavel agents list --json | jq -r 'select(.available == false).name'
 
-An agent is unavailable in three cases: no server offers a tool on its allowlist, its model's \
-provider is not configured, or it calls an unavailable agent. The agent task_worker also \
+An agent is unavailable if no server offers a tool on its allowlist, or its model's provider is \
+not configured. So is an agent that calls an unavailable one. The agent task_worker also \
 works with some of its tools, and planner does if a server offers those that read a repository. \
 Exit status 2 if a definition is invalid.";
 
