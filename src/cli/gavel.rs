@@ -152,7 +152,8 @@ impl Where {
             (Some(user), Some(tenant)) => format!(" of {user} of {tenant}"),
             (Some(one), None) | (None, Some(one)) => format!(" of {one}"),
             (None, None) => {
-                " of the user of the key in GAVEL_API_KEY (without a key: local); --user NAME for another".to_owned()
+                " for the key in GAVEL_API_KEY (without a key: for the user local); --user NAME for another user"
+                    .to_owned()
             }
         }
     }

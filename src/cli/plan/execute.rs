@@ -45,8 +45,8 @@ Examples:
   gavel plan execute --dry-run 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel plan execute --server http://localhost:8080 --background 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
 
-This confirms the plan: its tools may then act on its repository without asking again, and on nothing else. gavel asks a \
-person before what the plan does not name, what the policy reserves and what --ask-for names. The plan can no longer be \
+This confirms the plan: its tools may then act on its repository without asking again, and on nothing else. A person \
+must approve what the plan does not name, what the policy reserves and what --ask-for names. The plan can no longer be \
 refined or edited. Each task ends when a result shows that it is done. A session that was executed before is only \
 watched. Ctrl-C stops watching; the work continues until it is done, cancelled, or past the deadline.";
 

@@ -17,7 +17,7 @@ use super::session::{Visitor, visitor};
 use super::view::thread::{Line, thread as view, threads};
 use super::{Turned, page, respond};
 use crate::domain::action::{Action, ActionStatus};
-use crate::domain::ids::{RunId, ThreadId};
+use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::domain::thread::{MessageKind, MessageRole, ThreadMessage};
 use crate::surfaces::decisions::ListQuery;
 
@@ -79,7 +79,9 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
     for id in named.collect::<BTreeSet<_>>() {
         let known = actions.values_mut().flatten().find(|action| action.id == id);
         if let Some(known) = known.filter(|action| action.status != ActionStatus::AwaitingConfirmation) {
-            let whole = state.edge.approvals.action(&visitor.caller, visitor.reads.clone(), id);
+            // Who may read the thread may read its actions, which are its user's.
+            let user = UserId::parse(&thread.user_id).ok();
+            let whole = state.edge.approvals.action(&visitor.caller, user, id);
             *known = whole.await?;
         }
     }
