@@ -169,16 +169,13 @@ pub enum Entry {
         said: Option<String>,
     },
     /// The policy's decision on a call.
-    #[serde(alias = "judged")]
     Decided {
         /// The call.
         call: ActionId,
         /// The decision.
-        #[serde(alias = "judgement")]
         decision: PolicyDecision,
     },
     /// An approver's answer for a call, or that none came in time.
-    #[serde(alias = "settled")]
     ApprovalResolved {
         /// The call.
         call: ActionId,
@@ -241,66 +238,13 @@ pub enum Entry {
     /// The paused run was resumed. Its limits count from here.
     Resumed {
         /// Model calls until then; for a flow, those of its steps.
-        #[serde(default)]
         steps: u32,
         /// Their tokens.
-        #[serde(default)]
         usage: Usage,
-        /// In journals of before: the entries until then were the journal of this run, which has its own decision.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        from: Option<RunId>,
     },
-}
-
-/// What the engine says to the model, as older journals have it.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum OlderPrompt {
-    Notice(String),
-    OutputDue(String),
-    SoftStop {
-        reason: StopReason,
-        notice: String,
-        elapsed_us: i64,
-    },
-}
-
-impl From<OlderPrompt> for Entry {
-    fn from(older: OlderPrompt) -> Self {
-        let output = || CallMode::Any(vec![COMPLETE_TASK.to_owned()]);
-        let (text, mode, cause) = match older {
-            OlderPrompt::Notice(text) => (text, CallMode::Auto, Cause::Resumed),
-            OlderPrompt::OutputDue(text) => (text, output(), Cause::OutputDue),
-            OlderPrompt::SoftStop {
-                reason,
-                notice,
-                elapsed_us,
-            } => {
-                // The text names the function if the run must end with it.
-                let mode = if notice.contains(COMPLETE_TASK) {
-                    output()
-                } else {
-                    CallMode::None
-                };
-                (notice, mode, Cause::Limit { reason, elapsed_us })
-            }
-        };
-        Self::Prompted { text, mode, cause }
-    }
 }
 
 impl Entry {
-    /// Reads a stored entry, also of an older journal.
-    ///
-    /// # Errors
-    /// The text is no entry: it is damaged, or of a later version.
-    pub fn read(text: &str) -> Result<Self, serde_json::Error> {
-        match serde_json::from_str::<OlderPrompt>(text) {
-            Ok(older) => Ok(older.into()),
-            Err(_) => serde_json::from_str(text),
-        }
-    }
-
     /// The result of a call that failed without being sent.
     #[must_use]
     pub fn failed(call: ActionId, code: FailureCode, message: impl Into<String>) -> Self {

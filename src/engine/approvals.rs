@@ -265,7 +265,7 @@ fn callee(run: &Run, call: &Call<'_>) -> Option<ToolRef> {
 }
 
 fn model(run: &Run) -> Arc<str> {
-    derive::model(run.record.own()).unwrap_or_default().into()
+    derive::model(&run.record.journal).unwrap_or_default().into()
 }
 
 fn tool(call: &Proposed) -> Option<&Arc<Tool>> {

@@ -11,14 +11,6 @@ pub(super) fn current(journal: &[Entry]) -> &[Entry] {
     }
 }
 
-/// The entries that the run's decision is about: all, but for those of runs of before that it resumed.
-#[must_use]
-pub fn own(journal: &[Entry]) -> &[Entry] {
-    let other = |entry: &Entry| matches!(entry, Entry::Resumed { from: Some(_), .. });
-    let begins = journal.iter().rposition(other).unwrap_or_default();
-    journal.get(begins..).unwrap_or_default()
-}
-
 /// The number of model calls so far.
 #[must_use]
 pub fn iterations(journal: &[Entry]) -> u32 {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::agent_context::AgentContext;
-use super::attempt::{self, current, own};
+use super::attempt::{self, current};
 use super::ledger::{Call, Ledger};
 use super::limits::Limits;
 use super::next::{Ending, Next};
@@ -174,10 +174,8 @@ pub(super) fn spent(journal: &[Entry], cut: &CutStep) -> (u32, u64) {
 /// Model calls and tokens of all completed steps.
 pub(super) fn total(journal: &[Entry]) -> (u32, Usage) {
     let ledger = Ledger::of(journal);
-    let begins = journal.len() - own(journal).len();
     ledger
         .calls()
-        .filter(|call| call.has_result_from(begins))
         .filter_map(Call::data)
         .map(|data| StepOutput::read(data))
         .fold((0, Usage::default()), |(steps, mut usage), done| {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{current, iterations, own};
+use super::attempt::{current, iterations};
 use super::derive::{self, Derived};
 use super::ledger::{Call, Ledger};
 use super::log::Log;
@@ -103,12 +103,6 @@ impl Record {
         self.log().map_or(0, |log| log.written)
     }
 
-    /// The entries that the run's decision is about: all, but for those of runs of before that it resumed.
-    #[must_use]
-    pub fn own(&self) -> &[Entry] {
-        own(&self.journal)
-    }
-
     /// The decision as the last commit writes it.
     #[must_use]
     pub fn closed(
@@ -119,7 +113,7 @@ impl Record {
         duration: Duration,
         answer: Option<StoredAnswer>,
     ) -> ClosedDecision {
-        let journal = self.own();
+        let journal = &self.journal;
         ClosedDecision {
             open: self.decision.clone(),
             decision_type: derived.decision_type,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::plan::{Execution, TaskWork};
-use super::attempt::{iterations, own};
+use super::attempt::iterations;
 use super::limits::Limits;
 use super::next::{self, Next};
 use super::opening::{self, Opening};
@@ -58,9 +58,8 @@ impl Strategy {
     /// The model calls and tokens of a run, over all its attempts: its own, or those of its steps.
     #[must_use]
     pub fn total(&self, journal: &[Entry]) -> (u32, Usage) {
-        let own = own(journal);
         match self.has_steps() {
-            false => (iterations(own), derive::usage(own)),
+            false => (iterations(journal), derive::usage(journal)),
             true => flow::total(journal),
         }
     }

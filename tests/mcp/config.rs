@@ -212,42 +212,15 @@ fn a_server_with_an_identity_receives_users_with_their_tenant() {
     }
 }
 
-/// Keys that were renamed are read under their old names for one release, each with a warning that says the new one. Both
-/// at once are an error.
+/// Without `freeArguments` a grant covers no other argument, which its author may not expect.
 #[test]
-fn a_renamed_key_is_read_under_its_old_name_with_a_warning() {
-    let entry = |gavel: serde_json::Value| json!({"mcpServers": {"a": {"command": "x", "gavel": gavel}}}).to_string();
-    let tool = json!({"recipients": ["to"], "oneLine": ["subject"], "ungrantable": ["folder"], "ready": "check"});
-    let old = entry(json!({"needs": [["KEY"]], "tools": {"send": tool}}));
-    let config = McpConfig::from_json(&old, &env).unwrap();
-    let gavel = &config.servers[0].gavel;
-    let send = &gavel.tools["send"];
-    assert_eq!(gavel.required_env, [["KEY"]]);
-    assert_eq!(&*send.single_line[0].to_string(), "subject");
-    assert_eq!(send.preflight.as_deref(), Some("check"));
-    let warned: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
-    for (old, new) in [
-        ("needs", "requiredEnv"),
-        ("oneLine", "singleLine"),
-        ("ready", "preflight"),
-    ] {
-        let says = format!("`{old}` is now `{new}`; rename it");
-        assert_eq!(
-            warned.iter().filter(|warning| warning.contains(&says)).count(),
-            1,
-            "{warned:?}"
-        );
-    }
-    // What `freeArguments` does not list is not covered anyway.
-    for says in [
-        "gavel/tools/send/ungrantable: ignored",
-        "gavel/tools/send: `freeArguments` is missing",
-    ] {
-        assert!(warned.iter().any(|warning| warning.contains(says)), "{warned:?}");
-    }
-    let both = issues(&entry(json!({"needs": [["KEY"]], "requiredEnv": [["KEY"]]})));
-    assert_eq!(both[0].pointer, "/mcpServers/a/gavel/needs");
-    assert!(both[0].message.contains("remove `needs`"), "{}", both[0].message);
+fn recipients_without_free_arguments_are_a_warning() {
+    let gavel = json!({"tools": {"send": {"recipients": ["to"]}}});
+    let text = json!({"mcpServers": {"a": {"command": "x", "gavel": gavel}}}).to_string();
+    let warnings = McpConfig::from_json(&text, &env).unwrap().warnings;
+    let warned: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    let says = "gavel/tools/send: `freeArguments` is missing";
+    assert!(warned.iter().any(|warning| warning.contains(says)), "{warned:?}");
 }
 
 /// A server that is off until its settings are given may use them in its entry without a default.

@@ -67,7 +67,7 @@ impl Agents {
         context: Option<&Context>,
         ending: &Ending,
     ) -> Result<Ended, Stop> {
-        let own = record.own();
+        let own = &record.journal;
         let is_fresh = record.log().is_some_and(|log| log.is_fresh);
         let place = context.and_then(|context| context.agent.as_ref());
         let now_us = self.engine.clock.now_us();

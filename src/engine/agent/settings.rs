@@ -51,11 +51,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_thread: bool,
     /// The least approval that the surface demands, if it demands any.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        alias = "needs_leave",
-        deserialize_with = "floor"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<Approval>,
     /// What happens when the user rejects a call.
     pub on_reject: OnReject,
@@ -85,21 +81,6 @@ pub struct Settings {
 fn zone<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Tz>, D::Error> {
     let name = Option::<String>::deserialize(from)?;
     Ok(name.and_then(|name| name.parse().ok()))
-}
-
-/// An older gavel stored whether every side effect requires approval.
-fn floor<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Approval>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Stored {
-        Approval(Approval),
-        RequiresApproval(bool),
-    }
-    Ok(match Stored::deserialize(from)? {
-        Stored::Approval(floor) => Some(floor),
-        Stored::RequiresApproval(true) => Some(Approval::SideEffects),
-        Stored::RequiresApproval(false) => None,
-    })
 }
 
 /// A round of a loop without steps, in which the agent itself is repeated.
@@ -342,18 +323,5 @@ mod tests {
             assert_eq!(again, settings);
         }
         assert_eq!(Settings::read(RawValue::NULL), Settings::default());
-    }
-
-    /// R-11: a run of a thread that an older gavel stored still requires approval of side effects.
-    #[test]
-    fn the_settings_of_an_older_gavel_keep_their_floor() {
-        for (kept, floor) in [
-            (r#"{"needs_leave": true}"#, Some(Approval::SideEffects)),
-            (r#"{"needs_leave": false}"#, None),
-            ("{}", None),
-        ] {
-            let settings = Settings::read(&RawValue::from_string(kept.to_owned()).unwrap());
-            assert_eq!(settings.floor, floor, "{kept}");
-        }
     }
 }

@@ -32,7 +32,7 @@ impl Reader<'_> {
         let at = &format!("{at}/gavel");
         let gavel = match entry.get("gavel") {
             None => return settings,
-            Some(Value::Object(gavel)) => &self.renamed(gavel, &[("needs", "requiredEnv")], at),
+            Some(Value::Object(gavel)) => gavel,
             Some(_) => {
                 self.invalid(at, "must be an object");
                 return settings;
@@ -87,32 +87,6 @@ impl Reader<'_> {
             Some(_) => self.invalid(&format!("{at}/tools"), "must be an object of settings by tool name"),
         }
         settings
-    }
-
-    /// Moves the values of keys that had another name to their name now, with a warning for each.
-    pub(super) fn renamed(
-        &mut self,
-        object: &Map<String, Value>,
-        names: &[(&str, &str)],
-        at: &str,
-    ) -> Map<String, Value> {
-        let mut object = object.clone();
-        for (old, new) in names {
-            let Some(value) = object.remove(*old) else { continue };
-            let pointer = format!("{at}/{old}");
-            match object.contains_key(*new) {
-                true => self.invalid(
-                    &pointer,
-                    format!("is the old name of `{new}`, which is set as well; remove `{old}`"),
-                ),
-                false => {
-                    let message = format!("`{old}` is now `{new}`; rename it, since the next release rejects `{old}`");
-                    self.warning(&pointer, message);
-                    object.insert((*new).to_owned(), value);
-                }
-            }
-        }
-        object
     }
 
     pub(super) fn required_env(&mut self, gavel: &Map<String, Value>, at: &str) -> Vec<Vec<String>> {

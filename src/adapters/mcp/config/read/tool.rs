@@ -12,26 +12,12 @@ use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
 use crate::domain::tool::{ApprovalDefault, Idempotency};
 
-/// Old and new names of the keys of `tools.NAME`.
-const RENAMED_OF_TOOLS: [(&str, &str); 2] = [("oneLine", "singleLine"), ("ready", "preflight")];
-
-/// Keys of `tools.NAME` for which `freeArguments` leaves no use.
-const OBSOLETE_OF_TOOLS: [&str; 2] = ["alwaysAsk", "ungrantable"];
-
 impl Reader<'_> {
     pub(super) fn tool(&mut self, value: &Value, at: &str) -> Option<ToolSettings> {
         let Value::Object(tool) = value else {
             self.invalid(at, "must be an object");
             return None;
         };
-        let tool = &self.renamed(tool, &RENAMED_OF_TOOLS, at);
-        let obsolete: Vec<_> = OBSOLETE_OF_TOOLS
-            .iter()
-            .filter(|key| tool.contains_key(**key))
-            .collect();
-        let mut current = tool.clone();
-        current.retain(|key, _| !OBSOLETE_OF_TOOLS.contains(&key.as_str()));
-        let tool = &current;
         self.only(
             tool,
             &[
@@ -49,10 +35,6 @@ impl Reader<'_> {
             ],
             at,
         );
-        for key in obsolete {
-            let message = "ignored: a grant covers only the arguments that `freeArguments` lists";
-            self.warning(&format!("{at}/{key}"), message);
-        }
         if tool.contains_key("recipients") && !tool.contains_key("freeArguments") {
             let message =
                 "`freeArguments` is missing: a grant covers only calls that set nothing besides the recipients";
