@@ -24,6 +24,8 @@ mod in_doubt;
 mod lease;
 #[path = "agents/limits.rs"]
 mod limits;
+#[path = "agents/lost.rs"]
+mod lost;
 #[path = "agents/model.rs"]
 mod model;
 #[path = "agents/rig.rs"]
@@ -59,6 +61,12 @@ macro_rules! on_both_databases {
 }
 
 on_both_databases! {
+    lost::progress_resets_the_count_of_lost_processes,
+    lost::a_run_without_progress_is_ended_by_the_process_after_the_third,
+    lost::the_end_of_a_lost_run_is_repeated_until_the_store_ends_it,
+    lost::the_calls_of_a_lost_run_are_in_doubt_and_it_continues_after_them,
+    lost::a_lost_flow_continues_with_its_step,
+    lost::the_time_limit_counts_the_work_of_lost_processes,
     cancelled::a_cancelled_run_and_its_called_runs_keep_their_results,
     crash::a_flow_whose_process_dies_at_any_write_ends_as_if_undisturbed,
     crash::a_run_whose_process_dies_at_any_write_ends_as_if_undisturbed,

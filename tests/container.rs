@@ -30,6 +30,8 @@ mod github;
 mod hostile;
 #[path = "injections/mod.rs"]
 mod injections;
+#[path = "container/killed.rs"]
+mod killed;
 #[path = "container/lost.rs"]
 mod lost;
 #[path = "container/model.rs"]

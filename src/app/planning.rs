@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Auth, Config, FileError};
+use crate::domain::budget::SessionLimits;
 use crate::engine::strategy::plan::TaskRules;
 use crate::surfaces::planning::{Planning, PlanningSettings, PlanningTemplates, Repositories, TemplateFile};
 
@@ -25,6 +26,7 @@ pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
         max_hours,
         sessions_per_user,
         sessions,
+        confirm_hours,
         templates,
         branch_prefix,
         max_steps_per_task,
@@ -41,8 +43,8 @@ pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
     Ok(PlanningSettings {
         repositories: Repositories::new(github, (!is_open).then_some(repositories)),
         max_hours,
-        sessions_per_user,
-        sessions,
+        sessions: SessionLimits::new(sessions, sessions_per_user),
+        confirm_hours,
         branch_prefix,
         rules: TaskRules {
             steps_per_task: max_steps_per_task,

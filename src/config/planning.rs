@@ -22,10 +22,12 @@ pub struct Planning {
     pub github: Url,
     /// How far ahead a deadline may be, in hours.
     pub max_hours: u32,
-    /// The most sessions of a user that have not ended.
+    /// The most sessions of a user at work.
     pub sessions_per_user: u32,
-    /// The most sessions of all users that have not ended.
+    /// The most sessions of all users at work.
     pub sessions: u32,
+    /// How long a plan waits for its confirmation, in hours.
+    pub confirm_hours: u32,
     /// Directory of templates that replace built-in ones.
     pub templates: Option<PathBuf>,
     /// What the names of branches begin with that a confirmed plan may write.
@@ -47,6 +49,7 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Planning> {
     let max_hours = read.parse("planning.max_hours", values::whole_hours);
     let sessions_per_user = read.parse("planning.sessions_per_user", values::count);
     let sessions = read.parse("planning.sessions", values::count);
+    let confirm_hours = read.parse("planning.confirm_hours", values::whole_hours);
     let templates = read.path("planning.templates");
     let branch_prefix = read.parse("planning.branch_prefix", values::branch_prefix);
     let max_steps_per_task = read.parse("planning.max_steps_per_task", values::count);
@@ -61,6 +64,7 @@ pub(super) fn read(read: &mut Read<'_>) -> Option<Planning> {
         max_hours: max_hours?,
         sessions_per_user: sessions_per_user?.get(),
         sessions: sessions?.get(),
+        confirm_hours: confirm_hours?,
         templates,
         branch_prefix: branch_prefix?,
         max_steps_per_task: max_steps_per_task?.get(),

@@ -195,16 +195,23 @@ pub const SETTINGS: &[Setting] = &[
         "planning.sessions_per_user",
         &["GAVEL_PLANNING_SESSIONS_PER_USER"],
         MANY,
-        "Planning sessions of one user that have not ended; further ones are refused with 429.",
+        "Planning sessions of one user that plan or work at once, and a tenth of those that wait; more are refused with 429.",
     )
     .default("3"),
     setting(
         "planning.sessions",
         &["GAVEL_PLANNING_SESSIONS"],
         MANY,
-        "Planning sessions of all users that have not ended; further ones are refused with 429.",
+        "Planning sessions of all users that plan or work at once, and a tenth of those that wait; more are refused with 429.",
     )
     .default("20"),
+    setting(
+        "planning.confirm_hours",
+        &["GAVEL_PLANNING_CONFIRM_HOURS"],
+        WHOLE_HOURS,
+        "How long a plan waits for its confirmation after its last change; then its session ends.",
+    )
+    .default("24"),
     setting(
         "planning.templates",
         &["GAVEL_PLANNING_TEMPLATES"],

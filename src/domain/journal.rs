@@ -254,6 +254,12 @@ impl Entry {
         }
     }
 
+    /// Does it bring the run further? What a process adds when it takes a run over does not.
+    #[must_use]
+    pub const fn is_progress(&self) -> bool {
+        matches!(self, Self::ModelTurn { .. } | Self::Result { .. })
+    }
+
     /// The calls that this entry proposes.
     #[must_use]
     pub fn calls(&self) -> &[Proposed] {

@@ -54,6 +54,8 @@ names! {
         TaskFailed = "task_failed",
         /// The deadline passed.
         Deadline = "deadline",
+        /// No person confirmed its plan in time.
+        Unconfirmed = "unconfirmed",
         /// A person cancelled it.
         Cancelled = "cancelled",
         /// gavel failed.
@@ -63,7 +65,8 @@ names! {
 
 impl SessionStatus {
     /// The legal transitions. Each is one conditional UPDATE, so that only one of two concurrent writers succeeds.
-    /// Nothing but a person's confirmation leads to [`SessionStatus::Executing`].
+    /// Nothing but a person's confirmation leads to [`SessionStatus::Executing`]. It still holds when a person resumes the
+    /// run of a session that failed since its processes were lost: then the session is executing again.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         use SessionStatus::{

@@ -11,15 +11,8 @@ use std::thread;
 
 use tokio::sync::Semaphore;
 
-use crate::domain::budget::{Budget, Limits};
+use crate::domain::budget::{Budget, Pool};
 use crate::domain::ids::{TenantId, UserId};
-
-/// Long checks that run or wait at once.
-const AT_ONCE: Limits = Limits {
-    process: 64,
-    tenant: 8,
-    user: 2,
-};
 
 /// The long checks of a service.
 #[derive(Debug)]
@@ -32,7 +25,7 @@ impl Default for Checks {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
-            waiting: Budget::new("long checks", AT_ONCE),
+            waiting: Budget::new(Pool::Checks, Pool::Checks.limits(0)),
             places: Arc::new(Semaphore::new((cores / 2).max(1))),
         }
     }

@@ -165,6 +165,7 @@ fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {
         | Ending::Stopped(StopReason::StepLimit | StopReason::TokenLimit, _) => Outcome::LoopLimit,
         Ending::TimeLimit | Ending::Stopped(StopReason::TimeLimit | StopReason::Deadline, _) => Outcome::Deadline,
         Ending::TooLong(_) => Outcome::UserInput,
+        Ending::Stopped(StopReason::ProcessLost, _) => Outcome::Internal,
         // A run that cannot start lacks its tools or its model.
         Ending::StepFailed(_) | Ending::Task(..) | Ending::Unable(_) | Ending::Waiting(_) | Ending::Stopped(..) => {
             Outcome::ToolInvocation

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use super::live::Live;
+use super::next::Ending;
+use crate::domain::agent_run::StopReason;
 use crate::domain::decision::Usage;
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
@@ -33,6 +36,10 @@ pub struct Log {
     pub(super) is_fresh: bool,
     /// Does the run clean up after itself? Its cancellation does not prevent that.
     pub(super) cleans_up: bool,
+    /// Did processes lose the run so often that this one only ends it? Its child runs end with it.
+    pub(super) is_lost: bool,
+    /// How long processes that died have worked on it since its last entry, as far as that is known.
+    pub(super) unseen: Duration,
     /// Is an append in progress that announces calls? Until it is confirmed, these calls may not be sent.
     pub(super) intending: bool,
     /// The number of entries once the commit that is being written is there; 0 if none is. Shared with the one who
@@ -41,6 +48,14 @@ pub struct Log {
 }
 
 impl Log {
+    /// Why the run is cut short once it is cancelled, and how it ends.
+    pub(super) fn cut_short(&self) -> (&'static str, Ending) {
+        match self.is_lost {
+            true => ("its process was lost", Ending::Stopped(StopReason::ProcessLost, None)),
+            false => ("the run was cancelled", Ending::Cancelled),
+        }
+    }
+
     /// The journal of a child run, under the same lease.
     pub(super) fn of(&self, child: RunId, flows: Vec<Spent>) -> Self {
         Self {
@@ -53,6 +68,8 @@ impl Log {
             halt: self.halt.clone(),
             is_fresh: false,
             cleans_up: false,
+            is_lost: self.is_lost,
+            unseen: self.unseen,
             intending: false,
             writing: Arc::default(),
         }

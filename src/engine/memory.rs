@@ -8,21 +8,14 @@ use std::sync::{Arc, LazyLock};
 
 use super::limits::MOST_JOURNAL;
 use super::next::Next;
-use crate::domain::budget::{Budget, FREE, Held, Limits};
+use crate::domain::budget::{Budget, FREE, Held, Pool};
 use crate::domain::journal::Entry;
 use crate::ports::records::OpenDecision;
 
-const MIB: u64 = 1024 * 1024;
-/// In bytes of memory; the largest run uses 32 MiB.
-const LIMITS: Limits = Limits {
-    process: 128 * MIB,
-    tenant: 96 * MIB,
-    user: 64 * MIB,
-};
 /// How many copies of a journal are in memory: the journal itself, and the model request or the write.
 const COPIES: usize = 2;
 
-static REMEMBERED: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("bytes of journals in memory", LIMITS));
+static REMEMBERED: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(Pool::Journals, Pool::Journals.limits(0)));
 
 /// May a run end because of its size before this step? Not while a call has no result, which would be lost, and not
 /// instead of an end that reports effects.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use serde_json::json;
 
+use super::log::Log;
 use super::next::{Ending, Next};
 use super::run::{Engine, Run};
 use super::stop::Stop;
@@ -37,7 +38,6 @@ impl Engine {
     /// Like [`Engine::run`], for a run with a log. A cancelled run ends as [`Ending::Cancelled`]. A run that stops in
     /// this process may continue in another one.
     pub(super) async fn go(&self, run: &mut Run) -> Result<Ending, Stop> {
-        const CANCELLED: &str = "the run was cancelled";
         let cancel = run.context.cancel.clone();
         let children = run.context.children.clone();
         // A child run is cancelled or stopped together with this one, and reaches its own end first.
@@ -58,13 +58,12 @@ impl Engine {
             }
             called_ended().await;
         };
+        let stopped = ("the service was stopped", Ending::Broken);
+        let cut_short = run.record.log().map_or(stopped, Log::cut_short);
         let (why, ending) = tokio::select! {
             // First, so that nothing more starts after it.
             biased;
-            () = cancelled => match run.record.log() {
-                Some(_) => (CANCELLED, Ending::Cancelled),
-                None => ("the service was stopped", Ending::Broken),
-            },
+            () = cancelled => cut_short,
             () = cut => return Err(self.halted(run).await),
             ended = AssertUnwindSafe(self.steps(run)).catch_unwind() => match ended {
                 Ok(Err(Stop::Halted)) => return Err(self.halted(run).await),
@@ -73,7 +72,7 @@ impl Engine {
                     let own = flow::limit_reached(&run.record.journal, &run.context.limits, elapsed, &cut);
                     return Ok(Ending::Stopped(own.unwrap_or(StopReason::Step), cut.summary));
                 }
-                Ok(Ok(Ending::Cancelled)) => (CANCELLED, Ending::Cancelled),
+                Ok(Ok(Ending::Cancelled)) => cut_short,
                 Ok(ended) => return ended,
                 Err(_) => ("the service failed", Ending::Broken),
             },
@@ -86,7 +85,12 @@ impl Engine {
                 let results = children.cancel(&run.record).await?;
                 results.into_iter().for_each(|result| run.push(result));
             }
-            run.close_calls(why, FailureCode::Cancelled);
+            match ending {
+                Ending::Cancelled => run.close_calls(why, FailureCode::Cancelled),
+                // A step stays open, and continues if the run is resumed.
+                _ if run.context.strategy.has_steps() => {}
+                _ => run.close_calls(why, FailureCode::Unavailable),
+            }
         }
         Ok(ending)
     }

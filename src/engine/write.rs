@@ -9,6 +9,7 @@ use super::log::{Log, text};
 use super::record::Record;
 use super::run::{Engine, Run};
 use super::stop::Stop;
+use crate::domain::journal::Entry;
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
 use crate::ports::records::Intent;
 use crate::ports::runs::StoredEntry;
@@ -34,6 +35,8 @@ impl Record {
             entries: entries.collect(),
             facts,
             cleans_up: log.cleans_up,
+            // What only ends the run does not bring it further.
+            progresses: !log.is_lost && self.journal.iter().skip(log.written).any(Entry::is_progress),
         })
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::domain::budget::Limits;
+    use crate::domain::budget::{Limits, Pool};
 
     const QUIET: Duration = Duration::from_millis(20);
 
@@ -212,7 +212,7 @@ mod tests {
             tenant: most,
             user: most,
         };
-        Budget::new("bytes", limits)
+        Budget::new(Pool::Answers, limits)
     }
 
     #[tokio::test]

@@ -49,7 +49,7 @@ use self::health::Surroundings;
 pub use self::openapi::document;
 use self::room::Room;
 pub use self::server::{ServerSettings, server};
-use crate::domain::budget::Limits;
+use crate::domain::budget::{Limits, Pool};
 use crate::surfaces::agents::DeclaredAgents;
 use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
@@ -115,9 +115,7 @@ pub struct EdgeLimits {
 }
 
 impl Default for EdgeLimits {
-    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet, 10 s in a stream. Honest users do not send 16 MiB of
-    /// bodies at once in many pieces, and 64 MiB in total leave memory for the work. A user with 64 open streams has
-    /// ten tabs in six browsers.
+    /// Bodies of 1 MiB in 30 s; heads in 10 s; 75 s of quiet, 10 s in a stream.
     fn default() -> Self {
         Self {
             body: 1024 * 1024,
@@ -126,22 +124,9 @@ impl Default for EdgeLimits {
             quiet_time: Duration::from_secs(75),
             heartbeat: Duration::from_secs(10),
             connections: 4096,
-            bodies: Limits {
-                process: 64 << 20,
-                tenant: 32 << 20,
-                user: 16 << 20,
-            },
-            streams: Limits {
-                process: 1024,
-                tenant: 512,
-                user: 64,
-            },
-            // Three of the largest pages for one caller, and six in total.
-            answers: Limits {
-                process: 64 << 20,
-                tenant: 48 << 20,
-                user: 32 << 20,
-            },
+            bodies: Pool::Bodies.limits(0),
+            streams: Pool::Streams.limits(0),
+            answers: Pool::Answers.limits(0),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::EdgeLimits;
-use crate::domain::budget::{Budget, Exceeded, Share};
+use crate::domain::budget::{Budget, Exceeded, Pool, Share};
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::Caller;
 
@@ -22,9 +22,9 @@ pub(super) struct Room {
 impl Room {
     pub(super) fn new(limits: &EdgeLimits) -> Self {
         Self {
-            bodies: Budget::new("bytes of request bodies", limits.bodies),
-            streams: Budget::new("open streams", limits.streams),
-            answers: Budget::new("bytes of answers", limits.answers),
+            bodies: Budget::new(Pool::Bodies, limits.bodies),
+            streams: Budget::new(Pool::Streams, limits.streams),
+            answers: Budget::new(Pool::Answers, limits.answers),
         }
     }
 

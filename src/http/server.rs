@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::connection::Guarded;
 use super::{Edge, State, handlers, metrics};
-use crate::domain::budget::{Budget, Limits};
+use crate::domain::budget::{Budget, Pool};
 
 /// Settings of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +38,6 @@ const HTTP_2: &[u8; 12] = b"PRI * HTTP/2";
 const HTTP_1_1_ALONE: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
     content-type: text/plain; charset=utf-8\r\ncontent-length: 77\r\nconnection: close\r\n\r\n\
     This port speaks HTTP/1.1 and not HTTP/2. Set the client or the proxy to 1.1.";
-
-/// Bytes of incomplete request heads in the process beyond the `FREE_HEAD` of each connection. A head
-/// may have 128 KiB, which many slow connections would otherwise each hold.
-const HEADS: u64 = 32 << 20;
 
 /// Unsent bytes of a response from which on no more of its body is requested. A client that does not read a stream
 /// holds no more than this and one chunk.
@@ -68,12 +64,7 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
         .max_concurrent_connections((connections / workers).max(1));
     let stopping = builder.graceful_shutdown_signal();
     let local = listener.local_addr()?;
-    let whole = Limits {
-        process: HEADS,
-        tenant: HEADS,
-        user: HEADS,
-    };
-    let heads = Budget::new("bytes of request heads", whole);
+    let heads = Budget::new(Pool::Heads, Pool::Heads.limits(0));
     let service = move || {
         let (state, stopping, heads) = (state.clone(), stopping.clone(), Arc::clone(&heads));
         let app = App::new().configure(move |config| handlers::configure(config, &state));

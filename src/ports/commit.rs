@@ -55,6 +55,8 @@ pub struct Commit {
     pub facts: Vec<Fact>,
     /// Does it belong to the cleanup at the end of a session? A cancellation does not keep that from beginning.
     pub cleans_up: bool,
+    /// Does it add a turn of the model or a result of a call? Then the processes that lost the run before do not count.
+    pub progresses: bool,
 }
 
 /// Who writes a commit.
@@ -167,6 +169,7 @@ impl Commit {
             entries: Vec::new(),
             facts,
             cleans_up: false,
+            progresses: false,
         }
     }
 

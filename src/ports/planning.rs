@@ -53,10 +53,11 @@ pub trait PlanningSessions: Send + Sync {
     /// Cancels a session that is not over, and the run that works for it.
     fn cancel(&self, cancel: SessionCancel) -> BoxFuture<'_, Result<Moved, RecordError>>;
 
-    /// Ends the sessions whose deadline is not after `now_us`, and moves those on whose run has ended without doing so:
+    /// Ends the sessions whose deadline is not after `now_us`, and those that have waited for a confirmation since
+    /// `unconfirmed_us`; and moves those on whose run has ended without doing so:
     /// it was given up, or cancelled before a process took it. A run that waits for a settlement continues once the
     /// deadline has passed. Handles at most `most` and returns how many.
-    fn sweep(&self, now_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>>;
+    fn sweep(&self, now_us: i64, unconfirmed_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>>;
 }
 
 /// Something that a session waits for.
@@ -120,7 +121,9 @@ pub struct StoredSession {
     pub started_us: Option<i64>,
     /// When it ended.
     pub completed_us: Option<i64>,
-    /// What the cleanup at its end did.
+    /// Has its run not ended? After the end of the session it still cleans up.
+    pub is_at_work: bool,
+    /// What the cleanup at its end did; `None` if there was nothing to clean up.
     pub cleanup: Option<Cleanup>,
 }
 
@@ -134,6 +137,17 @@ pub struct Cleanup {
     /// Those that are left, or why that is not known. Their server removes them later.
     #[serde(default)]
     pub left: Vec<String>,
+}
+
+impl Cleanup {
+    /// Nothing was removed, and it is not known what is left.
+    #[must_use]
+    pub fn unknown(why: &str) -> Self {
+        Self {
+            removed: Vec::new(),
+            left: vec![format!("unknown: {why}")],
+        }
+    }
 }
 
 /// What code read of a repository before a plan was made.

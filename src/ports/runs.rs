@@ -19,6 +19,7 @@ use super::claims::{Claim, Claimed};
 use super::clock::Clock;
 use super::records::{ListQuery, OpenDecision, Page, QueryError, RecordError};
 use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
+use crate::domain::budget::{Exceeded, SessionLimits};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, PlanningSessionId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::planning_session::SessionStatus;
@@ -33,11 +34,12 @@ pub trait Runs: Send + Sync {
     /// created.
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>>;
 
-    /// Reopens a paused run, in one commit: it continues with new limits.
+    /// Reopens a run that is paused, or failed since its processes were lost, in one commit: it continues with new
+    /// limits.
     fn reopen(&self, run: Reopen) -> BoxFuture<'_, Result<Reopened, RecordError>>;
 
     /// Claims a run that is queued, or whose holder's lease has expired. `None`: another process has it, it has ended,
-    /// or [`MOST_TAKES`] processes in a row did not return it.
+    /// or [`MOST_CLAIMS`] processes in a row did not return it.
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>>;
 
     /// Renews leases. Returns which leases are lost and which runs (child runs included) must be cancelled.
@@ -49,7 +51,7 @@ pub trait Runs: Send + Sync {
     /// Requests the cancellation of a run, in a caller's name. A queued run is cancelled at once, with its decision.
     fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>>;
 
-    /// Fails runs that [`MOST_TAKES`] processes in a row claimed and did not return, without reading their journals.
+    /// Fails runs that [`MOST_CLAIMS`] processes in a row claimed and did not return, without reading their journals.
     /// Handles at most `most` runs and returns them. Calls that were sent and have no result are in doubt.
     fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
 
@@ -103,9 +105,13 @@ pub trait Runs: Send + Sync {
     ) -> BoxFuture<'a, Result<Page<AgentRun>, QueryError>>;
 }
 
-/// This many processes in a row may claim a run without returning it (killed, frozen, or cut off from the database)
-/// before it fails. An end, a wait for an approval and a hand-over at shutdown return it.
+/// This many processes in a row may claim a run without progress and without returning it (killed, frozen, or cut off
+/// from the database) before it fails. A turn of the model and a result of a call are progress. An end, a wait for an
+/// approval and a hand-over at shutdown return it.
 pub const MOST_TAKES: u32 = 3;
+/// From [`MOST_TAKES`] on, a process claims the run only to end it: it starts nothing but the cleanup of a planning
+/// session. Once this many processes were lost, the store ends the run.
+pub const MOST_CLAIMS: u32 = 2 * MOST_TAKES;
 
 /// Tenants and users take turns in the order of their names. The caller remembers the last one.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +131,7 @@ pub struct Waiting {
     pub tenant: TenantId,
     /// The acting user.
     pub user: UserId,
-    /// Processes in a row that claimed it without returning it.
+    /// Processes in a row that claimed it without progress and without returning it.
     pub takes: u32,
 }
 
@@ -198,7 +204,7 @@ impl<T, C, S> Origin<T, C, S> {
     }
 }
 
-/// A paused run to be reopened.
+/// A run to be reopened: one that is paused, or failed since its processes were lost.
 #[derive(Clone, Debug)]
 pub struct Reopen {
     /// Which run.
@@ -207,6 +213,8 @@ pub struct Reopen {
     pub attempt: u32,
     /// Who continues it.
     pub place: ReopenedFor,
+    /// The planning session whose plan it works through: that continues with it, and must have failed with it.
+    pub session: Option<PlanningSessionId>,
     /// As [`NewRun::settings`].
     pub settings: Arc<RawValue>,
     /// The entry that follows in its journal: JSON, read by the engine alone.
@@ -280,6 +288,8 @@ pub struct InSession {
     pub session: PlanningSessionId,
     /// What it does there.
     pub work: SessionWork,
+    /// With it, no more than these may be at once.
+    pub most: SessionLimits,
 }
 
 /// What a run does in a planning session.
@@ -293,8 +303,6 @@ pub enum SessionWork {
         repo_url: Arc<str>,
         /// Microseconds since the epoch.
         deadline_us: i64,
-        /// With this session, no more than these may be open.
-        most: SessionLimits,
     },
     /// It makes the version after this one, if the session waits for confirmation with it.
     Refine {
@@ -309,24 +317,6 @@ pub enum SessionWork {
         /// The person's name.
         by: Arc<str>,
     },
-}
-
-/// The most planning sessions that have not ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// Of one user of a tenant.
-    pub of_user: u32,
-    /// Of all users of all tenants.
-    pub of_all: u32,
-}
-
-/// One of [`SessionLimits`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionLimit {
-    /// That of the user: this many.
-    OfUser(u32),
-    /// That of all users: this many.
-    OfAll(u32),
 }
 
 /// The parent of a run.
@@ -370,7 +360,7 @@ pub enum Created {
     /// that has passed counts at once.
     SessionMoved(SessionStatus, u32),
     /// The planning session would exceed this limit.
-    TooManySessions(SessionLimit),
+    TooManySessions(Exceeded),
 }
 
 /// The right to work on a run and its child runs.
@@ -518,6 +508,10 @@ pub struct StoredRun {
     pub cancel: bool,
     /// How often it was claimed since it was created or reopened.
     pub takes: i64,
+    /// Did so many processes lose it in a row that this one only ends it?
+    pub is_lost: bool,
+    /// How long processes have worked on it since it was created or reopened, as far as their leases were renewed.
+    pub worked: Duration,
     /// Microseconds since the epoch.
     pub started_at: Option<i64>,
     /// Its final text, if it has ended.
@@ -561,6 +555,8 @@ impl StoredRun {
             settings: Arc::clone(&new.settings),
             cancel: false,
             takes: 1,
+            is_lost: false,
+            worked: Duration::ZERO,
             started_at: Some(new.decision.created_at),
             summary: None,
             output: None,

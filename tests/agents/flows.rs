@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::model::{Asked, call, fault, words};
 use crate::rig::{Outcome, Rig, seconds};
+use crate::support::TestDb;
 use crate::tools::Does;
 
 /// Finds facts and returns them as a list.
@@ -56,7 +57,11 @@ steps:
 }
 
 async fn pipeline(more: &str) -> Rig {
-    let rig = Rig::new(&[FINDER, WRITER, CRITIC, article(more).as_str()]).await;
+    pipeline_on(TestDb::sqlite().await, more).await
+}
+
+pub(crate) async fn pipeline_on(db: TestDb, more: &str) -> Rig {
+    let rig = Rig::on(db, &[FINDER, WRITER, CRITIC, article(more).as_str()]).await;
     rig.model
         .script("finder", [call("complete_task", json!({"facts": ["old", "blue"]}))]);
     rig.model.script("writer", [words("An old blue whale.")]);
@@ -64,7 +69,7 @@ async fn pipeline(more: &str) -> Rig {
     rig
 }
 
-fn whales() -> Value {
+pub(crate) fn whales() -> Value {
     json!({"topic": "whales", "most": 9})
 }
 

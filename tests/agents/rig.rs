@@ -296,6 +296,7 @@ impl Rig {
             ..Settings::top(definition, None, None)
         };
         let reopen = Reopen {
+            session: None,
             run: paused,
             attempt: stored.attempt,
             place: ReopenedFor::Caller {

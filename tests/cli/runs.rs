@@ -258,7 +258,7 @@ async fn each_final_status_has_an_exit_status_and_a_paused_run_prints_its_resume
     let by = place.run(&["runs", "list", "--limit", "1", "--json"]).json();
     assert_eq!((&by["id"], by["attempts"].as_array().unwrap().len()), (&id.into(), 1));
     let again = place.run_with(&command, &environment);
-    let refused = "Only a paused run can be resumed; this one is completed.";
+    let refused = "Only a run that is paused, or whose processes were lost, can be resumed; this one is completed.";
     assert!(again.err.contains(refused), "{}", again.err);
     again.ended(1);
     let watched = place.run(&["runs", "watch", "--quiet", id]);

@@ -797,6 +797,7 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
     for (attempt, happened, reported) in [(0, true, "completed"), (1, false, "failed")] {
         let by = "grace";
         let resuming = Reopen {
+            session: None,
             place: by_caller(false, None, &[(sent.id, happened)]),
             ..reopen(run.id, attempt)
         };
@@ -903,6 +904,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     // The request that resumes the paused run settles the calls that are still open.
     let other = ActionId::new();
     let resuming = Reopen {
+        session: None,
         place: by_caller(true, None, &[(other, false)]),
         ..reopen(run.id, 0)
     };

@@ -42,6 +42,7 @@ impl From<Append> for Commit {
             entries: append.entries,
             facts: facts.chain(append.asked.into_iter().map(Fact::Begun)).collect(),
             cleans_up: false,
+            progresses: false,
         }
     }
 }
@@ -69,6 +70,7 @@ pub(crate) fn suspend(lease: Lease, run: RunId, actions: Vec<NewAction>) -> Comm
         entries: Vec::new(),
         facts: facts.collect(),
         cleans_up: false,
+        progresses: false,
     }
 }
 
@@ -121,6 +123,7 @@ impl From<FinishedRun> for Commit {
             entries: run.entries,
             facts: facts.chain(run.words.map(Fact::Said)).collect(),
             cleans_up: false,
+            progresses: false,
         }
     }
 }
@@ -148,6 +151,7 @@ pub(crate) fn finished(lease: Lease, run: &NewRun, status: RunStatus, calls: Vec
 /// A paused run to be reopened and claimed at once; it was reopened `attempt` times before.
 pub(crate) fn reopen(run: RunId, attempt: u32) -> Reopen {
     Reopen {
+        session: None,
         run,
         attempt,
         place: by_caller(false, None, &[]),

@@ -344,7 +344,7 @@ pub(crate) async fn the_end_of_the_work_ends_the_session(db: TestDb) {
         assert_eq!((after.version, after.started_us), (1, Some(T0)));
         let later = cancelled(&store, cancel(work.session)).await;
         assert_eq!(later, Moved::No(ended.status, 1));
-        assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 0);
+        assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), 0);
     }
 }
 
@@ -358,7 +358,7 @@ pub(crate) async fn a_session_that_was_ended_meanwhile_keeps_its_end(db: TestDb)
             assert_eq!(cancelled(&store, cancel(work.session)).await, Moved::Yes);
             assert!(store.is_cancelled(work.run.id).await.unwrap());
         } else {
-            assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 1);
+            assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), 1);
         }
         let ended = shown(&store, work.session).await;
         let expected = match by_person {
@@ -418,8 +418,8 @@ pub(crate) async fn a_sweep_ends_sessions_whose_execution_is_lost(db: TestDb) {
     db.run(&format!("DELETE FROM agent_run WHERE id = '{run}'")).await;
     let (waits, _) = queued().await;
 
-    assert_eq!(store.sweep(DEADLINE - 1, 9).await.unwrap(), 4);
-    assert_eq!(store.sweep(DEADLINE - 1, 9).await.unwrap(), 0);
+    assert_eq!(store.sweep(DEADLINE - 1, 0, 9).await.unwrap(), 4);
+    assert_eq!(store.sweep(DEADLINE - 1, 0, 9).await.unwrap(), 0);
     for (session, status, reason, detail) in [
         (
             lost.session,
@@ -459,7 +459,7 @@ pub(crate) async fn a_sweep_ends_sessions_whose_execution_is_lost(db: TestDb) {
     let task = &shown(&store, silent.session).await.plan.tasks[0];
     let code = task.status_reason.as_ref().map(|reason| reason.code);
     assert_eq!((task.status, code), (TaskStatus::Failed, Some(TaskReason::Internal)));
-    assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 2);
+    assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), 2);
     for session in [works.session, waits] {
         let after = shown(&store, session).await;
         assert_eq!(after.status, SessionStatus::DeadlineExceeded);
@@ -499,7 +499,7 @@ pub(crate) async fn a_confirmed_plan_never_waits_for_its_confirmation_again(db: 
                 ..before
             }
         );
-        assert_eq!(store.sweep(DEADLINE - 1, 9).await.unwrap(), 1);
+        assert_eq!(store.sweep(DEADLINE - 1, 0, 9).await.unwrap(), 1);
         assert_eq!(shown(&store, work.session).await.status, SessionStatus::Failed);
     }
     let work = executing(&store).await;
@@ -561,7 +561,7 @@ pub(crate) async fn many_changes_of_executions_at_once_do_not_deadlock(db: TestD
             cancelled(&store, cancel(session)).await
         });
     });
-    let sweeps = (0..8).map(async |_| other.sweep(DEADLINE - 1, 99).await.unwrap());
+    let sweeps = (0..8).map(async |_| other.sweep(DEADLINE - 1, 0, 99).await.unwrap());
     tokio::join!(
         join_all(works),
         join_all(cancels),

@@ -8,7 +8,7 @@ use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{InstanceId, RunId, TenantId, UserId};
 use gavel::ports::commit::Committed;
 use gavel::ports::definitions::{Definitions, NewVersion, PutVersion};
-use gavel::ports::runs::{Created, Lease, MOST_TAKES, NewRun, Renewed, Reopen, Reopened, Runs, Turn};
+use gavel::ports::runs::{Created, Lease, MOST_CLAIMS, MOST_TAKES, NewRun, Renewed, Reopen, Reopened, Runs, Turn};
 
 use crate::commits::{Append, FinishedRun, Writes, by_caller, entries, finished, key, reopen};
 use crate::support::{
@@ -325,13 +325,15 @@ pub(crate) async fn a_run_that_no_process_returns_fails(db: TestDb) {
     let (first, last) = (db.open().await, db.open().await);
     let lease = begin(&first, &run).await;
     let mut lease = Some(lease);
-    for store in [db.open().await, db.open().await] {
+    for n in 2..=i64::from(MOST_CLAIMS) {
+        let store = db.open().await;
         time_passes(&db).await;
         assert!(last.give_up(10).await.unwrap().is_empty());
         lease = store.take(run.id).await.unwrap();
         // The current holder has not lost it yet.
         assert!(last.give_up(10).await.unwrap().is_empty());
-        if lease.unwrap().fence < 3 {
+        assert_eq!(store.load(run.id).await.unwrap().unwrap().is_lost, n > 3);
+        if n < i64::from(MOST_CLAIMS) {
             continue;
         }
         let child = called_run(lease.unwrap(), run.id);
@@ -373,6 +375,33 @@ pub(crate) async fn a_run_that_no_process_returns_fails(db: TestDb) {
         first.append(entries(lease.unwrap(), 2..=2)).await.unwrap(),
         Committed::LeaseLost
     );
+}
+
+/// The time between renewals counts as work, whichever process holds the run, and a resume begins anew.
+pub(crate) async fn renewals_count_how_long_processes_have_worked_on_a_run(db: TestDb) {
+    let (one, two) = (db.open().await, db.open().await);
+    let run = new_run();
+    let mut lease = begin(&one, &run).await;
+    let worked = async || two.load(run.id).await.unwrap().unwrap().worked;
+    let pause = Duration::from_millis(200);
+    for (n, store) in [&one, &two].into_iter().enumerate() {
+        let before = worked().await;
+        assert!(
+            before < (pause * 2) * u32::try_from(n).unwrap() + pause / 2,
+            "{before:?}"
+        );
+        for _ in 0..2 {
+            tokio::time::sleep(pause).await;
+            store.renew(vec![lease]).await.unwrap();
+        }
+        assert!(worked().await >= before + pause * 2, "{before:?}");
+        // The time after its death is not counted.
+        time_passes(&db).await;
+        tokio::time::sleep(pause).await;
+        if n == 0 {
+            lease = two.take(run.id).await.unwrap().unwrap();
+        }
+    }
 }
 
 /// A run that its processes release in an orderly way never fails, however often it is claimed.
@@ -639,6 +668,7 @@ async fn a_commit_without_an_answer_is_retried_and_reported_as_it_was() {
     };
     assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     let resuming = Reopen {
+        session: None,
         place: by_caller(false, Some(key("scope", "body")), &[]),
         ..reopen(paused.id, 0)
     };

@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
 use gavel::domain::agent_run::RunStatus;
+use gavel::domain::budget::{Exceeded, Scope, SessionLimits};
 use gavel::domain::decision::Usage;
-use gavel::domain::ids::{PlanningSessionId, RunId, UserId};
+use gavel::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use gavel::domain::plan::{Draft, DraftTask, Plan, difference};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, Planned, Recorder};
@@ -16,18 +17,18 @@ use gavel::ports::planning::{
     VersionKind,
 };
 use gavel::ports::records::{ListQuery, QueryError};
-use gavel::ports::runs::{Created, InSession, Lease, NewRun, Origin, Runs, SessionLimit, SessionLimits, SessionWork};
+use gavel::ports::runs::{Created, InSession, Lease, NewRun, Origin, Runs, SessionWork};
 
 use crate::commits::{finished, key};
+use crate::executing;
 use crate::support::{T0, TestDb, begin, called_run, eventually, new_run, open_decision, queued_run, tenant};
 
 /// The deadline of every session: an hour after its start.
 pub(crate) const DEADLINE: i64 = T0 + 3_600_000_000;
 /// Limits that no other test reaches.
-const MANY: SessionLimits = SessionLimits {
-    of_user: 1000,
-    of_all: 1000,
-};
+fn many() -> SessionLimits {
+    SessionLimits::new(1000, 1000)
+}
 /// The end of every run of a session.
 pub(crate) const END: i64 = T0 + 1_234_567;
 
@@ -38,7 +39,11 @@ pub(crate) fn ann() -> UserId {
 /// A run that works for a session and that its creator claims at once.
 pub(crate) fn works(session: PlanningSessionId, work: SessionWork) -> NewRun {
     NewRun {
-        origin: Origin::Session(InSession { session, work }),
+        origin: Origin::Session(InSession {
+            session,
+            work,
+            most: many(),
+        }),
         ..new_run()
     }
 }
@@ -49,7 +54,6 @@ pub(crate) fn starts(session: PlanningSessionId) -> NewRun {
         prompt: "accept ISO weeks".into(),
         repo_url: "https://github.com/acme/dates".into(),
         deadline_us: DEADLINE,
-        most: MANY,
     };
     works(session, work)
 }
@@ -194,6 +198,7 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
         updated_us: T0,
         started_us: None,
         completed_us: None,
+        is_at_work: true,
         cleanup: None,
     };
     assert_eq!(begun, expected);
@@ -227,12 +232,100 @@ fn starts_within(user: &str, of_user: u32, of_all: u32) -> NewRun {
     let mut run = starts(session);
     run.decision.user = UserId::parse(user).unwrap();
     run.claim = Some(key(&session.to_string(), "body"));
-    if let Origin::Session(place) = &mut run.origin
-        && let SessionWork::Start { most, .. } = &mut place.work
-    {
-        *most = SessionLimits { of_user, of_all };
+    within(run, of_user, of_all)
+}
+
+/// The run within these limits.
+fn within(mut run: NewRun, of_user: u32, of_all: u32) -> NewRun {
+    if let Origin::Session(place) = &mut run.origin {
+        place.most = SessionLimits::new(of_all, of_user);
     }
     run
+}
+
+/// A limit of sessions that would be exceeded.
+fn too_many(unit: &'static str, scope: Scope, limit: u64) -> Created {
+    Created::TooManySessions(Exceeded { scope, limit, unit })
+}
+
+/// Sessions that wait for a person take no place of those at work, and have limits of their own. A refinement and an
+/// execution take a place. No tenant has all of them.
+pub(crate) async fn sessions_that_wait_for_confirmation_take_no_place_of_those_at_work(db: TestDb) {
+    const AT_WORK: &str = "planning sessions at work";
+    const WAITING: &str = "planning sessions that wait for confirmation";
+    let store = db.open().await;
+    let mut waiting = Vec::new();
+    let start = async |run: NewRun| store.create(within(run, 2, 4)).await.unwrap();
+    // Two at work, three for a tenant, four in all; and ten times as many that wait.
+    while waiting.len() < 20 {
+        let session = PlanningSessionId::new();
+        let run = starts(session);
+        let Created::New(Some(lease)) = start(run.clone()).await else {
+            panic!("{} wait, and none is at work", waiting.len())
+        };
+        finish(
+            &store,
+            session,
+            &run,
+            lease,
+            made(&plan(session, None, &["write tests"])),
+        )
+        .await;
+        waiting.push(session);
+    }
+    assert_eq!(
+        start(starts(PlanningSessionId::new())).await,
+        too_many(WAITING, Scope::User, 20)
+    );
+    assert!(matches!(start(refines(waiting[0], 1)).await, Created::New(_)));
+    assert!(matches!(
+        start(executing::executes(waiting[1], 1)).await,
+        Created::New(_)
+    ));
+    for run in [refines(waiting[2], 1), executing::executes(waiting[2], 1)] {
+        assert_eq!(start(run).await, too_many(AT_WORK, Scope::User, 2));
+    }
+    let others = |user: &str, tenant: &str| {
+        let mut run = starts(PlanningSessionId::new());
+        run.decision.user = UserId::parse(user).unwrap();
+        run.decision.tenant = TenantId::parse(tenant).unwrap();
+        run
+    };
+    let own = tenant();
+    assert!(matches!(start(others("bob", own.as_str())).await, Created::New(_)));
+    let refused = start(others("cy", own.as_str())).await;
+    assert_eq!(refused, too_many(AT_WORK, Scope::Tenant, 3));
+    assert!(matches!(start(others("dee", "another")).await, Created::New(_)));
+    let refused = start(others("eve", "a-third")).await;
+    assert_eq!(refused, too_many(AT_WORK, Scope::Process, 4));
+}
+
+/// A plan that no person confirms in time ends its session, and a change of the plan renews the time.
+pub(crate) async fn a_plan_that_no_person_confirms_ends_its_session(db: TestDb) {
+    let store = db.open().await;
+    let (session, _) = proposed(&store, &["write tests"]).await;
+    let (planning, run) = (PlanningSessionId::new(), RunId::new());
+    begin(
+        &store,
+        &NewRun {
+            id: run,
+            ..starts(planning)
+        },
+    )
+    .await;
+    assert_eq!(store.sweep(DEADLINE - 1, END - 1, 9).await.unwrap(), 0);
+    assert_eq!(store.sweep(DEADLINE - 1, END, 9).await.unwrap(), 1);
+    let ended = shown(&store, session).await;
+    let code = ended.reason.map(|(code, _)| code);
+    assert_eq!(
+        (ended.status, code, ended.completed_us),
+        (
+            SessionStatus::DeadlineExceeded,
+            Some(SessionReason::Unconfirmed),
+            Some(DEADLINE - 1)
+        )
+    );
+    assert_eq!(shown(&store, planning).await.status, SessionStatus::Planning);
 }
 
 /// PLANNING 14: starts at once, in two processes, begin as many sessions as the limits allow and no more. Nothing of the
@@ -259,11 +352,16 @@ pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
         refused.into_iter().map(|(_, limit)| limit).collect::<Vec<_>>()
     };
     let of_ann: Vec<_> = (0..10).map(|_| starts_within("ann", 3, 5)).collect();
-    assert_eq!(at_once(&of_ann).await, [SessionLimit::OfUser(3); 7]);
+    let refused = |scope, limit| Exceeded {
+        scope,
+        limit,
+        unit: "planning sessions at work",
+    };
+    assert_eq!(at_once(&of_ann).await, [refused(Scope::User, 3); 7]);
     assert_eq!(open(&db).await, 3);
     let of_others: Vec<_> = (0..10).map(|n| starts_within(&format!("user-{n}"), 3, 5)).collect();
-    assert_eq!(at_once(&of_others).await, [SessionLimit::OfAll(5); 8]);
-    assert_eq!(open(&db).await, 5);
+    assert_eq!(at_once(&of_others).await, [refused(Scope::Tenant, 4); 9]);
+    assert_eq!(open(&db).await, 4);
     // A start that is repeated needs no second place, and one of the others has the place of a session that ended.
     let mut begun = None;
     for run in &of_ann {
@@ -272,15 +370,15 @@ pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
             begun = run.origin.session().map(|place| place.session);
         }
     }
-    assert_eq!(open(&db).await, 5);
+    assert_eq!(open(&db).await, 4);
     assert_eq!(cancelled(&stores[0], cancel(begun.unwrap())).await, Moved::Yes);
-    // Two have begun before, and one begins now.
-    let mut refused = 0;
+    // One has begun before, and one begins now.
+    let (mut count, refused_now) = (0, refused(Scope::Tenant, 4));
     for run in &of_others {
         let created = stores[0].create(run.clone()).await.unwrap();
-        refused += usize::from(created == Created::TooManySessions(SessionLimit::OfAll(5)));
+        count += usize::from(created == Created::TooManySessions(refused_now));
     }
-    assert_eq!((refused, open(&db).await), (7, 5));
+    assert_eq!((count, open(&db).await), (8, 4));
 }
 
 /// P-103, P-202: each version is kept whole, with who asked for it, how it came about, why, and what changed. The
@@ -472,7 +570,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
         cancelled(&store, cancel(PlanningSessionId::new())).await,
         Moved::NotFound
     );
-    assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 0);
+    assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), 0);
     assert_eq!(
         StoredSession {
             usage: ended.usage,
@@ -527,9 +625,9 @@ pub(crate) async fn a_sweep_ends_what_is_due_and_moves_on_what_was_left(db: Test
     assert_eq!(open(&db).await, 5);
 
     // Before the deadline only those whose runs have ended; no more than asked for.
-    assert_eq!(store.sweep(DEADLINE - 1, 2).await.unwrap(), 2);
-    assert_eq!(store.sweep(DEADLINE - 1, 9).await.unwrap(), 1);
-    assert_eq!(store.sweep(DEADLINE - 1, 9).await.unwrap(), 0);
+    assert_eq!(store.sweep(DEADLINE - 1, 0, 2).await.unwrap(), 2);
+    assert_eq!(store.sweep(DEADLINE - 1, 0, 9).await.unwrap(), 1);
+    assert_eq!(store.sweep(DEADLINE - 1, 0, 9).await.unwrap(), 0);
     let after = shown(&store, refined).await;
     assert_eq!((after.status, after.version), (SessionStatus::AwaitingConfirmation, 1));
     assert_eq!(
@@ -548,8 +646,8 @@ pub(crate) async fn a_sweep_ends_what_is_due_and_moves_on_what_was_left(db: Test
     assert_eq!(after.reason.unwrap().0, SessionReason::Cancelled);
     assert_eq!(open(&db).await, 3);
 
-    assert_eq!(store.sweep(DEADLINE, 2).await.unwrap(), 2);
-    assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 1);
+    assert_eq!(store.sweep(DEADLINE, 0, 2).await.unwrap(), 2);
+    assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), 1);
     for session in [waits, plans, refined] {
         let after = shown(&store, session).await;
         assert_eq!(after.status, SessionStatus::DeadlineExceeded);
@@ -657,7 +755,7 @@ pub(crate) async fn many_changes_at_once_all_succeed(db: TestDb) {
         let second = plan(*session, None, &["parse weeks"]);
         store.edit(edit(*session, 1, &second)).await.unwrap();
     });
-    let sweeps = (0..4).map(async |_| assert_eq!(store.sweep(DEADLINE - 1, 99).await.unwrap(), 0));
+    let sweeps = (0..4).map(async |_| assert_eq!(store.sweep(DEADLINE - 1, 0, 99).await.unwrap(), 0));
     tokio::join!(join_all(ends), join_all(cancels), join_all(edits), join_all(sweeps));
     for (session, run, _) in &sessions {
         let after = shown(&store, *session).await;
@@ -677,7 +775,6 @@ pub(crate) async fn sessions_are_listed_by_their_fields(db: TestDb) {
             prompt: "p".into(),
             repo_url: format!("https://github.com/acme/{}", if n < 4 { "dates" } else { "times" }).into(),
             deadline_us: DEADLINE + n,
-            most: MANY,
         };
         let mut run = works(session, work);
         run.decision.created_at = T0 + n;

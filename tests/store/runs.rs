@@ -579,6 +579,7 @@ pub(crate) async fn a_paused_run_is_resumed_once(db: TestDb) {
     let paused = new_run();
     let old = begin(store, &paused).await;
     let resuming = |run: RunId, scope: &str| Reopen {
+        session: None,
         place: by_caller(true, Some(key(scope, "body")), &[]),
         ..reopen(run, 0)
     };
@@ -714,6 +715,7 @@ pub(crate) async fn a_run_and_those_that_it_called_have_one_event_log(db: TestDb
     reopened(
         &store,
         Reopen {
+            session: None,
             place: by_caller(false, None, &[]),
             ..reopen(root.id, 0)
         },
@@ -732,6 +734,7 @@ pub(crate) async fn a_resumed_run_is_cancelled_by_its_worker(db: TestDb) {
         .await
         .unwrap();
     let queued = Reopen {
+        session: None,
         place: by_caller(true, None, &[]),
         ..reopen(run.id, 0)
     };
@@ -835,6 +838,7 @@ pub(crate) async fn no_call_starts_after_a_run_is_cancelled(db: TestDb) {
     }
     let cleanup = Commit {
         cleans_up: true,
+        progresses: false,
         ..begins(&run, 2).into()
     };
     assert_eq!(store.commit(cleanup).await.unwrap(), Committed::Written, "P-302");

@@ -75,6 +75,7 @@ fn waits(lease: Lease, actions: &[ActionId]) -> Commit {
         entries: Vec::new(),
         facts: vec![Fact::Waits(Wait::Settlement(actions.to_vec()))],
         cleans_up: false,
+        progresses: false,
     }
 }
 
@@ -168,7 +169,7 @@ pub(crate) async fn a_run_waits_until_all_of_its_actions_are_settled(db: TestDb)
     assert_eq!(store.commit(waits).await.unwrap(), Committed::Written);
     store.settle(settle(run.id, sent.id, true)).await.unwrap();
     assert_eq!(run_status(&store, run.id).await, RunStatus::AwaitingConfirmation);
-    assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 1);
+    assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), 1);
     assert_eq!(run_status(&store, run.id).await, RunStatus::AwaitingConfirmation);
 }
 
@@ -188,19 +189,19 @@ pub(crate) async fn a_run_that_waits_for_a_settlement_ends_with_its_session(db: 
             };
             if waits_first {
                 wait().await;
-                assert_eq!(store.sweep(DEADLINE - 1, 9).await.unwrap(), 0);
+                assert_eq!(store.sweep(DEADLINE - 1, 0, 9).await.unwrap(), 0);
                 assert_eq!(store.take(run.id).await.unwrap(), None);
             }
             match by_person {
                 true => assert_eq!(cancelled(&store, cancel(session)).await, Moved::Yes),
-                false => assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 1),
+                false => assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), 1),
             }
             if !waits_first {
                 wait().await;
-                assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), u32::from(!by_person));
+                assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), u32::from(!by_person));
             }
             let lease = store.take(run.id).await.unwrap().expect("it can end");
-            assert_eq!(store.sweep(DEADLINE, 9).await.unwrap(), 0);
+            assert_eq!(store.sweep(DEADLINE, 0, 9).await.unwrap(), 0);
             let end = finished(lease, &run, RunStatus::Failed, vec![]);
             assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
         }

@@ -5,17 +5,10 @@ use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use super::failure::Failure;
-use crate::domain::budget::{Budget, Exceeded, Held, Limits};
+use crate::domain::budget::{Budget, Exceeded, Held, Pool};
 use crate::domain::journal::Part;
 use crate::domain::nesting;
 
-const MIB: u64 = 1024 * 1024;
-/// Memory for answers being read at the same time, in bytes. The largest answer (8 MiB) takes 16 MiB.
-const LIMITS: Limits = Limits {
-    process: 96 * MIB,
-    tenant: 64 * MIB,
-    user: 48 * MIB,
-};
 /// Number of copies of an answer in memory: the received bytes, and the parsed content.
 const COPIES: usize = 2;
 /// Maximum argument bytes of one answer's calls. A model writes at most a fifth of this.
@@ -23,7 +16,7 @@ const MOST_ARGUMENTS: usize = 1024 * 1024;
 /// Maximum values in the arguments of one call, including field names.
 const MOST_VALUES: usize = 65_536;
 
-static ANSWERS: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new("bytes of model answers", LIMITS));
+static ANSWERS: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(Pool::ModelAnswers, Pool::ModelAnswers.limits(0)));
 
 /// For an answer to this user of this tenant.
 pub(super) fn held<'a>((tenant, user): (&'a str, &'a str)) -> Held<'a> {

@@ -7,22 +7,14 @@
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::domain::budget::{self, Budget, Exceeded, Limits, Share};
+use crate::domain::budget::{self, Budget, Exceeded, Pool, Share};
 
-const MIB: u64 = 1024 * 1024;
-/// Memory for answers being read at the same time, in bytes. The largest answer (16 MiB) takes 32 MiB, so a user may
-/// receive three of them at a time, a tenant four and the process five. Thousands of answers of the usual size fit.
-const LIMITS: Limits = Limits {
-    process: 160 * MIB,
-    tenant: 128 * MIB,
-    user: 96 * MIB,
-};
 /// Number of copies of an answer in memory: the received bytes, and the buffer that joins the pieces.
 const COPIES: usize = 2;
 
 /// The budget shared by all answers.
 pub(super) fn budget() -> Arc<Budget> {
-    Budget::new("bytes of answers", LIMITS)
+    Budget::new(Pool::ServerAnswers, Pool::ServerAnswers.limits(0))
 }
 
 /// The budget has no room for an answer.
@@ -96,7 +88,7 @@ mod tests {
         }
         let refused = held[3].add(largest).unwrap_err().to_string();
         let words = "gavel is holding too many large answers, so this one was not read; try again \
-                     (100663296 bytes of answers at once are allowed for a user)";
+                     (100663296 bytes of answers of servers at once are allowed for a user)";
         assert_eq!(refused, words);
         for (tenant, user) in [("t", "v"), ("o", "u")] {
             let mut other = Held::of_call(&budget, tenant, user);

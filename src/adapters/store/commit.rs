@@ -83,7 +83,7 @@ impl Batch<'_> {
         run: RunId,
         commit: &Commit,
     ) -> Result<Committed, Fault> {
-        let Some(last) = self.holds(conn, lease, run).await? else {
+        let Some((last, counts_lost)) = self.holds(conn, lease, run).await? else {
             return Ok(match self.is_written(conn, lease, run, commit).await? {
                 true => Committed::Written,
                 false => Committed::LeaseLost,
@@ -93,6 +93,10 @@ impl Batch<'_> {
             return Ok(Committed::ApprovalGone);
         }
         self.enter(conn, lease.run, run, last, &commit.entries).await?;
+        if commit.progresses && counts_lost {
+            conn.execute(&self.statements.runs.progress, vec![id(lease.run)])
+                .await?;
+        }
         self.intend(conn, &commit.facts).await?;
         let has_ended = commit.end().is_some();
         let mut committed = Committed::Written;

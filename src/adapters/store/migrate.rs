@@ -51,6 +51,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(13, "planning", "0013_planning"),
     migration!(14, "execution", "0014_execution"),
     migration!(15, "url", "0015_url"),
+    migration!(16, "worked", "0016_worked"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

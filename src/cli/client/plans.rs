@@ -36,6 +36,8 @@ pub(in crate::cli) struct Session {
     pub(in crate::cli) repo_url: String,
     /// RFC 3339.
     pub(in crate::cli) deadline: String,
+    /// RFC 3339; only while its plan waits for a confirmation.
+    pub(in crate::cli) confirm_by: Option<String>,
     pub(in crate::cli) time_left_ms: u64,
     /// 0 while there is no plan.
     pub(in crate::cli) plan_version: u32,

@@ -193,9 +193,9 @@ async fn changes(client: &Client, id: PlanningSessionId, before: &Session, now: 
 fn leave(session: &Session, place: &Where, exit: Exit) -> Exit {
     let (place, id, version) = (place.repeated(), &session.session_id, session.plan_version);
     output::note(&format!(
-        "plan {version} remains until the deadline, {}; to change it: gavel plan refine{place} {id}; to confirm it: \
+        "plan {version} can be confirmed until {}; to change it: gavel plan refine{place} {id}; to confirm it: \
          gavel plan execute{place} --plan-version {version} {id}; to end it: gavel plan cancel{place} {id}",
-        session.deadline
+        session.confirm_by.as_ref().unwrap_or(&session.deadline)
     ));
     exit
 }

@@ -114,6 +114,7 @@ pub(super) fn session(session: &Session) -> String {
         ("repository", Some(&session.repo_url)),
         ("read", read.as_ref()),
         ("deadline", Some(&session.deadline)),
+        ("confirm by", session.confirm_by.as_ref()),
         ("status", Some(&session.status)),
         ("reason", reason.as_ref()),
         ("refinement", refinement.as_ref()),

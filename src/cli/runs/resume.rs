@@ -17,7 +17,7 @@ use crate::domain::ids::{ActionId, RunId};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
 pub(in crate::cli) struct Args {
-    /// The paused run
+    /// The run: a paused one, or one whose processes were lost
     #[arg(value_parser = id)]
     id: RunId,
     /// The outcome of an in-doubt action: happened or did_not_happen (repeatable)

@@ -88,7 +88,7 @@ impl<'a> Held<'a> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::super::Limits;
+    use super::super::{Limits, Pool};
     use super::*;
 
     #[test]
@@ -98,7 +98,7 @@ mod tests {
             tenant: 1 << 20,
             user: 1 << 20,
         };
-        let budget = Budget::new("bytes", limits);
+        let budget = Budget::new(Pool::Answers, limits);
         let mut held = Held::new(Cow::Borrowed(&budget), "t", "u", 2);
         held.add(FREE).unwrap();
         assert_eq!(budget.used(), 0);

@@ -5,12 +5,14 @@
 //! and a tenant's is smaller than the process's, so that no caller can take everything.
 
 mod held;
+mod pools;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use held::{FREE, Held};
+pub use pools::{Pool, SessionLimits};
 
 /// The limits of a budget, all in the budget's own unit (bytes, streams, checks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,38 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Does more than is used by a user, the tenant and all fit?
+    ///
+    /// # Errors
+    /// A limit of the pool would be exceeded.
+    pub fn check(self, pool: Pool, [user, tenant, process]: [u64; 3], more: u64) -> Result<(), Exceeded> {
+        let levels = [
+            (Scope::User, user, self.user),
+            (Scope::Tenant, tenant, self.tenant),
+            (Scope::Process, process, self.process),
+        ];
+        match levels
+            .into_iter()
+            .find(|(_, used, limit)| used.saturating_add(more) > *limit)
+        {
+            Some((scope, _, limit)) => Err(Exceeded {
+                scope,
+                limit,
+                unit: pool.as_str(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// This many times as much.
+    fn times(self, factor: u64) -> Self {
+        Self {
+            process: self.process * factor,
+            tenant: self.tenant * factor,
+            user: self.user * factor,
+        }
+    }
+
     /// Limits for shared places: an eighth is reserved for other tenants, and another eighth for other users of the
     /// tenant. A single user can take three quarters. With fewer than four places nothing is reserved.
     #[must_use]
@@ -71,7 +105,7 @@ fn of(scope: Scope) -> &'static str {
 /// Counts what is in progress.
 #[derive(Debug)]
 pub struct Budget {
-    unit: &'static str,
+    pool: Pool,
     limits: Limits,
     /// Names are stored as hashes: a share costs no allocation, and names that callers choose take no memory.
     hasher: RandomState,
@@ -92,11 +126,11 @@ impl Used {
 }
 
 impl Budget {
-    /// A budget that counts `unit` (a plural, for messages).
+    /// A budget for this pool.
     #[must_use]
-    pub fn new(unit: &'static str, limits: Limits) -> Arc<Self> {
+    pub fn new(pool: Pool, limits: Limits) -> Arc<Self> {
         Arc::new(Self {
-            unit,
+            pool,
             limits,
             hasher: RandomState::new(),
             used: Mutex::default(),
@@ -148,18 +182,8 @@ impl Share {
     /// A limit would be exceeded; what was taken before is kept.
     pub fn grow(&mut self, more: u64) -> Result<(), Exceeded> {
         let mut used = self.budget.lock();
-        let limits = self.budget.limits;
-        let levels = [
-            (Scope::User, used.of(self.user), limits.user),
-            (Scope::Tenant, used.of(self.tenant), limits.tenant),
-            (Scope::Process, used.process, limits.process),
-        ];
-        for (scope, used, limit) in levels {
-            if used.saturating_add(more) > limit {
-                let unit = self.budget.unit;
-                return Err(Exceeded { scope, limit, unit });
-            }
-        }
+        let before = [used.of(self.user), used.of(self.tenant), used.process];
+        self.budget.limits.check(self.budget.pool, before, more)?;
         used.process += more;
         *used.holders.entry(self.tenant).or_default() += more;
         *used.holders.entry(self.user).or_default() += more;
@@ -193,7 +217,7 @@ mod tests {
             tenant: 6,
             user: 4,
         };
-        Budget::new("bytes", limits)
+        Budget::new(Pool::Bodies, limits)
     }
 
     #[test]
@@ -229,7 +253,10 @@ mod tests {
         let mut share = budget.take("a", "ann", 1).unwrap();
         share.grow(3).unwrap();
         let refused = share.grow(1).unwrap_err();
-        assert_eq!(refused.to_string(), "4 bytes at once are allowed for a user");
+        assert_eq!(
+            refused.to_string(),
+            "4 bytes of request bodies at once are allowed for a user"
+        );
         assert_eq!(budget.used(), 4);
         drop(share);
         assert_eq!(budget.used(), 0);

@@ -227,6 +227,7 @@ impl Children {
             run: child,
             attempt: state.attempt,
             place: ReopenedFor::Parent(log.hold.lease()),
+            session: None,
             settings: settings.to_raw(),
             entry: log::resumed(state.steps, state.usage),
             at_us: self.agents.engine.clock.now_us(),

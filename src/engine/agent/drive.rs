@@ -18,6 +18,7 @@ use super::waiting::WaitsFor;
 use super::{Agents, Settings};
 use crate::domain::definition::Definition;
 use crate::domain::ids::RunId;
+use crate::domain::journal::Entry;
 use crate::engine::live::Live;
 use crate::engine::log::{Halt, Log};
 use crate::engine::next::Ending;
@@ -44,6 +45,12 @@ async fn run_out(hold: &Hold) {
         }
         tokio::time::sleep(left).await;
     }
+}
+
+/// Did the run of this journal neither wait nor begin, but work?
+fn was_at_work(journal: &[Entry]) -> bool {
+    use Entry::{Halted, Resumed, Suspended};
+    !matches!(journal.last(), None | Some(Halted | Suspended | Resumed { .. }))
 }
 
 impl Agents {
@@ -104,6 +111,8 @@ impl Agents {
             halt,
             is_fresh: false,
             cleans_up: false,
+            is_lost: false,
+            unseen: Duration::ZERO,
             intending: false,
             writing: Arc::default(),
         }
@@ -173,7 +182,7 @@ impl Agents {
     // Longer than a screen: what a run goes through, in this order, and each way in which it ends before it begins.
     async fn driven(
         self: &Arc<Self>,
-        log: Log,
+        mut log: Log,
         cancel: CancellationToken,
         stored: StoredRun,
         history: History,
@@ -182,14 +191,23 @@ impl Agents {
         let (id, History { journal, clock }) = (stored.id, history);
         let is_new = log.is_fresh || journal.is_empty();
         let begins = is_new || is_resumed(&journal);
-        if stored.cancel {
+        log.is_lost |= stored.is_lost && !stored.cancel;
+        if stored.cancel || log.is_lost {
             cancel.cancel();
         }
-        let before = self.clock(clock).await?;
+        let mut before = self.clock(clock).await?;
+        if stored.origin.parent().is_none() {
+            log.unseen = stored.worked.saturating_sub(before);
+        }
+        // A run that waited, or has not begun, was not worked on when the process died.
+        if stored.origin.parent().is_none() || was_at_work(&journal) {
+            before += log.unseen;
+        }
         let is_past_deadline = || Settings::read(&stored.settings).is_past(self.engine.clock.now_us());
         // A run of a thread cannot be resumed, nor can its child runs. So it continues without a server: its calls
         // there fail, and other approvals remain valid.
         let tolerate_missing_tools = !is_new && self.is_of_thread(&stored, log.hold.lease().run).await?;
+        let (_, cut) = log.cut_short();
         if !cancel.is_cancelled()
             && let Err(why) = self.refresh_servers(log.hold.lease().run, &journal).await?
             && !tolerate_missing_tools
@@ -207,7 +225,7 @@ impl Agents {
             },
             // A cancelled run does not need its tools.
             Err(_) if cancel.is_cancelled() => {
-                return self.unable(&stored, journal, log, Ending::Cancelled.into()).await;
+                return self.unable(&stored, journal, log, cut.into()).await;
             }
             // Nothing begins after the deadline, so the run needs no tools either.
             Err(_) if is_past_deadline() => {

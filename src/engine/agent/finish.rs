@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::ended::{Ended, exits_loop};
-use super::prepare::Unable;
+use super::given::Known;
+use super::prepare::{self, Unable};
 use super::summary::{final_message, lacks_model_summary, recovered_from, summarize};
 use super::texts::formatted;
 use super::{Agents, Settings, fresh};
@@ -20,40 +23,54 @@ use crate::engine::ledger::{Call, Ledger};
 use crate::engine::log::Log;
 use crate::engine::next::Ending;
 use crate::engine::record::{self, Durability, Record};
-use crate::engine::run::Context;
+use crate::engine::run::{Context, Run};
 use crate::engine::stop::Stop;
-use crate::engine::strategy::plan::TaskWork;
+use crate::engine::strategy::plan::{self, TaskWork};
 use crate::engine::strategy::{Strategy, react};
 use crate::engine::{approvals, derive, flow, write};
+use crate::ports::BoxFuture;
 use crate::ports::commit::{Committed, Fact, Planned, RunEnd};
 use crate::ports::runs::{RunState, StoredRun};
 
 impl Agents {
-    /// Ends a run that cannot start or continue.
-    pub(super) async fn unable(
-        self: &Arc<Self>,
-        stored: &StoredRun,
+    /// Ends a run that cannot start or continue. Boxed, since agents call each other from within.
+    pub(super) fn unable<'a>(
+        self: &'a Arc<Self>,
+        stored: &'a StoredRun,
         journal: Vec<Entry>,
         log: Log,
         Unable { ending, detail }: Unable,
-    ) -> Result<Ended, Stop> {
-        let began = self.engine.clock.instant();
-        let mut record = Record {
-            journal,
-            fault_detail: detail,
-            ..Record::new(stored.decision.clone(), Durability::Log(log), began)
-        };
-        // The step of a flow stays open, so that it can be resumed.
-        let is_flow = record
-            .journal
-            .iter()
-            .any(|entry| matches!(entry, Entry::Step { call, .. } if matches!(call.target, Target::Agent(_))));
-        if !(is_flow && matches!(ending, Ending::Waiting(_))) {
-            let why = "the run could not continue";
-            let results = record::unfinished_calls(&record, why, FailureCode::Unavailable);
-            record.journal.extend(results);
-        }
-        self.finish(stored, record, None, &ending).await
+    ) -> BoxFuture<'a, Result<Ended, Stop>> {
+        Box::pin(async move {
+            let began = self.engine.clock.instant();
+            let mut record = Record {
+                journal,
+                fault_detail: detail,
+                ..Record::new(stored.decision.clone(), Durability::Log(log), began)
+            };
+            // The step of a flow stays open, so that it can be resumed.
+            let is_flow = record
+                .journal
+                .iter()
+                .any(|entry| matches!(entry, Entry::Step { call, .. } if matches!(call.target, Target::Agent(_))));
+            let stays = matches!(ending, Ending::Waiting(_) | Ending::Stopped(StopReason::ProcessLost, _));
+            if !(is_flow && stays) {
+                let why = "the run could not continue";
+                let results = record::unfinished_calls(&record, why, FailureCode::Unavailable);
+                record.journal.extend(results);
+            }
+            // What a session left behind is removed whatever ends its run.
+            if let Some(execution) = Settings::read(&stored.settings).execution
+                && let Ok(parts) = prepare::parts(self, stored, Known::Nothing, true).await
+            {
+                let log = record.log().cloned().ok_or(Stop::LeaseLost)?;
+                let run = parts.run(self, stored, Vec::new(), Duration::ZERO, log, CancellationToken::new());
+                let mut run = Run { record, ..run };
+                plan::clean_up(&self.engine, &mut run, &execution).await?;
+                return self.finish(stored, run.record, Some(&run.context), &ending).await;
+            }
+            self.finish(stored, record, None, &ending).await
+        })
     }
 
     /// Writes the run's row, the rest of its journal and its decision, in one commit.
@@ -85,9 +102,14 @@ impl Agents {
         let mut summary = summarize(&record, strategy, &limits, ending, formatted.unwrap_or_default());
         let task = task_work(stored, context);
         let is_of_session = stored.origin.session().is_some() || task.is_some();
-        if (stored.origin.thread().is_some() || is_of_session) && summary.status == RunStatus::Paused {
+        let fails = match summary.stop_reason {
+            // It can be resumed all the same, and its child runs with it.
+            Some(StopReason::ProcessLost) => stored.origin.parent().is_none(),
             // A run of a thread cannot be resumed: its user sends another message, within the limits of threads. Nor can
             // one of a planning session, which asks for another plan.
+            _ => stored.origin.thread().is_some() || is_of_session,
+        };
+        if fails && summary.status == RunStatus::Paused {
             summary.status = RunStatus::Failed;
         }
         let started = stored.started_at.unwrap_or(now_us);

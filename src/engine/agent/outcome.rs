@@ -24,6 +24,8 @@ pub(super) fn outcome(
 ) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
     match strategy {
         Strategy::Steps(flow) => step_result(settings, flow, ended),
+        // It continues if the run of the plan is resumed.
+        Strategy::Plan(_) if ended.stop_reason == Some(StopReason::ProcessLost) => Err(cut_short(ended)),
         Strategy::Plan(_) => Ok(task_result(settings, ended)),
         Strategy::Turns | Strategy::Opened(_) | Strategy::React(_) => Ok(tool_result(settings, name, ended)),
     }
@@ -69,14 +71,18 @@ fn step_result(settings: &Settings, flow: &Flow, ended: Ended) -> Result<Result<
             usage: ended.usage,
         }
         .to_raw())),
-        RunStatus::Paused => Err(Stop::StepStopped(CutStep {
-            steps: ended.steps,
-            tokens: ended.usage.total(),
-            past_deadline: ended.stop_reason == Some(StopReason::Deadline),
-            summary: ended.summary,
-        })),
+        RunStatus::Paused => Err(cut_short(ended)),
         _ => Ok(Err(failure(settings, "it", &ended))),
     }
+}
+
+fn cut_short(ended: Ended) -> Stop {
+    Stop::StepStopped(CutStep {
+        steps: ended.steps,
+        tokens: ended.usage.total(),
+        past_deadline: ended.stop_reason == Some(StopReason::Deadline),
+        summary: ended.summary,
+    })
 }
 
 fn failure(settings: &Settings, name: &str, ended: &Ended) -> CallFailure {

@@ -18,7 +18,7 @@ use crate::engine::record::Record;
 use crate::engine::strategy::Strategy;
 use crate::engine::strategy::plan::Progress;
 use crate::engine::{approvals, derive, doom_loop, flow};
-use crate::ports::runs::StoredRun;
+use crate::ports::runs::{MOST_TAKES, StoredRun};
 
 /// The public summary of a run that has ended.
 pub(super) struct RunSummary {
@@ -214,9 +214,8 @@ fn stopped(reason: StopReason, limits: &Limits) -> String {
         StopReason::MissingOutput => Text::MissingOutput.with(&[]),
         StopReason::Unavailable => Text::Unavailable.with(&[]),
         StopReason::SizeLimit => Text::SizeLimit.with(&[]),
-        StopReason::InvalidOutput | StopReason::DoomLoop | StopReason::Crash | StopReason::ProcessLost => {
-            Text::Broken.with(&[])
-        }
+        StopReason::ProcessLost => Text::ProcessLost.with(&[("many", &MOST_TAKES.to_string())]),
+        StopReason::InvalidOutput | StopReason::DoomLoop | StopReason::Crash => Text::Broken.with(&[]),
     }
 }
 

@@ -117,7 +117,7 @@ codes! {
     IdempotencyKeyReused = "idempotency_key_reused", 422;
     /// The caller's quota is exceeded; `Retry-After` says how long to wait.
     RateLimited = "rate_limited", 429;
-    /// As many planning sessions as allowed have not ended. Cancel one, or wait until one has ended.
+    /// There are as many planning sessions as allowed. Cancel one, or wait until one has ended.
     TooManySessions = "too_many_sessions", 429;
     /// The request may have had effects, and its outcome is not recorded yet; `decision_id` or `run_id` names the
     /// record. Check it before you send the request again.

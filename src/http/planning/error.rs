@@ -58,9 +58,9 @@ mod tests {
     use actix_web::http::header;
 
     use super::*;
+    use crate::domain::budget::{Exceeded, Scope};
     use crate::domain::planning_session::SessionStatus;
     use crate::http::headers;
-    use crate::surfaces::runs::SessionLimit;
 
     fn problem(error: PlanningError) -> (u16, &'static str, String, Option<u32>) {
         let Error::Problem(parts) = Error::from(error) else {
@@ -120,14 +120,21 @@ mod tests {
     /// A session lasts minutes or days, so a client must not try again at once.
     #[test]
     fn too_many_sessions_can_be_tried_again_later() {
-        for (limit, named) in [
+        let unit = "planning sessions at work";
+        for (scope, limit, named) in [
             (
-                SessionLimit::OfUser(3),
-                "the user has 3 (planning.sessions_per_user). Cancel one",
+                Scope::User,
+                3,
+                "3 planning sessions at work at once are allowed for a user (planning.sessions_per_user). Cancel one",
             ),
-            (SessionLimit::OfAll(20), "there are 20 (planning.sessions). Cancel one"),
+            (
+                Scope::Tenant,
+                18,
+                "18 planning sessions at work at once are allowed for a tenant (planning.sessions). Cancel one",
+            ),
         ] {
-            let Error::Problem(parts) = Error::from(PlanningError::Run(RunError::TooManySessions(limit))) else {
+            let exceeded = RunError::TooManySessions(Exceeded { scope, limit, unit });
+            let Error::Problem(parts) = Error::from(PlanningError::Run(exceeded)) else {
                 panic!("it is a problem of its own");
             };
             assert_eq!((parts.code.status(), parts.code.as_str()), (429, "too_many_sessions"));

@@ -63,7 +63,7 @@ mod tests {
     use actix_web::test::TestRequest;
 
     use super::*;
-    use crate::domain::budget::Limits;
+    use crate::domain::budget::{Limits, Pool};
 
     /// Promise 5: unread responses are limited per caller, user and process; the outcome of a change is always
     /// reported.
@@ -74,7 +74,7 @@ mod tests {
             tenant: 600_000,
             user: 300_000,
         };
-        let budget = Budget::new("bytes", limits);
+        let budget = Budget::new(Pool::Answers, limits);
         let answer = |request: TestRequest| {
             let large = HttpResponse::Ok().body("x".repeat(200_000));
             kept(&budget, &request.to_http_request(), large)

@@ -3,12 +3,13 @@
 use actix_web::http::header;
 
 use crate::domain::agent_run::InDoubtCall;
+use crate::domain::budget::{Exceeded, Scope};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::headers;
 use crate::surfaces::request::FieldError;
-use crate::surfaces::runs::{RunError, SessionLimit};
+use crate::surfaces::runs::RunError;
 
 /// Seconds after which another planning session may have ended.
 const NEXT_SESSION: u32 = 60;
@@ -42,10 +43,10 @@ impl From<RunError> for Error {
             )
             .about(run),
             RunError::SessionMoved(status, version) => session_moved(status, version),
-            RunError::TooManySessions(limit) => too_many_sessions(limit),
+            RunError::TooManySessions(exceeded) => too_many_sessions(exceeded),
             RunError::NotPaused(status) => ProblemParts::new(
                 Code::NotPaused,
-                format!("Only a paused run can be resumed; this one is {}.", status.as_str()),
+                format!("Only a run that is paused, or whose processes were lost, can be resumed; this one is {}.", status.as_str()),
             ),
             RunError::ResumedBy(run) => {
                 let detail = format!("The run was resumed already, by run {run}.");
@@ -74,16 +75,11 @@ impl From<RunError> for Error {
     }
 }
 
-/// As many planning sessions as this limit allows have not ended.
-fn too_many_sessions(limit: SessionLimit) -> ProblemParts {
-    let open = match limit {
-        SessionLimit::OfUser(most) => format!("the user has {most} (planning.sessions_per_user)"),
-        SessionLimit::OfAll(most) => format!("there are {most} (planning.sessions)"),
-    };
-    let detail = format!(
-        "As many planning sessions as allowed have not ended: {open}. Cancel one, or send the request again after one \
-         has ended."
-    );
+/// There are as many planning sessions as this limit allows.
+fn too_many_sessions(exceeded: Exceeded) -> ProblemParts {
+    let whose = if exceeded.scope == Scope::User { "_per_user" } else { "" };
+    let detail =
+        format!("{exceeded} (planning.sessions{whose}). Cancel one, or send the request again after one has ended.");
     let retry = (header::RETRY_AFTER, headers::seconds(NEXT_SESSION));
     ProblemParts::new(Code::TooManySessions, detail).headers([retry])
 }

@@ -103,7 +103,7 @@ pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: P
     exchange.finish(answer)
 }
 
-/// Resumes a paused run.
+/// Resumes a run that is paused, or that failed since its processes were lost.
 ///
 /// The run continues with a fresh budget of steps and time, at most 500 steps over all resumes for an agent with a limit
 /// of its own. `attempts` lists what came before. A run that another run resumed in an earlier version of gavel answers

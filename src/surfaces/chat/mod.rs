@@ -22,7 +22,7 @@ pub use self::conclude::retry_after;
 use self::request::ChatRequest;
 use super::caller::Caller;
 use super::request::{FieldError, RequestMeta};
-use crate::domain::budget::{self, Budget};
+use crate::domain::budget::{Budget, Pool};
 use crate::domain::decision::{AgentDecision, Outcome};
 use crate::domain::definition::{Approval, Constitution};
 use crate::domain::event::Event;
@@ -126,7 +126,7 @@ impl Chat {
             templates,
             toolset: ArcSwapOption::empty(),
             logged_missing: AtomicU64::new(u64::MAX),
-            admission: Budget::new("requests", budget::Limits::with_reserve(max_in_flight as u64)),
+            admission: Budget::new(Pool::Chats, Pool::Chats.limits(max_in_flight as u64)),
             running: TaskTracker::new(),
             stop: CancellationToken::new(),
             constitution,

@@ -14,7 +14,7 @@ use crate::engine::agent::Settings;
 use crate::engine::opening::Opening;
 use crate::engine::planning::PlanningWork;
 use crate::ports::planning::{StoredSession, VersionKind};
-use crate::ports::runs::{InSession, SessionLimits, SessionWork};
+use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::RequestMeta;
@@ -76,11 +76,8 @@ impl Planning {
                     prompt: goal,
                     repo_url: repo_url.into(),
                     deadline_us,
-                    most: SessionLimits {
-                        of_user: self.settings.sessions_per_user,
-                        of_all: self.settings.sessions,
-                    },
                 },
+                most: self.settings.sessions,
             },
             opening: opening(&repository, &self.settings.templates.plan, values),
             repository,
@@ -126,6 +123,7 @@ impl Planning {
                 work: SessionWork::Refine {
                     version: stored.version,
                 },
+                most: self.settings.sessions,
             },
             opening: opening(&repository, &self.settings.templates.refine, values),
             repository,

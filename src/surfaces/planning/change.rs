@@ -100,10 +100,11 @@ impl Planning {
         Ok(self.session(caller, user, session).await?)
     }
 
-    /// Ends sessions whose deadline has passed. Returns how many.
+    /// Ends sessions whose deadline has passed, and those whose plan no person confirmed in time. Returns how many.
     pub async fn sweep(&self) -> u32 {
         const AT_ONCE: u32 = 100;
-        match self.sessions.sweep(self.runs.now_us(), AT_ONCE).await {
+        let now_us = self.runs.now_us();
+        match self.sessions.sweep(now_us, now_us - self.confirm_us(), AT_ONCE).await {
             Ok(count) => count,
             Err(error) => {
                 tracing::warn!(%error, "planning sessions past their deadline could not be ended; tried again soon");

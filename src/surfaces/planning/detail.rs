@@ -41,7 +41,7 @@ impl Planning {
     ) -> Result<Vec<LoggedAction>, StoreFailure> {
         let stored = self.stored(caller, user, session).await?;
         match stored.started_us {
-            Some(_) => Ok(self.log_of(stored.run, page).await?.0),
+            Some(_) => Ok(self.log_of(&stored, page).await?.0),
             None => Ok(Vec::new()),
         }
     }
@@ -51,7 +51,8 @@ impl Planning {
         let (waiting_for, pull_requests, result);
         if stored.status.has_ended() {
             let (ended, opened) = self.result(&stored).await?;
-            (waiting_for, pull_requests, result) = (Vec::new(), opened, Some(ended));
+            // While its run cleans up, no result is final.
+            (waiting_for, pull_requests, result) = (Vec::new(), opened, Some(ended).filter(|_| !stored.is_at_work));
         } else {
             let waits = self.sessions.waiting(stored.id).await?;
             waiting_for = waits.into_iter().map(|wait| waiting(wait, &stored.plan)).collect();
@@ -67,7 +68,7 @@ impl Planning {
             waiting_for: Some(waiting_for),
             pull_requests: Some(pull_requests),
             result,
-            ..Session::of(stored, self.runs.now_us())
+            ..Session::of(stored, self.runs.now_us(), self.confirm_us())
         })
     }
 
@@ -78,7 +79,7 @@ impl Planning {
     ) -> Result<(SessionResult, Vec<PullRequest>), StoreFailure> {
         let (mut log, mut pull_requests) = match stored.started_us {
             // One more shows whether others follow.
-            Some(_) => self.log_of(stored.run, (0, MOST_LOGGED + 1)).await?,
+            Some(_) => self.log_of(stored, (0, MOST_LOGGED + 1)).await?,
             None => (Vec::new(), Vec::new()),
         };
         let log_truncated = log.len() > MOST_LOGGED;

@@ -1,6 +1,6 @@
 //! Confirms a plan, and begins the work on it (REQUIREMENTS P-205, P-301). Only a person's request does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
+use crate::surfaces::runs::{Resume, RunError};
 
 /// Interval between two looks at a session whose run has ended without moving it on; the sweep does that.
 const LOOK: Duration = Duration::from_millis(250);
@@ -32,7 +33,7 @@ pub(super) struct Confirmable {
 
 impl Planning {
     /// Confirms the current version of a plan and begins the work on it (P-F3). A session that was executed before is left
-    /// as it is.
+    /// as it is, unless it failed since its processes were lost: then its work continues.
     ///
     /// # Errors
     /// There is no such session; it does not wait for confirmation with this version; `ask_for` names an unknown tool;
@@ -48,7 +49,10 @@ impl Planning {
         }
         let stored = self.stored(caller, user, execute.session).await?;
         if stored.started_us.is_some() {
-            return Ok(Execution::before(self, caller, &stored));
+            return Ok(match self.continued(caller, user, &stored, execute).await? {
+                Some(begun) => Execution::begun(self, caller, begun),
+                None => Execution::before(self, caller, &stored),
+            });
         }
         let tools = self.worker_tools(caller).await?;
         let confirmation = self.confirmation(caller, &stored, &execute, &tools)?;
@@ -64,6 +68,28 @@ impl Planning {
                 }
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Resumes the run of a session that failed with it, if its processes were lost and the deadline has not passed.
+    async fn continued(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        stored: &StoredSession,
+        execute: ExecutePlan,
+    ) -> Result<Option<BegunPlanning>, PlanningError> {
+        let resume = Resume {
+            settled: BTreeMap::new(),
+            timeout: None,
+            background: execute.background,
+            meta: execute.meta,
+        };
+        let session = stored.id;
+        match self.runs.resume(caller, user.cloned(), stored.run, resume).await {
+            Ok(begun) => Ok(Some(BegunPlanning { session, begun })),
+            Err(RunError::NotPaused(_) | RunError::DeadlinePassed(_)) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -142,6 +168,7 @@ impl Planning {
                     version: stored.version,
                     by: by.into(),
                 },
+                most: self.settings.sessions,
             },
             snapshot,
             settings,

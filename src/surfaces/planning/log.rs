@@ -5,7 +5,7 @@
 mod page;
 mod pull_requests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -22,6 +22,7 @@ use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, Entry, Proposed, Target};
 use crate::domain::plan::TaskId;
 use crate::engine::strategy::plan::CLEANUP_STEP;
+use crate::ports::planning::StoredSession;
 use crate::surfaces::StoreFailure;
 
 /// One action of a session.
@@ -62,7 +63,7 @@ pub struct LoggedAction {
 struct Work {
     tasks: Vec<(TaskId, RunId)>,
     settled: HashMap<ActionId, bool>,
-    /// The entries from the step that cleans up on, with their times.
+    /// The entries about the calls that clean up, with their times.
     cleanup: Vec<(i64, Entry)>,
 }
 
@@ -75,8 +76,21 @@ impl Planning {
             settled: HashMap::new(),
             cleanup: Vec::new(),
         };
+        let mut cleanups = HashSet::new();
         let take = |at_us: i64, entry: Entry| match entry {
-            entry if !work.cleanup.is_empty() || cleans_up(&entry) => work.cleanup.push((at_us, entry)),
+            Entry::Step {
+                step: CLEANUP_STEP,
+                ref call,
+                ..
+            } => {
+                cleanups.insert(call.id);
+                work.cleanup.push((at_us, entry));
+            }
+            Entry::Decided { call, .. } | Entry::Started { call, .. } | Entry::Result { call, .. }
+                if cleanups.contains(&call) =>
+            {
+                work.cleanup.push((at_us, entry));
+            }
             Entry::Step { step, call, .. } => {
                 steps.insert(call.id, TaskId::of(step));
             }
@@ -107,10 +121,10 @@ impl Planning {
     /// them: those of the whole session, if the page holds all actions.
     pub(super) async fn log_of(
         &self,
-        run: RunId,
+        stored: &StoredSession,
         (after, most): (u32, usize),
     ) -> Result<(Vec<LoggedAction>, Vec<PullRequest>), StoreFailure> {
-        let work = self.work_of(run).await?;
+        let work = self.work_of(stored.run).await?;
         let mut page = Page::new(after, most);
         let mut pull_requests = PullRequests::default();
         for (task, run) in &work.tasks {
@@ -126,12 +140,11 @@ impl Planning {
         for (at_us, entry) in &work.cleanup {
             page.take(None, *at_us, entry);
         }
-        Ok((page.into_actions(&work.settled), pull_requests.found))
+        Ok((
+            page.into_actions(&work.settled, !stored.is_at_work),
+            pull_requests.found,
+        ))
     }
-}
-
-fn cleans_up(entry: &Entry) -> bool {
-    matches!(entry, Entry::Step { step: CLEANUP_STEP, .. })
 }
 
 /// The call of a step: the first of its turn, since further ones are not made. A reflection is none.

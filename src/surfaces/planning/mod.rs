@@ -54,6 +54,7 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
 use super::runs::{Begun, Runs};
+use crate::domain::budget::SessionLimits;
 use crate::domain::definition::Approval;
 use crate::domain::ids::{PlanningSessionId, RunId, UserId};
 pub use crate::domain::plan::{Draft, DraftTask};
@@ -83,10 +84,10 @@ pub struct PlanningSettings {
     pub repositories: Repositories,
     /// How far ahead a deadline may be, in hours.
     pub max_hours: u32,
-    /// The most sessions of a user that are not over.
-    pub sessions_per_user: u32,
-    /// The most sessions that are not over.
-    pub sessions: u32,
+    /// The most sessions at once.
+    pub sessions: SessionLimits,
+    /// How long a plan waits for its confirmation, in hours.
+    pub confirm_hours: u32,
     /// What the names of branches begin with that a confirmed plan may write.
     pub branch_prefix: String,
     /// How tasks are worked on.
@@ -103,8 +104,8 @@ impl PlanningSettings {
         Self {
             repositories,
             max_hours: 168,
-            sessions_per_user: 3,
-            sessions: 20,
+            sessions: SessionLimits::new(20, 3),
+            confirm_hours: 24,
             branch_prefix: "gavel/".to_owned(),
             rules: TaskRules {
                 steps_per_task: 25,
@@ -217,6 +218,11 @@ impl Planning {
         }
     }
 
+    /// How long a plan waits for its confirmation, in microseconds.
+    fn confirm_us(&self) -> i64 {
+        i64::from(self.settings.confirm_hours) * 3_600_000_000
+    }
+
     /// A page of sessions, newest first.
     ///
     /// # Errors
@@ -231,9 +237,9 @@ impl Planning {
             user: caller.sees(user).cloned(),
             ..query
         };
-        let now_us = self.runs.now_us();
+        let (now_us, confirm_us) = (self.runs.now_us(), self.confirm_us());
         let page = self.sessions.list(&caller.tenant, &query).await?;
-        Ok(page.map(|stored| Session::of(stored, now_us)))
+        Ok(page.map(|stored| Session::of(stored, now_us, confirm_us)))
     }
 
     /// The versions of a session's plan after `after`, in order, at most `most`.

@@ -35,7 +35,10 @@ pub struct Session {
     /// The deadline, RFC 3339.
     #[schema(format = "date-time")]
     pub deadline: String,
-    /// The time until then, in milliseconds; 0 once it has passed or the session has ended.
+    /// Until when its plan can be confirmed, RFC 3339: the session ends then. `null` unless it waits for that.
+    #[schema(format = "date-time", required = true)]
+    pub confirm_by: Option<String>,
+    /// The time until the deadline, in milliseconds; 0 once it has passed or the session has ended.
     pub time_left_ms: u64,
     /// The number of the current version of its plan; 0 while there is none.
     pub plan_version: u32,
@@ -86,7 +89,7 @@ pub struct Session {
     /// When it ended.
     #[schema(format = "date-time")]
     pub completed_at: Option<String>,
-    /// Its result; `null` until it has ended, and in a list.
+    /// Its result; `null` until it has ended and its containers are removed, and in a list.
     #[schema(required = true)]
     pub result: Option<SessionResult>,
 }
@@ -232,9 +235,12 @@ impl SessionUsage {
 }
 
 impl Session {
-    /// The session at this time, in microseconds since the epoch, with what its row holds.
+    /// The session at this time, in microseconds since the epoch, with what its row holds. `confirm_us`: how long its plan
+    /// waits for a confirmation.
     #[must_use]
-    pub(super) fn of(stored: StoredSession, now_us: i64) -> Self {
+    pub(super) fn of(stored: StoredSession, now_us: i64, confirm_us: i64) -> Self {
+        let waits = stored.status == SessionStatus::AwaitingConfirmation;
+        let confirm_by_us = stored.updated_us.saturating_add(confirm_us).min(stored.deadline_us);
         let left_us = match stored.status.has_ended() {
             true => 0,
             false => stored.deadline_us.saturating_sub(now_us).max(0).unsigned_abs(),
@@ -250,6 +256,7 @@ impl Session {
             prompt: stored.prompt.to_string(),
             repo_url: stored.repo_url.to_string(),
             deadline: rfc3339(stored.deadline_us),
+            confirm_by: waits.then(|| rfc3339(confirm_by_us)),
             time_left_ms: left_us / 1000,
             plan_version: stored.version,
             raw_plan: None,

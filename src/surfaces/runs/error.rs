@@ -1,11 +1,11 @@
 //! Errors of runs (R-16: the classes of errors; the HTTP layer assigns each a code).
 
 use crate::domain::agent_run::{InDoubtCall, RunStatus};
+use crate::domain::budget::Exceeded;
 use crate::domain::ids::RunId;
 use crate::domain::planning_session::SessionStatus;
 use crate::ports::quota::QuotaState;
 use crate::ports::records::QueryError;
-use crate::ports::runs::SessionLimit;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::request::FieldError;
 
@@ -30,10 +30,10 @@ pub enum RunError {
     /// The planning session does not wait for confirmation with the given version of its plan; its status and version.
     #[error("the session is {status} with version {version} of its plan", status = .0.as_str(), version = .1)]
     SessionMoved(SessionStatus, u32),
-    /// As many planning sessions as this limit allows have not ended.
-    #[error("too many planning sessions have not ended")]
-    TooManySessions(SessionLimit),
-    /// Only a paused run can be resumed; this run's status.
+    /// There are as many planning sessions as this limit allows.
+    #[error("there are too many planning sessions")]
+    TooManySessions(Exceeded),
+    /// Only a run that is paused, or whose processes were lost, can be resumed; this run's status.
     #[error("the run is {}", .0.as_str())]
     NotPaused(RunStatus),
     /// The run was already resumed, by this run.

@@ -29,12 +29,12 @@ pub use start::Begun;
 pub(in crate::surfaces) use watch::{LogItem, Logged};
 pub use watch::{PlacedEvent, Watch};
 
-use crate::domain::budget::{Budget, Limits};
+use crate::domain::budget::{Budget, Pool};
 pub use crate::domain::event::{Event, RunEvent};
 use crate::domain::ids::ConversationId;
 use crate::engine::agent::Agents;
 use crate::ports::quota::Quota;
-pub use crate::ports::runs::{InThread, Origin, SessionLimit};
+pub use crate::ports::runs::{InThread, Origin};
 
 /// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
 const LOOKS: usize = 2;
@@ -76,10 +76,7 @@ impl Runs {
             quota,
             leases: work::Leases::default(),
             unrecorded: Arc::default(),
-            admission: Budget::new(
-                "runs that a caller waits for",
-                Limits::with_reserve(at_once.waited_for as u64),
-            ),
+            admission: Budget::new(Pool::WaitedFor, Pool::WaitedFor.limits(at_once.waited_for as u64)),
             background: work::Background::new(at_once.background),
             looks: Arc::new(Semaphore::new(LOOKS)),
             working: TaskTracker::new(),

@@ -1,4 +1,5 @@
-//! Resumes paused runs: the same run continues, with a fresh budget and its own deadline.
+//! Resumes runs that are paused, or failed since their processes were lost: the same run continues, with a fresh budget
+//! and its own deadline.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use super::start::{How, Start};
 use super::{Begun, RunError, Runs};
-use crate::domain::agent_run::RunStatus;
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::engine::agent::Settings;
 use crate::engine::limits::MOST_STEPS;
@@ -32,7 +33,7 @@ pub struct Resume {
 }
 
 impl Runs {
-    /// Resumes a paused run.
+    /// Resumes a run that is paused, or failed since its processes were lost. The session of a plan continues with it.
     ///
     /// # Errors
     /// [`RunError`]: the run does not exist, is not paused, was already resumed, has no steps left, its deadline has
@@ -52,16 +53,20 @@ impl Runs {
         if let Origin::Called((parent, _)) = paused.origin {
             return Err(RunError::PartOf(self.outermost(parent).await?));
         }
-        if paused.status != RunStatus::Paused {
+        let before = Settings::read(&paused.settings);
+        let lost = paused.stop_reason == Some(StopReason::ProcessLost)
+            && paused.origin.thread().is_none()
+            && (paused.origin.session().is_none() || before.execution.is_some());
+        if paused.status != RunStatus::Paused && !lost {
             return Err(RunError::NotPaused(paused.status));
         }
-        if let Some(until_us) = Settings::read(&paused.settings).until_us
+        if let Some(until_us) = before.until_us
             && until_us <= self.now_us()
         {
             return Err(RunError::DeadlinePassed(until_us));
         }
-        check_settled(&paused, &resume.settled)?;
-        let settings = self.settings(&paused, &resume)?;
+        check_settled(&paused, before.execution.is_some(), &resume.settled)?;
+        let settings = self.settings(&paused, before, &resume)?;
         let reopen = Reopen {
             run,
             attempt: paused.attempt,
@@ -73,6 +78,7 @@ impl Runs {
                 },
                 claim: resume.meta.idempotency,
             },
+            session: paused.origin.session().copied(),
             settings: settings.to_raw(),
             entry: log::resumed(paused.steps, paused.usage),
             at_us: self.now_us(),
@@ -94,15 +100,18 @@ impl Runs {
         self.start(start, shed).await
     }
 
-    /// A fresh budget, within the steps that are left over all resumes.
-    fn settings(&self, paused: &StoredRun, resume: &Resume) -> Result<Settings, RunError> {
+    /// A fresh budget, within the steps that are left over all resumes. A session keeps its own.
+    fn settings(&self, paused: &StoredRun, before: Settings, resume: &Resume) -> Result<Settings, RunError> {
+        if before.execution.is_some() {
+            let settled = resume.settled.clone();
+            return Ok(Settings { settled, ..before });
+        }
         let bundle = DefinitionSnapshot::read(&paused.snapshot).map_err(|error| {
             tracing::error!(run_id = %paused.id, %error, "the definition of a run cannot be read");
             StoreFailure::Unavailable
         })?;
         let definition = &bundle.get(&paused.agent).ok_or(StoreFailure::NotFound)?.definition;
         let mut settings = Settings::top(definition, resume.timeout, resume.meta.traceparent.clone());
-        let before = Settings::read(&paused.settings);
         (settings.zone, settings.until_us) = (before.zone, before.until_us);
         if let Some(most) = definition.limits.max_turns {
             let left = MOST_STEPS.saturating_sub(paused.steps);
@@ -127,8 +136,8 @@ impl Runs {
     }
 }
 
-/// Every in-doubt call must be settled, and no other call.
-fn check_settled(paused: &StoredRun, settled: &BTreeMap<ActionId, bool>) -> Result<(), RunError> {
+/// Every in-doubt call must be settled, and no other call. A session waits for that itself, at its end.
+fn check_settled(paused: &StoredRun, waits: bool, settled: &BTreeMap<ActionId, bool>) -> Result<(), RunError> {
     let known = |id: &ActionId| paused.in_doubt.iter().any(|call| call.action_id == *id);
     let unknown: Vec<_> = settled
         .keys()
@@ -144,7 +153,7 @@ fn check_settled(paused: &StoredRun, settled: &BTreeMap<ActionId, bool>) -> Resu
         .filter(|call| !settled.contains_key(&call.action_id))
         .cloned()
         .collect();
-    if open.is_empty() {
+    if open.is_empty() || waits {
         Ok(())
     } else {
         Err(RunError::InDoubt(open))

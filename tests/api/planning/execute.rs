@@ -163,8 +163,8 @@ async fn a_plan_is_executed_once_and_locked_from_then_on() {
         assert_eq!(at_work["plan"][0]["status"], "IN_PROGRESS", "{at_work}");
         assert!([200, 202].contains(&studio.cancel(&session).await.status));
         let ended = studio
-            .once(&session, "the session to end", |session| {
-                session["status"] == "CANCELLED"
+            .once(&session, "the session to have a result", |session| {
+                session["status"] == "CANCELLED" && !session["result"].is_null()
             })
             .await;
         assert_eq!(ended["result"]["status"], "CANCELLED", "{ended}");

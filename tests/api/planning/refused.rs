@@ -2,6 +2,7 @@
 //! unharmed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -123,13 +124,15 @@ async fn while_a_refinement_is_under_way_the_plan_is_neither_changed_nor_confirm
     .await;
 }
 
-/// PLANNING 14: of ten starts at once as many begin as the limit of the user allows, and then as the limit of all. The
-/// problem names the limit and its setting, and a refused start may be sent again under its key.
+/// PLANNING 14: of ten starts at once as many begin as the limit of the user allows, and then as that of the tenant. Those
+/// that wait for confirmation count no more. The problem names the limit and its setting, and a refused start may be sent
+/// again under its key.
 #[tokio::test]
 async fn ten_starts_at_once_do_not_exceed_the_limits_of_sessions() {
     on_both(async |setup| {
-        let studio = Studio::with(setup, vec![plan(vec![task("Clone")])], |setup| {
-            setup.toml("sessions_per_user = 2\nsessions = 3\n")
+        let slow = Reply::After(Duration::from_secs(3), Box::new(plan(vec![task("Clone")])));
+        let studio = Studio::with(setup, vec![slow], |setup| {
+            setup.toml("sessions_per_user = 2\nsessions = 4\n")
         })
         .await;
         let at_once = async |user: &dyn Fn(usize) -> String| {
@@ -156,22 +159,24 @@ async fn ten_starts_at_once_do_not_exceed_the_limits_of_sessions() {
             let problem = answer.problem(429, "too_many_sessions");
             let detail = problem["detail"].as_str().unwrap();
             assert!(
-                detail.contains("the user has 2 (planning.sessions_per_user)"),
+                detail.contains(
+                    "2 planning sessions at work at once are allowed for a user (planning.sessions_per_user)"
+                ),
                 "{detail}"
             );
             keys.push(key);
         }
         let (of_others, refused) = at_once(&|n| format!("user-{n}")).await;
-        assert_eq!((of_others.len(), refused.len()), (1, 9));
+        assert_eq!((of_others.len(), refused.len()), (3, 7));
         for (answer, _) in refused {
             let problem = answer.problem(429, "too_many_sessions");
             let detail = problem["detail"].as_str().unwrap();
-            assert!(detail.contains("there are 3 (planning.sessions)"), "{detail}");
+            assert!(detail.contains("allowed for a tenant (planning.sessions)"), "{detail}");
         }
         let open = "SELECT COUNT(*) FROM planning_session";
         assert_eq!(
             rows(&studio.app.database_url, open).await,
-            3,
+            5,
             "nothing is kept of the others"
         );
         let session = begun.pop().unwrap().0.body;

@@ -19,17 +19,17 @@ use crate::domain::plan::Plan;
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::ports::claims::Claimed;
 use crate::ports::commit::{SessionEnd, Worked};
-use crate::ports::planning::{Moved, PlanEdit, SessionCancel, VersionKind};
+use crate::ports::planning::{Cleanup, Moved, PlanEdit, SessionCancel, VersionKind};
 
 impl Batch<'_> {
     pub(in super::super) async fn write_planning(&self, conn: &mut Conn, op: &PlanningOp) -> Result<RunDone, Fault> {
         Ok(match op {
             PlanningOp::Edit(edit) => RunDone::Moved(self.edit_plan(conn, edit).await?),
             PlanningOp::Cancel(cancel) => RunDone::Moved(self.cancel_session(conn, cancel).await?),
-            PlanningOp::Sweep(sessions, now_us) => {
+            PlanningOp::Sweep(sessions, now_us, unconfirmed_us) => {
                 let mut swept = 0;
                 for session in sessions {
-                    swept += u32::from(self.sweep_session(conn, *session, *now_us).await?);
+                    swept += u32::from(self.sweep_session(conn, *session, *now_us, *unconfirmed_us).await?);
                 }
                 RunDone::Swept(swept)
             }
@@ -112,21 +112,23 @@ impl Batch<'_> {
         Ok(Moved::Yes)
     }
 
-    /// Ends a session whose deadline has passed, or moves it on if its run ended without doing so. A run that waits for
-    /// a settlement continues after the deadline, so that it can end. True if that changed anything.
-    async fn sweep_session(&self, conn: &mut Conn, session: PlanningSessionId, now_us: i64) -> Result<bool, Fault> {
+    /// Ends a session whose deadline has passed or whose plan waited too long, or moves it on if its run ended without
+    /// doing so. A run that waits for a settlement continues after the deadline, so that it can end. True if that changed
+    /// anything.
+    async fn sweep_session(
+        &self,
+        conn: &mut Conn,
+        session: PlanningSessionId,
+        now_us: i64,
+        unconfirmed_us: i64,
+    ) -> Result<bool, Fault> {
         let texts = self.planning_texts();
-        let values = vec![
-            id(session),
-            Value::text(SessionReason::Deadline.as_str()),
-            Value::text("the deadline passed before the session had reached its goal"),
-            int(now_us),
-        ];
+        let values = vec![id(session), int(now_us), int(unconfirmed_us)];
         let expired = conn.first(&texts.expire, values).await?;
         if let Some(row) = &expired {
             let run = parse(&row.text(0)?, RunId::parse)?;
-            let reason = Some(SessionReason::Deadline);
-            self.audit_end(session, run, SessionStatus::DeadlineExceeded, reason);
+            let reason = parse(&row.text(1)?, SessionReason::parse)?;
+            self.audit_end(session, run, SessionStatus::DeadlineExceeded, Some(reason));
         }
         let waits = conn.first(&texts.waits_past, vec![id(session), int(now_us)]).await?;
         if let Some(row) = waits {
@@ -162,7 +164,8 @@ impl Batch<'_> {
                 ended: Some(SessionEnd {
                     status,
                     reason: Some((reason, detail)),
-                    cleanup: None,
+                    // The processes that would have cleaned up were lost.
+                    cleanup: (row.int(6)? > 0).then(|| Cleanup::unknown("it was not done")),
                 }),
             };
             worked.plan.end_with(status);

@@ -71,13 +71,13 @@ impl PlanningSessions for Store {
         Box::pin(async move { answer!(self.run("cancel session", op).await?, RunDone::Moved) })
     }
 
-    fn sweep(&self, now_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>> {
+    fn sweep(&self, now_us: i64, unconfirmed_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>> {
         Box::pin(async move {
-            let due = self.due_sessions(now_us, most).await?;
+            let due = self.due_sessions(now_us, unconfirmed_us, most).await?;
             if due.is_empty() {
                 return Ok(0);
             }
-            let op = RunOp::Planning(PlanningOp::Sweep(due, now_us));
+            let op = RunOp::Planning(PlanningOp::Sweep(due, now_us, unconfirmed_us));
             answer!(self.run("sweep sessions", op).await?, RunDone::Swept)
         })
     }

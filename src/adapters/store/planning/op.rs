@@ -10,8 +10,9 @@ use crate::ports::planning::{PlanEdit, SessionCancel};
 pub(in super::super) enum PlanningOp {
     Edit(Box<PlanEdit>),
     Cancel(SessionCancel),
-    /// Ends or moves on those of these sessions that are due at this time.
-    Sweep(Vec<PlanningSessionId>, i64),
+    /// Ends or moves on those of these sessions that are due at this time, or have waited for a confirmation since the
+    /// other.
+    Sweep(Vec<PlanningSessionId>, i64, i64),
 }
 
 impl PlanningOp {
@@ -20,7 +21,7 @@ impl PlanningOp {
         match self {
             Self::Edit(_) => &[],
             Self::Cancel(cancel) => std::slice::from_ref(&cancel.session),
-            Self::Sweep(sessions, _) => sessions,
+            Self::Sweep(sessions, ..) => sessions,
         }
     }
 
@@ -29,7 +30,7 @@ impl PlanningOp {
         match self {
             Self::Edit(edit) => into.extend([edit.session]),
             Self::Cancel(cancel) => into.extend([cancel.session]),
-            Self::Sweep(sessions, _) => into.extend(sessions),
+            Self::Sweep(sessions, ..) => into.extend(sessions),
         }
     }
 }

@@ -14,6 +14,10 @@ use crate::ports::records::{QueryError, RecordError};
 const OVERDUE: &str = "SELECT id FROM planning_session WHERE completed_at IS NULL AND deadline <= $1 \
      ORDER BY deadline, id LIMIT $2";
 
+/// time, number of rows → sessions that have waited for a confirmation since then.
+const UNCONFIRMED: &str = "SELECT id FROM planning_session WHERE completed_at IS NULL AND status = 'AWAITING_CONFIRMATION' \
+     AND updated_at <= $1 ORDER BY deadline, id LIMIT $2";
+
 /// number of rows → sessions whose run has ended, or was deleted, without moving them on.
 const LEFT_BEHIND: &str = "SELECT left_behind.id FROM planning_session left_behind \
      WHERE (left_behind.status = 'PLANNING' OR left_behind.status = 'EXECUTING') AND NOT EXISTS (SELECT 1 FROM agent_run run WHERE run.id = left_behind.run_id AND run.completed_at IS NULL) \
@@ -95,11 +99,17 @@ impl Store {
     }
 
     /// Sessions that a sweep at this time ends or moves on.
-    pub(super) async fn due_sessions(&self, now_us: i64, most: u32) -> Result<Vec<PlanningSessionId>, RecordError> {
+    pub(super) async fn due_sessions(
+        &self,
+        now_us: i64,
+        unconfirmed_us: i64,
+        most: u32,
+    ) -> Result<Vec<PlanningSessionId>, RecordError> {
         let mut due: Vec<PlanningSessionId> = Vec::new();
         let limit = Value::Int(Some(i64::from(most)));
         for (sql, values) in [
             (OVERDUE, vec![Value::Int(Some(now_us)), limit.clone()]),
+            (UNCONFIRMED, vec![Value::Int(Some(unconfirmed_us)), limit.clone()]),
             (LEFT_BEHIND, vec![limit.clone()]),
             (WAITS_PAST, vec![Value::Int(Some(now_us)), limit.clone()]),
         ] {
@@ -141,6 +151,7 @@ mod tests {
         let by_session = "agent_run_by_session";
         for (sql, indexes) in [
             (OVERDUE.into(), &["planning_session_due"][..]),
+            (UNCONFIRMED.into(), &["planning_session_due"]),
             (
                 LEFT_BEHIND.into(),
                 &["planning_session_at_work", "autoindex_agent_run_1"],
@@ -153,8 +164,8 @@ mod tests {
                 waits(Dialect::Sqlite).into(),
                 &["autoindex_planning_session_1", "agent_action_by_root"],
             ),
-            (texts.start, &["planning_session_open", "planning_session_"]),
-            (texts.open, &["planning_session_open"]),
+            (texts.expire, &["autoindex_planning_session_1"]),
+            (texts.open, &["planning_session_due"]),
             (
                 one.into(),
                 &[
@@ -164,6 +175,7 @@ mod tests {
                     by_session,
                     by_session,
                     by_session,
+                    "autoindex_agent_run_1",
                 ],
             ),
             (texts.prunable, &["planning_session_over"]),

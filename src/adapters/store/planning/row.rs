@@ -32,6 +32,7 @@ pub(in super::super) const SESSION: &str = concat!(
     of_runs!("thought_tokens"),
     of_runs!("cached_tokens"),
     of_runs!("steps"),
+    ", (SELECT COUNT(*) FROM agent_run run WHERE run.id = planning_session.run_id AND run.completed_at IS NULL) AS at_work",
 );
 
 /// A row of [`SESSION`]. Adds to the bytes read so far.
@@ -59,6 +60,7 @@ pub(in super::super) fn session(row: &Row, bytes: &mut usize) -> Result<StoredSe
         updated_us: row.int(16)?,
         started_us: row.opt_int(18)?,
         completed_us: row.opt_int(17)?,
+        is_at_work: row.int(25)? > 0,
         cleanup: opt_parsed(row, 19, |text| serde_json::from_str(text).ok())?,
     })
 }

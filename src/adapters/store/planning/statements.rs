@@ -11,19 +11,19 @@ pub(super) const PRUNED_AT_ONCE: usize = 32;
 
 /// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
 pub(in super::super) struct PlanningStatements {
-    /// Lets the starts of sessions wait for each other until the transaction ends, so that none of them counts what
-    /// another one adds too late; only on PostgreSQL.
+    /// Lets the runs that begin in sessions wait for each other until the transaction ends, so that none of them counts
+    /// what another one adds too late; only on PostgreSQL.
     pub(in super::super) lock_starts: Option<Sql>,
     /// session: locks it; only on PostgreSQL.
     pub(in super::super) lock: Option<Sql>,
     /// session → its run.
     pub(in super::super) run_of: Sql,
-    /// session, tenant, user, prompt, address of the repository, deadline, run, time, most open sessions of the user, and
-    /// of all.
+    /// session, tenant, user, prompt, address of the repository, deadline, run, time.
     pub(super) start: Sql,
-    /// tenant, user → the user's open sessions.
+    /// tenant, user → sessions that have not ended: whether they wait for confirmation, whether they are of the tenant and
+    /// of the user, how many.
     pub(super) open: Sql,
-    /// session, tenant, user, version, run, time: a refinement begins.
+    /// session, tenant, user, version, run, time → plan: a refinement begins.
     pub(super) refine: Sql,
     /// session, tenant, user, version, run, time → plan: the work on the version begins.
     pub(super) execute: Sql,
@@ -53,12 +53,15 @@ pub(in super::super) struct PlanningStatements {
     pub(super) is_changed: Sql,
     /// session, run, status, code, detail, time: the work ends, and the session with it.
     pub(super) finish: Sql,
+    /// session, run, time: the work continues, since the run that failed is resumed.
+    pub(super) resume: Sql,
     /// session, code, detail, time → run: cancels it.
     pub(super) cancel: Sql,
-    /// session, code, detail, time → run: ends it if its deadline has passed.
+    /// session, time, another time → run, code: ends it if its deadline has passed, or if it has waited for a confirmation
+    /// since the other.
     pub(super) expire: Sql,
     /// session → its run, with the run's status and error message, if the run has ended or was deleted; the session's
-    /// status, plan and last task.
+    /// status, plan and last task; the number of runs that this one called.
     pub(super) left_behind: Sql,
     /// session, time → its run, if that waits for a settlement and the deadline has passed.
     pub(super) waits_past: Sql,
@@ -68,13 +71,6 @@ pub(in super::super) struct PlanningStatements {
     pub(super) prune_versions: Sql,
     /// session: deletes it.
     pub(super) prune: Sql,
-}
-
-/// The number of a user's open sessions; `tenant` and `user` are placeholders.
-fn open(tenant: &str, user: &str) -> String {
-    format!(
-        "SELECT COUNT(*) FROM planning_session WHERE tenant = {tenant} AND user_id = {user} AND completed_at IS NULL"
-    )
 }
 
 impl PlanningStatements {
@@ -95,20 +91,17 @@ impl PlanningStatements {
             lock_starts: on_postgres("SELECT pg_advisory_xact_lock(hashtextextended('planning_session', 0))"),
             lock: on_postgres("SELECT id FROM planning_session WHERE id = $1 FOR UPDATE"),
             run_of: "SELECT run_id FROM planning_session WHERE id = $1".into(),
-            start: format!(
-                "INSERT INTO planning_session (id, tenant, user_id, status, prompt, repo_url, deadline, run_id, \
-                 created_at, updated_at) SELECT $1, $2, $3, 'PLANNING', $4, $5, $6, $7, $8, $8 \
-                 WHERE ({}) < $9 \
-                 AND (SELECT COUNT(*) FROM planning_session WHERE completed_at IS NULL) < $10 \
-                 ON CONFLICT (id) DO NOTHING",
-                open("$2", "$3")
-            )
-            .into(),
-            open: open("$1", "$2").into(),
+            start: "INSERT INTO planning_session (id, tenant, user_id, status, prompt, repo_url, deadline, run_id, \
+                    created_at, updated_at) VALUES ($1, $2, $3, 'PLANNING', $4, $5, $6, $7, $8, $8) \
+                    ON CONFLICT (id) DO NOTHING"
+                .into(),
+            open: "SELECT status = 'AWAITING_CONFIRMATION', tenant = $1, tenant = $1 AND user_id = $2, COUNT(*) \
+                   FROM planning_session WHERE completed_at IS NULL GROUP BY 1, 2, 3"
+                .into(),
             refine: format!(
                 "UPDATE planning_session SET status = 'PLANNING', run_id = $5, refinement_code = NULL, \
                  refinement_detail = NULL, updated_at = $6 WHERE id = $1 AND tenant = $2 AND user_id = $3 \
-                 AND version = $4 AND deadline > $6 AND {}",
+                 AND version = $4 AND deadline > $6 AND {} RETURNING plan",
                 session_may_become(Planning)
             )
             .into(),
@@ -183,6 +176,10 @@ impl PlanningStatements {
                 )
             )
             .into(),
+            resume: "UPDATE planning_session SET status = 'EXECUTING', status_code = NULL, status_detail = NULL, \
+                     cleanup = NULL, completed_at = NULL, updated_at = $3 \
+                     WHERE id = $1 AND run_id = $2 AND status = 'FAILED' AND started_at IS NOT NULL AND deadline > $3"
+                .into(),
             cancel: format!(
                 "UPDATE planning_session SET status = 'CANCELLED', status_code = $2, status_detail = $3, updated_at = $4, \
                  completed_at = $4 WHERE id = $1 AND {} RETURNING run_id",
@@ -190,13 +187,20 @@ impl PlanningStatements {
             )
             .into(),
             expire: format!(
-                "UPDATE planning_session SET status = 'DEADLINE_EXCEEDED', status_code = $2, status_detail = $3, \
-                 updated_at = $4, completed_at = $4 WHERE id = $1 AND deadline <= $4 AND {} RETURNING run_id",
+                "UPDATE planning_session SET status = 'DEADLINE_EXCEEDED', updated_at = $2, completed_at = $2, \
+                 status_code = CASE WHEN deadline <= $2 THEN 'deadline' ELSE 'unconfirmed' END, \
+                 status_detail = CASE WHEN deadline <= $2 \
+                 THEN 'the deadline passed before the session had reached its goal' \
+                 ELSE 'no person confirmed the plan in time (planning.confirm_hours)' END \
+                 WHERE id = $1 AND {} \
+                 AND (deadline <= $2 OR (status = 'AWAITING_CONFIRMATION' AND updated_at <= $3)) \
+                 RETURNING run_id, status_code",
                 session_may_become(DeadlineExceeded)
             )
             .into(),
             left_behind: "SELECT session.run_id, run.status, run.error_message, session.status, session.plan, \
-                          session.last_task \
+                          session.last_task, (SELECT COUNT(*) FROM agent_run task WHERE task.root_id = session.run_id \
+                          AND task.id <> session.run_id) \
                           FROM planning_session session LEFT JOIN agent_run run ON run.id = session.run_id \
                           WHERE session.id = $1 AND (session.status = 'PLANNING' OR session.status = 'EXECUTING') \
                           AND (run.id IS NULL OR run.completed_at IS NOT NULL)"

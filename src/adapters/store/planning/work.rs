@@ -12,6 +12,7 @@ use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::ports::commit::{SessionEnd, Worked};
 use crate::ports::planning::VersionKind;
+use crate::ports::runs::Reopen;
 
 /// The author of the versions that reflections make.
 const AGENT: &str = "agent";
@@ -94,6 +95,13 @@ impl Batch<'_> {
             self.audit_end(session, root, status, reason.map(|(reason, _)| reason));
         }
         Ok(has_ended)
+    }
+
+    /// Continues the session of a run that is reopened. False: it did not fail with the run, or its deadline has passed.
+    pub(in super::super) async fn resume_session(&self, conn: &mut Conn, run: &Reopen) -> Result<bool, Fault> {
+        let Some(session) = run.session else { return Ok(true) };
+        let values = vec![id(session), id(run.run), int(run.at_us)];
+        Ok(conn.execute(&self.planning_texts().resume, values).await? == 1)
     }
 
     /// Enters the end of a session in the audit log: any but a cancellation by a person, which has an entry of its own.

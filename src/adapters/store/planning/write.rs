@@ -7,14 +7,15 @@ use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Row, Value};
 use super::super::error::Fault;
-use super::super::runs::{id, int, parse};
+use super::super::runs::{each, id, int, parse};
 use super::PlanningStatements;
+use crate::domain::budget::{Exceeded, Pool};
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::plan::{Change, Plan};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::ports::commit::Planned;
 use crate::ports::planning::{MadePlan, VersionKind};
-use crate::ports::runs::{Created, InSession, NewRun, SessionLimit, SessionLimits, SessionWork};
+use crate::ports::runs::{Created, InSession, NewRun, SessionWork};
 use sha2::{Digest, Sha256};
 
 impl Batch<'_> {
@@ -31,101 +32,80 @@ impl Batch<'_> {
         place: &InSession,
     ) -> Result<Option<Created>, Fault> {
         let texts = self.planning_texts();
+        // An earlier commit of the same op, whose acknowledgement was lost, has created the run.
+        let there = vec![id(run.id), id(place.session)];
+        if conn.first(&texts.is_there, there).await?.is_some() {
+            return Ok(None);
+        }
         let at = run.decision.created_at;
         let session = vec![
             id(place.session),
             Value::text(run.decision.tenant.as_str()),
             Value::text(run.decision.user.as_str()),
         ];
+        if let Err(exceeded) = self.fits(conn, run, place).await? {
+            return Ok(Some(Created::TooManySessions(exceeded)));
+        }
         let mut values = session.clone();
-        match &place.work {
+        let (text, version) = match &place.work {
             SessionWork::Start {
                 prompt,
                 repo_url,
                 deadline_us,
-                most,
             } => {
-                let goal = [Value::shared(prompt), Value::shared(repo_url), int(*deadline_us)];
-                values.extend(goal);
+                values.extend([Value::shared(prompt), Value::shared(repo_url), int(*deadline_us)]);
                 values.extend([id(run.id), int(at)]);
-                values.extend([most.of_user, most.of_all].map(|most| int(i64::from(most))));
-                match conn.execute(&texts.start, values).await? {
-                    1 => Ok(None),
-                    _ => self.is_not_started(conn, run, place.session, *most).await,
-                }
+                conn.execute(&texts.start, values).await?;
+                return Ok(None);
             }
-            SessionWork::Refine { version } => {
-                values.extend([int(i64::from(*version)), id(run.id), int(at)]);
-                match conn.execute(&texts.refine, values).await? {
-                    1 => Ok(None),
-                    _ => self.is_not_entered(conn, run, place, session).await,
-                }
-            }
-            SessionWork::Execute { version, by } => {
-                values.extend([int(i64::from(*version)), id(run.id), int(at)]);
-                let Some(row) = conn.first(&texts.execute, values).await? else {
-                    return self.is_not_entered(conn, run, place, session).await;
-                };
-                let entry = Entry::new(AuditKind::PlanConfirmed, place.session)
-                    .decision(run.id)
-                    .by(by)
-                    .with("version", *version)
-                    .with("plan_sha256", hash(&row.text(0)?));
-                self.audit(entry);
-                Ok(None)
-            }
+            SessionWork::Refine { version } => (&texts.refine, *version),
+            SessionWork::Execute { version, .. } => (&texts.execute, *version),
+        };
+        values.extend([int(i64::from(version)), id(run.id), int(at)]);
+        let Some(row) = conn.first(text, values).await? else {
+            return self.is_not_entered(conn, run, session).await.map(Some);
+        };
+        if let SessionWork::Execute { by, .. } = &place.work {
+            let entry = Entry::new(AuditKind::PlanConfirmed, place.session)
+                .decision(run.id)
+                .by(by)
+                .with("version", version)
+                .with("plan_sha256", hash(&row.text(0)?));
+            self.audit(entry);
         }
+        Ok(None)
     }
 
-    /// Which limit a new session would exceed; `None` if it began before.
-    async fn is_not_started(
-        &self,
-        conn: &mut Conn,
-        run: &NewRun,
-        session: PlanningSessionId,
-        most: SessionLimits,
-    ) -> Result<Option<Created>, Fault> {
-        let texts = self.planning_texts();
-        // An earlier commit of the same op, whose acknowledgement was lost, has begun it.
-        if conn
-            .first(&texts.is_there, vec![id(run.id), id(session)])
-            .await?
-            .is_some()
-        {
-            return Ok(None);
-        }
+    /// Whether the session can be at work with this run, or the limit that it would exceed.
+    async fn fits(&self, conn: &mut Conn, run: &NewRun, place: &InSession) -> Result<Result<(), Exceeded>, Fault> {
         let values = [run.decision.tenant.as_str(), run.decision.user.as_str()].map(Value::text);
-        let row = conn.first(&texts.open, values.into()).await?;
-        let of_user = row.map_or(Ok(0), |row| row.int(0))?;
-        Ok(Some(Created::TooManySessions(
-            match of_user >= i64::from(most.of_user) {
-                true => SessionLimit::OfUser(most.of_user),
-                false => SessionLimit::OfAll(most.of_all),
-            },
-        )))
+        let (mut at_work, mut waiting) = ([0; 3], [0; 3]);
+        each(conn, &self.planning_texts().open, values.into(), |row| {
+            let used = if row.bool(0)? { &mut waiting } else { &mut at_work };
+            let counts = [row.bool(2)?, row.bool(1)?, true];
+            for (used, _) in used.iter_mut().zip(counts).filter(|(_, counts)| *counts) {
+                *used += row.int(3)?.unsigned_abs();
+            }
+            Ok(())
+        })
+        .await?;
+        let most = place.most;
+        let mut fits = most.at_work.check(Pool::SessionsAtWork, at_work, 1);
+        if matches!(place.work, SessionWork::Start { .. }) {
+            fits = fits.and(most.waiting.check(Pool::SessionsWaiting, waiting, 1));
+        }
+        Ok(fits)
     }
 
-    /// Why a run did not enter an existing session; `None` if it entered before.
-    async fn is_not_entered(
-        &self,
-        conn: &mut Conn,
-        run: &NewRun,
-        place: &InSession,
-        session: Vec<Value>,
-    ) -> Result<Option<Created>, Fault> {
-        let texts = self.planning_texts();
-        // An earlier commit of the same op, whose acknowledgement was lost, has created the run.
-        let values = vec![id(run.id), id(place.session)];
-        if conn.first(&texts.is_there, values).await?.is_some() {
-            return Ok(None);
-        }
-        Ok(Some(match conn.first(&texts.place, session).await? {
+    /// Why a run does not enter an existing session.
+    async fn is_not_entered(&self, conn: &mut Conn, run: &NewRun, session: Vec<Value>) -> Result<Created, Fault> {
+        Ok(match conn.first(&self.planning_texts().place, session).await? {
             Some(row) => {
                 let (status, version) = moved(&row, run.decision.created_at)?;
                 Created::SessionMoved(status, version)
             }
             None => Created::NoSession,
-        }))
+        })
     }
 
     /// What the end of a run does with its session: a new version, or none. A session that was ended meanwhile, or that

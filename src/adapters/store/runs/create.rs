@@ -18,7 +18,7 @@ impl Batch<'_> {
         let mut lease = match parent {
             None => (!queued).then_some(Lease { run: run.id, fence: 1 }),
             Some(parent) => {
-                let Some(held) = self.holds(conn, parent.lease, parent.run).await? else {
+                let Some((held, _)) = self.holds(conn, parent.lease, parent.run).await? else {
                     return Ok(Created::LeaseLost);
                 };
                 last = held;

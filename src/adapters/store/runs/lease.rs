@@ -12,17 +12,19 @@ use crate::domain::ids::RunId;
 use crate::ports::runs::{Lease, Renewed};
 
 impl Batch<'_> {
-    /// The last position in the event log of the lease's run; `None` if the lease is not held, or the run under it is not
-    /// running anymore.
+    /// The last position in the event log of the lease's run, and whether processes count as lost there; `None` if the
+    /// lease is not held, or the run under it is not running anymore.
     pub(in super::super) async fn holds(
         &self,
         conn: &mut Conn,
         lease: Lease,
         run: RunId,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<Option<(u64, bool)>, Fault> {
         let values = vec![id(lease.run), int(lease.fence), self.writing.owner.clone(), id(run)];
-        let held = conn.first(&self.texts().holds, values).await?;
-        Ok(held.map(|row| row.int(1)).transpose()?.map(i64::unsigned_abs))
+        let Some(held) = conn.first(&self.texts().holds, values).await? else {
+            return Ok(None);
+        };
+        Ok(Some((held.int(1)?.unsigned_abs(), held.int(2)? > 0)))
     }
 
     pub(in super::super) async fn take(
@@ -53,7 +55,7 @@ impl Batch<'_> {
         let mut held = BTreeSet::new();
         let mut renewed = Renewed::default();
         for runs in many(&runs) {
-            let mut values = vec![self.lease_length(), self.writing.owner.clone()];
+            let mut values = vec![self.lease_length(), self.lease_length(), self.writing.owner.clone()];
             values.extend(runs.clone());
             each(conn, &self.texts().renew, values, |row| {
                 held.insert((row.text(0)?, row.int(1)?));

@@ -10,7 +10,7 @@ use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::definitions::{NewVersion, PutVersion};
 use crate::ports::planning::Moved;
-use crate::ports::runs::{Created, Lease, NewRun, Renewed, Reopen, Reopened, ReopenedFor, SessionWork};
+use crate::ports::runs::{Created, Lease, NewRun, Renewed, Reopen, Reopened, ReopenedFor};
 
 /// One op. As with every op, repeating it does no harm and returns the same answer.
 #[derive(Debug)]
@@ -125,18 +125,15 @@ impl RunOp {
     pub(super) fn locks_sessions(&self, into: &mut BTreeSet<PlanningSessionId>) {
         match self {
             Self::Create(run) => into.extend(run.origin.session().map(|place| place.session)),
+            Self::Reopen(run, _) => into.extend(run.session),
             Self::Planning(op) => op.locks(into),
             _ => {}
         }
     }
 
-    /// Does it begin a planning session?
+    /// Does it begin the work of a run for a planning session?
     pub(super) fn starts_session(&self) -> bool {
-        let Self::Create(run) = self else {
-            return false;
-        };
-        let place = run.origin.session();
-        place.is_some_and(|place| matches!(place.work, SessionWork::Start { .. }))
+        matches!(self, Self::Create(run) if run.origin.session().is_some())
     }
 
     /// The planning sessions whose runs it changes.

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::claims;
 use super::super::config::ContentMode;
@@ -15,15 +16,15 @@ use crate::domain::ids::{ActionId, ConversationId, PlanningSessionId, ProjectId,
 use crate::domain::policy::SURFACES;
 use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{OpenDecision, QueryError, RecordError};
-use crate::ports::runs::{LoggedEntry, Origin, RunState, Snapshot, StoredEntry, StoredRun, Turn, Waiting};
+use crate::ports::runs::{LoggedEntry, MOST_TAKES, Origin, RunState, Snapshot, StoredEntry, StoredRun, Turn, Waiting};
 
 const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id, run.agent_id, run.version, \
      run.parent_run_id, run.parent_action_id, run.attempt, run.input, run.settings, \
      run.cancel_requested OR root.cancel_requested, run.fence - run.reopened_fence, run.started_at, run.summary, run.output, \
      run.error_message, run.stop_reason, run.in_doubt, run.steps, snapshot.hash, snapshot.text, decision.surface, \
      decision.conversation_id, decision.message, decision.definition_hash, decision.request_id, decision.created_at, \
-     run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens, run.thread_id, run.session_id \
-     FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+     run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens, run.thread_id, run.session_id, run.takes, \
+     run.worked_us FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
      JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
      JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
 
@@ -266,6 +267,8 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
         settings: parsed(row, 10, json)?.into(),
         cancel: row.bool(11)?,
         takes: row.int(12)?,
+        is_lost: row.int(34)? > i64::from(MOST_TAKES),
+        worked: Duration::from_micros(row.int(35)?.unsigned_abs()),
         started_at: row.opt_int(13)?,
         summary: row.opt_text(14)?.map(Arc::from),
         output: opt_parsed(row, 15, json)?.map(Arc::from),

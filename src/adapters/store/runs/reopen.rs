@@ -35,7 +35,11 @@ impl Batch<'_> {
                 Claimed::Mismatch | Claimed::Running | Claimed::Answered(_) => return Ok(Reopened::Mismatch),
             }
         }
-        if let Some(refused) = refused(&row, run)? {
+        let mut refused = refused(&row, run)?;
+        if refused.is_none() && !self.resume_session(conn, run).await? {
+            refused = Some(Reopened::NotPaused(RunStatus::Failed));
+        }
+        if let Some(refused) = refused {
             if let ReopenedFor::Caller { claim: Some(claim), .. } = &run.place {
                 // The key can be claimed again.
                 self.release_claim(conn, &claim.scope, run.run).await?;

@@ -10,7 +10,7 @@ use super::super::transition::{any, run_may_become};
 use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
 use crate::domain::agent_run::StopReason;
 use crate::domain::templates::Text;
-use crate::ports::runs::MOST_TAKES;
+use crate::ports::runs::{MOST_CLAIMS, MOST_TAKES};
 
 /// Outermost runs that are deleted in one transaction: few, since their journals may be long.
 const PRUNED_AT_ONCE: usize = 8;
@@ -26,7 +26,8 @@ pub(in super::super) struct RunStatements {
     /// tenant, project: keeps other writers from adding a definition to it until the transaction ends; only on
     /// PostgreSQL.
     pub(super) lock_project: Option<Sql>,
-    /// root, fence, holder, run → run, last position in the event log; a row if the lease is held and the run is running.
+    /// root, fence, holder, run → run, last position in the event log, takes of the root; a row if the lease is held and
+    /// the run is running.
     pub(super) holds: Sql,
     /// run, number of an entry: a row if the run, or one above it, was cancelled, and the entry does not exist yet.
     pub(super) cancelled_before: Sql,
@@ -37,7 +38,7 @@ pub(in super::super) struct RunStatements {
     /// hash: keeps it from being deleted until this transaction ends; only on PostgreSQL.
     pub(super) hold_snapshot: Option<Sql>,
     pub(super) create: Insert,
-    /// run → status, attempt, request that reopened it, resumed by, fence, attempts, started at, completed at, stop
+    /// run → status (one that can be resumed counts as paused), attempt, request that reopened it, resumed by, fence, attempts, started at, completed at, stop
     /// reason, error message, summary, steps.
     pub(super) reopenable: Sql,
     /// run, status, holder, lease in microseconds, request, attempts, settings, fences of this reopening.
@@ -56,6 +57,8 @@ pub(in super::super) struct RunStatements {
     pub(super) entry: Insert,
     /// run, steps, tokens: updates its usage so far.
     pub(super) update_usage: Sql,
+    /// root: it has progressed, so no process counts as lost.
+    pub(in super::super) progress: Sql,
     /// run, status, completed at, summary, output, error message, stop reason, recovered from, in doubt, steps, tokens.
     pub(super) finish: Sql,
     /// root, fence, holder, run, status, completed at: a row if it was finished with these values.
@@ -72,8 +75,8 @@ pub(in super::super) struct RunStatements {
     pub(super) started: Sql,
     /// run, in-doubt calls.
     pub(super) in_doubt: Sql,
-    /// lease in microseconds, holder, [`MANY`] runs → run, fence of the runs that the holder holds, or held when they
-    /// ended.
+    /// lease in microseconds, twice, holder, [`MANY`] runs → run, fence of the runs that the holder holds, or held when
+    /// they ended.
     pub(super) renew: Sql,
     /// [`MANY`] roots → runs that must be cancelled.
     pub(super) cancelled: Sql,
@@ -134,7 +137,7 @@ const ENTRY_TAIL: &str = "ON CONFLICT (run_id, number) DO NOTHING";
 // After a release the last holder keeps its rights until another process takes the run. So pending writes, above all
 // the run's end, are not lost.
 const HELD: &str = "SELECT run.id, \
-     (SELECT COALESCE(MAX(position), 0) FROM agent_run_entry WHERE root_id = $1) AS last FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
+     (SELECT COALESCE(MAX(position), 0) FROM agent_run_entry WHERE root_id = $1) AS last, root.takes FROM agent_run root JOIN agent_run run ON run.root_id = root.id WHERE root.id = $1 \
      AND root.fence = $2 AND (root.holder = $3 OR root.holder IS NULL) AND run.id = $4";
 
 /// run: a row if it, or a run above it, was cancelled.
@@ -152,9 +155,12 @@ pub(super) static GIVEN_UP: LazyLock<String> =
 pub(super) fn taken_too_often(dialect: Dialect, holder: &str) -> String {
     let now = dialect.now();
     format!(
-        "status = 'running' AND lease_until IS NOT NULL AND lease_until <= {now} AND takes >= {MOST_TAKES} AND holder <> {holder}"
+        "status = 'running' AND lease_until IS NOT NULL AND lease_until <= {now} AND takes >= {MOST_CLAIMS} AND holder <> {holder}"
     )
 }
+
+/// Condition on a run: it is paused, or failed since its processes were lost.
+const RESUMABLE: &str = "(status = 'paused' OR (status = 'failed' AND stop_reason = 'process_lost'))";
 
 const IN_PROGRESS: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
 
@@ -200,16 +206,18 @@ impl RunStatements {
                 &format!("(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {now} + CAST(? AS BIGINT), ?, ?, ?, ?, ?, ?)"),
                 CREATE_TAIL,
             ),
-            reopenable: "SELECT status, attempt, reopened_by, resumed_by, fence, attempts, started_at, completed_at, \
-                         stop_reason, error_message, summary, steps FROM agent_run WHERE id = $1"
-                .into(),
+            reopenable: format!(
+                "SELECT CASE WHEN {RESUMABLE} THEN 'paused' ELSE status END, attempt, reopened_by, resumed_by, fence, attempts, \
+                 started_at, completed_at, stop_reason, error_message, summary, steps FROM agent_run WHERE id = $1"
+            )
+            .into(),
             reopen: format!(
                 "UPDATE agent_run SET status = $2, holder = $3, lease_id = NULL, lease_until = {now} + $4, \
-                 reopened_by = $5, attempts = $6, settings = $7, attempt = attempt + 1, takes = $8, \
+                 reopened_by = $5, attempts = $6, settings = $7, attempt = attempt + 1, takes = $8, worked_us = 0, \
                  reopened_fence = fence, fence = fence + $8, cancel_requested = FALSE, completed_at = NULL, \
                  started_at = CASE WHEN $2 = 'queued' THEN NULL ELSE {now} END, summary = NULL, output = NULL, \
                  error_message = NULL, stop_reason = NULL, recovered_from = NULL, in_doubt = NULL \
-                 WHERE id = $1 AND status = 'paused' AND resumed_by IS NULL"
+                 WHERE id = $1 AND {RESUMABLE} AND resumed_by IS NULL"
             )
             .into(),
             reopen_entry: "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body, root_id, position) \
@@ -234,7 +242,7 @@ impl RunStatements {
             take: {
                 let free = format!(
                     "id = $1 AND parent_run_id IS NULL AND (status = 'queued' OR (status = 'running' AND lease_until <= {now})) \
-                     AND (status <> 'queued' OR {FIRST_OF_THREAD}) AND (takes < {MOST_TAKES} OR holder = $2)"
+                     AND (status <> 'queued' OR {FIRST_OF_THREAD}) AND (takes < {MOST_CLAIMS} OR holder = $2)"
                 );
                 let free = match dialect {
                     Dialect::Sqlite => free,
@@ -254,6 +262,7 @@ impl RunStatements {
             update_usage: "UPDATE agent_run SET steps = $2, input_tokens = $3, output_tokens = $4, thought_tokens = $5, \
                     cached_tokens = $6 WHERE id = $1"
                 .into(),
+            progress: "UPDATE agent_run SET takes = 0 WHERE id = $1".into(),
             finish: format!(
                 "UPDATE agent_run SET status = $2, completed_at = $3, summary = $4, output = $5, error_message = $6, \
                  stop_reason = $7, recovered_from = $8, in_doubt = $9, steps = $10, input_tokens = $11, \
@@ -288,7 +297,9 @@ impl RunStatements {
                 .into(),
             in_doubt: "UPDATE agent_run SET in_doubt = $2 WHERE id = $1".into(),
             renew: text(format!(
-                "UPDATE agent_run SET lease_until = CASE WHEN status = 'running' THEN {now} + CAST(? AS BIGINT) END \
+                "UPDATE agent_run SET worked_us = worked_us + CASE WHEN status = 'running' AND lease_until IS NOT NULL \
+                 THEN {now} + CAST(? AS BIGINT) - lease_until ELSE 0 END, \
+                 lease_until = CASE WHEN status = 'running' THEN {now} + CAST(? AS BIGINT) END \
                  WHERE holder = ? AND id IN ({many}) RETURNING id, fence"
             )),
             cancelled: text(format!(
@@ -297,7 +308,8 @@ impl RunStatements {
                  AND (run.cancel_requested OR root.cancel_requested) ORDER BY run.id"
             )),
             release: format!(
-                "UPDATE agent_run SET lease_until = {now}, holder = NULL, takes = 0 WHERE id = $1 AND fence = $2 AND holder = $3 \
+                "UPDATE agent_run SET lease_until = {now}, holder = NULL, \
+                 takes = CASE WHEN takes > {MOST_TAKES} THEN takes ELSE 0 END WHERE id = $1 AND fence = $2 AND holder = $3 \
                  AND status = 'running'"
             )
             .into(),

@@ -27,17 +27,18 @@ const CLEANUP_TIME: Duration = Duration::from_secs(30);
 /// How long its server is waited for, if the process has just started.
 const SERVER_WAIT: Duration = Duration::from_secs(5);
 
-/// Removes what the tasks of a session left behind, unless it was done before. If they may have left containers and there
-/// is no tool that removes them, that is recorded in its place.
+/// Removes what the tasks of a session left behind, unless that was done since the run began or was resumed. If they may
+/// have left containers and there is no tool that removes them, that is recorded in its place.
 pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, execution: &Execution) -> Result<(), Stop> {
     let ledger = Ledger::of(&run.record.journal);
+    let resumed = run.record.journal.len() - attempt::current(&run.record.journal).len();
     let before = ledger.calls().rev().find(|call| is_cleanup(call));
     let has_begun = ledger.calls().any(Call::was_started);
     let cut = match before {
         Some(call) if call.is_open() => Some(call.id()),
-        Some(_) => return Ok(()),
-        None if !has_begun => return Ok(()),
-        None => None,
+        Some(call) if call.has_result_from(resumed) => return Ok(()),
+        _ if !has_begun => return Ok(()),
+        _ => None,
     };
     if let Some(call) = cut {
         // It is harmless to do it again.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{CLEANUP_STEP, Execution, Progress};
+use super::{CLEANUP_STEP, CONTAINER_TOOL, Execution, Progress};
 use crate::domain::agent_run::StopReason;
 use crate::domain::journal::{Entry, FaultKind};
-use crate::domain::plan::TaskReason;
+use crate::domain::plan::{Task, TaskReason};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::engine::ledger::{Call, Ledger};
 use crate::engine::next::Ending;
@@ -44,9 +44,19 @@ impl Execution {
             ended: Some(SessionEnd {
                 status,
                 reason,
-                cleanup: cleanup(journal),
+                cleanup: cleanup(journal).or_else(|| self.unknown(journal)),
             }),
         }
+    }
+
+    /// What is left if nothing was cleaned up, although a task may have made a container.
+    fn unknown(&self, journal: &[Entry]) -> Option<Cleanup> {
+        let creates = |task: &Task| task.run_id.is_some() && task.tools.iter().any(|tool| tool == CONTAINER_TOOL);
+        let plan = Progress::of(journal, self).plan;
+        plan.tasks
+            .iter()
+            .any(creates)
+            .then(|| Cleanup::unknown("it was not done"))
     }
 
     /// Why a session fails. A task that failed for a reason of the session's own has it too.
@@ -92,20 +102,13 @@ fn cleanup(journal: &[Entry]) -> Option<Cleanup> {
                 left: names("left"),
             }
         }
-        Some(Err(failure)) => left(&failure.for_callers()),
-        None => left("it was not done"),
+        Some(Err(failure)) => Cleanup::unknown(&failure.for_callers()),
+        None => Cleanup::unknown("it was not done"),
     })
 }
 
 fn name(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn left(why: &str) -> Cleanup {
-    Cleanup {
-        removed: Vec::new(),
-        left: vec![format!("unknown: {why}")],
-    }
 }
 
 /// Is it the cleanup at the end?

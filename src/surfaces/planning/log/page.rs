@@ -102,11 +102,14 @@ impl Page {
         }
     }
 
-    /// The actions, with what persons settled.
-    pub(super) fn into_actions(self, settled: &HashMap<ActionId, bool>) -> Vec<LoggedAction> {
+    /// The actions, with what persons settled. Once the run of the session has ended, none is executing any more.
+    pub(super) fn into_actions(self, settled: &HashMap<ActionId, bool>, has_ended: bool) -> Vec<LoggedAction> {
         let actions = self.kept.into_iter().map(|kept| kept.action);
         actions
             .map(|mut action| {
+                if has_ended && action.status == ActionStatus::Executing {
+                    action.status = ActionStatus::InDoubt;
+                }
                 if action.status == ActionStatus::InDoubt
                     && let Some(happened) = settled.get(&action.action_id)
                 {

@@ -91,7 +91,7 @@ fn logged(entries: &[Entry], after: u32, most: usize, settled: &HashMap<ActionId
     for entry in entries {
         page.take(Some(TaskId::of(1)), 5, entry);
     }
-    page.into_actions(settled)
+    page.into_actions(settled, false)
 }
 
 /// P-307: each action has what was sent, when, for how long, with which end, and what decided it. A reflection is none.

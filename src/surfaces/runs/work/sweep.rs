@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Runs;
 use super::turns::Taken;
-use crate::ports::runs::MOST_TAKES;
+use crate::ports::runs::MOST_CLAIMS;
 
 /// Interval between searches for runs without a worker.
 const SWEEP: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ impl Runs {
                 for run in runs {
                     tracing::error!(
                         run_id = %run,
-                        "a run failed: {MOST_TAKES} processes in a row were lost while they executed it"
+                        "a run failed: {MOST_CLAIMS} processes in a row were lost while they executed it"
                     );
                 }
             }

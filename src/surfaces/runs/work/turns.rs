@@ -7,10 +7,10 @@ use std::time::Instant;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::Runs;
-use crate::domain::budget::{Budget, Limits, Scope, Share};
+use crate::domain::budget::{Budget, Pool, Scope, Share};
 use crate::domain::ids::TenantId;
 use crate::ports::records::RecordError;
-use crate::ports::runs::{Lease, MOST_TAKES, Turn};
+use crate::ports::runs::{Lease, MOST_CLAIMS, MOST_TAKES, Turn};
 
 /// How often another process may claim a run first before this one waits for the next sweep.
 const TRIES: u32 = 64;
@@ -74,7 +74,7 @@ impl Background {
     pub(in super::super) fn new(places: usize) -> Self {
         Counted::gauge().set(0.0);
         Self {
-            places: Budget::new("runs in the background", Limits::with_reserve(places as u64)),
+            places: Budget::new(Pool::Background, Pool::Background.limits(places as u64)),
             queued: Notify::new(),
             turns: tokio::sync::Mutex::default(),
             last_take: Arc::new(Semaphore::new(1)),
@@ -90,7 +90,11 @@ impl Runs {
         // Serialized; otherwise all workers would request the same run.
         let mut turns = background.turns.lock().await;
         let last_take = Arc::clone(&background.last_take).try_acquire_owned().ok();
-        let takes = MOST_TAKES - u32::from(last_take.is_none());
+        let takes = if last_take.is_some() {
+            MOST_CLAIMS
+        } else {
+            MOST_TAKES - 1
+        };
         let mut full = HashSet::new();
         let mut after = turns.tenant.clone();
         'tenants: for _ in 0..TRIES {

@@ -101,6 +101,7 @@ async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must(
         entries: vec![entry],
         facts: Vec::new(),
         cleans_up: false,
+        progresses: false,
     };
     let op = |op| Op::Run(Box::new(op));
     for (op, answer, waits) in [

@@ -99,6 +99,7 @@ fn about(shown: &Shown<'_>) -> Markup {
                     @if !session.status.has_ended() { " " small { (left(session.time_left_ms)) " left" } }
                 }
             }
+            @if let Some(at) = &session.confirm_by { div { dt { "Confirm by" } dd { (words::written(at, zone)) } } }
             @if !session.plan.is_empty() { div { dt { "Tasks" } dd { (done(&session.plan)) } } }
             div { dt { "Created" } dd { (words::written(&session.created_at, zone)) } }
             @if let Some(at) = &session.started_at {
