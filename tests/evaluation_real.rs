@@ -97,6 +97,7 @@ impl Real {
             account: None,
             session: None,
             repository: None,
+            repositories: None,
             deadline_us: None,
             traceparent: None,
             timeout: Duration::from_secs(20),

@@ -1,11 +1,13 @@
 //! The options with which a bundled server is started, for the checks of `gavel doctor`.
 
+use std::path::Path;
+
 use anyhow::{Context, anyhow};
 use clap::builder::Resettable;
 use clap::{Arg, Args, Command};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::servers::{self, own_arguments};
+use super::servers;
 use crate::adapters::mcp::config::TransportConfig;
 use crate::config::Config;
 
@@ -54,6 +56,19 @@ fn option(arg: &Arg, args: &[String], env: &[(String, SecretString)]) -> Option<
     Some(format!("--{long}={}", value.expose_secret()))
 }
 
+/// Number of arguments in `mcp-server NAME`.
+const OWN_ARGUMENTS: usize = 2;
+
+/// How many of an entry's arguments name the bundled server that it starts; `None` if it starts another one.
+fn own_arguments(command: &str, args: &[String], name: &str) -> Option<usize> {
+    let program = Path::new(command).file_name()?.to_str()?;
+    if program == format!("gavel-mcp-{name}") {
+        return Some(0);
+    }
+    let first = args.iter().map(String::as_str).take(OWN_ARGUMENTS);
+    first.eq(["mcp-server", name]).then_some(OWN_ARGUMENTS)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -65,6 +80,14 @@ mod tests {
     fn env(given: &[(&str, &str)]) -> Vec<(String, SecretString)> {
         let pairs = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
         pairs.collect()
+    }
+
+    #[test]
+    fn a_bundled_server_is_known_by_its_command() {
+        let args = ["mcp-server", "github", "--url", "x"].map(str::to_owned);
+        assert_eq!(own_arguments("/usr/bin/gavel", &args, "github"), Some(2));
+        assert_eq!(own_arguments("/usr/bin/gavel", &args, "docker"), None);
+        assert_eq!(own_arguments("/usr/bin/gavel-mcp-docker", &[], "docker"), Some(0));
     }
 
     /// PLANNING 9: what doctor asks with is what the server is started with.

@@ -30,7 +30,7 @@ pub(crate) use command::{OwnService, Work, fresh_key, operator, running_process}
 pub use conditions::{BundledConditions, shell_launcher};
 pub use google::google;
 pub use policy::{policy, read_policy};
-pub use servers::{BUILT_IN as BUILT_IN_SERVERS, tool_settings};
+pub use servers::{BUILT_IN as BUILT_IN_SERVERS, KnownTools, known_tools};
 
 use self::agents::Purpose;
 pub(crate) use self::parts::audit_secrets;

@@ -10,18 +10,26 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{self, Auth, Config, FileError};
 use crate::domain::budget::SessionLimits;
 use crate::engine::strategy::plan::TaskRules;
-use crate::surfaces::planning::{Planning, PlanningSettings, PlanningTemplates, Repositories, TemplateFile};
+use crate::surfaces::planning::{
+    Planning, PlanningSettings, PlanningTemplates, Repositories, RepositoryPattern, TemplateFile,
+};
 
 /// Interval between two searches for sessions past their deadline.
 const SWEEP: Duration = Duration::from_secs(2);
 
-/// Without authentication and without a list every repository is allowed: the operator is the only user.
-///
+/// The repositories that calls may name. `None`: all, without authentication and without a list, since the operator is the
+/// only user.
+pub(super) fn allowed(config: &Config) -> Option<Vec<RepositoryPattern>> {
+    let repositories = &config.planning.repositories;
+    let is_open = repositories.is_empty() && matches!(config.auth, Auth::None);
+    (!is_open).then(|| repositories.clone())
+}
+
 /// # Errors
 /// A template cannot be read; or all errors in the templates.
 pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
     let config::Planning {
-        repositories,
+        repositories: _,
         github,
         max_hours,
         sessions_per_user,
@@ -35,13 +43,12 @@ pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
         context_tokens,
         model_patience,
     } = config.planning.clone();
-    let is_open = repositories.is_empty() && matches!(config.auth, Auth::None);
     let templates = match templates {
         Some(directory) => of_directory(&directory)?,
         None => PlanningTemplates::built_in(),
     };
     Ok(PlanningSettings {
-        repositories: Repositories::new(github, (!is_open).then_some(repositories)),
+        repositories: Repositories::new(github, allowed(config)),
         max_hours,
         sessions: SessionLimits::new(sessions, sessions_per_user),
         confirm_hours,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::config::{Config, FileError};
 use crate::domain::definition::DefinitionError;
 use crate::domain::policy::Policy;
+use crate::domain::repository::AllowedRepositories;
 use crate::engine::gate::failures;
 use crate::surfaces;
 
@@ -28,13 +29,17 @@ pub fn policy(config: &Config) -> Result<Arc<Policy>, FileError> {
 /// # Errors
 /// It cannot be read; or all errors in it.
 pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
-    let Some(path) = &config.policy else {
-        return Ok(Policy::default());
+    let policy = match &config.policy {
+        None => Policy::default(),
+        Some(path) => {
+            let place = path.display().to_string();
+            let text = fs::read_to_string(path)
+                .map_err(|error| FileError(format!("the policy {place} cannot be read: {error}")))?;
+            Policy::read(&text, &place).map_err(|errors| invalid(&errors))?
+        }
     };
-    let place = path.display().to_string();
-    let text =
-        fs::read_to_string(path).map_err(|error| FileError(format!("the policy {place} cannot be read: {error}")))?;
-    Policy::read(&text, &place).map_err(|errors| invalid(&errors))
+    let repositories = AllowedRepositories(super::planning::allowed(config));
+    Ok(Policy { repositories, ..policy })
 }
 
 fn invalid(errors: &[DefinitionError]) -> FileError {

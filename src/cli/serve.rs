@@ -15,6 +15,7 @@ use crate::adapters::mcp::Mcp;
 use crate::app::{App, CLOSED, LAST_WORDS};
 use crate::config::Resolved;
 use crate::ports::tools::Tools;
+use crate::surfaces::definitions::FileAgents;
 
 /// How long the list of tools waits for servers that are still connecting.
 const SERVERS: Duration = Duration::from_secs(15);
@@ -55,7 +56,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
         &files.place,
         &warnings,
     ));
-    let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.allowlist().to_vec()));
+    let mut servers = std::pin::pin!(servers(Arc::clone(&app.mcp), app.chat.allowlist().to_vec(), files));
     let mut logged = false;
     loop {
         tokio::select! {
@@ -87,7 +88,7 @@ fn tell(text: &str) {
 }
 
 /// Waits for the servers, then lists their tools.
-async fn servers(mcp: Arc<Mcp>, names: Vec<String>) -> String {
+async fn servers(mcp: Arc<Mcp>, names: Vec<String>, files: Arc<FileAgents>) -> String {
     mcp.ready(&names, Instant::now() + SERVERS).await;
-    banner::tools(&mcp.status(), &mcp.catalog())
+    banner::tools(&mcp.status(), &mcp.catalog(), &files.agents)
 }

@@ -181,7 +181,7 @@ pub const SETTINGS: &[Setting] = &[
         &["GAVEL_PLANNING_REPOSITORIES"],
         "a list of OWNER/REPO, with * for any part of a name, and TENANT: before it for one tenant (in the environment \
          separated by commas)",
-        "The repositories that planning sessions may use.",
+        "The repositories that calls and planning sessions may use.",
     )
     .absent("none; with auth.mode = none every repository"),
     setting(

@@ -1,4 +1,4 @@
-//! The address of a repository, and which repositories planning may use (`planning.repositories`).
+//! The address of a repository, and which repositories a tenant may use (`planning.repositories`).
 
 use std::fmt;
 
@@ -22,20 +22,24 @@ impl fmt::Display for Repository {
     }
 }
 
-/// Which repositories planning may use, and where they are.
+/// Where repositories are, and which of them planning may use.
 #[derive(Clone, Debug)]
 pub struct Repositories {
     /// `github.url`.
     host: Url,
-    /// `None`: every repository, since no caller is authenticated.
-    allowed: Option<Vec<RepositoryPattern>>,
+    allowed: AllowedRepositories,
 }
+
+/// The patterns of the repositories that each tenant may use. `None`: every repository, since no caller is authenticated.
+#[derive(Clone, Debug, Default)]
+pub struct AllowedRepositories(pub Option<Vec<RepositoryPattern>>);
 
 /// A pattern of `planning.repositories`: `OWNER/REPO`, with `*` within each, and `TENANT:` before it for a single
 /// tenant. Case is ignored, as GitHub ignores it.
 #[derive(Clone, Debug)]
 pub struct RepositoryPattern {
     tenant: Option<TenantId>,
+    text: String,
     name: GlobMatcher,
 }
 
@@ -59,20 +63,44 @@ impl RepositoryPattern {
             .literal_separator(true)
             .case_insensitive(true)
             .build();
+        let text = name.to_owned();
         let name = glob.map_err(|_| ALLOWED.to_owned())?.compile_matcher();
-        Ok(Self { tenant, name })
+        Ok(Self { tenant, text, name })
     }
 
-    fn matches(&self, tenant: &TenantId, repository: &Repository) -> bool {
-        let of_tenant = self.tenant.as_ref().is_none_or(|own| own == tenant);
-        of_tenant && self.name.is_match(repository.to_string())
+    fn is_of(&self, tenant: &TenantId) -> bool {
+        self.tenant.as_ref().is_none_or(|own| own == tenant)
+    }
+}
+
+impl AllowedRepositories {
+    /// May the tenant use the repository `OWNER/REPO`? One with another spelling than its name has is none.
+    #[must_use]
+    pub fn allow(&self, tenant: &TenantId, repository: &str) -> bool {
+        let Some(patterns) = &self.0 else { return true };
+        let is_named = repository.split_once('/').is_some_and(|(owner, name)| {
+            is_name(owner, MAX_OWNER) && is_name(name, MAX_NAME) && !name.ends_with(".git")
+        });
+        is_named
+            && patterns
+                .iter()
+                .any(|one| one.is_of(tenant) && one.name.is_match(repository))
+    }
+
+    /// The patterns of a tenant, separated by blanks; `None` if it may use every repository.
+    #[must_use]
+    pub fn of(&self, tenant: &TenantId) -> Option<String> {
+        let own = self.0.as_ref()?.iter().filter(|one| one.is_of(tenant));
+        let own: Vec<_> = own.map(|one| one.text.as_str()).collect();
+        (!own.contains(&"*/*")).then(|| own.join(" "))
     }
 }
 
 impl Repositories {
-    /// On the host of `github.url`. `allowed` is `None` with `auth.mode = none`.
+    /// On the host of `github.url`.
     #[must_use]
     pub const fn new(host: Url, allowed: Option<Vec<RepositoryPattern>>) -> Self {
+        let allowed = AllowedRepositories(allowed);
         Self { host, allowed }
     }
 
@@ -103,10 +131,7 @@ impl Repositories {
         let path = path.strip_suffix('/').unwrap_or(path);
         let (owner, name) = path.split_once('/').ok_or_else(invalid)?;
         let name = name.strip_suffix(".git").unwrap_or(name);
-        let is_name = |text: &str, most: usize| {
-            (1..=most).contains(&text.len()) && text.chars().all(is_of_name) && text != "." && text != ".."
-        };
-        match is_name(owner, 39) && is_name(name, 100) {
+        match is_name(owner, MAX_OWNER) && is_name(name, MAX_NAME) {
             true => Ok(Repository {
                 owner: owner.to_owned(),
                 name: name.to_owned(),
@@ -124,9 +149,16 @@ impl Repositories {
     /// May the tenant's sessions use the repository?
     #[must_use]
     pub fn allow(&self, tenant: &TenantId, repository: &Repository) -> bool {
-        let matches = |patterns: &Vec<RepositoryPattern>| patterns.iter().any(|one| one.matches(tenant, repository));
-        self.allowed.as_ref().is_none_or(matches)
+        self.allowed.allow(tenant, &repository.to_string())
     }
+}
+
+/// The longest names.
+const MAX_OWNER: usize = 39;
+const MAX_NAME: usize = 100;
+
+fn is_name(text: &str, most: usize) -> bool {
+    (1..=most).contains(&text.len()) && text.chars().all(is_of_name) && text != "." && text != ".."
 }
 
 fn is_of_name(c: char) -> bool {

@@ -9,11 +9,16 @@ pub enum SessionValue {
     Repo,
     /// `session.branch`: a branch that the session may write, known by its prefix.
     Branch,
+    /// `session.base`: a branch that may receive the session's changes: the repository's default one, or one of the
+    /// session's.
+    Base,
+    /// `session.created`: what a call of this session created, as `creates` of its tool says.
+    Created,
 }
 
 impl SessionValue {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Owner, Self::Repo, Self::Branch];
+    pub const ALL: [Self; 5] = [Self::Owner, Self::Repo, Self::Branch, Self::Base, Self::Created];
 
     /// Its name in `mcp.json`.
     #[must_use]
@@ -22,6 +27,8 @@ impl SessionValue {
             Self::Owner => "session.owner",
             Self::Repo => "session.repo",
             Self::Branch => "session.branch",
+            Self::Base => "session.base",
+            Self::Created => "session.created",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::openapi::{Object, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -35,6 +36,17 @@ pub enum ApprovalDefault {
     Required,
     /// Calls require no approval.
     NotRequired,
+}
+
+/// Values of an argument with which a call has the effect of another tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AmountsTo {
+    /// The other tool of the same server.
+    pub tool: Arc<str>,
+    /// The argument.
+    pub argument: ArgumentPath,
+    /// The values.
+    pub values: Vec<Value>,
 }
 
 /// One tool of one server. Immutable: a changed tool is a new value in a later generation.
@@ -77,14 +89,23 @@ pub struct Tool {
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that hold times (`times` of `mcp.json`).
     pub times: Option<Times>,
-    /// What arguments have to match in a planning session, by their names (`scope` of `mcp.json`).
-    pub scope: BTreeMap<Arc<str>, SessionValue>,
+    /// What arguments have to match in a planning session (`scope`). All of it holds.
+    pub scope: Vec<(ArgumentPath, SessionValue)>,
+    /// Do its calls stay within a planning session? The operator, or a server whose hints are trusted, has given it a
+    /// `scope`; an empty one says that the server itself binds the calls.
+    pub is_bound: bool,
+    /// Where a result has what a later argument of this name may then be (`creates`).
+    pub creates: BTreeMap<Arc<str>, ArgumentPath>,
+    /// Values of arguments that have the effect of another tool (`amountsTo`).
+    pub amounts_to: Vec<AmountsTo>,
+    /// Does the server limit the call to the repositories that gavel names to it (`repositories`)?
+    pub repositories: bool,
     /// The tool of the same server that checks whether this tool can be called for a user (`preflight` of `mcp.json`).
     pub preflight: Option<Arc<str>>,
     /// Hex SHA-256 of the canonical JSON that the server sent: `name`, `description` (or `title` if there is none),
     /// `inputSchema`, `outputSchema`, the five annotations of the protocol (`title`, `readOnlyHint`, `destructiveHint`,
-    /// `idempotentHint`, `openWorldHint`), and `_meta["gavel/idempotency"]` if present. Excludes everything in
-    /// `mcp.json`.
+    /// `idempotentHint`, `openWorldHint`), and of `_meta` `gavel/idempotency` and `gavel/settings` if present. Excludes
+    /// everything in `mcp.json`.
     pub digest: Arc<str>,
 }
 
@@ -115,7 +136,11 @@ impl Tool {
             free_arguments: Vec::new(),
             single_line: Vec::new(),
             times: None,
-            scope: BTreeMap::new(),
+            scope: Vec::new(),
+            is_bound: false,
+            creates: BTreeMap::new(),
+            amounts_to: Vec::new(),
+            repositories: false,
             preflight: None,
             digest: Arc::from(""),
         }
@@ -160,6 +185,60 @@ impl Tool {
             true => user.within(tenant),
             false => Cow::Borrowed(user.as_str()),
         }
+    }
+
+    /// The other tools whose effect a call with these arguments has. A value of an unexpected form counts: the server may
+    /// read it in its own way.
+    #[must_use]
+    pub fn effects(&self, arguments: &Value) -> Vec<&str> {
+        let same = |one: &Value, other: &Value| match (one.as_str(), other.as_str()) {
+            (Some(one), Some(other)) => one.trim().eq_ignore_ascii_case(other.trim()),
+            _ => one == other,
+        };
+        let holds = |effect: &&AmountsTo| match effect.argument.values(arguments) {
+            Ok(found) => found
+                .iter()
+                .any(|(_, given)| effect.values.iter().any(|value| same(given, value))),
+            Err(_) => true,
+        };
+        let mut names: Vec<_> = self
+            .amounts_to
+            .iter()
+            .filter(holds)
+            .map(|effect| &*effect.tool)
+            .collect();
+        names.dedup();
+        names
+    }
+
+    /// `owner/repo` of a call, in lower case, if the tool's `scope` names both. What the call does not give as a text is
+    /// blank.
+    #[must_use]
+    pub fn repository(&self, arguments: &Value) -> Option<String> {
+        let of = |value| self.scope.iter().find(|(_, of)| *of == value).map(|(path, _)| path);
+        let text = |path: &ArgumentPath| path.one_text(arguments).ok().flatten().map_or("", |(_, text)| text);
+        let (owner, repo) = (of(SessionValue::Owner)?, of(SessionValue::Repo)?);
+        Some(format!("{}/{}", text(owner), text(repo)).to_ascii_lowercase())
+    }
+
+    /// How a planning session remembers that a value of this argument is its own.
+    #[must_use]
+    pub fn own(&self, argument: &str, value: &Value, arguments: &Value) -> String {
+        let place = self.repository(arguments).unwrap_or_default();
+        format!("{} {place} {argument} {value}", self.server)
+    }
+
+    /// What a call with this result created.
+    pub fn created<'a>(&'a self, arguments: &'a Value, result: &'a Value) -> impl Iterator<Item = String> + 'a {
+        let values = self
+            .creates
+            .iter()
+            .map(|(name, path)| (name, path.values(result).unwrap_or_default()));
+        values.flat_map(move |(name, found)| {
+            found
+                .into_iter()
+                .map(move |(_, value)| self.own(name, value, arguments))
+        })
     }
 
     /// Whether the call may be sent again if it is unknown whether the first one arrived.

@@ -16,6 +16,7 @@ use super::ledger::{Call, Ledger, Resolution};
 use super::record::Durability;
 use super::run::{Engine, Run};
 use super::stop::Stop;
+use super::strategy::plan::created;
 use super::{approvals, write};
 use crate::domain::ids::RunId;
 use crate::domain::journal::{CallResult, Entry, PolicyDecision, Proposed, Target};
@@ -243,7 +244,7 @@ async fn decide(
 
 /// What the gate has to know about a run now.
 fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
-    let agent = run.context.agent.as_ref();
+    let (agent, scope) = (run.context.agent.as_ref(), run.context.scope.as_ref());
     let (tenant, user) = (run.record.decision.tenant.clone(), run.record.decision.user.clone());
     Facts {
         agent: agent.map(|place| place.definition.name.as_str().into()),
@@ -257,7 +258,7 @@ fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
         }),
         missing: run.context.toolset.missing.clone(),
         bound: run.context.bound.clone(),
-        scope: run.context.scope.clone(),
+        scope: scope.map(|scope| scope.with(created(&run.record.journal))),
         zone: run.context.zone,
         now_us: engine.clock.now_us(),
         ..Facts::new(tenant, user, run.record.decision.surface, Arc::clone(&engine.policy))

@@ -64,16 +64,6 @@ impl Strategy {
         }
     }
 
-    /// The planning session whose confirmed plan the run works on.
-    #[must_use]
-    pub fn session(&self) -> Option<PlanningSessionId> {
-        match self {
-            Self::Turns | Self::Opened(_) | Self::Steps(_) => None,
-            Self::Plan(execution) => Some(execution.session),
-            Self::React(work) => Some(work.session),
-        }
-    }
-
     /// What the entries from `written` on change in the planning session that the run works for.
     #[must_use]
     pub fn worked(&self, journal: &[Entry], written: usize) -> Option<(PlanningSessionId, Worked)> {

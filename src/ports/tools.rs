@@ -86,6 +86,8 @@ pub struct CallRequest<'a> {
     pub session: Option<PlanningSessionId>,
     /// `OWNER/REPO`, if the run is limited to one repository.
     pub repository: Option<&'a str>,
+    /// The patterns of the repositories that the tenant may use, separated by blanks, if the tool limits itself to them.
+    pub repositories: Option<&'a str>,
     /// The deadline of the run, if it has one; microseconds since the epoch.
     pub deadline_us: Option<i64>,
     /// W3C `traceparent`, if there is one.

@@ -150,7 +150,8 @@ fn a_servers_response_is_printed_escaped_and_its_json_is_unchanged() {
         "waitingFor": [{"kind": "in_doubt", "tool": EVIL, "actionId": EVIL, "taskId": EVIL}], "version": 2, "at": EVIL, "by": EVIL, "kind": EVIL,
         "why": EVIL, "changes": [{"op": "add", "task": EVIL, "title": EVIL}], "n": 1, "taskId": EVIL, "durationMs": 1,
         "read": {"defaultBranch": EVIL, "commit": EVIL, "agentFile": {"path": EVIL, "bytes": 1}},
-        "scope": {"repository": EVIL, "branches": EVIL, "tools": [EVIL], "askFirst": [EVIL], "confirmed": {"by": EVIL, "version": 2}},
+        "scope": {"repository": EVIL, "branches": EVIL, "tools": [EVIL], "notBound": [EVIL], "askFirst": [EVIL], "mayAsk": [EVIL],
+            "confirmed": {"by": EVIL, "version": 2}},
     });
     let task = json!({"id": "t1", "title": EVIL, "goal": EVIL, "doneWhen": EVIL, "tools": [EVIL], "status": EVIL});
     let tool = json!({"tool": EVIL, "answer": EVIL, "reason": EVIL});

@@ -101,6 +101,41 @@ fn the_bundled_task_server_reads_the_url_of_its_database_from_a_file() {
     assert!(path("third.db").exists());
 }
 
+/// A server is recognized by what it says, and not by how its command is spelled.
+#[test]
+fn a_bundled_server_is_as_safe_whatever_command_starts_it() {
+    let gavel = env!("CARGO_BIN_EXE_gavel");
+    let shell = format!("exec {gavel} mcp-server github");
+    let place = Place::new();
+    let wrapper = place.path().join("wrapper");
+    fs::write(&wrapper, format!("#!/bin/sh\nexec {gavel} mcp-server \"$@\"\n")).unwrap();
+    fs::set_permissions(&wrapper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let env = serde_json::json!({"GITHUB_TOKEN": "none-is-needed", "DOCKER_HOST": "unix:///nowhere"});
+    for (command, args) in [
+        (gavel, vec!["mcp-server", "github"]),
+        (gavel, vec!["--model", "demo", "mcp-server", "github"]),
+        ("env", vec![gavel, "mcp-server", "github"]),
+        ("sh", vec!["-c", &shell]),
+        (wrapper.to_str().unwrap(), vec!["github"]),
+    ] {
+        let entry = serde_json::json!({"command": command, "args": args, "env": env});
+        let servers = serde_json::json!({"mcpServers": {"hub": entry}});
+        fs::write(place.path().join("mcp.json"), servers.to_string()).unwrap();
+        let inspect = |tool: &str| {
+            let args = ["mcp", "inspect", "hub", tool, "--json"];
+            place.run_with(&args, &[("GAVEL_MCP_CONFIG", "mcp.json")]).rows()[0].clone()
+        };
+        for tool in ["closeIssue", "closePullRequest", "createRepository"] {
+            assert_eq!(inspect(tool)["approval"], "required", "{command} {args:?}");
+        }
+        let configure = inspect("configureGitClientInContainer");
+        assert!(
+            !configure["shown_to_model"].to_string().contains("token"),
+            "{command}: {configure}"
+        );
+    }
+}
+
 /// DESIGN.md section 5, `pin: true`: each command is a separate process, so an acceptance is persistent.
 #[test]
 fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {

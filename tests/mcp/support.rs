@@ -105,6 +105,7 @@ impl Call<'_> {
             account: None,
             session: None,
             repository: None,
+            repositories: None,
             deadline_us: None,
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             timeout: self.timeout,

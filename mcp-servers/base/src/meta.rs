@@ -13,6 +13,7 @@ const FIRST_ATTEMPT: &str = "gavel/first_attempt_at";
 const ACCOUNT: &str = "gavel/account";
 const SESSION: &str = "gavel/session_id";
 const REPOSITORY: &str = "gavel/repository";
+const REPOSITORIES: &str = "gavel/repositories";
 const DEADLINE: &str = "gavel/deadline";
 const MAX_KEY_CHARS: usize = 255;
 const MAX_SESSION_CHARS: usize = 128;
@@ -117,6 +118,24 @@ pub fn repository(meta: &JsonObject) -> Result<Option<(String, String)>, ToolErr
                 format!("`_meta[\"{REPOSITORY}\"]` has to be a repository such as acme/dates."),
             )
         })
+}
+
+/// The repositories that the call's tenant may use, as patterns (`acme/*`); `None` if it may use all.
+pub fn repositories(meta: &JsonObject) -> Result<Option<Vec<String>>, ToolError> {
+    let Some(patterns) = meta.get(REPOSITORIES) else {
+        return Ok(None);
+    };
+    let patterns = patterns.as_str().map(|patterns| {
+        patterns
+            .split(' ')
+            .filter(|one| !one.is_empty())
+            .map(str::to_owned)
+            .collect()
+    });
+    let words = || format!("`_meta[\"{REPOSITORIES}\"]` has to be patterns such as acme/*, separated by blanks.");
+    patterns
+        .map(Some)
+        .ok_or_else(|| ToolError::new(Code::InvalidMeta, words()))
 }
 
 /// When the caller stops working, if it says so. Nothing of a call has to last longer.

@@ -47,6 +47,19 @@ pub fn tool(
     tool.with_meta(meta)
 }
 
+/// A tool that says more of itself for gavel, by the keys of `tools.NAME` in `mcp.json`. Objects add to what it says.
+pub fn with_settings(mut tool: Tool, settings: Value) -> Tool {
+    let meta = tool.meta.get_or_insert_default();
+    let said = meta.0.entry("gavel/settings").or_insert_with(|| json!({}));
+    for (key, value) in settings.as_object().into_iter().flatten() {
+        match (said[key].as_object_mut(), value.as_object()) {
+            (Some(said), Some(value)) => said.extend(value.clone()),
+            _ => said[key] = value.clone(),
+        }
+    }
+    tool
+}
+
 fn object(schema: Value) -> Arc<JsonObject> {
     match schema {
         Value::Object(schema) => Arc::new(schema),

@@ -41,6 +41,11 @@ use gavel_mcp_base::stdio;
 use crate::engine::{Engine, EngineFault};
 use crate::server::DockerTools;
 
+/// All tools, as the server lists them.
+pub fn tools() -> Vec<rmcp::model::Tool> {
+    tools::all().to_vec()
+}
+
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::try_from(args)?;

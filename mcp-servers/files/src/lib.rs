@@ -32,6 +32,11 @@ use gavel_mcp_base::stdio;
 use crate::root::Root;
 use crate::server::Files;
 
+/// All tools, as the server lists them.
+pub fn tools() -> Vec<rmcp::model::Tool> {
+    tools::all().to_vec()
+}
+
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root).with_context(|| format!("cannot serve the directory {}", args.root.display()))?;

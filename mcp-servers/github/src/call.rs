@@ -7,7 +7,7 @@ use gavel_mcp_base::{Moment, ToolError, key_reused};
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use crate::error::Fault;
+use crate::error::{Code, Fault};
 use crate::marker::Marker;
 
 /// The time of a call, its idempotency key, and its first attempt.
@@ -22,11 +22,26 @@ pub(crate) struct Call {
     pub(crate) session: Option<String>,
     /// Owner and name of the repository that the session is limited to.
     pub(crate) repository: Option<(String, String)>,
+    /// The patterns of the repositories that the caller may use; `None`: all.
+    pub(crate) allowed: Option<Vec<String>>,
     /// Keeps other attempts with the same key waiting until this one has ended.
     pub(crate) alone: Option<OwnedMutexGuard<()>>,
 }
 
 impl Call {
+    /// May the caller use this repository (`owner/name`)?
+    pub(crate) fn allows(&self, repository: &str) -> bool {
+        let repository = repository.to_ascii_lowercase();
+        let fits = |pattern: &String| fits(&pattern.to_ascii_lowercase(), &repository);
+        self.allowed.as_ref().is_none_or(|patterns| patterns.iter().any(fits))
+    }
+
+    pub(crate) fn not_allowed(&self, words: &str) -> ToolError {
+        let allowed = self.allowed.as_deref().unwrap_or_default().join(", ");
+        let words = format!("Only some repositories may be used here: {allowed}. {words} Nothing was done.");
+        ToolError::new(Code::Forbidden, words)
+    }
+
     /// An error before it is known what an earlier attempt did. Only on a first attempt it means that nothing was done.
     pub(crate) fn before_looking(&self, error: ToolError) -> Fault {
         match self.first_attempt {
@@ -52,6 +67,18 @@ impl Call {
         };
         Fault::Unsettled(format!("it is unknown whether this call took effect: {why}; {next}"))
     }
+}
+
+/// Does a pattern describe this text? `*` is any part of a name.
+fn fits(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(head) else {
+        return false;
+    };
+    let of_name = text.find('/').unwrap_or(text.len());
+    (0..=of_name).any(|at| text.get(at..).is_some_and(|text| fits(rest, text)))
 }
 
 /// How many keys are remembered.
@@ -142,6 +169,27 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_describes_names_and_nothing_beyond_them() {
+        for (pattern, text) in [
+            ("acme/*", "acme/dates"),
+            ("umbrella/da*s", "umbrella/dates"),
+            ("*/*", "a/b"),
+            ("a*c/*", "abcbc/x"),
+        ] {
+            assert!(fits(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [
+            ("acme/*", "acme2/dates"),
+            ("acme/*", "acme/a/b"),
+            ("*", "acme/dates"),
+            ("acme/da*s", "acme/dat"),
+            ("acme/dates", "acme/dates2"),
+        ] {
+            assert!(!fits(pattern, text), "{pattern} {text}");
+        }
+    }
 
     #[test]
     fn a_key_that_was_seen_makes_a_further_attempt() {

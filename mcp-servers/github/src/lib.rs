@@ -36,6 +36,11 @@ use gavel_mcp_base::stdio;
 
 use crate::server::GitHubTools;
 
+/// All tools, as the server lists them.
+pub fn tools() -> Vec<rmcp::model::Tool> {
+    tools::all(true)
+}
+
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let tools = GitHubTools::new(Settings::try_from(args)?)?;

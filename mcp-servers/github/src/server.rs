@@ -44,6 +44,7 @@ impl GitHubTools {
         let first_attempt = meta::first_attempt(given)?;
         let session = meta::session_id(given)?;
         let repository = meta::repository(given)?;
+        let allowed = meta::repositories(given)?;
         let Some(key) = meta::idempotency_key(given)? else {
             if first_attempt.is_some() {
                 let words = "A further attempt of a call needs its idempotency key in `_meta`.";
@@ -55,6 +56,7 @@ impl GitHubTools {
                 first_attempt: None,
                 session,
                 repository,
+                allowed,
                 alone: None,
             });
         };
@@ -67,6 +69,7 @@ impl GitHubTools {
             first_attempt: attempt.first,
             session,
             repository,
+            allowed,
             alone: None,
         };
         call.alone = attempt.alone(deadline).await;

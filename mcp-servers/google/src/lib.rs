@@ -43,6 +43,11 @@ use tokio_util::sync::CancellationToken;
 use crate::server::GoogleTools;
 use crate::store::Store;
 
+/// All tools, as the server lists them.
+pub fn tools() -> Vec<rmcp::model::Tool> {
+    tools::all().to_vec()
+}
+
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     run_stdio(Settings::try_from(args)?).await

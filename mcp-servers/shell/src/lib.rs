@@ -47,6 +47,7 @@ use gavel_mcp_base::stdio;
 
 use crate::server::ShellTools;
 use crate::tools::run_shell_command;
+pub use crate::tools::run_shell_command::{NAME, safety};
 
 /// The level of a running server, which its tool's description names; `None` for another tool.
 pub fn level_of(tool: &str, description: &str) -> Option<Level> {

@@ -38,6 +38,11 @@ use crate::server::Tasks;
 use crate::settings::{Settings, Wire};
 use crate::store::Store;
 
+/// All tools, as the server lists them.
+pub fn tools() -> Vec<rmcp::model::Tool> {
+    tools::all().to_vec()
+}
+
 /// Serves until the client disconnects (stdio) or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::try_from(args)?;

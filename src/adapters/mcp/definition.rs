@@ -2,7 +2,8 @@
 //!
 //! Every tool is read separately, so that an invalid one does not affect the rest. A missing annotation means side
 //! effect and not idempotent. Annotations count only if `trustHints` is true, and `gavel.tools` of `mcp.json` overrides
-//! both.
+//! both. A server can say the same in `_meta["gavel/settings"]`: so a server is as safe as it says, however it is
+//! started.
 
 mod digest;
 
@@ -92,6 +93,14 @@ pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known
     offer
 }
 
+/// The tools of a list, as a server with this entry offers them.
+#[cfg(test)]
+pub(crate) fn tools_of(server: &ServerConfig, list: &[Value]) -> Vec<Arc<Tool>> {
+    let offer = read(server, &Source::new(server, &super::answers::budget()), list, &[]);
+    assert_eq!(offer.left_out, []);
+    offer.tools
+}
+
 /// The reason is shown to operators and logged, and may contain the server's own text.
 fn left_out(source: &Source, tool: String, reason: &str) -> LeftOut {
     LeftOut {
@@ -154,7 +163,9 @@ fn tool(
         SchemaError::Invalid(_) => format!("its input schema is not valid: {error}"),
         SchemaError::TooCostly { .. } => costly(error),
     })?;
-    let settings = server.gavel.tools.get(name).cloned().unwrap_or_default();
+    let own = server.gavel.tools.get(name).cloned().unwrap_or_default();
+    let by_operator = own.scope.is_some();
+    let settings = own.with(said(definition)?.unwrap_or_default(), server.gavel.trust_hints);
     let shown = translate(schema, &unseen(schema, identity_argument.as_deref(), &settings)?)?;
     tell_unknown(source, name, schema, &settings);
     let hints = Hints::of(definition, server.gavel.trust_hints);
@@ -177,10 +188,23 @@ fn tool(
         free_arguments: settings.free_arguments,
         single_line: settings.single_line,
         times: settings.times,
+        is_bound: settings.scope.is_some() && (server.gavel.trust_hints || by_operator),
         scope: settings.scope.unwrap_or_default(),
+        creates: settings.creates,
+        amounts_to: settings.amounts_to,
+        repositories: settings.repositories.unwrap_or(false),
         preflight: settings.preflight,
         digest: Arc::from(digest),
     }))
+}
+
+/// What a server says of its own tool.
+///
+/// # Errors
+/// It cannot be read, so it may restrict the tool in a way that this gavel does not know.
+pub(crate) fn said(definition: &Value) -> Result<Option<ToolSettings>, String> {
+    let said = definition.pointer(SETTINGS).map(ToolSettings::said).transpose();
+    said.map_err(|errors| format!("its `_meta[\"gavel/settings\"]` is invalid: {errors}"))
 }
 
 /// The arguments that the model does not see. A hidden one is set by the server, so it cannot be required.
@@ -202,6 +226,9 @@ fn side_effect(settings: &ToolSettings, hints: &Hints) -> bool {
 
 /// Where a server declares that its tool supports gavel's idempotency key.
 const KEYED: &str = "/_meta/gavel~1idempotency";
+
+/// Where a server says what `gavel.tools` of `mcp.json` can say of its tool.
+const SETTINGS: &str = "/_meta/gavel~1settings";
 
 /// Most bytes of a title.
 const MAX_TITLE: usize = 120;
@@ -293,7 +320,7 @@ fn tell_unknown(source: &Source, tool: &str, schema: &Value, settings: &ToolSett
         .flat_map(|(key, paths)| paths.iter().map(|path| (*key, path.argument(), path.to_string())));
     let hidden = settings.hidden.iter().map(|name| ("hidden", &**name, name.to_string()));
     let scope = settings.scope.iter().flatten();
-    let scope = scope.map(|(name, _)| ("scope", &**name, name.to_string()));
+    let scope = scope.map(|(path, _)| ("scope", path.argument(), path.to_string()));
     for (key, argument, path) in paths.chain(hidden).chain(scope) {
         if declared.contains_key(argument) {
             continue;
@@ -301,7 +328,7 @@ fn tell_unknown(source: &Source, tool: &str, schema: &Value, settings: &ToolSett
         log::line!(
             source.log,
             warn,
-            "unknown argument in mcp.json",
+            "unknown argument in a tool's settings",
             tool,
             path,
             "{key} names an argument that the tool does not declare"

@@ -33,6 +33,9 @@ pub(super) fn each(call: &Outgoing<'_>, mut put: impl FnMut(&'static str, &str))
     if let Some(repository) = request.repository {
         put("gavel/repository", repository);
     }
+    if let Some(repositories) = request.repositories {
+        put("gavel/repositories", repositories);
+    }
     if let Some(at_us) = request.deadline_us {
         put("gavel/deadline", &rfc3339(at_us));
     }

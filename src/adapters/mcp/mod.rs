@@ -68,5 +68,8 @@ mod users;
 
 pub use bridge::{Mcp, McpOptions, StartError};
 pub use config::{ConfigIssue, McpConfig};
+pub(crate) use definition::said;
+#[cfg(test)]
+pub(crate) use definition::tools_of;
 pub use pins::{AcceptedTool, PinError};
 pub use status::{ServerState, ServerStatus};

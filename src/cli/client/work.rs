@@ -45,8 +45,12 @@ pub(in crate::cli) struct Scope {
     /// A pattern, such as `gavel/*`.
     pub(in crate::cli) branches: String,
     pub(in crate::cli) tools: Vec<String>,
+    /// The tools that are not bound to the repository.
+    pub(in crate::cli) not_bound: Vec<String>,
     /// The tools that ask a person all the same.
     pub(in crate::cli) ask_first: Vec<String>,
+    /// The tools whose arguments decide that.
+    pub(in crate::cli) may_ask: Vec<String>,
     pub(in crate::cli) confirmed: Option<Confirmed>,
 }
 

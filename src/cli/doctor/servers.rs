@@ -1,5 +1,6 @@
 //! Checks of the servers, and of the tools that agents and the constitution need from them.
 
+use super::super::serve::banner::{not_bound, unbound};
 use super::super::{agents as agents_command, mcp as mcp_command, policy as policy_command};
 use super::Findings;
 use crate::adapters::mcp::{Mcp, ServerState};
@@ -25,7 +26,7 @@ pub(super) async fn servers(
     mcp_command::settled(&bridge).await;
     // Each server has a line of its own with the reason, and an agent names many servers.
     let known = mcp_command::without_reasons(&bridge.catalog());
-    let checked = each_server(&bridge, config, findings)
+    let checked = each_server(&bridge, config, agents, findings)
         .and_then(|()| granted(&known, constitution, findings))
         .and_then(|()| able(&known, agents, config, findings))
         .and_then(|()| rules(&bridge, agents, config, findings));
@@ -33,7 +34,7 @@ pub(super) async fn servers(
     checked
 }
 
-fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+fn each_server(bridge: &Mcp, config: &Config, agents: &Agents, findings: &mut Findings) -> anyhow::Result<()> {
     let servers = bridge.status();
     if servers.is_empty() {
         findings.warn("MCP servers: none are configured")?;
@@ -54,6 +55,9 @@ fn each_server(bridge: &Mcp, config: &Config, findings: &mut Findings) -> anyhow
                 findings.error(&line, &format!("{next}; RUST_LOG=info shows its output"))?;
             }
         }
+    }
+    for (tool, server) in unbound(&bridge.catalog(), agents) {
+        findings.warn(&format!("MCP server {server}: {}", not_bound(&tool)))?;
     }
     for left in &bridge.catalog().left_out {
         findings.warn(&format!(

@@ -95,6 +95,7 @@ impl Tasks {
             account: None,
             session: None,
             repository: None,
+            repositories: None,
             deadline_us: None,
             traceparent: None,
             timeout: tool.timeout,

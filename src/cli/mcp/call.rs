@@ -70,6 +70,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
         account: None,
         session: None,
         repository: None,
+        repositories: None,
         deadline_us: None,
         traceparent: None,
         timeout: tool.timeout,

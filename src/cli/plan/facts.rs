@@ -60,8 +60,13 @@ pub(super) fn confirmation(session: &Session) -> Option<String> {
         scope.branches,
         count(scope.tools.len() as u64, "tool")
     );
-    if !scope.ask_first.is_empty() {
-        line.push_str(&format!(" Asks before {}.", scope.ask_first.join(", ")));
+    let lists = [
+        ("Not bound to it:", &scope.not_bound),
+        ("Asks before", &scope.ask_first),
+        ("May ask before", &scope.may_ask),
+    ];
+    for (words, tools) in lists.iter().filter(|(_, tools)| !tools.is_empty()) {
+        line.push_str(&format!(" {words} {}.", tools.join(", ")));
     }
     Some(single_line(&line))
 }

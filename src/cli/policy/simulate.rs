@@ -1,7 +1,7 @@
 //! `gavel policy simulate`: checks past calls against the current policy.
 //!
 //! It reads the calls page by page, and keeps only counts. It queries no servers: tool details come from the decision
-//! log and mcp.json, so that the result does not depend on which servers are connected.
+//! log, mcp.json and the bundled servers' own words, so that the result does not depend on which servers are connected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::{Modes, needs_file};
-use crate::adapters::mcp::config::ToolSettings;
 use crate::adapters::store::{PastCall, ReadOnly};
 use crate::app;
 use crate::cli::exit::Exit;
@@ -106,7 +105,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         policy: app::policy(config)?,
         tenant: args.tenant.clone(),
         modes: Modes::read(config)?,
-        settings: app::tool_settings(config)?,
+        known: app::known_tools(config)?,
         tools: HashMap::new(),
     };
     let from = args.since.at();
@@ -234,7 +233,7 @@ struct Decider {
     tenant: TenantId,
     policy: Arc<Policy>,
     modes: Modes,
-    settings: BTreeMap<(String, String), ToolSettings>,
+    known: app::KnownTools,
     /// The tools so far, by server, name, and whether a call could change something.
     tools: HashMap<(String, String, bool), Arc<Tool>>,
 }
@@ -302,14 +301,13 @@ impl Decider {
         })
     }
 
-    /// The tool as known without its server: from the decision log and mcp.json.
+    /// The tool as known without its server.
     fn tool(&mut self, server: &str, call: &PastCall) -> Arc<Tool> {
         let key = (server.to_owned(), call.tool.clone(), call.side_effect);
         if let Some(tool) = self.tools.get(&key) {
             return Arc::clone(tool);
         }
-        let settings = self.settings.get(&(key.0.clone(), key.1.clone()));
-        let settings = settings.cloned().unwrap_or_default();
+        let settings = self.known.of(server, &call.tool);
         let tool = Arc::new(Tool {
             side_effect: settings.side_effect.unwrap_or(call.side_effect),
             approval: settings.approval,
@@ -318,6 +316,8 @@ impl Decider {
             free_arguments: settings.free_arguments,
             single_line: settings.single_line,
             times: settings.times,
+            scope: settings.scope.unwrap_or_default(),
+            amounts_to: settings.amounts_to,
             ..Tool::named(server, &call.tool)
         });
         self.tools.insert(key, Arc::clone(&tool));

@@ -1,6 +1,7 @@
 //! The text that `gavel serve` prints at its start.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 
@@ -9,6 +10,8 @@ use crate::app::reachable;
 use crate::cli::output::printable;
 use crate::config::{ApiKey, Auth, Config, Provider, masked_url};
 use crate::domain::definition::{Agent, Agents, answerer};
+use crate::domain::planning_session::TASK_WORKER;
+use crate::domain::tool::{ApprovalDefault, Tool};
 use crate::ports::tools::Catalog;
 
 /// Version, address, callers, model, database, agents, the console, and a command to paste.
@@ -96,7 +99,7 @@ fn one_model(config: &Config, provider: &Provider) -> String {
 }
 
 /// The tools of each server, or why it has none.
-pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
+pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog, agents: &Agents) -> String {
     let is_off = |server: &&ServerStatus| server.state == ServerState::Off;
     let off: Vec<&str> = servers.iter().filter(is_off).map(|server| &*server.name).collect();
     let mut lines: Vec<String> = servers
@@ -122,6 +125,11 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
             left.server, left.tool, left.reason
         ))
     }));
+    lines.extend(
+        unbound(catalog, agents)
+            .iter()
+            .map(|(tool, server)| printable(&format!("  {server}: {}", not_bound(tool)))),
+    );
     if !off.is_empty() {
         let off = printable(&format!("  off: {}", off.join(", ")));
         lines.push(format!("{off}; `gavel mcp list` says why"));
@@ -131,6 +139,27 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog) -> String {
     } else {
         format!("Tools:\n{}\n", lines.join("\n"))
     }
+}
+
+/// The tools of planning sessions that have side effects and no `scope`, each with its server. Not those that ask in any
+/// case.
+pub(in crate::cli) fn unbound(catalog: &Catalog, agents: &Agents) -> Vec<(String, String)> {
+    let worker = agents.get(TASK_WORKER).map(|agent| &agent.definition.tools);
+    let is_listed = |tool: &&Arc<Tool>| worker.is_some_and(|tools| tools.iter().any(|name| tool.is_called(name)));
+    let is_open = |tool: &&Arc<Tool>| !tool.is_bound && tool.approval != Some(ApprovalDefault::Required);
+    let tools = catalog.tools.iter().filter(|tool| tool.side_effect).filter(is_open);
+    let all = tools
+        .filter(is_listed)
+        .map(|tool| (tool.name.to_string(), tool.server.to_string()));
+    all.collect()
+}
+
+/// What an operator should know of such a tool.
+pub(in crate::cli) fn not_bound(tool: &str) -> String {
+    format!(
+        "{tool} is not bound to a planning session, so each of its calls asks a person; give it a `scope` in mcp.json, or set \
+         `trustHints` if its server is trusted to name one"
+    )
 }
 
 /// A command to paste on the machine that gavel runs on.

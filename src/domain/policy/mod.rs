@@ -26,6 +26,7 @@ use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
 use super::definition::{Approval, DefinitionError};
 use super::ids::UserId;
+use super::repository::AllowedRepositories;
 
 /// The surface of threads.
 pub const THREAD: &str = "thread";
@@ -51,6 +52,8 @@ pub struct Policy {
     pub most_recipients: usize,
     /// The name of the file.
     pub file: Arc<str>,
+    /// The repositories that calls may name (`planning.repositories`).
+    pub repositories: AllowedRepositories,
 }
 
 impl Default for Policy {
@@ -60,6 +63,7 @@ impl Default for Policy {
             tests: Vec::new(),
             most_recipients: MOST_RECIPIENTS,
             file: Arc::from(""),
+            repositories: AllowedRepositories::default(),
         }
     }
 }
@@ -270,6 +274,8 @@ pub enum DecidedBy {
     Session,
     /// The confirmed plan of the run's planning session.
     Plan,
+    /// The repositories that its tenant may use.
+    Repositories,
 }
 
 impl std::fmt::Display for DecidedBy {
@@ -283,6 +289,7 @@ impl std::fmt::Display for DecidedBy {
             Self::Parameters => f.write_str("parameters"),
             Self::Session => f.write_str("session"),
             Self::Plan => f.write_str("plan"),
+            Self::Repositories => f.write_str("repositories"),
         }
     }
 }

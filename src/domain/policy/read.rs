@@ -11,6 +11,7 @@ use self::fields::Fields;
 use super::{Case, Policy, Rule};
 use crate::domain::address::MOST_RECIPIENTS;
 use crate::domain::definition::{Content, DefinitionError, Node, quoted};
+use crate::domain::repository::AllowedRepositories;
 
 /// The longest policy file, in bytes.
 const MOST_BYTES: usize = 1 << 20;
@@ -132,6 +133,7 @@ impl Reader<'_> {
             tests,
             most_recipients,
             file: Arc::from(self.file),
+            repositories: AllowedRepositories::default(),
         })
     }
 

@@ -14,6 +14,7 @@ use super::super::ledger::{Call, Ledger};
 use super::super::run::{Engine, Run};
 use super::super::{approvals, spans};
 use super::{Cleared, LEASE_LOST, decide, facts, offered};
+use crate::domain::ids::PlanningSessionId;
 use crate::domain::journal::{CallFailure, CallResult, PolicyDecision};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::{CallReply, CallRequest};
@@ -83,6 +84,7 @@ pub(super) async fn attempt(
     let ledger = Ledger::of(&run.record.journal);
     let state = ledger.call(one.call.id);
     let repository = repository(run);
+    let repositories = engine.policy.repositories.of(&run.record.decision.tenant);
     let request = CallRequest {
         tool,
         arguments: &one.arguments,
@@ -94,8 +96,9 @@ pub(super) async fn attempt(
         idempotency_key: &one.key,
         first_attempt_us: state.filter(|_| nth == Nth::Further).and_then(Call::first_started_us),
         account: state.filter(|_| run.can_wait()).and_then(Call::account),
-        session: run.context.strategy.session(),
+        session: session(run),
         repository: repository.as_deref(),
+        repositories: repositories.as_deref().filter(|_| tool.repositories),
         deadline_us: run.context.limits.until.map(|until| until.at_us),
         traceparent: own_place.as_deref().or(run.context.traceparent.as_deref()),
         timeout: time,
@@ -104,6 +107,12 @@ pub(super) async fn attempt(
         hold: run.record.log().map(|log| &log.hold),
     };
     engine.tools.call(request).await
+}
+
+/// The planning session whose confirmed plan the run works on; also that of the runs that it calls.
+fn session(run: &Run) -> Option<PlanningSessionId> {
+    run.context.scope.as_ref()?;
+    PlanningSessionId::parse(run.context.bound.as_ref()?.get("id")?)
 }
 
 /// `OWNER/REPO`, if the run may use only that one.

@@ -261,7 +261,7 @@ impl Children {
             let work = progress.work(task, execution, spent);
             return (
                 Arc::clone(arguments),
-                self.settings.called(called, None, left).on_task(work),
+                self.settings.called(called, None, left).on_task(work, progress.created),
             );
         }
         if let Strategy::Steps(flow) = &self.strategy {

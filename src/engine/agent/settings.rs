@@ -1,6 +1,6 @@
 //! The settings of a run besides its inputs: its limits and its context. Stored with the run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -218,10 +218,12 @@ impl Settings {
         }
     }
 
-    /// For the run that works on a task: nothing but the deadline and the task's own rules limits it.
+    /// For the run that works on a task: nothing but the deadline and the task's own rules limits it. `created`: what
+    /// earlier tasks have created.
     #[must_use]
-    pub fn on_task(self, task: TaskWork) -> Self {
+    pub fn on_task(self, task: TaskWork, created: BTreeSet<String>) -> Self {
         Self {
+            scope: self.scope.map(|scope| scope.with(created)),
             steps: None,
             time_us: None,
             tokens: None,

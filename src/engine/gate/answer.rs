@@ -34,6 +34,8 @@ pub(super) struct Question<'a> {
     pub(super) grants: &'a [Grant],
     /// What the confirmed plan says about the call, if the run works on one.
     pub(super) plan: Option<&'a InPlan>,
+    /// The other tools of the server whose effect the call has.
+    pub(super) effects: &'a [&'a str],
 }
 
 /// The answer of one check.
@@ -99,6 +101,17 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
         ),
         Some(ApprovalDefault::NotRequired) | None => {}
     }
+    for effect in question
+        .effects
+        .iter()
+        .filter(|_| question.tool != Some(ApprovalDefault::Required))
+    {
+        says(
+            DecidedBy::Tool,
+            Effect::RequireApproval,
+            format!("these arguments of {tool:?} have the effect of {effect:?}, which requires approval"),
+        );
+    }
     match question.approval.max(question.floor) {
         Approval::Always => says(
             DecidedBy::Definition,
@@ -150,13 +163,31 @@ fn plan(question: &Question<'_>, checks: &mut Vec<Check>) {
     checks.push(Check { by, says, reason });
 }
 
+/// The rules about the tool, and those that restrict another one whose effect the call has.
 fn rules(question: &Question<'_>, checks: &mut Vec<Check>) {
-    let mut evaluation = Evaluation::new(question.facts);
+    rules_about(question, question.facts, checks);
+    for effect in question.effects {
+        let mut others = Vec::new();
+        rules_about(
+            question,
+            Facts {
+                tool: effect,
+                ..question.facts
+            },
+            &mut others,
+        );
+        others.retain(|check| check.says != Effect::Allow && !checks.contains(check));
+        checks.append(&mut others);
+    }
+}
+
+fn rules_about(question: &Question<'_>, facts: Facts<'_>, checks: &mut Vec<Check>) {
+    let mut evaluation = Evaluation::new(facts);
     for rule in &question.policy.rules {
         let uncertain = question.uncertain && rule.looks_at_recipients();
         let (says, reason) = match rule.applies(&mut evaluation) {
             Ok(true) if uncertain && rule.then == Effect::Allow => continue,
-            Ok(false) if uncertain && rule.then != Effect::Allow && rule.is_about(&question.facts) => {
+            Ok(false) if uncertain && rule.then != Effect::Allow && rule.is_about(&facts) => {
                 (Effect::RequireApproval, format!("{UNCERTAIN}: {}", rule.reason))
             }
             Ok(false) => continue,

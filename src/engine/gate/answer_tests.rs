@@ -86,6 +86,7 @@ fn answered(
         policy,
         grants,
         plan: None,
+        effects: &[],
     })
 }
 
@@ -276,6 +277,7 @@ fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
             policy: &policy,
             grants: &[],
             plan: None,
+            effects: &[],
         };
         [Approval::SideEffects, Approval::Never].map(|approval| answer(&question(approval)).effect)
     };

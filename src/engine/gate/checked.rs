@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::answer::{Answer, InPlan, Question, answer};
 use super::arguments::{self, Findings};
 use super::{Attempt, Facts};
+use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::Approval;
 use crate::domain::malformed;
 use crate::domain::nesting;
@@ -83,6 +84,11 @@ pub(super) fn tool_call(
         CheckError::TooCostly => Unread::TooCostly,
         error @ CheckError::Invalid(_) => invalid(error.to_string()).into(),
     })?;
+    if let Some(message) = not_allowed(tool, &arguments, facts) {
+        let refused = refused(FailureCode::Denied, message);
+        let by = Some(DecidedBy::Repositories);
+        return Err(Refused { by, ..refused }.into());
+    }
     let outside = out_of_bounds(tool, &arguments, facts);
     let plan = in_plan(tool, &arguments, facts, outside.as_deref());
     if let Some(message) = outside.filter(|_| plan.is_none()) {
@@ -119,6 +125,7 @@ pub(super) fn tool_call(
         policy: &facts.policy,
         grants: if findings.ungrantable { &[] } else { &facts.grants },
         plan: plan.as_ref(),
+        effects: &tool.effects(&arguments),
     });
     // If no approval can be requested, the call is denied without warnings.
     if answer.effect == Effect::RequireApproval && facts.can_wait {
@@ -134,20 +141,46 @@ pub(super) fn tool_call(
     })
 }
 
+/// The error of a call that names a repository which its tenant may not use, on whatever surface.
+fn not_allowed(tool: &Tool, arguments: &Value, facts: &Facts) -> Option<String> {
+    let (repositories, named) = (&facts.policy.repositories, tool.repository(arguments)?);
+    (!repositories.allow(&facts.tenant, &named)).then(|| {
+        let allowed = repositories.of(&facts.tenant).filter(|allowed| !allowed.is_empty());
+        let allowed = allowed.as_deref().unwrap_or("none");
+        format!("the repository is {named:?}; allowed by planning.repositories: {allowed}")
+    })
+}
+
 /// The error of a call whose arguments name another repository than that of its session.
 fn out_of_bounds(tool: &Tool, arguments: &Value, facts: &Facts) -> Option<String> {
     let bound = facts.bound.as_ref()?;
-    tool.scope.iter().find_map(|(name, value)| {
+    foreign(tool, arguments, |_, value, given| {
         let only = match value {
             SessionValue::Owner => bound.get("owner")?,
             SessionValue::Repo => bound.get("repo")?,
-            // The plan allows a branch, below.
-            SessionValue::Branch => return None,
+            // The plan allows them, below.
+            SessionValue::Branch | SessionValue::Base | SessionValue::Created => return None,
         };
-        let given = arguments.get(name.as_ref())?;
         let fits = given.as_str().is_some_and(|given| given.eq_ignore_ascii_case(only));
-        (!fits).then(|| format!("{name} is {given}; this run may use only {only:?}"))
+        (!fits).then(|| format!("this run may use only {only:?}"))
     })
+}
+
+/// The first argument of a tool's `scope` that is none of the session's. `allowed` says what it may be instead.
+fn foreign(
+    tool: &Tool,
+    arguments: &Value,
+    allowed: impl Fn(&ArgumentPath, SessionValue, &Value) -> Option<String>,
+) -> Option<String> {
+    tool.scope
+        .iter()
+        .find_map(|(path, value)| match path.values(arguments) {
+            Ok(found) => found.into_iter().find_map(|(_, given)| {
+                let allowed = allowed(path, *value, given)?;
+                Some(format!("{path} is {given}; {allowed}"))
+            }),
+            Err(error) => Some(error),
+        })
 }
 
 /// What the confirmed plan says about a call: one with side effects, or any of a tool that the person wants to be asked
@@ -165,19 +198,33 @@ fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>)
         let why = "no task of the confirmed plan names this tool".to_owned();
         return Some(InPlan::Outside(why));
     }
+    if !tool.is_bound && !scope.by_code {
+        return Some(InPlan::Outside(NOT_BOUND.to_owned()));
+    }
     if let Some(why) = outside {
         return Some(InPlan::Outside(why.to_owned()));
     }
     let prefix = scope.branch_prefix.as_str();
-    let mut branches = tool.scope.iter().filter(|(_, value)| **value == SessionValue::Branch);
-    let foreign = branches.find_map(|(name, _)| {
-        let given = arguments.get(name.as_ref())?;
-        // OWNER:BRANCH is a branch of another repository.
-        let fits = given.as_str().is_some_and(|branch| branch.starts_with(prefix));
-        (!fits).then(|| format!("{name} is {given}; branches begin with {prefix:?}"))
+    // OWNER:BRANCH is a branch of another repository.
+    let is_own = |branch: &Value| branch.as_str().is_some_and(|branch| branch.starts_with(prefix));
+    let foreign = foreign(tool, arguments, |path, value, given| match value {
+        SessionValue::Owner | SessionValue::Repo => None,
+        SessionValue::Branch => (!is_own(given)).then(|| format!("branches begin with {prefix:?}")),
+        SessionValue::Base => {
+            let is_default = scope.base.as_ref().is_some_and(|base| given == base);
+            let allowed = || format!("allowed: the default branch, and branches that begin with {prefix:?}");
+            (!is_default && !is_own(given)).then(allowed)
+        }
+        SessionValue::Created => {
+            let is_own = scope.created.contains(&tool.own(&path.to_string(), given, arguments));
+            (!is_own).then(|| "this session has not created it".to_owned())
+        }
     });
     Some(foreign.map_or(InPlan::Within, InPlan::Outside))
 }
+
+/// Why a tool without a `scope` asks in every session.
+const NOT_BOUND: &str = "the tool is not bound to the session: it has no `scope`";
 
 /// Checks a call of another agent: allowlist, depth, inputs, and the rules that name it. The called agent's own calls
 /// are decided one by one, under its name; so only a rule denies a delegation, or requires an approval for it.
@@ -220,6 +267,7 @@ pub(super) fn delegation(name: &str, given: &RawValue, facts: &Facts) -> Result<
         policy: &facts.policy,
         grants: &[],
         plan: None,
+        effects: &[],
     });
     Ok(Checked {
         arguments,

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,8 +11,9 @@ use crate::domain::definition::{self, Approval, Form, Source};
 use crate::domain::ids::{ActionId, TenantId, UserId};
 use crate::domain::nesting;
 use crate::domain::policy::{Grant, Policy};
+use crate::domain::repository::{AllowedRepositories, RepositoryPattern};
 use crate::domain::session_value::SessionValue;
-use crate::domain::tool::{ApprovalDefault, Tool};
+use crate::domain::tool::{AmountsTo, ApprovalDefault, Tool};
 use crate::engine::limits::MOST_DEPTH;
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::strategy::plan::Scope;
@@ -57,9 +58,10 @@ fn large_texts_are_searched_on_a_thread_of_their_own() {
 const REPOSITORY: &[(&str, SessionValue)] = &[("owner", SessionValue::Owner), ("repo", SessionValue::Repo)];
 
 /// `scope` of `mcp.json`.
-fn scope(arguments: &[(&str, SessionValue)]) -> BTreeMap<Arc<str>, SessionValue> {
+fn scope(arguments: &[(&str, SessionValue)]) -> Vec<(ArgumentPath, SessionValue)> {
     let arguments = arguments.iter();
-    arguments.map(|(name, value)| (Arc::from(*name), *value)).collect()
+    let parsed = arguments.map(|(name, value)| (ArgumentPath::parse(name).unwrap(), *value));
+    parsed.collect()
 }
 
 /// PLANNING 6 and 10: which arguments a session prescribes is said in `mcp.json`, by whatever name a tool has for them.
@@ -74,8 +76,7 @@ fn arguments_are_bound_by_the_scope_of_the_tool_and_not_by_their_names() {
         scope: Some(Arc::new(Scope {
             tools: names.into(),
             branch_prefix: "gavel/".to_owned(),
-            ask_for: BTreeSet::new(),
-            confirmed: None,
+            ..Scope::default()
         })),
         ..facts()
     };
@@ -83,6 +84,7 @@ fn arguments_are_bound_by_the_scope_of_the_tool_and_not_by_their_names() {
         let tool = tool_with("putFile", r#"{"type":"object"}"#, |tool| {
             tool.side_effect = side_effect;
             tool.scope = scope(of);
+            tool.is_bound = true;
         });
         first(&call_of(&tool, arguments), &facts)
     };
@@ -150,6 +152,7 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
             tool.side_effect = true;
             tool.approval = approval;
             tool.scope = scope(&[REPOSITORY, &[("head", SessionValue::Branch)]].concat());
+            tool.is_bound = true;
         })
     };
     let bound = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -163,7 +166,7 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
             tools: names(&["createPullRequest", "createIssue", "closeIssue", "tasks__updateIssue"]),
             branch_prefix: "gavel/".to_owned(),
             ask_for: names(&["createIssue"]),
-            confirmed: None,
+            ..Scope::default()
         })),
         ..facts()
     };
@@ -214,6 +217,155 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
     });
     let elsewhere = call_of(&reads, r#"{"owner":"acme","repo":"other"}"#);
     assert!(matches!(first(&elsewhere, &facts), PolicyDecision::Refuse { .. }));
+}
+
+/// A tool that no `scope` binds is not within the session, although the confirmed plan names it. A rule can allow it.
+#[test]
+fn a_tool_without_a_scope_asks_on_every_call_although_the_plan_names_it() {
+    let facts = |rules: &str| Facts {
+        floor: Approval::SideEffects,
+        can_wait: true,
+        scope: Some(Arc::new(Scope {
+            tools: BTreeSet::from(["deploy".to_owned()]),
+            ..Scope::default()
+        })),
+        policy: policy(rules),
+        ..facts()
+    };
+    let decided_by = |is_bound: bool, side_effect: bool, rules: &str, by_code: bool| {
+        let tool = tool_with("deploy", r#"{"type":"object"}"#, |tool| {
+            (tool.is_bound, tool.side_effect) = (is_bound, side_effect);
+        });
+        let mut facts = facts(rules);
+        Arc::make_mut(facts.scope.as_mut().unwrap()).by_code = by_code;
+        first(&call_of(&tool, "{}"), &facts)
+    };
+    let decided = |is_bound, side_effect, rules| decided_by(is_bound, side_effect, rules, false);
+    let asked = decided(false, true, "rules: []");
+    assert!(
+        matches!(&asked, PolicyDecision::RequireApproval { reason, .. } if reason.contains("is not bound to the session")),
+        "{asked:?}"
+    );
+    let rule = "rules:\n- {name: r, tools: deploy, then: allow, reason: because}\n";
+    for allowed in [
+        decided(true, true, "rules: []"),
+        decided(false, false, "rules: []"),
+        decided(false, true, rule),
+        // The cleanup at the end, which code binds.
+        decided_by(false, true, "rules: []", true),
+    ] {
+        assert!(matches!(allowed, PolicyDecision::Allow { .. }), "{allowed:?}");
+    }
+}
+
+/// `planning.repositories` holds for every call that names a repository, on whatever surface and in whatever spelling.
+#[test]
+fn a_call_names_only_repositories_that_its_tenant_may_use() {
+    let tool = tool_with("readIssue", r#"{"type":"object"}"#, |tool| {
+        tool.side_effect = false;
+        tool.scope = scope(REPOSITORY);
+    });
+    let patterns = ["acme/*", "t2:other/one"].map(|text| RepositoryPattern::parse(text).unwrap());
+    let policy = Arc::new(Policy {
+        repositories: AllowedRepositories(Some(patterns.into())),
+        ..Policy::default()
+    });
+    let decided = |tenant: &str, owner: Value, repo: Value| {
+        let facts = Facts {
+            tenant: TenantId::parse(tenant).unwrap(),
+            policy: Arc::clone(&policy),
+            ..facts()
+        };
+        first(
+            &call_of(&tool, &json!({"owner": owner, "repo": repo}).to_string()),
+            &facts,
+        )
+    };
+    for (tenant, owner, repo) in [
+        ("default", "acme", "dates"),
+        ("t1", "ACME", "x"),
+        ("t2", "Other", "ONE"),
+    ] {
+        let allowed = decided(tenant, json!(owner), json!(repo));
+        assert!(
+            matches!(allowed, PolicyDecision::Allow { .. }),
+            "{owner}/{repo}: {allowed:?}"
+        );
+    }
+    for (owner, repo) in [
+        (json!("other"), json!("one")),
+        (json!("acme2"), json!("x")),
+        (json!(" acme"), json!("x")),
+        (json!("acme"), json!("x ")),
+        (json!("acme"), json!("x.git")),
+        (json!("acme"), json!("..")),
+        (json!("acme"), json!("x/../../other/one")),
+        (json!("acme/x"), json!("y")),
+        (json!("acme"), json!("%78")),
+        (json!("acme"), json!("")),
+        (json!("acme"), json!(["x"])),
+        (json!("acme"), Value::Null),
+        (Value::Null, json!("x")),
+    ] {
+        let refused = decided("default", owner.clone(), repo.clone());
+        assert!(
+            matches!(&refused, PolicyDecision::Refuse { code: FailureCode::Denied, by, .. } if *by == [DecidedBy::Repositories]),
+            "{owner}/{repo}: {refused:?}"
+        );
+    }
+}
+
+/// Values with the effect of another tool ask as that one does, and rules about that one hold for them.
+#[test]
+fn values_that_amount_to_another_tool_ask_as_that_tool_does() {
+    let tool = tool_with("updateIssue", r#"{"type":"object"}"#, |tool| {
+        tool.is_bound = true;
+        tool.amounts_to = vec![AmountsTo {
+            tool: "closeIssue".into(),
+            argument: ArgumentPath::parse("updates.state").unwrap(),
+            values: vec![json!("closed")],
+        }];
+    });
+    let decided = |rules: &str, arguments: Value| {
+        let facts = Facts {
+            floor: Approval::SideEffects,
+            can_wait: true,
+            scope: Some(Arc::new(Scope {
+                tools: BTreeSet::from(["updateIssue".to_owned()]),
+                ..Scope::default()
+            })),
+            policy: policy(rules),
+            ..facts()
+        };
+        match first(&call_of(&tool, &arguments.to_string()), &facts) {
+            PolicyDecision::Allow { .. } => "allow",
+            PolicyDecision::RequireApproval { .. } => "ask",
+            PolicyDecision::Refuse { .. } => "deny",
+        }
+    };
+    let rule =
+        |tool: &str, then: &str| format!("rules:\n- {{name: r, tools: {tool}, then: {then}, reason: because}}\n");
+    let (none, closes) = ("rules: []", json!({"updates": {"state": "closed"}}));
+    for other in [
+        json!({"updates": {"state": "open"}}),
+        json!({"updates": {"title": "closed"}}),
+        json!({}),
+    ] {
+        assert_eq!(decided(none, other.clone()), "allow", "{other}");
+        assert_eq!(decided(&rule("closeIssue", "deny"), other.clone()), "allow", "{other}");
+    }
+    for closing in [
+        closes.clone(),
+        json!({"updates": {"state": " Closed "}}),
+        // A server may read these in its own way.
+        json!({"updates": "{\"state\":\"closed\"}"}),
+        json!({"updates": [{"state": "closed"}]}),
+    ] {
+        assert_eq!(decided(none, closing.clone()), "ask", "{closing}");
+    }
+    assert_eq!(decided(&rule("tasks__closeIssue", "deny"), closes.clone()), "deny");
+    assert_eq!(decided(&rule("closeIssue", "allow"), closes.clone()), "ask");
+    assert_eq!(decided(&rule("updateIssue", "allow"), closes), "ask");
 }
 
 /// C-FR-012

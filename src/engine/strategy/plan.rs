@@ -9,9 +9,12 @@ mod progress;
 mod task;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 pub(in crate::engine) use self::cleanup::clean_up;
 pub use self::progress::Progress;
@@ -124,21 +127,53 @@ pub struct TaskOutcome {
     /// Its calls that are in doubt.
     #[serde(default)]
     pub in_doubt: BTreeSet<ActionId>,
+    /// What its calls have created.
+    pub created: BTreeSet<String>,
 }
 
 /// What a confirmed plan allows without asking a person again (PLANNING.md section 6).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// The tools of the confirmed plan, by the names that the allowlist uses.
     pub tools: BTreeSet<String>,
     /// What branches that are written begin with.
     pub branch_prefix: String,
+    /// The repository's default branch, as code read it before the plan was made.
+    pub base: Option<String>,
     /// Tools whose every call asks a person, as the confirmation says.
-    #[serde(default)]
     pub ask_for: BTreeSet<String>,
-    /// The confirmation; `None` before it, or if an older gavel did not store it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The confirmation; `None` before it.
     pub confirmed: Option<Confirmed>,
+    /// What the session has created (`Tool::created`).
+    pub created: BTreeSet<String>,
+    /// Does code make the call, and bind it to the session itself?
+    pub by_code: bool,
+}
+
+impl Scope {
+    /// With more that the session has created.
+    #[must_use]
+    pub fn with(self: &Arc<Self>, created: BTreeSet<String>) -> Arc<Self> {
+        if created.is_empty() {
+            return Arc::clone(self);
+        }
+        let mut scope = Self::clone(self);
+        scope.created.extend(created);
+        Arc::new(scope)
+    }
+}
+
+/// What the calls of a journal have created.
+pub(in crate::engine) fn created(journal: &[Entry]) -> BTreeSet<String> {
+    let ledger = Ledger::of(journal);
+    let mut created = BTreeSet::new();
+    for call in ledger.of_tools() {
+        if let (Some(tool), Some(data)) = (call.tool().filter(|tool| !tool.creates.is_empty()), call.data()) {
+            let read = |text: &RawValue| serde_json::from_str(text.get()).unwrap_or(Value::Null);
+            created.extend(tool.created(&read(&call.arguments()), &read(data)));
+        }
+    }
+    created
 }
 
 /// The confirmation of a plan.

@@ -100,7 +100,7 @@ struct RecordedCall {
     #[schema(required = true)]
     policy: Option<String>,
     /// The source of that decision: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`, `parameters`,
-    /// `session`, `plan`; null if no approval was required, or the call was invalid.
+    /// `session`, `plan`, `repositories`; null if no approval was required, or the call was invalid.
     #[schema(required = true)]
     decided_by: Option<String>,
 }

@@ -46,11 +46,20 @@ impl Planning {
         let Some(check) = self.check(caller, stored, confirmable, (&agents, &catalog)) else {
             return Ok(None);
         };
-        let asks = |tool: &&String| check.tool(tool).answer == DryRunAnswer::RequireApproval;
-        let ask_first: BTreeSet<_> = scope.tools.iter().filter(asks).chain(&scope.ask_for).collect();
+        let check = &check;
+        let tools = |answer| scope.tools.iter().filter(move |tool| check.tool(tool).answer == answer);
+        let ask_first: BTreeSet<_> = tools(DryRunAnswer::RequireApproval).chain(&scope.ask_for).collect();
+        let may_ask = tools(DryRunAnswer::DependsOnArguments).filter(|tool| !scope.ask_for.contains(*tool));
         Ok(Some(SessionScope {
             repository: repository.to_string(),
             branches: format!("{}*", scope.branch_prefix),
+            not_bound: scope
+                .tools
+                .iter()
+                .filter(|tool| check.is_unbound(tool))
+                .cloned()
+                .collect(),
+            may_ask: may_ask.cloned().collect(),
             ask_first: ask_first.into_iter().cloned().collect(),
             tools: scope.tools.into_iter().collect(),
             confirmed: scope.confirmed.map(Confirmation::from),
@@ -62,8 +71,9 @@ impl Planning {
         Scope {
             tools: stored.plan.tasks.iter().flat_map(|task| task.tools.clone()).collect(),
             branch_prefix: self.settings.branch_prefix.clone(),
+            base: stored.notes.read.as_ref().and_then(|read| read.default_branch.clone()),
             ask_for: ask_for.iter().cloned().collect(),
-            confirmed: None,
+            ..Scope::default()
         }
     }
 }

@@ -107,9 +107,12 @@ pub struct SessionScope {
     pub branches: String,
     /// The tools of the plan: those that it may use.
     pub tools: Vec<String>,
-    /// Those of them that ask a person before each call all the same, and those of `askFor`. A rule that looks at the
-    /// arguments of a call can make others ask.
+    /// Those of them that have side effects and are not bound to the repository. Each of their calls asks a person.
+    pub not_bound: Vec<String>,
+    /// Those that ask a person before each call all the same, and those of `askFor`.
     pub ask_first: Vec<String>,
+    /// Those whose arguments decide whether a call asks a person.
+    pub may_ask: Vec<String>,
     /// The confirmation; `null` before it.
     #[schema(required = true)]
     pub confirmed: Option<Confirmation>,

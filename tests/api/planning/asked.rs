@@ -44,7 +44,7 @@ async fn a_repository_is_created_once_and_only_if_a_person_approves() {
         let scope = |confirmed: Value| {
             json!({
                 "repository": "acme/dates", "branches": "gavel/*", "tools": ["createRepository"],
-                "askFirst": ["createRepository"], "confirmed": confirmed,
+                "notBound": ["createRepository"], "askFirst": ["createRepository"], "mayAsk": [], "confirmed": confirmed,
             })
         };
         assert_eq!(session["scope"], scope(Value::Null));

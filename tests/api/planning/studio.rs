@@ -61,7 +61,7 @@ pub async fn github() -> (GitHub, Value) {
 /// With what planning needs beside the github server.
 pub fn with_planning(setup: Setup) -> Setup {
     setup
-        .toml("[planning]\nrepositories = [\"acme/*\"]\n")
+        .toml("[planning]\nrepositories = [\"acme/*\", \"robot/*\"]\n")
         .agent("planner.md", include_str!("../../../agents/planner.md"))
         .agent("task_worker.md", include_str!("../../../agents/task_worker.md"))
 }

@@ -30,7 +30,9 @@ You work.
 
 /// A service whose worker can also call the tools of this server.
 fn with(setup: Setup, server: &HttpServer, settings: Value) -> Setup {
-    let mut entry = json!({"type": "http", "url": server.url});
+    // The server says nothing of its tools, so the operator says that they stay in the session.
+    let tools = json!({"echo": {"scope": {}}, "slow": {"scope": {}}});
+    let mut entry = json!({"type": "http", "url": server.url, "gavel": {"tools": tools}});
     entry
         .as_object_mut()
         .unwrap()
@@ -439,4 +441,62 @@ async fn a_long_task_stays_within_the_budget_and_loses_nothing() {
         assert!(text.len() > 100_000, "step {n}: {}", text.len());
     }
     studio.stop_having_only_read().await;
+}
+
+/// A confirmed plan that names updates covers those of what the session has created, in an earlier task too.
+/// Others ask, and an update that closes asks as the tool that closes does.
+#[tokio::test]
+async fn an_update_of_what_the_session_did_not_create_asks_a_person() {
+    on_both(async |setup| {
+        let update = |n: u32, updates: Value| act("updateIssue", json!({"issueNumber": n, "updates": updates}));
+        let mut script = vec![plan(vec![
+            task_with("One", &["createIssue"]),
+            task_with("Two", &["updateIssue"]),
+        ])];
+        script.extend(step("createIssue", json!({"title": "Weeks"}), done(1, "Weeks")));
+        script.extend([reason("Ours."), update(2, json!({"title": "ISO weeks"})), continues()]);
+        script.extend([reason("Theirs."), update(1, json!({"title": "Mine now"})), continues()]);
+        script.extend([
+            reason("Close it."),
+            update(2, json!({"state": "closed"})),
+            done(1, "ISO weeks"),
+        ]);
+        let studio = Studio::new(setup, script).await;
+        studio.github.state(|state| {
+            state
+                .repository("acme", "dates")
+                .open_issue(&json!({"title": "Theirs", "body": "x"}));
+        });
+        let session = studio.start().await;
+        assert_eq!(session["scope"]["mayAsk"], json!(["updateIssue"]), "{session}");
+        studio.execute(&session, json!({})).await.expect(202);
+        let mut before = Value::Null;
+        for _ in 0..2 {
+            let waits = studio
+                .once(&session, "it waits", |session| {
+                    let waits = &session["waitingFor"][0];
+                    waits["tool"] == "updateIssue" && waits["approvalId"] != before
+                })
+                .await;
+            before = waits["waitingFor"][0]["approvalId"].clone();
+            assert_eq!(
+                studio.github.seen("PATCH").len(),
+                1,
+                "only the session's own issue was changed"
+            );
+            let answer = json!({"approvalId": before, "decision": "reject", "reason": "no"});
+            studio
+                .send("POST", "/api/agent/approvals/resolve", &[], answer)
+                .await
+                .expect(200);
+        }
+        let ended = studio
+            .once(&session, "it ends", |session| !session["completedAt"].is_null())
+            .await;
+        assert_eq!(ended["status"], "COMPLETED", "{ended}");
+        assert_eq!(studio.github.seen("PATCH").len(), 1);
+        studio.github.finish();
+        studio.app.stop().await;
+    })
+    .await;
 }

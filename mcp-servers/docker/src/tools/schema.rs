@@ -58,7 +58,12 @@ pub(super) fn tool(
     let names: Vec<_> = results.iter().map(|(name, _)| *name).collect();
     let output = schema::output(schema::properties(results.iter().cloned()), &names);
     let input = schema::input(arguments, required);
-    schema::tool(name, title, description, input, output, behaviour)
+    let tool = schema::tool(name, title, description, input, output, behaviour);
+    match behaviour.read_only {
+        true => tool,
+        // A session sees and changes its own containers alone.
+        false => schema::with_settings(tool, json!({ "scope": {} })),
+    }
 }
 
 pub(super) fn text(description: &str) -> Value {

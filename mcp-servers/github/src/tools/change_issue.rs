@@ -43,26 +43,32 @@ pub(super) fn update_tool() -> Tool {
         "additionalProperties": false
     });
     let arguments = schema::of_repository(json!({ "issueNumber": schema::number("issue"), "updates": updates }));
-    schema::tool(
+    let tool = schema::tool(
         UPDATE,
         "Update an issue",
         ABOUT_UPDATE,
         Kind::Updates,
         (arguments, &["owner", "repo", "issueNumber", "updates"]),
         &[("issue", schema::issue())],
+    );
+    let closes = json!({ "closeIssue": { "updates.state": ["closed"] } });
+    schema::saying(
+        tool,
+        json!({ "amountsTo": closes, "scope": { "issueNumber": "session.created" } }),
     )
 }
 
 pub(super) fn close_tool() -> Tool {
     let arguments = schema::of_repository(json!({ "issueNumber": schema::number("issue") }));
-    schema::tool(
+    let tool = schema::tool(
         CLOSE,
         "Close an issue",
         ABOUT_CLOSE,
         Kind::Closes,
         (arguments, &["owner", "repo", "issueNumber"]),
         &[("closed", schema::closed())],
-    )
+    );
+    schema::saying(tool, json!({ "approval": "required" }))
 }
 
 pub(super) async fn update(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {

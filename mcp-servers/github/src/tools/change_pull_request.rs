@@ -41,26 +41,30 @@ pub(super) fn update_tool() -> Tool {
         "additionalProperties": false
     });
     let arguments = schema::of_repository(json!({ "prNumber": schema::number("pull request"), "updates": updates }));
-    schema::tool(
+    let tool = schema::tool(
         UPDATE,
         "Update a pull request",
         ABOUT_UPDATE,
         Kind::Updates,
         (arguments, &["owner", "repo", "prNumber", "updates"]),
         &[("pullRequest", schema::pull_request())],
-    )
+    );
+    let closes = json!({ "closePullRequest": { "updates.state": ["closed"] } });
+    let scope = json!({ "prNumber": "session.created", "updates.base": "session.base" });
+    schema::saying(tool, json!({ "amountsTo": closes, "scope": scope }))
 }
 
 pub(super) fn close_tool() -> Tool {
     let arguments = schema::of_repository(json!({ "prNumber": schema::number("pull request") }));
-    schema::tool(
+    let tool = schema::tool(
         CLOSE,
         "Close a pull request",
         ABOUT_CLOSE,
         Kind::Closes,
         (arguments, &["owner", "repo", "prNumber"]),
         &[("closed", schema::closed())],
-    )
+    );
+    schema::saying(tool, json!({ "approval": "required" }))
 }
 
 pub(super) async fn update(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {

@@ -39,14 +39,15 @@ pub(super) fn tool() -> Tool {
         ("host", schema::text("The host whose addresses git can use now.")),
     ];
     let required = ["containerId", "username"];
-    schema::tool(
+    let tool = schema::tool(
         NAME,
         "Configure git in a container",
         ABOUT,
         Kind::Updates,
         (arguments, &required),
         &results,
-    )
+    );
+    schema::saying(tool, json!({ "hidden": ["token"], "scope": {}, "repositories": true }))
 }
 
 /// A further attempt does the same again.
@@ -58,6 +59,10 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
         return Err(invalid("username", "has to be one line").into());
     }
     let given = token(&arguments)?;
+    if call.allowed.is_some() && call.repository.is_none() {
+        let words = "Outside of a planning session the credential would reach others, so git is not configured.";
+        return Err(call.not_allowed(words).into());
+    }
     // Without an engine the tool is not offered.
     let git = github.git.as_ref().ok_or_else(internal)?;
     let (username, token) = match given {

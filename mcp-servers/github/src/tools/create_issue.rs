@@ -38,14 +38,15 @@ pub(super) fn tool() -> Tool {
         "body": schema::text("The text, in Markdown."),
         "labels": schema::names("The names of its labels.")
     }));
-    schema::tool(
+    let tool = schema::tool(
         NAME,
         "Open an issue",
         ABOUT,
         Kind::Creates,
         (arguments, &["owner", "repo", "title"]),
         &[("issue", schema::issue())],
-    )
+    );
+    schema::saying(tool, json!({ "creates": { "issueNumber": "issue.number" } }))
 }
 
 pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {

@@ -32,13 +32,18 @@ pub(super) fn tool() -> Tool {
         "base": schema::text("The branch that receives the changes, usually the default branch."),
         "body": schema::text("What it changes and why, in Markdown.")
     }));
-    schema::tool(
+    let tool = schema::tool(
         NAME,
         "Open a pull request",
         ABOUT,
         Kind::Creates,
         (arguments, &["owner", "repo", "title", "head", "base"]),
         &[("pullRequest", schema::pull_request())],
+    );
+    let scope = json!({ "head": "session.branch", "base": "session.base" });
+    schema::saying(
+        tool,
+        json!({ "scope": scope, "creates": { "prNumber": "pullRequest.number" } }),
     )
 }
 

@@ -32,14 +32,15 @@ pub(super) fn tool() -> Tool {
         "description": schema::text("One line about it."),
         "isPrivate": { "type": "boolean", "description": "Whether only people with access see it. true when left out." }
     });
-    schema::tool(
+    let tool = schema::tool(
         NAME,
         "Create a repository",
         ABOUT,
         Kind::Creates,
         (arguments, &["name"]),
         &[("repository", schema::repository())],
-    )
+    );
+    schema::saying(tool, json!({ "approval": "required", "repositories": true }))
 }
 
 struct Request {
@@ -79,6 +80,7 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
     let looked = async {
         let turn = github.turn(call.deadline).await?;
         let mut place = place(github, call).await?;
+        allowed(github, call, &mut place, &request.name).await?;
         if call.first_attempt.is_none() {
             return Ok((turn, place, None));
         }
@@ -134,13 +136,7 @@ async fn place(github: &GitHub, call: &Call) -> Result<Place, ToolError> {
     }
 }
 
-/// The account's repository with this name. An old name of another repository leads to that one, and is free.
-async fn look(
-    github: &GitHub,
-    call: &Call,
-    place: &mut Place,
-    name: &str,
-) -> Result<Option<WireRepository>, ToolError> {
+async fn owner<'p>(github: &GitHub, call: &Call, place: &'p mut Place) -> Result<&'p str, ToolError> {
     let owner = match place.owner.take() {
         Some(owner) => owner,
         None => {
@@ -148,8 +144,30 @@ async fn look(
             user.login
         }
     };
-    let url = github.url(&["repos", &owner, name]);
-    place.owner = Some(owner);
+    Ok(place.owner.insert(owner))
+}
+
+/// May the caller use the repository that is to be created?
+async fn allowed(github: &GitHub, call: &Call, place: &mut Place, name: &str) -> Result<(), ToolError> {
+    if call.allowed.is_none() {
+        return Ok(());
+    }
+    let repository = format!("{}/{name}", owner(github, call, place).await?);
+    match call.allows(&repository) {
+        true => Ok(()),
+        false => Err(call.not_allowed(&format!("{repository} is not among them."))),
+    }
+}
+
+/// The account's repository with this name. An old name of another repository leads to that one, and is free.
+async fn look(
+    github: &GitHub,
+    call: &Call,
+    place: &mut Place,
+    name: &str,
+) -> Result<Option<WireRepository>, ToolError> {
+    let owner = owner(github, call, place).await?;
+    let url = github.url(&["repos", owner, name]);
     let found: Option<WireRepository> = github.find(&url, call.deadline, "The repository").await?;
     Ok(found.filter(|found| found.name.eq_ignore_ascii_case(name)))
 }

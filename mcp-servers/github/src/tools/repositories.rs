@@ -19,7 +19,7 @@ const MAX: usize = 1000;
 const MAX_PAGES: usize = 10;
 
 const ABOUT_LIST: &str = "\
-List the repositories that the server's GitHub account can use, sorted by full name, at most 1000. \
+List the repositories that can be used with the server's GitHub account, sorted by full name, at most 1000. \
 truncated says that there are more; retrieveRepository finds those too.";
 
 const ABOUT_RETRIEVE: &str = "\
@@ -31,14 +31,15 @@ pub(super) fn list_tool() -> Tool {
     let repositories = json!({ "type": "array", "items": schema::repository() });
     let truncated = schema::truncated("Whether there are more than these.");
     let results = [("repositories", repositories), ("truncated", truncated)];
-    schema::tool(
+    let tool = schema::tool(
         LIST,
         "List repositories",
         ABOUT_LIST,
         Kind::Reads,
         (json!({}), &[]),
         &results,
-    )
+    );
+    schema::saying(tool, json!({ "repositories": true }))
 }
 
 pub(super) fn retrieve_tool() -> Tool {
@@ -85,7 +86,8 @@ pub(super) async fn list(arguments: Option<JsonObject>, github: &GitHub, call: &
             .entries(MAX_PAGES, MAX)
             .await?
     };
-    let repositories: Vec<Repository> = found.into_iter().map(Into::into).collect();
+    let found = found.into_iter().filter(|found| call.allows(&found.full_name));
+    let repositories: Vec<Repository> = found.map(Into::into).collect();
     Ok(Answer::of(
         &json!({ "repositories": repositories, "truncated": truncated }),
     ))

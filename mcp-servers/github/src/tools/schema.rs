@@ -1,5 +1,6 @@
 //! Parts that the tools' schemas share.
 
+pub(super) use gavel_mcp_base::schema::with_settings as saying;
 use gavel_mcp_base::schema::{self, Behaviour};
 use rmcp::model::Tool;
 use serde_json::{Map, Value, json};
@@ -56,14 +57,16 @@ pub(super) fn tool(
     };
     let names: Vec<_> = results.iter().map(|(name, _)| *name).collect();
     let output = schema::output(schema::properties(results.iter().cloned()), &names);
-    schema::tool(
-        name,
-        title,
-        description,
-        schema::input(arguments, required),
-        output,
-        behaviour,
-    )
+    let names_repository = arguments.get("owner").is_some() && arguments.get("repo").is_some();
+    let input = schema::input(arguments, required);
+    let tool = schema::tool(name, title, description, input, output, behaviour);
+    match names_repository {
+        true => saying(
+            tool,
+            json!({ "scope": { "owner": "session.owner", "repo": "session.repo" } }),
+        ),
+        false => tool,
+    }
 }
 
 /// Arguments after `owner` and `repo`.

@@ -110,6 +110,18 @@ async fn a_repository_is_private_unless_the_call_says_otherwise() {
         .await
         .ok();
     assert_eq!(made["repository"]["isPrivate"], false);
+    let allowed = json!({ "gavel/repositories": "other/* acme/*" });
+    let elsewhere = json!({ "name": "elsewhere" });
+    let refused = server
+        .try_call("createRepository", elsewhere, allowed.clone())
+        .await
+        .expect("an answer");
+    assert_eq!(refused.code(), "forbidden");
+    let listed = server
+        .try_call("listRepositories", json!({}), allowed)
+        .await
+        .expect("an answer");
+    assert_eq!(listed.ok()["repositories"], json!([]));
     let exists = server.call("createRepository", json!({ "name": "One" })).await;
     assert_eq!(exists.code(), "already_exists");
     assert_eq!(exists.error()["htmlUrl"], "https://github.com/robot/one");

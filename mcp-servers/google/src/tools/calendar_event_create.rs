@@ -34,7 +34,7 @@ the attendees must be what the user wants; never make up an address. start and e
 Answers with the event and its link.";
 
 pub(crate) fn tool() -> Tool {
-    schema::tool(
+    let tool = schema::tool(
         NAME,
         "Create a calendar event",
         DESCRIPTION,
@@ -121,6 +121,19 @@ pub(crate) fn tool() -> Tool {
             idempotent: false,
             open_world: true,
         },
+    );
+    schema::with_settings(
+        tool,
+        json!({
+            "preflight": "google_account",
+            "recipients": ["attendees"],
+            "freeArguments": [
+                "summary", "description", "location", "start", "end", "time_zone", "conference", "send_updates",
+                "reminders", "allow_past"
+            ],
+            "singleLine": ["summary", "location"],
+            "times": { "start": "start", "end": "end", "zone": "time_zone", "allowPast": "allow_past" }
+        }),
     )
 }
 

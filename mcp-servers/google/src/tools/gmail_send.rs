@@ -32,7 +32,7 @@ message give reply_to_message_id or thread_id; the recipients must still be name
 Answers with the ids of the message and of its thread.";
 
 pub(crate) fn tool() -> Tool {
-    schema::tool(
+    let tool = schema::tool(
         NAME,
         "Send an e-mail",
         DESCRIPTION,
@@ -103,6 +103,15 @@ pub(crate) fn tool() -> Tool {
             idempotent: false,
             open_world: true,
         },
+    );
+    schema::with_settings(
+        tool,
+        json!({
+            "preflight": "google_account",
+            "recipients": ["to", "cc", "bcc"],
+            "freeArguments": ["subject", "body", "html_body", "attachments", "reply_to_message_id", "thread_id"],
+            "singleLine": ["subject", "attachments[].filename"]
+        }),
     )
 }
 

@@ -11,7 +11,8 @@ use crate::job::Sandbox;
 use crate::level::Level;
 use crate::settings::Settings;
 
-pub(crate) const NAME: &str = "run_shell_command";
+/// The name of the tool.
+pub const NAME: &str = "run_shell_command";
 
 /// The longest command, in bytes.
 const LONGEST: usize = 64 << 10;
@@ -53,7 +54,16 @@ pub(super) fn tool(settings: &Settings, sandbox: &Sandbox) -> Tool {
     let input = schema::input(arguments, &["command"]);
     let mut tool = schema::tool(NAME, "Run a shell command", COMMON, input, results(), behaviour);
     tool.description = Some(description(settings, sandbox).into());
-    tool
+    schema::with_settings(tool, safety(sandbox.level))
+}
+
+/// What the server says of its tool for gavel. Outside a sandbox a command can do all that the server's user can, so a
+/// person approves each one. In a sandbox it has the files of its session alone.
+pub fn safety(level: Level) -> Value {
+    match level {
+        Level::Host => json!({ "approval": "required" }),
+        Level::Bwrap | Level::Landlock => json!({ "scope": {} }),
+    }
 }
 
 /// What the description says of a level.

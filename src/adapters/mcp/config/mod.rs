@@ -6,6 +6,7 @@
 mod expand;
 mod lenient;
 mod read;
+mod stricter;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +16,14 @@ use std::time::Duration;
 
 use reqwest::header::HeaderName;
 use secrecy::SecretString;
+use serde_json::Value;
 use url::Url;
 
 use super::place::place;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
-use crate::domain::tool::{ApprovalDefault, Idempotency};
+use crate::domain::tool::{AmountsTo, ApprovalDefault, Idempotency};
 
 /// Environment variable with the secret that signs identity tokens.
 pub const IDENTITY_SECRET: &str = "GAVEL_IDENTITY_SECRET";
@@ -154,8 +156,14 @@ pub struct ToolSettings {
     pub single_line: Vec<ArgumentPath>,
     /// The arguments that contain times.
     pub times: Option<Times>,
-    /// What arguments have to match in a planning session, by their names; `None` if the file does not say.
-    pub scope: Option<BTreeMap<Arc<str>, SessionValue>>,
+    /// What arguments have to match in a planning session; `None` if it is not said.
+    pub scope: Option<Vec<(ArgumentPath, SessionValue)>>,
+    /// Where a result has what a later argument of this name may then be.
+    pub creates: BTreeMap<Arc<str>, ArgumentPath>,
+    /// Values of arguments that have the effect of another tool.
+    pub amounts_to: Vec<AmountsTo>,
+    /// Does the server limit the call to the repositories that gavel names to it?
+    pub repositories: Option<bool>,
     /// The tool that reports whether this one can be called for a user.
     pub preflight: Option<Arc<str>>,
 }
@@ -194,6 +202,16 @@ impl McpConfig {
     /// As [`McpConfig::from_json`].
     pub fn from_file(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
         read::read(file, text, env)
+    }
+}
+
+impl ToolSettings {
+    /// What a server says of its own tool, with the keys of `gavel.tools.NAME`.
+    ///
+    /// # Errors
+    /// Every error, each with its place.
+    pub(super) fn said(value: &Value) -> Result<Self, String> {
+        read::said(value)
     }
 }
 

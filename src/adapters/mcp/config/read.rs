@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use super::lenient;
-use super::{ConfigIssue, McpConfig, PASSED_ON, ServerConfig};
+use super::{ConfigIssue, McpConfig, PASSED_ON, ServerConfig, ToolSettings};
 use crate::domain::definition::nearest::nearest;
 use crate::domain::policy::AGENTS;
 
@@ -105,6 +105,25 @@ pub(super) fn read(
             .filter_map(|name| env(name).map(|value| (*name, value)))
             .collect(),
     })
+}
+
+/// What a server says of its own tool.
+pub(super) fn said(value: &Value) -> Result<ToolSettings, String> {
+    let mut reader = Reader {
+        file: &Arc::from(""),
+        env: &|_| None,
+        base: String::new(),
+        issues: Vec::new(),
+        warnings: Vec::new(),
+        expanded: Vec::new(),
+    };
+    let settings = reader.tool(value, "");
+    let errors: Vec<_> = reader
+        .issues
+        .iter()
+        .map(|issue| format!("{}: {}", issue.pointer, issue.message))
+        .collect();
+    settings.filter(|_| errors.is_empty()).ok_or_else(|| errors.join("; "))
 }
 
 fn issue(file: &Arc<str>, pointer: &str, message: impl Into<String>) -> ConfigIssue {

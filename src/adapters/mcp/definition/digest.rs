@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use super::{KEYED, MAX_LISTED, description, name};
+use super::{KEYED, MAX_LISTED, SETTINGS, description, name};
 use crate::domain::canonical;
 
 /// The digests of the listed tools by name. A name may occur twice; [`super::read`] uses the first.
@@ -45,6 +45,9 @@ pub(super) fn digest(definition: &Value) -> String {
     });
     if let Some(keyed) = definition.pointer(KEYED) {
         covered["idempotency"] = keyed.clone();
+    }
+    if let Some(said) = definition.pointer(SETTINGS) {
+        covered["settings"] = said.clone();
     }
     let hash = Sha256::digest(canonical::to_raw(&covered).get().as_bytes());
     hash.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -92,9 +92,8 @@ pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, executio
     context.limits.time = Some(elapsed + CLEANUP_TIME);
     context.scope = Some(Arc::new(Scope {
         tools: BTreeSet::from(names),
-        branch_prefix: String::new(),
-        ask_for: BTreeSet::new(),
-        confirmed: None,
+        by_code: true,
+        ..Scope::default()
     }));
     act::act(engine, run, std::slice::from_ref(&call)).await?;
     let is_open = Ledger::of(&run.record.journal).call(call.id).is_some_and(Call::is_open);

@@ -21,6 +21,8 @@ pub struct Progress {
     pub changes: u32,
     /// Calls in doubt that no person has settled.
     pub in_doubt: BTreeSet<ActionId>,
+    /// What the tasks that have ended created.
+    pub created: BTreeSet<String>,
     /// What the tasks that have ended say, in their order.
     pub reports: Vec<Report>,
 }
@@ -45,6 +47,7 @@ impl Progress {
             steps: 0,
             changes: 0,
             in_doubt: BTreeSet::new(),
+            created: BTreeSet::new(),
             reports: Vec::new(),
         };
         let ledger = Ledger::of(journal);
@@ -90,6 +93,7 @@ impl Progress {
         self.steps = self.steps.saturating_add(outcome.steps);
         self.changes = self.changes.saturating_add(outcome.changes);
         self.in_doubt.extend(outcome.in_doubt);
+        self.created.extend(outcome.created);
         if let Some(task) = self.plan.task_mut(id) {
             task.steps = outcome.steps;
             match outcome.reason {

@@ -110,6 +110,7 @@ impl Played {
             plan: work.plan,
             changes: 0,
             in_doubt: BTreeSet::new(),
+            created: BTreeSet::new(),
         };
         change(&mut outcome);
         let output = StepOutput {

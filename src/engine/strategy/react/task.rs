@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::plan::{TaskOutcome, TaskWork};
+use super::super::plan::{TaskOutcome, TaskWork, created};
 use super::evidence;
 use super::steps::steps;
 use crate::domain::agent_run::StopReason;
@@ -224,6 +224,7 @@ pub fn outcome(
         plan: state.plan,
         changes: state.changes,
         in_doubt,
+        created: created(journal),
     }
 }
 

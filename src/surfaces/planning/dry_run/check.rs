@@ -30,27 +30,33 @@ pub(in crate::surfaces::planning) struct Check<'a> {
 pub(super) struct SessionValues {
     repository: Repository,
     branch: String,
+    base: String,
 }
 
 impl SessionValues {
     pub(super) fn of(confirmation: &Confirmable) -> Self {
+        let branch = format!("{}branch", confirmation.scope.branch_prefix);
         Self {
             repository: confirmation.repository.clone(),
-            branch: format!("{}branch", confirmation.scope.branch_prefix),
+            base: confirmation.scope.base.clone().unwrap_or_else(|| branch.clone()),
+            branch,
         }
     }
 
     /// The arguments that the session prescribes for this tool.
     fn arguments(&self, tool: &Tool) -> Value {
         let value = |of: SessionValue| match of {
-            SessionValue::Owner => &self.repository.owner,
-            SessionValue::Repo => &self.repository.name,
-            SessionValue::Branch => &self.branch,
+            SessionValue::Owner => Some(&self.repository.owner),
+            SessionValue::Repo => Some(&self.repository.name),
+            SessionValue::Branch => Some(&self.branch),
+            SessionValue::Base => Some(&self.base),
+            SessionValue::Created => None,
         };
-        let arguments = tool
+        let whole = tool
             .scope
             .iter()
-            .map(|(name, of)| (name.to_string(), value(*of).as_str().into()));
+            .filter(|(path, _)| path.to_string() == path.argument());
+        let arguments = whole.filter_map(|(path, of)| Some((path.to_string(), value(*of)?.as_str().into())));
         Value::Object(arguments.collect())
     }
 }
@@ -82,6 +88,12 @@ impl Check<'_> {
         }
     }
 
+    /// Is it a tool with side effects that no `scope` binds to the session?
+    pub(in crate::surfaces::planning) fn is_unbound(&self, name: &str) -> bool {
+        let mut offered = self.catalog.tools.iter().filter(|tool| tool.is_called(name));
+        offered.any(|tool| tool.side_effect && !tool.is_bound)
+    }
+
     /// What the gate would answer, as far as that does not depend on the arguments.
     fn answer(&self, tool: &Tool) -> (DryRunAnswer, String) {
         // The gate knows what the tool can do and how it is configured; any arguments fit.
@@ -89,6 +101,7 @@ impl Check<'_> {
             side_effect: tool.side_effect,
             approval: tool.approval,
             scope: tool.scope.clone(),
+            is_bound: tool.is_bound,
             ..Tool::named(&tool.server, &tool.name)
         });
         let arguments = self.values.arguments(tool);
@@ -149,12 +162,25 @@ impl Check<'_> {
             Effect::Allow if !tool.side_effect && self.facts.approval != Approval::Always => {
                 (DryRunAnswer::Allow, "it changes nothing".to_owned())
             }
+            Effect::Allow if let Some(reason) = values_that_ask(tool) => (DryRunAnswer::DependsOnArguments, reason),
             Effect::Allow if by.is_empty() => (DryRunAnswer::Allow, "nothing requires an approval".to_owned()),
             Effect::Allow => (DryRunAnswer::Allow, format!("allowed by: {by}")),
             Effect::RequireApproval => (DryRunAnswer::RequireApproval, answer.reason.clone()),
             Effect::Deny => (DryRunAnswer::Deny, answer.reason.clone()),
         }
     }
+}
+
+/// Which values of a tool's arguments ask a person, if some do and others need not.
+fn values_that_ask(tool: &Tool) -> Option<String> {
+    let created = tool.scope.iter().filter(|(_, value)| *value == SessionValue::Created);
+    let created = created.map(|(path, _)| format!("{path} is of something that the session has not created"));
+    let effects = tool.amounts_to.iter().map(|effect| {
+        let values: Vec<_> = effect.values.iter().map(Value::to_string).collect();
+        format!("{} is {} (as {})", effect.argument, values.join(" or "), effect.tool)
+    });
+    let all: Vec<_> = created.chain(effects).collect();
+    (!all.is_empty()).then(|| format!("a person is asked if {}", all.join(", or if ")))
 }
 
 #[cfg(test)]

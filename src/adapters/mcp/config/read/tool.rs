@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::super::ToolSettings;
-use super::Reader;
+use super::{Reader, escape};
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::session_value::SessionValue;
 use crate::domain::times::Times;
-use crate::domain::tool::{ApprovalDefault, Idempotency};
+use crate::domain::tool::{AmountsTo, ApprovalDefault, Idempotency};
 
 impl Reader<'_> {
     pub(super) fn tool(&mut self, value: &Value, at: &str) -> Option<ToolSettings> {
@@ -32,6 +32,9 @@ impl Reader<'_> {
                 "hidden",
                 "preflight",
                 "scope",
+                "creates",
+                "amountsTo",
+                "repositories",
             ],
             at,
         );
@@ -72,6 +75,9 @@ impl Reader<'_> {
             single_line: self.paths(tool, "singleLine", at),
             times: self.times(tool, at),
             scope: self.scope(tool, at),
+            creates: self.creates(tool, at),
+            amounts_to: self.amounts_to(tool, at),
+            repositories: self.bool(tool, "repositories", at),
             preflight: self.string(tool, "preflight", at).map(Arc::from),
         })
     }
@@ -102,30 +108,77 @@ impl Reader<'_> {
         names.into_iter().map(Arc::from).collect()
     }
 
-    fn scope(&mut self, tool: &Map<String, Value>, at: &str) -> Option<BTreeMap<Arc<str>, SessionValue>> {
-        let at = &format!("{at}/scope");
-        let Value::Object(given) = tool.get("scope")? else {
-            self.invalid(
-                at,
-                "must be an object of arguments, such as {\"owner\": \"session.owner\"}",
-            );
+    /// The entries of an object, by argument paths. Errors name the place.
+    fn by_path(
+        &mut self,
+        tool: &Map<String, Value>,
+        key: &str,
+        at: &str,
+    ) -> Option<Vec<(ArgumentPath, String, Value)>> {
+        let at = &format!("{at}/{key}");
+        let Value::Object(given) = tool.get(key)? else {
+            self.invalid(at, "must be an object");
             return None;
         };
-        let mut scope = BTreeMap::new();
-        for (argument, value) in given {
+        let mut entries = Vec::new();
+        for (name, value) in given {
+            let at = format!("{at}/{}", escape(name));
+            match ArgumentPath::parse(name) {
+                Some(path) => entries.push((path, at, value.clone())),
+                None => self.invalid(&at, format!("`{name}`; allowed: {}", ArgumentPath::ALLOWED)),
+            }
+        }
+        Some(entries)
+    }
+
+    fn scope(&mut self, tool: &Map<String, Value>, at: &str) -> Option<Vec<(ArgumentPath, SessionValue)>> {
+        let mut scope = Vec::new();
+        for (path, at, value) in self.by_path(tool, "scope", at)? {
             match SessionValue::ALL.into_iter().find(|known| value == known.name()) {
-                Some(known) if !argument.is_empty() => {
-                    scope.insert(Arc::from(argument.as_str()), known);
-                }
-                Some(_) => self.invalid(at, "an argument has no name"),
+                Some(known) => scope.push((path, known)),
                 None => {
                     let allowed = SessionValue::ALL.map(|known| format!("`{}`", known.name())).join(", ");
-                    let pointer = argument.replace('~', "~0").replace('/', "~1");
-                    self.invalid(&format!("{at}/{pointer}"), format!("`{value}`; allowed: {allowed}"));
+                    self.invalid(&at, format!("`{value}`; allowed: {allowed}"));
                 }
             }
         }
         Some(scope)
+    }
+
+    fn creates(&mut self, tool: &Map<String, Value>, at: &str) -> BTreeMap<Arc<str>, ArgumentPath> {
+        let mut creates = BTreeMap::new();
+        for (argument, at, value) in self.by_path(tool, "creates", at).unwrap_or_default() {
+            match value.as_str().and_then(ArgumentPath::parse) {
+                Some(path) => drop(creates.insert(Arc::from(argument.to_string()), path)),
+                None => self.invalid(
+                    &at,
+                    format!("`{value}`; allowed: a path into the result, such as issue.number"),
+                ),
+            }
+        }
+        creates
+    }
+
+    fn amounts_to(&mut self, tool: &Map<String, Value>, at: &str) -> Vec<AmountsTo> {
+        let at = &format!("{at}/amountsTo");
+        let mut all = Vec::new();
+        match tool.get("amountsTo") {
+            None => {}
+            Some(Value::Object(tools)) => {
+                for other in tools.keys() {
+                    for (argument, at, value) in self.by_path(tools, other, at).unwrap_or_default() {
+                        let Value::Array(values) = value else {
+                            self.invalid(&at, "must be a list of values, such as [\"closed\"]");
+                            continue;
+                        };
+                        let tool = Arc::from(other.as_str());
+                        all.push(AmountsTo { tool, argument, values });
+                    }
+                }
+            }
+            Some(_) => self.invalid(at, "must be an object of arguments by tool name"),
+        }
+        all
     }
 
     fn times(&mut self, tool: &Map<String, Value>, at: &str) -> Option<Times> {

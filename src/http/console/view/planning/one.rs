@@ -238,10 +238,12 @@ fn allowed(scope: &SessionScope) -> Markup {
             div { dt { "Repository" } dd { bdi { (words::text(&scope.repository)) } } }
             div { dt { "Branches" } dd { (words::code(&scope.branches)) } }
             div { dt { (words::count(scope.tools.len() as u64, "tool")) } dd { (names(&scope.tools)) } }
+            @if !scope.not_bound.is_empty() { div { dt { "Not bound to it" } dd { (names(&scope.not_bound)) } } }
             div {
                 dt { "Asks before" }
-                dd { @if scope.ask_first.is_empty() { "none of these tools, unless a rule of the policy asks" } @else { (names(&scope.ask_first)) } }
+                dd { @if scope.ask_first.is_empty() { "none of these tools on every call" } @else { (names(&scope.ask_first)) } }
             }
+            @if !scope.may_ask.is_empty() { div { dt { "May ask before" } dd { (names(&scope.may_ask)) } } }
         }
     }
 }

@@ -3,19 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::domain::argument_path::ArgumentPath;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::planning_session::TASK_WORKER;
 use crate::domain::policy::{PLANNING, Policy};
 use crate::domain::repository::Repository;
-use crate::domain::tool::ApprovalDefault;
+use crate::domain::tool::{AmountsTo, ApprovalDefault};
 use crate::engine::strategy::plan::Scope;
 use crate::surfaces::planning::FLOOR;
 
-const GRANTED: [&str; 5] = [
+const GRANTED: [&str; 7] = [
     "getFileContents",
     "createPullRequest",
     "createIssue",
     "closeIssue",
+    "updateIssue",
+    "notify",
     "rm",
 ];
 
@@ -23,6 +26,15 @@ fn tool(name: &str, side_effect: bool, approval: Option<ApprovalDefault>) -> Arc
     Arc::new(Tool {
         side_effect,
         approval,
+        is_bound: name != "notify",
+        amounts_to: match name {
+            "updateIssue" => vec![AmountsTo {
+                tool: "closeIssue".into(),
+                argument: ArgumentPath::parse("updates.state").unwrap(),
+                values: vec!["closed".into()],
+            }],
+            _ => Vec::new(),
+        },
         ..Tool::named("github", name)
     })
 }
@@ -34,6 +46,8 @@ fn catalog() -> Catalog {
             tool("createPullRequest", true, None),
             tool("createIssue", true, None),
             tool("closeIssue", true, Some(ApprovalDefault::Required)),
+            tool("updateIssue", true, None),
+            tool("notify", true, None),
             tool("mergePullRequest", true, None),
         ],
         down: BTreeMap::from([("shell".into(), "needs SHELL_SANDBOX, which is not set".to_owned())]),
@@ -57,7 +71,7 @@ fn asked(name: &str, rules: &str, ask_for: &[&str]) -> (DryRunAnswer, String) {
             tools: GRANTED.iter().map(ToString::to_string).collect(),
             branch_prefix: "gavel/".to_owned(),
             ask_for: ask_for.iter().map(ToString::to_string).collect::<BTreeSet<_>>(),
-            confirmed: None,
+            ..Scope::default()
         },
     };
     let policy = Policy::read(rules, "policy.yaml").unwrap();
@@ -96,6 +110,22 @@ fn a_confirmed_plan_allows_its_tools_and_what_only_reads() {
     let (answer, reason) = asked("closeIssue", NONE, &[]);
     assert_eq!(answer, DryRunAnswer::RequireApproval);
     assert!(reason.contains("closeIssue"), "{reason}");
+}
+
+/// What depends on the values of a call is said, and so is that no scope binds a tool.
+#[test]
+fn values_that_ask_and_tools_that_are_not_bound_are_named() {
+    let (answer, reason) = asked("updateIssue", NONE, &[]);
+    assert_eq!(
+        (answer, reason.as_str()),
+        (
+            DryRunAnswer::DependsOnArguments,
+            r#"a person is asked if updates.state is "closed" (as closeIssue)"#
+        )
+    );
+    let (answer, reason) = asked("notify", NONE, &[]);
+    assert_eq!(answer, DryRunAnswer::RequireApproval);
+    assert!(reason.contains("not bound to the session"), "{reason}");
 }
 
 /// A person may ask to be asked, whatever the plan allows.

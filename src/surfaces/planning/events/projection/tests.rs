@@ -303,7 +303,7 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
 fn a_task_ends_with_its_outcome() {
     let ended = |result: Entry, task: &mut InTask| task.of(task.root, &result);
     let plan = json!({"tasks": [], "last": 1});
-    let outcome = json!({"status": "COMPLETED", "summary": "All pass.", "steps": 3, "plan": plan});
+    let outcome = json!({"status": "COMPLETED", "summary": "All pass.", "steps": 3, "plan": plan, "created": []});
     let mut task = InTask::new();
     let step = task.step.id;
     assert_eq!(
