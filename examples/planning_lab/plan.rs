@@ -25,8 +25,8 @@ pub const FILES: [(&str, &str); 6] = [
     ),
     (
         "tests/run.sh",
-        "n=0\ncheck() { [ \"$(sh dates.sh \"$1\")\" = \"$2\" ] || { echo \"failed: $1\"; exit 1; }; n=$((n + 1)); }\n\
-         for file in tests/*.test; do . \"./$file\"; done\necho \"$n passed\"\n",
+        "n=0\ncheck() { [ \"$(sh dates.sh \"$1\")\" = \"$2\" ] || { echo \"failed: $1 is not accepted\"; exit 1; }; n=$((n + 1)); }\n\
+         for file in tests/*.test; do . \"./$file\"; done\necho \"passed checks: $n\"\n",
     ),
     ("tests/dates.test", "check 2026-12-01 'date 2026-12-01'\n"),
 ];
@@ -59,25 +59,25 @@ fn tasks(url: &str, image: &str) -> Vec<Task> {
                     "git clone --quiet {url}/acme/dates.git && cd dates && make test"
                 )),
             ],
-            quote: "1 passed",
+            quote: "passed checks: 1",
         },
         Task {
             title: "Accept ISO weeks, with a test",
             tools: &["listContainers", "executeScript"],
             steps: vec![list(), script(CHANGE)],
-            quote: "2 passed",
+            quote: "passed checks: 2",
         },
         Task {
             title: "Push the branch and open a pull request",
             tools: &["listContainers", "executeScript", "createPullRequest"],
             steps: vec![list(), script(PUSH), call("createPullRequest", pull_request)],
-            quote: "gavel/weeks",
+            quote: "https://github.com/acme/dates/pull/",
         },
         Task {
             title: "Write a failing test for ISO weeks",
             tools: &["listContainers", "executeScript"],
             steps: vec![list(), script(FAILING)],
-            quote: "failed: 2026-W48",
+            quote: "failed: 2026-W48 is not accepted",
         },
     ]
 }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 pub use self::decision::PolicyDecision;
-pub use self::result::{CallFailure, CallResult, WordsOf};
+pub use self::result::{CallFailure, CallResult, OwnError, WordsOf};
 pub use self::target::{Completion, Target, ToolRef, Verdict};
 pub use self::turn::{FaultKind, FunctionCall, ModelTurn, Part};
 use super::agent_run::StopReason;

@@ -3,12 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::evidence::SHORTEST;
 use super::plan::{DONE_WHEN, GOAL, TITLE, TaskChange};
 
 /// The function with which the model reflects.
 pub const REFLECT: &str = "reflect";
-/// The shortest quote, in characters.
-pub const SHORTEST_QUOTE: usize = 4;
 /// The longest text of a reflection, in characters.
 const LONGEST: usize = GOAL;
 /// The most entries of a list.
@@ -103,7 +102,7 @@ impl Reflection {
                         "type": "object", "required": ["observation", "quote"],
                         "properties": {
                             "observation": {"type": "integer", "minimum": 1, "description": "The number of a step of this task whose call succeeded."},
-                            "quote": {"type": "string", "minLength": SHORTEST_QUOTE, "description": "Text from the result of that step, copied literally."},
+                            "quote": {"type": "string", "minLength": SHORTEST, "description": "Whole words from one text in the result of that step, copied literally."},
                         },
                     },
                 },

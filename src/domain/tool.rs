@@ -68,6 +68,9 @@ pub struct Tool {
     pub output_schema: Option<Box<RawValue>>,
     /// Whether a call changes something. True unless the configuration, or a hint of a trusted server, says otherwise.
     pub side_effect: bool,
+    /// Whether a call can reach others than its own server and what it stands for. True unless a trusted server says
+    /// otherwise.
+    pub open_world: bool,
     /// Whether a call may be repeated.
     pub idempotency: Idempotency,
     /// `approval` of `mcp.json`; if absent, the agent's rule decides.
@@ -126,6 +129,7 @@ impl Tool {
             model_schema: raw(r#"{"type":"object"}"#),
             output_schema: None,
             side_effect: true,
+            open_world: true,
             idempotency: Idempotency::None,
             approval: None,
             timeout: Duration::from_secs(30),
@@ -239,6 +243,19 @@ impl Tool {
                 .into_iter()
                 .map(move |(_, value)| self.own(name, value, arguments))
         })
+    }
+
+    /// Is it bound to the repository of a session? Then a call reaches only what the session is about.
+    #[must_use]
+    pub fn is_of_repository(&self) -> bool {
+        let has = |value| self.scope.iter().any(|(_, bound)| *bound == value);
+        has(SessionValue::Owner) && has(SessionValue::Repo)
+    }
+
+    /// Does a call that only reads reach the open world? Then its texts leave the session.
+    #[must_use]
+    pub fn asks_the_world(&self) -> bool {
+        !self.side_effect && self.open_world && !self.is_of_repository()
     }
 
     /// Whether the call may be sent again if it is unknown whether the first one arrived.

@@ -7,6 +7,7 @@ mod send;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub(super) use self::recover::recover;
@@ -17,9 +18,11 @@ use super::record::Durability;
 use super::run::{Engine, Run};
 use super::stop::Stop;
 use super::strategy::plan::created;
+use super::strategy::Strategy;
 use super::{approvals, write};
 use crate::domain::ids::RunId;
 use crate::domain::journal::{CallResult, Entry, PolicyDecision, Proposed, Target};
+use crate::domain::known::Known;
 use crate::domain::policy::Grant;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::commit::{Commit, Fact};
@@ -55,7 +58,7 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
         true => approvals::grants(run, calls).await,
         false => Vec::new(),
     };
-    let facts = facts(engine, run, grants);
+    let facts = facts(engine, run, calls, grants);
     let cleared = decide_all(engine, run, &facts, calls).await;
     preflight::preflight(engine, run, calls).await;
     if run.record.log().is_none() {
@@ -242,8 +245,8 @@ async fn decide(
     decided.await.unwrap_or_else(Decision::busy)
 }
 
-/// What the gate has to know about a run now.
-fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
+/// What the gate has to know about a run, and these calls, now.
+fn facts(engine: &Engine, run: &Run, calls: &[Proposed], grants: Vec<Grant>) -> Facts {
     let (agent, scope) = (run.context.agent.as_ref(), run.context.scope.as_ref());
     let (tenant, user) = (run.record.decision.tenant.clone(), run.record.decision.user.clone());
     Facts {
@@ -259,10 +262,42 @@ fn facts(engine: &Engine, run: &Run, grants: Vec<Grant>) -> Facts {
         missing: run.context.toolset.missing.clone(),
         bound: run.context.bound.clone(),
         scope: scope.map(|scope| scope.with(created(&run.record.journal))),
+        known: run
+            .context
+            .words
+            .as_ref()
+            .map(|words| Arc::new(known(run, words, calls))),
         zone: run.context.zone,
         now_us: engine.clock.now_us(),
         ..Facts::new(tenant, user, run.record.decision.surface, Arc::clone(&engine.policy))
     }
+}
+
+/// What these calls may send out of the session of a run unasked. Pages of the repository count as long as the session
+/// cannot have written them: in a planning run, and in the first task before its first side effect.
+fn known(run: &Run, words: &[String], calls: &[Proposed]) -> Known {
+    let asks = |call: &Proposed| matches!(&call.target, Target::Tool(tool) if tool.asks_the_world());
+    let mut known = Known::of(words);
+    if !calls.iter().any(asks) {
+        return known;
+    }
+    let mut is_unchanged = match &run.context.strategy {
+        Strategy::React(work) => work.is_first(),
+        _ => true,
+    };
+    for call in Ledger::of(&run.record.journal).calls() {
+        is_unchanged &= !call.has_side_effect() || !call.was_started();
+        let (Some(tool), Some(data)) = (call.tool(), call.data()) else {
+            continue;
+        };
+        let read = |data: &RawValue| serde_json::from_str::<Value>(data.get()).unwrap_or_default();
+        if tool.asks_the_world() {
+            known.add_sources(&read(data));
+        } else if is_unchanged && tool.is_of_repository() && !tool.side_effect {
+            known.add_page(&read(data));
+        }
+    }
+    known
 }
 
 /// The intents of the side effects among the calls, to be recorded before they are sent.

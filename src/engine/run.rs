@@ -64,6 +64,8 @@ pub struct Context {
     pub toolset: Arc<Toolset>,
     /// The values of its planning session, by name.
     pub bound: Option<Arc<BTreeMap<String, String>>>,
+    /// In a planning session: what persons wrote or confirmed.
+    pub words: Option<Arc<Vec<String>>>,
     /// What the confirmed plan allows, if the run works on one.
     pub scope: Option<Arc<Scope>>,
     /// Earlier messages of the conversation, oldest first.

@@ -27,6 +27,10 @@ pub trait PlanningSessions: Send + Sync {
     /// The session that a run works for; `None` for the runs that it called.
     fn session_of(&self, run: RunId) -> BoxFuture<'_, Result<Option<PlanningSessionId>, QueryError>>;
 
+    /// The runs that plan in a session or work through its plan, in the order of their creation, each with its time in
+    /// microseconds since the epoch. The last one works for it, or worked last.
+    fn runs(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<(RunId, i64)>, QueryError>>;
+
     /// A page of sessions, newest first. Fields to filter by: `status`, `user_id`, `repo_url`, `created_at`,
     /// `deadline`.
     fn list<'a>(

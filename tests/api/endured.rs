@@ -128,10 +128,10 @@ fn reflect(request: &Value) -> Reply {
     let evidence: Vec<_> = shown
         .filter(|_| done)
         .map(|(_, n)| {
-            // The first seven characters of every result of these tools: a name in its JSON.
+            // An address in every result of these tools.
             let quote = match second {
                 "getRepositoryTree" => "README.md",
-                _ => "gavel/",
+                _ => "https://github.com/acme/dates",
             };
             json!({"observation": n, "quote": quote})
         })

@@ -10,6 +10,7 @@ mod rules;
 mod shared;
 mod studio;
 mod unavailable;
+mod words;
 mod work;
 
 use std::sync::{Arc, Mutex};
@@ -73,7 +74,7 @@ async fn a_session_reads_the_repository_and_proposes_a_plan() {
         for text in [
             "Accept ISO weeks",
             "Run every test with `make test`",
-            "# Dates",
+            "Reads a date from text.",
             "src/lib.rs",
             "createPullRequest",
         ] {

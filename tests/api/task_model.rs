@@ -48,8 +48,8 @@ fn reflect(request: &Value, is_first: bool) -> Reply {
     let changes = json!([{"op": "modify", "task": "t2", "title": "Open one issue", "why": "one is enough"}]);
     let (quote, changes) = match (is_first, has_reflected) {
         (true, false) => ("this is nowhere", json!([])),
-        (true, true) => ("# Dates", changes),
-        (false, _) => ("Weeks are missing", json!([])),
+        (true, true) => ("Reads a date from text", changes),
+        (false, _) => ("https://github.com/acme/dates/issues/", json!([])),
     };
     let evidence = json!([{"observation": 1, "quote": quote}]);
     let said =

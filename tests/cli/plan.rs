@@ -22,7 +22,9 @@ impl Studio {
         let github = GitHub::start().await;
         github.state(|state| {
             let repository = state.add("acme", "dates");
-            repository.files.insert("README.md".to_owned(), b"# Dates".to_vec());
+            repository
+                .files
+                .insert("README.md".to_owned(), b"# Dates\n\nReads a date from text.\n".to_vec());
         });
         let built_in: Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
         let mut entry = built_in["mcpServers"]["github"].clone();
@@ -129,7 +131,7 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
         "  reason   I look first.",
         "  act      getFileContents \"README.md\"",
         "  reflect  not accepted: ",
-        "  reflect  complete: step 1 shows \"# Dates\"",
+        "  reflect  complete: step 1 shows \"Reads a date from text\"",
         "Plan 2   ~ t2 Open one issue: one is enough",
         "t1 COMPLETED after 1 step: It is seen.",
         "  act      createIssue \"Weeks are missing\"",
@@ -167,7 +169,7 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
         "step 1  completed",
         "I look first.",
         "observed",
-        "step 1 shows \"# Dates\"",
+        "step 1 shows \"Reads a date from text\"",
     ] {
         assert!(shown.contains(text), "{text}: {shown}");
     }
@@ -233,7 +235,7 @@ async fn the_word_execute_confirms_the_plan_that_was_shown() {
     terminal.shows("> ");
     terminal.types("execute\n");
     terminal.shows("Plan 1 confirmed by ");
-    terminal.shows("complete: step 1 shows \"# Dates\"");
+    terminal.shows("complete: step 1 shows \"Reads a date from text\"");
     terminal.shows("COMPLETED in ");
     assert_eq!(terminal.ends(), Some(0));
     assert_eq!(studio.issues(), 1);

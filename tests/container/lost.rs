@@ -29,9 +29,9 @@ fn tasks() -> Vec<Task> {
                 create(),
                 script("echo 1 >/work/counter; sleep 600"),
                 create(),
-                script("echo finished"),
+                script("cat /etc/os-release"),
             ],
-            quote: "finished",
+            quote: "https://www.debian.org/",
         },
         Task {
             title: "Run a script although the disk is full",
@@ -40,9 +40,9 @@ fn tasks() -> Vec<Task> {
                 call("listContainers", json!({})),
                 script(fill),
                 script("echo more"),
-                script("echo works again"),
+                script("cat /etc/os-release"),
             ],
-            quote: "works again",
+            quote: "https://www.debian.org/",
         },
     ]
 }

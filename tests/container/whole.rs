@@ -26,7 +26,7 @@ pub const FILES: [(&str, &str); 5] = [
     (
         "test.sh",
         "n=0\ncheck() { [ \"$(sh dates.sh \"$1\")\" = \"$2\" ] || { echo \"failed: $1\"; exit 1; }; n=$((n + 1)); }\n\
-         check 2026-12-01 'date 2026-12-01'\n[ ! -e weeks.test ] || . ./weeks.test\necho \"$n passed\"\n",
+         check 2026-12-01 'date 2026-12-01'\n[ ! -e weeks.test ] || . ./weeks.test\necho \"$n checks passed\"\n",
     ),
 ];
 
@@ -61,13 +61,13 @@ pub fn tasks(url: &str) -> Vec<Task> {
             title: "Clone into a container and run the tests",
             tools: &["createContainer", "configureGitClientInContainer", "executeScript"],
             steps: vec![create, configure, script(&clone(url))],
-            quote: "1 passed",
+            quote: "1 checks passed",
         },
         Task {
             title: "Accept ISO weeks, with a test",
             tools: &["listContainers", "executeScript"],
             steps: vec![list.clone(), script(CHANGE)],
-            quote: "2 passed",
+            quote: "2 checks passed",
         },
         Task {
             title: "Push the branch and open a pull request",
@@ -78,7 +78,7 @@ pub fn tasks(url: &str) -> Vec<Task> {
                 script(LOOK),
                 call("createPullRequest", pull_request),
             ],
-            quote: "gavel/weeks",
+            quote: "https://github.com/acme/dates/pull/",
         },
     ]
 }

@@ -4,13 +4,14 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::turn::Move;
+use crate::domain::evidence;
 use crate::domain::journal::{COMPLETE_TASK, Speaker};
-use crate::domain::reflection::{REFLECT, SHORTEST_QUOTE};
+use crate::domain::reflection::REFLECT;
 use crate::ports::model::{CallMode, Content, ModelRequest};
 
 /// The tools of its two tasks.
 const READ: &str = "getFileContents";
-const LIST: &str = "listPullRequests";
+const LIST: &str = "getRepositoryTree";
 
 /// The next move, if the request belongs to a planning session.
 pub(super) fn next(request: &ModelRequest<'_>) -> Option<Move> {
@@ -49,7 +50,7 @@ fn plan(owner: &str, repo: &str) -> Value {
         "summary": "This is the demo model: it looks at the repository and changes nothing. A real model plans what you asked for.",
         "tasks": [
             task(format!("Read the readme of {owner}/{repo}"), "getFileContents shows README.md", READ),
-            task(format!("List the open pull requests of {owner}/{repo}"), "listPullRequests answers with a list", LIST),
+            task(format!("List the files of {owner}/{repo}"), "getRepositoryTree lists them", LIST),
         ],
         "assumptions": ["The repository has a README.md."],
         "risks": ["The goal itself is not worked on."],
@@ -58,14 +59,17 @@ fn plan(owner: &str, repo: &str) -> Value {
 
 fn work(request: &ModelRequest<'_>, owner: &str, repo: &str) -> Move {
     let lists = first_line(request).is_some_and(|title| title.starts_with("List"));
+    let (tool, arguments) = match lists {
+        true => (LIST, json!({"owner": owner, "repo": repo})),
+        false => (READ, json!({"owner": owner, "repo": repo, "path": "README.md"})),
+    };
     match request.mode {
-        CallMode::None if lists => Move::say("I list the open pull requests."),
+        CallMode::None if lists => Move::say("I list the files."),
         CallMode::None => Move::say("I read the readme."),
-        CallMode::Any(names) if names.iter().any(|name| name == REFLECT) => Move::call(REFLECT, reflection(request)),
-        CallMode::Any(_) | CallMode::Auto => match lists {
-            true => Move::call(LIST, json!({"owner": owner, "repo": repo, "state": "open"})),
-            false => Move::call(READ, json!({"owner": owner, "repo": repo, "path": "README.md"})),
-        },
+        CallMode::Any(names) if names.iter().any(|name| name == REFLECT) => {
+            Move::call(REFLECT, reflection(request, &arguments.to_string()))
+        }
+        CallMode::Any(_) | CallMode::Auto => Move::call(tool, arguments),
     }
 }
 
@@ -78,8 +82,8 @@ fn first_line<'a>(request: &ModelRequest<'a>) -> Option<&'a str> {
     text.split_once("<task>\n")?.1.lines().next()
 }
 
-/// Complete, if the last result shows anything; else given up.
-fn reflection(request: &ModelRequest<'_>) -> Value {
+/// Complete, if the last result of the call with these arguments has a line that can be quoted; else given up.
+fn reflection(request: &ModelRequest<'_>, arguments: &str) -> Value {
     let results: Vec<_> = request
         .contents
         .iter()
@@ -89,19 +93,17 @@ fn reflection(request: &ModelRequest<'_>) -> Value {
         })
         .collect();
     let n = results.len();
+    let gives_up = |why: &str| json!({"is_task_complete": false, "summary": why, "give_up": why});
     match results.last().map(|response| &response.outcome) {
-        Some(Ok(data)) => {
-            let quote: String = data.get().chars().take(4 * SHORTEST_QUOTE).collect();
-            json!({
+        Some(Ok(data)) => match evidence::quotable(data.get(), arguments) {
+            Some(quote) => json!({
                 "is_task_complete": true,
                 "summary": "The result is there.",
                 "evidence": [{"observation": n, "quote": quote}],
-            })
-        }
-        Some(Err(failure)) => {
-            let why = format!("the call failed: {}", failure.code.as_str());
-            json!({"is_task_complete": false, "summary": why, "give_up": why})
-        }
+            }),
+            None => gives_up("the result has no text that could be quoted"),
+        },
+        Some(Err(failure)) => gives_up(&format!("the call failed: {}", failure.code.as_str())),
         None => json!({"is_task_complete": false, "summary": "Nothing was called."}),
     }
 }

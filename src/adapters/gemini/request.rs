@@ -168,9 +168,13 @@ fn write_response(out: &mut Vec<u8>, response: &FunctionResponse<'_>) {
             out.extend_from_slice(br#","response":{"output":{"untrusted_data":"#);
             out.extend_from_slice(data.get().as_bytes());
         }
-        Err(CallFailure { code, message, .. }) => {
+        Err(CallFailure { code, message, own, .. }) => {
             out.extend_from_slice(br#","response":{"error":{"code":"#);
             string(out, code.as_str());
+            if let Some(own) = own {
+                out.extend_from_slice(br#","untrusted_tool_code":"#);
+                string(out, &own.code);
+            }
             if *code == FailureCode::InDoubt {
                 out.extend_from_slice(br#","message":"#);
                 string(out, IN_DOUBT);

@@ -178,6 +178,7 @@ fn tool(
         model_schema: raw(&shown),
         output_schema,
         side_effect: side_effect(&settings, &hints),
+        open_world: hints.open_world,
         idempotency: settings.idempotency.unwrap_or(hints.idempotency),
         approval: settings.approval,
         timeout: settings.timeout.unwrap_or(server.timeout),
@@ -257,15 +258,20 @@ fn description(definition: &Value) -> &str {
 /// What a trusted server declares about its tool.
 struct Hints {
     read_only: bool,
+    open_world: bool,
     idempotency: Idempotency,
 }
 
 impl Hints {
     fn of(definition: &Value, trusted: bool) -> Self {
-        let hint = |name: &str| trusted && definition.pointer(&format!("/annotations/{name}")) == Some(&json!(true));
+        let says = |name: &str, value: bool| {
+            trusted && definition.pointer(&format!("/annotations/{name}")) == Some(&json!(value))
+        };
+        let hint = |name: &str| says(name, true);
         let key = trusted && definition.pointer(KEYED) == Some(&json!("key"));
         Self {
             read_only: hint("readOnlyHint"),
+            open_world: !says("openWorldHint", false),
             idempotency: match (key, hint("idempotentHint")) {
                 (true, _) => Idempotency::Key,
                 (false, true) => Idempotency::Natural,

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::message;
 use super::source::Source;
-use crate::domain::journal::CallFailure;
+use crate::domain::journal::{CallFailure, OwnError};
 use crate::domain::nesting;
 use crate::domain::surrogates;
 use crate::domain::text::capped;
@@ -228,7 +228,10 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
             Some("arguments") => FailureCode::InvalidArguments,
             _ => FailureCode::ToolError,
         };
-        return Said::Reply(CallReply::Failed(CallFailure::new(code, message)));
+        return Said::Reply(CallReply::Failed(CallFailure {
+            own: own_error(&blocks, result.structured_content, source),
+            ..CallFailure::new(code, message)
+        }));
     }
     // A null next to text says nothing.
     let structured = result
@@ -329,6 +332,21 @@ fn described(block: &Block<'_>) -> Value {
 fn decoded_bytes(raw: &RawValue) -> usize {
     let digits = raw.get().trim_matches('"').trim_end_matches('=').len();
     digits * 3 / 4
+}
+
+/// The tool's own error: `{"error": {"code", …}}` or `{"code", …}`, as structure or as the text of a block. One that holds
+/// a configured secret is dropped.
+fn own_error(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Source) -> Option<Box<OwnError>> {
+    let texts = blocks
+        .iter()
+        .filter_map(|block| serde_json::from_str::<String>(block.text?.get()).ok());
+    let mut forms = structured.map(|raw| raw.get().to_owned()).into_iter().chain(texts);
+    let own = forms.find_map(|text| {
+        let said: Value = serde_json::from_str(&text).ok()?;
+        OwnError::read(said.get("error").unwrap_or(&said))
+    })?;
+    let text = serde_json::to_string(&own).ok()?;
+    (source.said(&text, usize::MAX) == text).then(|| Box::new(own))
 }
 
 fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Source) -> String {

@@ -1,11 +1,15 @@
 //! The secrets of one server's entry in `mcp.json`, and text without them.
 //!
 //! A server may echo what it was sent, and a client may name what it could not use. Text from both therefore passes
-//! through [`Secrets::hide`]. It knows the values of headers and variables and the possibly secret parts of the URL,
-//! each also in the encodings of JSON, URLs and base64.
+//! through [`Secrets::hide`]. It masks only what is secret by its name or its form, since a model must be able to read
+//! what a server permits: values of variables, headers and arguments with such names, tokens, passwords in addresses,
+//! and the files that variables name. Each is masked also in the encodings of JSON, URLs and base64.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
@@ -13,6 +17,7 @@ use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use base64::prelude::BASE64_STANDARD;
 use memchr::memmem;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use regex::Regex;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -37,23 +42,29 @@ pub(super) struct Secrets {
 
 impl Secrets {
     pub(super) fn of(server: &ServerConfig) -> Self {
-        let mut found = Found::default();
-        for value in &server.expanded {
-            found.lines(value.expose_secret());
+        let mut found = Found {
+            named: &server.gavel.secrets,
+            values: BTreeSet::new(),
+        };
+        for (name, value) in &server.expanded {
+            found.variable(name, value.expose_secret(), None);
         }
         match &server.transport {
             None => {}
-            Some(TransportConfig::Stdio { env, .. }) => {
-                env.iter().for_each(|(_, value)| found.lines(value.expose_secret()));
+            Some(TransportConfig::Stdio { args, env, cwd, .. }) => {
+                for (name, value) in env {
+                    found.variable(name, value.expose_secret(), cwd.as_deref());
+                }
+                found.arguments(args);
             }
             Some(TransportConfig::Http { url, headers }) => {
-                headers
-                    .iter()
-                    .for_each(|(_, value)| found.header(value.expose_secret()));
+                for (name, value) in headers {
+                    found.header(name.as_str(), value.expose_secret());
+                }
                 found.url(url);
             }
         }
-        let mut forms: Vec<_> = found.0.iter().flat_map(|value| forms(value)).collect();
+        let mut forms: Vec<_> = found.values.iter().flat_map(|value| forms(value)).collect();
         forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
         forms.dedup();
         Self {
@@ -117,15 +128,24 @@ pub(super) enum Parts {
 }
 
 /// Secrets as configured.
-#[derive(Default)]
-struct Found(BTreeSet<String>);
+struct Found<'a> {
+    /// Names that the entry calls secret.
+    named: &'a [String],
+    values: BTreeSet<String>,
+}
 
-impl Found {
+impl Found<'_> {
     fn add(&mut self, value: &str, shortest: usize) {
         let value = value.trim();
         if value.len() >= shortest {
-            self.0.insert(value.to_owned());
+            self.values.insert(value.to_owned());
         }
+    }
+
+    /// As it is written in an address, and decoded.
+    fn part(&mut self, text: &str, shortest: usize) {
+        self.add(text, shortest);
+        self.add(&percent_decode_str(text).decode_utf8_lossy(), shortest);
     }
 
     /// Line by line, because logs consist of lines.
@@ -133,8 +153,40 @@ impl Found {
         value.lines().for_each(|line| self.add(line, VARIABLE));
     }
 
+    fn is_secret(&self, name: &str) -> bool {
+        self.named.iter().any(|named| named.eq_ignore_ascii_case(name)) || says_secret(name)
+    }
+
+    /// A variable of the environment of a program that starts in `directory`.
+    fn variable(&mut self, name: &str, value: &str, directory: Option<&Path>) {
+        if name.to_ascii_uppercase().ends_with("_FILE") {
+            self.lines(&contents(&directory.unwrap_or(Path::new("")).join(value)));
+        } else if self.is_secret(name) {
+            self.lines(value);
+        }
+        self.by_form(value);
+    }
+
+    /// `--NAME=VALUE`, `--NAME VALUE`, and `NAME: VALUE` of a header.
+    fn arguments(&mut self, args: &[String]) {
+        for (n, arg) in args.iter().enumerate() {
+            self.by_form(arg);
+            if let Some((name, value)) = arg.split_once(':') {
+                self.header(name, value);
+            }
+            let flag = n.checked_sub(1).map(|before| &args[before]);
+            if let Some(flag) = flag.filter(|flag| flag.starts_with('-')) {
+                self.by_form(&format!("{flag}={arg}"));
+            }
+        }
+    }
+
     /// A header's value and the credentials in it: after the scheme, in Basic's base64, in cookies and parameters.
-    fn header(&mut self, value: &str) {
+    fn header(&mut self, name: &str, value: &str) {
+        self.by_form(value);
+        if !self.is_secret(name) {
+            return;
+        }
         self.add(value, CREDENTIAL);
         let Some((scheme, credentials)) = value.trim().split_once(' ') else {
             value.split(';').for_each(|part| self.parameter(part));
@@ -158,21 +210,68 @@ impl Found {
         }
     }
 
+    /// The address of a server. Its user and the parts of its path may be keys.
     fn url(&mut self, url: &Url) {
-        let mut part = |text: &str, shortest| {
-            self.add(text, shortest);
-            self.add(&percent_decode_str(text).decode_utf8_lossy(), shortest);
-        };
-        part(url.username(), CREDENTIAL);
-        part(url.password().unwrap_or_default(), CREDENTIAL);
-        part(url.fragment().unwrap_or_default(), CREDENTIAL);
-        for pair in url.query().unwrap_or_default().split('&') {
-            part(pair.split_once('=').map_or(pair, |(_, value)| value), CREDENTIAL);
-        }
+        self.by_form(url.as_str());
+        self.part(url.username(), CREDENTIAL);
+        self.part(url.fragment().unwrap_or_default(), CREDENTIAL);
         let path = url.path().split('/');
         path.filter(|text| !is_public(text))
-            .for_each(|text| part(text, PATH_PART));
+            .for_each(|text| self.part(text, PATH_PART));
     }
+
+    /// What is secret in any text: tokens, private keys, passwords of addresses, and `NAME=VALUE` with a secret's name.
+    fn by_form(&mut self, text: &str) {
+        if text.contains("PRIVATE KEY-----") {
+            self.lines(text);
+        }
+        for found in TOKEN.find_iter(text) {
+            self.add(found.as_str(), VARIABLE);
+        }
+        for found in PASSWORD.captures_iter(text) {
+            self.part(&found[1], CREDENTIAL);
+        }
+        for found in PAIR.captures_iter(text) {
+            if self.is_secret(&found[1]) {
+                self.part(&found[2], CREDENTIAL);
+            }
+        }
+    }
+}
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).unwrap_or_else(|error| unreachable!("it is constant: {error}"))
+}
+
+static TOKEN: LazyLock<Regex> =
+    LazyLock::new(|| regex(r"\b(?:gh[oprsu]_|github_pat_|glpat-|sk-|xox|AIza|AQ\.|AKIA|ya29\.|eyJ)[\w.+~-]{12,}"));
+/// The password of an address, or what takes its place.
+static PASSWORD: LazyLock<Regex> = LazyLock::new(|| regex(r#"://(?:[^\s/?#"'@:]*:)?([^\s/?#"'@]+)@"#));
+static PAIR: LazyLock<Regex> = LazyLock::new(|| regex(r#"([\w.-]+)=["']?([^\s"';,&#]+)"#));
+/// Where a word of a name begins within letters: `apiKey`.
+static CASE: LazyLock<Regex> = LazyLock::new(|| regex("([a-z0-9])([A-Z])"));
+/// Words that make a name that of a secret, and ends of words that do.
+static SECRET: LazyLock<Regex> = LazyLock::new(|| {
+    let words = "auth|authorization|bearer|cookie|credentials?|jwt|keys?|pass|passphrase|pat|pwd|sig|signature";
+    let ends = "token|secrets?|passwords?|passwd|apikey|accesskey|privatekey|secretkey";
+    regex(&format!("(?:^|[^a-z])(?:{words})(?:[^a-z]|$)|(?:{ends})(?:[^a-z]|$)"))
+});
+/// Names whose last word says where a secret is, or how it is used.
+static PLACE: LazyLock<Regex> =
+    LazyLock::new(|| regex("[^a-z](?:dir|file|host|mode|name|path|port|sock|type|uri|url|user)$"));
+
+fn says_secret(name: &str) -> bool {
+    let words = CASE.replace_all(name, "${1}_$2").to_lowercase();
+    SECRET.is_match(&words) && !PLACE.is_match(&words)
+}
+
+/// The text of a small file that a variable names; empty if it cannot be read, which its server reports.
+fn contents(path: &Path) -> String {
+    let is_small = fs::metadata(path).is_ok_and(|of| of.is_file() && of.len() <= 64 * 1024);
+    is_small
+        .then(|| fs::read_to_string(path).ok())
+        .flatten()
+        .unwrap_or_default()
 }
 
 /// Characters that are not escaped in a URL.

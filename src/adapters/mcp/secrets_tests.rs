@@ -17,7 +17,7 @@ fn secrets(entry: &serde_json::Value) -> Secrets {
 }
 
 fn of(secret: &str) -> Secrets {
-    secrets(&serde_json::json!({"command": "x", "env": {"A": secret}}))
+    secrets(&serde_json::json!({"command": "x", "env": {"API_TOKEN": secret}}))
 }
 
 #[test]
@@ -79,8 +79,117 @@ fn credentials_of_headers_and_urls_and_variables_are_secrets_and_common_words_ar
     }
     assert_eq!(http.hide("host.example v1 mcp sse"), "host.example v1 mcp sse");
     let stdio = secrets(&serde_json::json!({
-        "command": "x", "args": ["--token=${TOKEN}", "${HOME}/a"], "env": {"A": "short", "B": "long-enough"},
+        "command": "x", "args": ["--token=${TOKEN}", "${HOME}/a"], "env": {"A_KEY": "short", "B_KEY": "long-enough"},
     }));
     let hidden = stdio.hide("canary-of-a-variable short long-enough /home/someone");
     assert_eq!(hidden, "*** short *** /home/someone");
+}
+
+/// A model must be able to read what a server permits. Only a name or a form that says so makes a value secret.
+#[test]
+fn only_values_that_are_secret_by_their_name_or_form_are_masked() {
+    let is_masked = |entry: &serde_json::Value, text: &str| secrets(entry).hide(text) != text;
+    let value = "debian-bookworm";
+    for (name, secret) in [
+        ("GITHUB_TOKEN", true),
+        ("githubToken", true),
+        ("GITHUB_PAT", true),
+        ("APIKEY", true),
+        ("apiKey", true),
+        ("X-Api-Key", true),
+        ("OPENAI_API_KEY", true),
+        ("AWS_SECRET_ACCESS_KEY", true),
+        ("PRIVATE_KEY_PEM", true),
+        ("AUTHTOKEN", true),
+        ("DB_PASSWORD", true),
+        ("db.passwd", true),
+        ("PGPASSWORD", true),
+        ("CLIENT_SECRET_1", true),
+        ("Authorization", true),
+        ("HTTP_AUTHORIZATION", true),
+        ("SESSION_COOKIE", true),
+        ("LICENSE", true),
+        ("DOCKER_IMAGES", false),
+        ("WEB_ALLOW", false),
+        ("WEB_ALLOW_PRIVATE", false),
+        ("KEYBOARD", false),
+        ("MONKEY", false),
+        ("KEYCLOAK_REALM", false),
+        ("AUTHOR", false),
+        ("PATH_PREFIX", false),
+        ("TOKENIZER", false),
+        ("TOKEN_URL", false),
+        ("SSH_AUTH_SOCK", false),
+        ("SECRET_NAME", false),
+        ("API_KEY_FILE", false),
+    ] {
+        let stdio = serde_json::json!({"command": "x", "env": {name: value}, "gavel": {"secrets": ["LICENSE"]}});
+        assert_eq!(is_masked(&stdio, value), secret, "{name}");
+        let flag = serde_json::json!({"command": "x", "args": [format!("--{name}"), value]});
+        assert_eq!(is_masked(&flag, value), secret && name != "LICENSE", "--{name}");
+        let pair = serde_json::json!({"command": "x", "args": [format!("--{name}={value}")]});
+        assert_eq!(is_masked(&pair, value), secret && name != "LICENSE", "--{name}=");
+        let query = serde_json::json!({"url": format!("https://host.example/mcp?{name}={value}")});
+        assert_eq!(is_masked(&query, value), secret && name != "LICENSE", "?{name}=");
+        if !name.contains('.') {
+            let header = serde_json::json!({"url": "https://host.example/mcp", "headers": {name: value}});
+            // The case of a header's name is lost.
+            let is_split = name.contains(['_', '-']) || name.to_lowercase() == name || name.to_uppercase() == name;
+            assert!(
+                !is_split || is_masked(&header, value) == (secret && name != "LICENSE"),
+                "{name}:"
+            );
+        }
+    }
+    let random = "Zx8mQ2vT5nR7kL1pW4sD9fG3hJ6bN0cY";
+    let (github, jwt) = (format!("ghp_{random}"), format!("eyJhbGciOiJIUzI1NiJ9.e30.{random}"));
+    for (text, secret) in [
+        (
+            "postgres://gavel:p%40ss-word@db/x".to_owned(),
+            vec!["p%40ss-word", "p@ss-word"],
+        ),
+        ("https://x-token-x@github.com/acme".to_owned(), vec!["x-token-x"]),
+        (
+            "host=db user=gavel password='pass-word' dbname=x".to_owned(),
+            vec!["pass-word"],
+        ),
+        (format!("one,{github};two"), vec![github.as_str()]),
+        (jwt.clone(), vec![jwt.as_str()]),
+        ("sk-proj-0123456789abcdef".to_owned(), vec!["sk-proj-0123456789abcdef"]),
+        ("xoxb-0123456789-abcdef".to_owned(), vec!["xoxb-0123456789-abcdef"]),
+        ("AIzaSyA0123456789".to_owned(), vec!["AIzaSyA0123456789"]),
+        ("AQ.Ab8RN6-0123456789".to_owned(), vec!["AQ.Ab8RN6-0123456789"]),
+        (
+            "-----BEGIN PRIVATE KEY-----\nMIIBVwIBADAN\n".to_owned(),
+            vec!["MIIBVwIBADAN"],
+        ),
+    ] {
+        let entry = serde_json::json!({"command": "x", "env": {"OTHER": text}, "args": [text]});
+        for secret in secret {
+            assert!(is_masked(&entry, secret), "{secret}");
+        }
+        for common in ["gavel", "github.com", "postgres", "dbname"] {
+            assert!(!is_masked(&entry, common), "{common} of {text}");
+        }
+    }
+    let permitted = "docker.io/library/debian@sha256:3f1c9ab53f1c9ab53f1c9ab53f1c9ab53f1c9ab53f1c9ab53f1c9ab53f1c9ab5";
+    let entry = serde_json::json!({"command": "x", "env": {"DOCKER_IMAGES": permitted}});
+    let said = format!("Permitted are: {permitted}");
+    assert_eq!(secrets(&entry).hide(&said), said);
+}
+
+/// The path of a file is no secret, and what it holds is.
+#[test]
+fn the_contents_of_a_file_that_a_variable_names_are_masked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("key.pem");
+    std::fs::write(&path, "first-line-of-it\nsecond-line-of-it\n").unwrap();
+    for entry in [
+        serde_json::json!({"command": "x", "env": {"APP_KEY_FILE": path}}),
+        serde_json::json!({"command": "x", "cwd": directory.path(), "env": {"whatever_file": "key.pem"}}),
+    ] {
+        let said = format!("cannot use {}: second-line-of-it", path.display());
+        let hidden = secrets(&entry).hide(&said).into_owned();
+        assert_eq!(hidden, format!("cannot use {}: ***", path.display()));
+    }
 }

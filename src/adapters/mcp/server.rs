@@ -21,7 +21,7 @@ use super::source::Source;
 use super::status::{ServerState, ServerStatus};
 use super::tool_listing::{ToolListing, is_up};
 use super::users::Users;
-use crate::domain::journal::{CallFailure, WordsOf};
+use crate::domain::journal::{CallFailure, OwnError, WordsOf};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::{CallReply, CallRequest};
 
@@ -224,7 +224,7 @@ impl Server {
     }
 
     fn reply(&self, tool: &Tool, attempt: Attempt) -> CallReply {
-        let (code, message) = match attempt {
+        let (code, own, message) = match attempt {
             // The answer's share of the budget is released once its capped form is built.
             Attempt::Result(text, _held) => match result::read(&text, self.common.result_bytes, &self.source) {
                 Said::Reply(CallReply::Data(data)) => {
@@ -243,18 +243,25 @@ impl Server {
                 }
             },
             Attempt::Error { code, message } => {
+                let own = OwnError {
+                    code: code.to_string(),
+                    details: Default::default(),
+                };
                 let message = format!("{message} (code {code})");
                 if tool.side_effect && !says_not_begun(code) {
                     return unknown(tool, Lost::Connection, message);
                 }
-                (FailureCode::ProtocolError, message)
+                (FailureCode::ProtocolError, Some(Box::new(own)), message)
             }
-            Attempt::Refused(message) => (FailureCode::ProtocolError, message),
-            Attempt::Stale(why) => (FailureCode::ProtocolError, why),
+            Attempt::Refused(message) => (FailureCode::ProtocolError, None, message),
+            Attempt::Stale(why) => (FailureCode::ProtocolError, None, why),
             Attempt::NotSent(lost, message) => return not_sent(lost, message),
             Attempt::Lost(lost, message) => return unknown(tool, lost, message),
         };
-        CallReply::Failed(CallFailure::new(code, message))
+        CallReply::Failed(CallFailure {
+            own,
+            ..CallFailure::new(code, message)
+        })
     }
 
     fn identity(&self, user: &str) -> Result<Option<String>, String> {

@@ -183,7 +183,7 @@ mod tests {
     use crate::adapters::mcp::config::McpConfig;
 
     fn source(secret: &str) -> Arc<Source> {
-        let text = serde_json::json!({"mcpServers": {"s": {"command": "x", "env": {"X": secret}}}}).to_string();
+        let text = serde_json::json!({"mcpServers": {"s": {"command": "x", "env": {"API_KEY": secret}}}}).to_string();
         let config = McpConfig::from_json(&text, &|_| None).unwrap();
         Source::new(&config.servers[0], &answers::budget())
     }

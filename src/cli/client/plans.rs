@@ -51,6 +51,8 @@ pub(in crate::cli) struct Session {
     pub(in crate::cli) refinement: Option<Reason>,
     /// What was read before the plan was made.
     pub(in crate::cli) read: Option<Read>,
+    /// What the planner asked the open world; absent once the plan is confirmed.
+    pub(in crate::cli) lookups: Option<Vec<LogAction>>,
     /// What the confirmation of the plan allows; absent in a list, and when there is nothing to confirm or to work on.
     pub(in crate::cli) scope: Option<Scope>,
     pub(in crate::cli) usage: Usage,

@@ -99,11 +99,25 @@ pub(in crate::cli) struct LogAction {
     pub(in crate::cli) duration_ms: Option<u64>,
 }
 
+impl LogAction {
+    /// The task, or what it is without one.
+    pub(in crate::cli) fn part(&self) -> String {
+        match &self.task_id {
+            Some(task) => task.clone(),
+            None if self.tool == "cleanupGroupContainers" => "cleanup".to_owned(),
+            None => "plan".to_owned(),
+        }
+    }
+}
+
 /// Why an action failed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::cli) struct ActionError {
     pub(in crate::cli) code: String,
+    /// The tool's own code.
+    #[serde(rename = "toolCode")]
+    pub(in crate::cli) tool_code: Option<String>,
     pub(in crate::cli) message: String,
 }
 

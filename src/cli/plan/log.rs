@@ -51,11 +51,11 @@ impl Talk for Args {
 
 fn row(action: &LogAction) -> Vec<String> {
     let error = action.error.as_ref();
-    let error = error.map(|error| format!("{}: {}", error.code, error.message));
+    let error = error.map(|error| format!("{}: {}", error.tool_code.as_ref().unwrap_or(&error.code), error.message));
     vec![
         action.n.to_string(),
         action.at.as_deref().map(at).unwrap_or_default(),
-        action.task_id.clone().unwrap_or_else(|| "cleanup".to_owned()),
+        action.part(),
         clipped(&action.tool, 40),
         action.status.clone(),
         action.duration_ms.map(time).unwrap_or_default(),

@@ -118,7 +118,7 @@ impl SessionStory {
             }
             error => format!(
                 "error  {duration}  {}: {}",
-                single_line(text(error, "code")),
+                single_line(error["toolCode"].as_str().unwrap_or(text(error, "code"))),
                 clipped(text(error, "message"), WORDS)
             ),
         };

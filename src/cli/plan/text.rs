@@ -23,6 +23,10 @@ pub(super) fn plan(session: &Session) -> String {
             text.push_str(&format!("  {word}: {}\n", single_line(item)));
         }
     }
+    for lookup in session.lookups.iter().flatten() {
+        let call = format!("{} {}", lookup.tool, lookup.arguments);
+        text.push_str(&format!("  asked the open world: {}\n", single_line(&call)));
+    }
     text
 }
 

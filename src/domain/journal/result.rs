@@ -1,9 +1,11 @@
 //! The result of a call, and which of its text callers see.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::action::in_words;
@@ -32,6 +34,50 @@ pub struct CallFailure {
     /// The author of `message`.
     #[serde(default, skip_serializing_if = "WordsOf::are_gavels")]
     pub words_of: WordsOf,
+    /// The tool's own error, beside its text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<Box<OwnError>>,
+}
+
+/// A tool's own error: data of its server, and as untrusted as its text. Its parts are short words, numbers and truth
+/// values.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnError {
+    /// The tool's code.
+    pub code: String,
+    /// Its further fields, such as the number of what exists already.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub details: BTreeMap<String, Value>,
+}
+
+impl OwnError {
+    /// The longest code, name or value, in bytes.
+    const LONGEST: usize = 64;
+    /// The most fields.
+    const MOST: usize = 8;
+
+    /// Reads an error object; `None` if it has no code.
+    #[must_use]
+    pub fn read(error: &Value) -> Option<Self> {
+        let code = word(error.get("code")?)?;
+        let is_detail = |(name, value): &(&String, &Value)| {
+            let is_named = name.chars().all(is_of_word) && !["code", "class"].contains(&name.as_str());
+            is_named && name.len() <= Self::LONGEST && word(value).is_some()
+        };
+        let fields = error.as_object()?.iter().filter(is_detail).take(Self::MOST);
+        let details = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+        Some(Self { code, details })
+    }
+}
+
+/// A short word, number or truth value.
+fn word(value: &Value) -> Option<String> {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    ((1..=OwnError::LONGEST).contains(&text.len()) && text.chars().all(is_of_word)).then_some(text)
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_-.".contains(c)
 }
 
 /// The author of a failure's text.
@@ -73,7 +119,14 @@ impl CallFailure {
             code,
             message: message.into(),
             words_of: WordsOf::Gavel,
+            own: None,
         }
+    }
+
+    /// The tool's own code, or else gavel's.
+    #[must_use]
+    pub fn most_specific_code(&self) -> &str {
+        self.own.as_ref().map_or(self.code.as_str(), |own| &own.code)
     }
 
     /// The text for callers. The model, the tool-call log and operators get [`CallFailure::message`].

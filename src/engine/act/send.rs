@@ -182,7 +182,7 @@ async fn still_allowed(engine: &Engine, run: &Run, one: &Cleared<'_>) -> bool {
             true => offered(engine, &one.callee).await,
             false => Offered::Later,
         },
-        ..facts(engine, run, grants)
+        ..facts(engine, run, std::slice::from_ref(one.call), grants)
     };
     let attempt = call.first_started_us().map_or(Attempt::First, Attempt::Again);
     let decision = decide(engine, one.call, &facts, call.resolution(), attempt).await;

@@ -243,6 +243,7 @@ impl Parts {
                 zone: self.settings.zone,
                 toolset: self.toolset,
                 bound: self.settings.bound.clone(),
+                words: self.settings.words.clone(),
                 scope: self.settings.scope.clone(),
                 history: Vec::new(),
                 strategy: self.strategy.clone(),

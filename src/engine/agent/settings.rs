@@ -58,6 +58,9 @@ pub struct Settings {
     /// The values of its planning session, by name: also in child runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Arc<BTreeMap<String, String>>>,
+    /// In a planning session: what persons wrote or confirmed, also in child runs. Words of a model are none of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<Arc<Vec<String>>>,
     /// What code reads before the first turn, in place of the definition's first message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opening: Option<Arc<Opening>>,
@@ -163,6 +166,7 @@ impl Settings {
             floor: self.floor,
             on_reject: OnReject::Continue,
             bound: self.bound.clone(),
+            words: self.words.clone(),
             opening: None,
             planning: None,
             execution: None,

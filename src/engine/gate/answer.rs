@@ -36,6 +36,8 @@ pub(super) struct Question<'a> {
     pub(super) plan: Option<&'a InPlan>,
     /// The other tools of the server whose effect the call has.
     pub(super) effects: &'a [&'a str],
+    /// What a call that only reads would carry out of a planning session. It counts as sending; no plan allows it.
+    pub(super) sends: Option<&'a str>,
 }
 
 /// The answer of one check.
@@ -132,6 +134,13 @@ fn defaults(question: &Question<'_>, checks: &mut Vec<Check>) {
             },
         ),
         Approval::SideEffects | Approval::Never => {}
+    }
+    if let Some(sends) = question.sends {
+        says(
+            DecidedBy::SideEffects,
+            Effect::RequireApproval,
+            format!("{tool:?} {sends}"),
+        );
     }
 }
 

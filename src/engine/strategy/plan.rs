@@ -100,6 +100,15 @@ pub struct TaskWork {
     pub changes: u32,
 }
 
+impl TaskWork {
+    /// Has no other task begun?
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        let mut others = self.plan.tasks.iter().filter(|task| task.id != self.task);
+        others.all(|task| task.run_id.is_none())
+    }
+}
+
 /// What a task has come to: the output of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOutcome {

@@ -22,7 +22,7 @@ use super::super::limits::Limits;
 use super::super::next::{Ending, Next};
 use super::plan::TaskWork;
 use crate::domain::agent_run::StopReason;
-use crate::domain::journal::{Completion, Entry, FaultKind, ModelTurn, Phase, Proposed, Target, Verdict};
+use crate::domain::journal::{CallFailure, Completion, Entry, FaultKind, ModelTurn, Phase, Proposed, Target, Verdict};
 use crate::domain::plan::{TaskChange, TaskReason};
 use crate::domain::reflection::Reflection;
 use crate::domain::tool::FailureCode;
@@ -190,11 +190,12 @@ impl<'a> Now<'a, '_> {
             return Next::End(Ending::DoomLoop(action.call.name.clone()));
         }
         match failures_in_a_row(ledger) {
-            Some((times, code, message)) if times >= PERSISTENT => {
+            Some((times, failure)) if times >= PERSISTENT => {
                 let detail = format!(
-                    "{} failed {times} times in a row with {}: {message}",
+                    "{} failed {times} times in a row with {}: {}",
                     call.name(),
-                    code.as_str()
+                    failure.most_specific_code(),
+                    failure.message
                 );
                 Next::End(Ending::Task(TaskReason::PersistentError, detail))
             }
@@ -309,20 +310,17 @@ fn refuse<'a>(ledger: &Ledger<'a>, calls: &'a [Proposed]) -> Option<Next<'a>> {
     (!open.is_empty()).then_some(Next::Refuse(open, FailureCode::TooManyCalls))
 }
 
-/// How often the tool that failed last has failed in a row with the same code, and its last message.
-fn failures_in_a_row<'l>(ledger: &'l Ledger<'_>) -> Option<(usize, FailureCode, &'l str)> {
+/// How often the tool that failed last has failed in a row with the same code, its own if it has one; and its last failure.
+fn failures_in_a_row<'a>(ledger: &Ledger<'a>) -> Option<(usize, &'a CallFailure)> {
     let mut acts = ledger
         .of_tools()
         .rev()
         .filter(|call| call.failure_code() != Some(FailureCode::TooManyCalls));
     let last = acts.next()?;
     let failure = last.failure()?;
-    let same = |call: &&Call<'_>| call.name() == last.name() && call.failure_code() == Some(failure.code);
-    Some((
-        1 + acts.take_while(same).count(),
-        failure.code,
-        failure.message.as_str(),
-    ))
+    let code = |failure: &'a CallFailure| (failure.code, failure.most_specific_code());
+    let same = |call: &&Call<'a>| call.name() == last.name() && call.failure().map(code) == Some(code(failure));
+    Some((1 + acts.take_while(same).count(), failure))
 }
 
 #[cfg(test)]

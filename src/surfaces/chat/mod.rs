@@ -324,6 +324,7 @@ impl Chat {
                 zone: None,
                 toolset,
                 bound: None,
+                words: None,
                 scope: None,
                 history: std::mem::take(&mut accepted.request.history),
                 strategy: Strategy::Turns,

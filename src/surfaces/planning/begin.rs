@@ -30,6 +30,8 @@ struct Work {
     opening: Opening,
     repository: Repository,
     work: PlanningWork,
+    /// What persons wrote.
+    words: Vec<String>,
     /// The recorded message.
     task: String,
     deadline_us: i64,
@@ -74,7 +76,7 @@ impl Planning {
                 session,
                 work: SessionWork::Start {
                     prompt: goal,
-                    repo_url: repo_url.into(),
+                    repo_url: repo_url.as_str().into(),
                     deadline_us,
                 },
                 most: self.settings.sessions,
@@ -82,6 +84,7 @@ impl Planning {
             opening: opening(&repository, &self.settings.templates.plan, values),
             repository,
             work,
+            words: vec![start.prompt.clone(), repo_url],
             task: start.prompt,
             deadline_us,
             background: start.background,
@@ -115,7 +118,7 @@ impl Planning {
         let feedback = self.feedback(&stored).await?;
         let mut values = values(&tools, &stored.prompt, &stored.repo_url, stored.deadline_us);
         values.insert("plan".to_owned(), draft_of(&stored));
-        values.insert("feedback".to_owned(), feedback);
+        values.insert("feedback".to_owned(), feedback.clone());
         values.insert("change".to_owned(), change.to_string());
         let work = Work {
             place: InSession {
@@ -132,8 +135,14 @@ impl Planning {
                 last: stored.plan.last,
                 current: Some(stored.plan.tasks),
                 by: caller.person(user).into(),
-                why: change,
+                why: Arc::clone(&change),
             },
+            words: vec![
+                stored.prompt.to_string(),
+                stored.repo_url.to_string(),
+                feedback,
+                change.to_string(),
+            ],
             task: refine.refinement_prompt,
             deadline_us: stored.deadline_us,
             background: refine.background,
@@ -153,7 +162,7 @@ impl Planning {
     }
 
     /// What persons asked to change before, oldest first, as far as it fits.
-    async fn feedback(&self, stored: &StoredSession) -> Result<String, PlanningError> {
+    pub(super) async fn feedback(&self, stored: &StoredSession) -> Result<String, PlanningError> {
         let after = stored.version.saturating_sub(MOST_VERSIONS).max(1);
         let versions = self.sessions.versions(stored.id, after, MOST_VERSIONS).await?;
         let refined = versions
@@ -192,6 +201,7 @@ impl Planning {
             floor: Some(FLOOR),
             // No call may name another repository.
             bound: Some(Arc::new(bound(work.place.session, &work.repository))),
+            words: Some(Arc::new(work.words)),
             opening: Some(Arc::new(work.opening)),
             planning: Some(Arc::new(work.work)),
             ..Settings::top(&definition.definition, None, work.meta.traceparent.clone())

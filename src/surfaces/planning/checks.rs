@@ -170,6 +170,21 @@ pub(super) fn values(tools: &[String], goal: &str, repo_url: &str, deadline_us: 
         .collect()
 }
 
+/// What a person wrote in a session, and what a confirmation of its plan covers.
+pub(super) fn confirmed_words(stored: &StoredSession) -> Vec<String> {
+    let StoredSession { plan, notes, .. } = stored;
+    let tasks = plan
+        .tasks
+        .iter()
+        .flat_map(|task| [&task.title, &task.goal, &task.done_when]);
+    let notes = [&notes.summary]
+        .into_iter()
+        .chain(&notes.assumptions)
+        .chain(&notes.risks);
+    let written = [&*stored.prompt, &*stored.repo_url].map(str::to_owned);
+    written.into_iter().chain(tasks.chain(notes).cloned()).collect()
+}
+
 /// The current plan as the model hands one in, with the ids of its tasks.
 pub(super) fn draft_of(stored: &StoredSession) -> String {
     let tasks = stored.plan.tasks.iter().map(|task| {

@@ -6,6 +6,7 @@ use super::{LoggedAction, Planning};
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{PlanningSessionId, RunId, UserId};
 use crate::domain::plan::Plan;
+use crate::domain::planning_session::SessionStatus;
 use crate::ports::planning::{SessionWait, StoredSession, WaitKind};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
@@ -40,10 +41,7 @@ impl Planning {
         page: (u32, usize),
     ) -> Result<Vec<LoggedAction>, StoreFailure> {
         let stored = self.stored(caller, user, session).await?;
-        match stored.started_us {
-            Some(_) => Ok(self.log_of(&stored, page).await?.0),
-            None => Ok(Vec::new()),
-        }
+        Ok(self.log_of(&stored, page).await?.0)
     }
 
     /// The session with all its details.
@@ -63,8 +61,13 @@ impl Planning {
             result = None;
         }
         let scope = self.scope(caller, &stored).await?;
+        let lookups = match stored.status {
+            SessionStatus::AwaitingConfirmation => Some(self.lookups(&stored).await?),
+            _ => None,
+        };
         Ok(Session {
             scope,
+            lookups,
             waiting_for: Some(waiting_for),
             pull_requests: Some(pull_requests),
             result,
@@ -72,16 +75,29 @@ impl Planning {
         })
     }
 
+    /// The calls of the planner that reached the open world, as far as that is known of their tools now.
+    async fn lookups(&self, stored: &StoredSession) -> Result<Vec<LoggedAction>, StoreFailure> {
+        let catalog = self.directory.catalog();
+        let reaches_out = |action: &LoggedAction| {
+            let mut tools = catalog
+                .tools
+                .iter()
+                .filter(|tool| *tool.name == *action.tool)
+                .peekable();
+            action.duration_ms.is_some() && (tools.peek().is_none() || tools.any(|tool| tool.asks_the_world()))
+        };
+        let (mut calls, _) = self.log_of(stored, (0, MOST_LOGGED)).await?;
+        calls.retain(reaches_out);
+        Ok(calls)
+    }
+
     /// The result of a session, and its pull requests. Before it has ended, the result so far.
     pub(super) async fn result(
         &self,
         stored: &StoredSession,
     ) -> Result<(SessionResult, Vec<PullRequest>), StoreFailure> {
-        let (mut log, mut pull_requests) = match stored.started_us {
-            // One more shows whether others follow.
-            Some(_) => self.log_of(stored, (0, MOST_LOGGED + 1)).await?,
-            None => (Vec::new(), Vec::new()),
-        };
+        // One more shows whether others follow.
+        let (mut log, mut pull_requests) = self.log_of(stored, (0, MOST_LOGGED + 1)).await?;
         let log_truncated = log.len() > MOST_LOGGED;
         if log_truncated {
             log.truncate(MOST_LOGGED);

@@ -130,7 +130,7 @@ impl Planning {
             .session(&caller.tenant, caller.sees(user), session)
             .await?;
         let stored = found.ok_or(StoreFailure::NotFound)?;
-        let runs = self.runs_of(caller, &stored).await?;
+        let runs = self.runs_of(stored.id).await?;
         if let Some(after) = after {
             let index = (after.run as usize).checked_sub(1);
             let Some(run) = index.and_then(|index| runs.get(index)) else {

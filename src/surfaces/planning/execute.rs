@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::{project, values_error};
+use super::checks::{confirmed_words, project, values_error};
 use super::run::{SessionRun, bound};
 use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError, SessionResult};
 use crate::domain::definition::Definition;
@@ -144,6 +144,8 @@ impl Planning {
             ..confirmation.scope
         };
         let task = stored.prompt.to_string();
+        let mut words = confirmed_words(&stored);
+        words.push(self.feedback(&stored).await?);
         let work = PlanWork {
             session: stored.id,
             goal: task.clone(),
@@ -156,6 +158,7 @@ impl Planning {
             until_us: Some(stored.deadline_us),
             floor: Some(FLOOR),
             bound: Some(Arc::new(bound(work.session, &confirmation.repository))),
+            words: Some(Arc::new(words)),
             scope: Some(Arc::new(scope)),
             execution: Some(Arc::new(work)),
             ..unlimited(&worker.definition, execute.meta.traceparent.clone())

@@ -1,14 +1,16 @@
-//! The log of a session: the actions of all tasks, in order, and the cleanup (REQUIREMENTS P-307).
+//! The log of a session: the calls that the planner chose, the actions of all tasks, in order, and the cleanup
+//! (REQUIREMENTS P-307).
 //!
-//! It is read from the journals of the tasks' runs, entry by entry: memory grows with the page, not with the session.
+//! It is read from the journals of the runs, entry by entry: memory grows with the page, not with the session.
 
 mod page;
 mod pull_requests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -17,11 +19,11 @@ pub use self::pull_requests::PullRequest;
 pub(super) use self::pull_requests::{OPENS_PULL_REQUEST, PullRequests};
 use super::Planning;
 use crate::domain::action::ActionStatus;
-use crate::domain::decision::ToolFailure;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, Entry, Proposed, Target};
 use crate::domain::plan::TaskId;
-use crate::engine::strategy::plan::CLEANUP_STEP;
+use crate::domain::tool::FailureCode;
+use crate::engine::strategy::plan::{CLEANUP_STEP, CLEANUP_TOOL};
 use crate::ports::planning::StoredSession;
 use crate::surfaces::StoreFailure;
 
@@ -35,7 +37,7 @@ pub struct LoggedAction {
     /// When it started, or was proposed if it never started; RFC 3339.
     #[schema(format = "date-time")]
     pub at: String,
-    /// Its task; `null` for the cleanup at the end, which is of none.
+    /// Its task; `null` for calls of the planner, and for the cleanup at the end.
     #[schema(value_type = Option<String>, required = true, example = "t1")]
     pub task_id: Option<TaskId>,
     /// The action.
@@ -50,7 +52,7 @@ pub struct LoggedAction {
     pub status: ActionStatus,
     /// Why it failed.
     #[schema(required = true)]
-    pub error: Option<ToolFailure>,
+    pub error: Option<ActionError>,
     /// From its start to its result, in milliseconds.
     #[schema(required = true)]
     pub duration_ms: Option<u64>,
@@ -124,9 +126,20 @@ impl Planning {
         stored: &StoredSession,
         (after, most): (u32, usize),
     ) -> Result<(Vec<LoggedAction>, Vec<PullRequest>), StoreFailure> {
-        let work = self.work_of(stored.run).await?;
         let mut page = Page::new(after, most);
         let mut pull_requests = PullRequests::default();
+        let works = stored.started_us.map(|_| stored.run);
+        for (run, _) in self.sessions.runs(stored.id).await? {
+            if Some(run) != works && !page.is_full() {
+                self.runs
+                    .each_entry(run, |at_us, entry| page.take_of_planner(at_us, &entry))
+                    .await?;
+            }
+        }
+        let Some(run) = works else {
+            return Ok((page.into_actions(&HashMap::new(), !stored.is_at_work), Vec::new()));
+        };
+        let work = self.work_of(run).await?;
         for (task, run) in &work.tasks {
             if page.is_full() {
                 break;
@@ -147,16 +160,57 @@ impl Planning {
     }
 }
 
+impl LoggedAction {
+    /// The task, or what it is without one.
+    #[must_use]
+    pub fn part(&self) -> String {
+        match self.task_id {
+            Some(task) => task.to_string(),
+            None if self.tool == CLEANUP_TOOL => "cleanup".to_owned(),
+            None => "plan".to_owned(),
+        }
+    }
+}
+
+fn cleans_up(entry: &Entry) -> bool {
+    matches!(entry, Entry::Step { step: CLEANUP_STEP, .. })
+}
+
 /// The call of a step: the first of its turn, since further ones are not made. A reflection is none.
 fn acted(calls: &[Proposed]) -> Option<&Proposed> {
     calls.iter().find(|call| !matches!(call.target, Target::Verdict(_)))
 }
 
-/// A failure in the text for callers.
-pub(super) fn shown(failure: &CallFailure) -> ToolFailure {
-    ToolFailure {
-        code: failure.code.as_str(),
-        message: failure.for_callers().into_owned(),
+/// Why an action failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PlanningActionError)]
+pub struct ActionError {
+    /// A code from a closed list; docs/reference/outcomes.md explains it.
+    #[schema(value_type = FailureCode)]
+    pub code: &'static str,
+    /// The tool's own code, if it gave one. It is the server's word, in at most 64 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "already_exists")]
+    pub tool_code: Option<String>,
+    /// What the tool says besides: short words, numbers and truth values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = Object, example = json!({"number": 7}))]
+    pub details: BTreeMap<String, Value>,
+    /// Text for people.
+    pub message: String,
+}
+
+impl ActionError {
+    /// A failure in the text for callers.
+    pub(super) fn of(failure: &CallFailure) -> Self {
+        let own = failure.own.as_deref();
+        Self {
+            code: failure.code.as_str(),
+            tool_code: own.map(|own| own.code.clone()),
+            details: own.map(|own| own.details.clone()).unwrap_or_default(),
+            message: failure.for_callers().into_owned(),
+        }
     }
 }
 

@@ -41,7 +41,7 @@ use chrono_tz::Tz;
 pub use self::dry_run::{DryRun, DryRunAnswer, DryRunServer, DryRunTask, DryRunTool, ServerState};
 pub use self::error::PlanningError;
 pub use self::events::{EventId, ResumedBecause, SessionEvent, SessionLine, SessionWatch, WaitingCall, Watched};
-pub use self::log::{LoggedAction, PullRequest};
+pub use self::log::{ActionError, LoggedAction, PullRequest};
 pub use self::session::{
     Confirmation, Reason, Refinement, Session, SessionResult, SessionScope, SessionUsage, WaitingFor, WaitingKind,
 };

@@ -59,6 +59,10 @@ pub struct Session {
     /// What code read of the repository before the plan was made; `null` while there is no plan.
     #[schema(required = true)]
     pub read: Option<RepositoryRead>,
+    /// What the planner asked the open world: each call with all that it carried out. `null` unless the plan waits for
+    /// its confirmation; the log has them always.
+    #[schema(required = true)]
+    pub lookups: Option<Vec<LoggedAction>>,
     /// What the confirmation of the plan allows, or would allow now; `null` while a plan is being made, after the end,
     /// and in a list.
     #[schema(required = true)]
@@ -265,6 +269,7 @@ impl Session {
             raw_plan: None,
             current_task_id: at_work(&stored.plan.tasks),
             read: stored.notes.read,
+            lookups: None,
             scope: None,
             waiting_for: None,
             pull_requests: None,

@@ -8,7 +8,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use utoipa::ToSchema;
 
 use super::Planning;
-use super::log::shown;
+use super::log::ActionError;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
 use crate::domain::journal::CallFailure;
@@ -47,7 +47,7 @@ pub struct Step {
     /// What it did: one call.
     #[schema(required = true)]
     pub action: Option<StepDone>,
-    /// The data that the tool returned, or `{"error": {"code", "message"}}`; `null` while the call waits or runs.
+    /// The data that the tool returned, or `{"error": {"code", "toolCode"?, "details"?, "message"}}`; `null` while the call waits or runs.
     #[schema(value_type = Option<serde_json::Value>, required = true)]
     pub observation: Option<Arc<RawValue>>,
     /// What it concluded.
@@ -211,7 +211,7 @@ impl From<StepState> for Step {
 
 /// A failure as an observation.
 fn error(failure: &CallFailure) -> Arc<RawValue> {
-    let shown = serde_json::json!({"error": shown(failure)});
+    let shown = serde_json::json!({"error": ActionError::of(failure)});
     let raw = to_raw_value(&shown);
     Arc::from(raw.unwrap_or_else(|error| unreachable!("a failure prints as JSON: {error}")))
 }
@@ -319,6 +319,7 @@ mod tests {
             code: FailureCode::ToolError,
             message: "password=hunter2".to_owned(),
             words_of: WordsOf::Server,
+            own: None,
         };
         let shown = shown_as(step(Some(Err(failure))));
         assert_eq!(

@@ -112,14 +112,15 @@ async fn work_whose_evidence_no_tool_has_shown_fails() {
     fails("task_worker", case, works([claims, again]), "unproven").await;
 }
 
-/// The file is not there. A model that calls the task done because the answer has the word `file` fails.
+/// The file is not there. A model that calls the task done because of the envelope of the answer fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_claims_success_where_there_is_none_fails() {
     let case = "what-is-not-there";
     let gives_up = reflects(json!({"give_up": "There is no docs/forms.md in the repository."}));
     passes("task_worker", case, works([reads("docs/forms.md", gives_up)])).await;
     let claims = reads("docs/forms.md", done(1, "file"));
-    fails("task_worker", case, works([claims]), "not failed").await;
+    let again = vec![done(1, "\"file\": null"), done(1, "docs/forms.md")];
+    fails("task_worker", case, works([claims, again]), "gave_up").await;
 }
 
 /// A step shows that the plan lacks a task. Without it the plan is done, but not the goal.
@@ -134,13 +135,22 @@ async fn work_that_does_not_add_the_task_that_a_step_showed_to_be_missing_fails(
     let adds = reflects(json!({"is_task_complete": true, "evidence": evidence, "plan_changes": [add]}));
     let script = works([
         reads("test_dates.py", adds),
-        opens("No test for the month name", done(1, "No test for the month name")),
-        opens("No test for the ordinal day", done(1, "No test for the ordinal day")),
+        opens(
+            "No test for the month name",
+            done(1, "https://github.com/acme/dates/issues/"),
+        ),
+        opens(
+            "No test for the ordinal day",
+            done(1, "https://github.com/acme/dates/issues/"),
+        ),
     ]);
     passes("task_worker", case, script).await;
     let script = works([
         reads("test_dates.py", done(1, "test_day_first")),
-        opens("No test for the month name", done(1, "No test for the month name")),
+        opens(
+            "No test for the month name",
+            done(1, "https://github.com/acme/dates/issues/"),
+        ),
     ]);
     fails("task_worker", case, script, "planVersion").await;
 }

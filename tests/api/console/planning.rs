@@ -92,9 +92,9 @@ fn reflect(request: &Value, hostile: &str) -> Reply {
             {"op": "obsolete", "task": "t3", "why": format!("The readme says it all. {EVIL}")},
             {"op": "add", "title": "Look again", "goal": "Look again.", "doneWhen": "it is seen", "tools": ["getRepositoryTree"], "why": hostile},
         ]);
-        ("# Dates", changes)
+        ("Reads a date from text", changes)
     } else if is_of(request, "t2") {
-        ("gavel/weeks", json!([]))
+        ("https://github.com/acme/dates/pull/", json!([]))
     } else {
         ("README.md", json!([]))
     };
@@ -290,7 +290,7 @@ async fn shows_what_was_done(ann: &Browser, path: &str, approval: &str) {
             "<b>Completed</b>",
             "4 of 4 done",
             "Reflection",
-            "step 1 shows <q># Dates</q>",
+            "step 1 shows <q>Reads a date from text</q>",
             "<b>The task is done.</b>",
             "makes t3 obsolete",
             "<table class=\"log\">",

@@ -37,7 +37,7 @@ async fn a_repository_is_created_once_and_only_if_a_person_approves() {
             continues(),
             reason("And another."),
             Reply::call("createRepository", json!({"name": "months"})),
-            done(1, "weeks"),
+            done(1, "https://github.com/robot/weeks"),
         ];
         let studio = Studio::new(setup, script).await;
         let session = studio.start().await;
@@ -95,7 +95,7 @@ async fn a_tool_of_ask_for_asks_although_it_only_reads() {
     script.extend(step(
         "getFileContents",
         json!({"path": "README.md"}),
-        done(1, "# Dates"),
+        done(1, "Reads a date from text"),
     ));
     let studio = Studio::new(Setup::stdio_sqlite(), script).await;
     let session = studio.start().await;
@@ -127,7 +127,7 @@ async fn what_a_failed_call_says_is_no_evidence() {
     script.extend(step(
         "getFileContents",
         json!({"path": "README.md"}),
-        done(2, "# Dates"),
+        done(2, "Reads a date from text"),
     ));
     let studio = Studio::new(Setup::stdio_sqlite(), script).await;
     let session = studio.start().await;

@@ -16,12 +16,12 @@ pub fn two_tasks() -> Vec<Reply> {
     script.extend(step(
         "createIssue",
         json!({"title": "Accept ISO weeks"}),
-        done(2, "Accept ISO weeks"),
+        done(2, "https://github.com/acme/dates/issues/"),
     ));
     script.extend(step(
         "createPullRequest",
         json!({"title": "Accept ISO weeks", "head": "gavel/weeks", "base": "main"}),
-        done(1, "gavel/weeks"),
+        done(1, "https://github.com/acme/dates/pull/"),
     ));
     script
 }
@@ -298,12 +298,18 @@ async fn a_dry_run_says_what_each_tool_would_need() {
 #[tokio::test]
 async fn a_session_says_which_approval_it_waits_for_and_continues_after_it() {
     on_both(async |setup| {
-        let mut script = vec![plan(vec![task_with("Close the issue", &["createIssue", "closeIssue"])])];
+        let mut script = vec![plan(vec![task_with(
+            "Close the issue",
+            &["createIssue", "closeIssue", "readIssue"],
+        )])];
         script.extend(step("createIssue", json!({"title": "Weeks"}), continues()));
         script.extend([
             reason("Now it is closed."),
             act("closeIssue", json!({"issueNumber": 1})),
-            done(2, "true"),
+            continues(),
+            reason("Now it is seen."),
+            act("readIssue", json!({"issueNumber": 1})),
+            done(3, "https://github.com/acme/dates/issues/"),
         ]);
         let studio = Studio::new(setup, script).await;
         let session = studio.start().await;

@@ -35,7 +35,7 @@ async fn the_history_of_a_task_has_every_step_whole() {
         assert_eq!(steps[1]["reflection"]["isTaskComplete"], true);
         assert_eq!(
             steps[1]["reflection"]["evidence"],
-            json!([{"observation": 2, "quote": "Accept ISO weeks"}])
+            json!([{"observation": 2, "quote": "https://github.com/acme/dates/issues/"}])
         );
         assert_eq!(steps[1]["state"], "completed");
         let raw: Value = serde_json::from_str(task["rawReactHistory"].as_str().unwrap()).unwrap();

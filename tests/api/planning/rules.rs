@@ -30,7 +30,11 @@ async fn a_rule_about_the_repository_of_a_session_denies_a_call() {
     let mut script = vec![plan(vec![task_with("One", &["createIssue", "createPullRequest"])])];
     script.extend(step("createIssue", json!({"title": "x"}), continues()));
     let pull = json!({"title": "x", "head": "gavel/x", "base": "main"});
-    script.extend(step("createPullRequest", pull, done(2, "gavel/x")));
+    script.extend(step(
+        "createPullRequest",
+        pull,
+        done(2, "https://github.com/acme/dates/pull/"),
+    ));
     let studio = Studio::new(setup, script).await;
     let session = studio.start().await;
     let ended = studio.execute_to_the_end(&session).await;

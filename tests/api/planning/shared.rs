@@ -70,9 +70,14 @@ fn model(released: Arc<Notify>) -> Reply {
             is_first,
         ) {
             (Some("NONE"), ..) => reason("I do it."),
-            (Some("ANY"), allowed, first) if allowed.contains("reflect") => {
-                done(1, if first { "Weeks" } else { "gavel/weeks" })
-            }
+            (Some("ANY"), allowed, first) if allowed.contains("reflect") => done(
+                1,
+                if first {
+                    "https://github.com/acme/dates/issues/"
+                } else {
+                    "https://github.com/acme/dates/pull/"
+                },
+            ),
             (Some("ANY"), _, true) => {
                 let issue = act("createIssue", json!({"title": "Weeks"}));
                 match holds.swap(false, Ordering::SeqCst) {

@@ -45,7 +45,7 @@ pub async fn github() -> (GitHub, Value) {
         let repository = state.add("acme", "dates");
         for (path, text) in [
             ("AGENT.md", AGENT_MD),
-            ("README.md", "# Dates"),
+            ("README.md", "# Dates\n\nReads a date from text.\n"),
             ("src/lib.rs", "fn main() {}"),
         ] {
             repository.files.insert(path.to_owned(), text.as_bytes().to_vec());

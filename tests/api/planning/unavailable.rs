@@ -21,7 +21,7 @@ async fn the_work_continues_when_the_model_is_back() {
         script.extend(step(
             "getFileContents",
             json!({"path": "README.md"}),
-            done(1, "# Dates"),
+            done(1, "Reads a date from text"),
         ));
         let studio = Studio::new(setup, script).await;
         let ended = studio.execute_to_the_end(&studio.start().await).await;

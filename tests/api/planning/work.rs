@@ -95,8 +95,8 @@ async fn a_plan_changes_while_it_is_worked_through() {
         let changes = json!([add("Three", json!({})), {"op": "obsolete", "task": "t2", "why": "One did it"}]);
         let mut script = vec![first];
         script.extend(reads(reflects(json!({"plan_changes": changes}))));
-        script.extend(reads(done(1, "# Dates")));
-        script.extend(reads(done(1, "# Dates")));
+        script.extend(reads(done(1, "Reads a date from text")));
+        script.extend(reads(done(1, "Reads a date from text")));
         let studio = Studio::new(setup, script).await;
         let session = studio.start().await;
         let ended = studio.execute_to_the_end(&session).await;
@@ -132,7 +132,7 @@ async fn a_failed_task_is_replaced_or_fails_the_session() {
     let mut script = vec![plan(vec![task_with("One", tools)])];
     let replaces = json!([add("Another way", json!({"replaces": "t1"}))]);
     script.extend(reads(reflects(json!({"plan_changes": replaces}))));
-    script.extend(reads(done(1, "# Dates")));
+    script.extend(reads(done(1, "Reads a date from text")));
     script.push(plan(vec![task_with("One", tools), task_with("Two", tools)]));
     script.extend(reads(reflects(json!({"give_up": "there is no way"}))));
     let studio = Studio::new(Setup::stdio_sqlite(), script).await;
@@ -160,9 +160,9 @@ async fn a_failed_task_is_replaced_or_fails_the_session() {
 #[tokio::test]
 async fn a_claim_that_no_result_shows_is_refused_and_three_in_a_row_fail_the_task() {
     let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];
-    script.extend(reads(done(1, "# Weeks")));
+    script.extend(reads(done(1, "Reads a week from text")));
     script.push(done(1, "118 passed"));
-    script.push(done(2, "# Dates"));
+    script.push(done(2, "Reads a date from text"));
     let studio = Studio::new(Setup::stdio_sqlite(), script).await;
     let session = studio.start().await;
     let ended = studio.execute_to_the_end(&session).await;
@@ -170,7 +170,10 @@ async fn a_claim_that_no_result_shows_is_refused_and_three_in_a_row_fail_the_tas
     assert_eq!(tasks(&ended), [("One", "FAILED", "unproven")]);
     let requests = studio.app.gemini.requests();
     let said = requests.last().unwrap()["contents"].to_string();
-    assert!(said.contains("does not occur in the result of step 1"), "{said}");
+    assert!(
+        said.contains("does not occur in a text of the result of step 1"),
+        "{said}"
+    );
     assert_eq!(requests.len(), 6);
     studio.stop_having_only_read().await;
 }
@@ -184,7 +187,11 @@ async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
         let mut script = vec![plan(vec![task_with("One", &["createPullRequest"])])];
         script.extend(step("createIssue", json!({"title": "asked for"}), continues()));
         script.extend([reason("On main."), pull("main"), continues()]);
-        script.extend([reason("On a branch."), pull("gavel/x"), done(3, "gavel/x")]);
+        script.extend([
+            reason("On a branch."),
+            pull("gavel/x"),
+            done(3, "https://github.com/acme/dates/pull/"),
+        ]);
         let studio = Studio::new(setup, script).await;
         let session = studio.start().await;
         studio.execute(&session, json!({})).await.expect(202);
@@ -245,7 +252,7 @@ async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
         script.extend([
             reason("I look."),
             Reply::call("echo", json!({"n": 1})),
-            done(2, "gavel/session_id"),
+            done(2, "acme/dates"),
         ]);
         let studio = studio(setup, &server, json!({"timeout": 1000}), script).await;
         let session = studio.start().await;
@@ -391,7 +398,7 @@ async fn a_session_without_the_tool_that_removes_containers_says_that_they_are_l
     entry["includeTools"] = json!(["createContainer"]);
     entry["env"] = json!({"DOCKER_HOST": "unix:///nowhere", "DOCKER_IMAGES": "debian:12"});
     let mut script = vec![plan(vec![task_with("One", &["createContainer", "getFileContents"])])];
-    script.extend(reads(done(1, "Dates")));
+    script.extend(reads(done(1, "Reads a date from text")));
     let studio = Studio::with(Setup::stdio_sqlite(), script, |setup| setup.beside("docker", entry)).await;
     let session = studio.start().await;
     let ended = studio.execute_to_the_end(&session).await;
@@ -408,7 +415,7 @@ async fn a_long_task_stays_within_the_budget_and_loses_nothing() {
     let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];
     for n in 1..=STEPS {
         let reflects = match n {
-            STEPS => done(60, "line 60"),
+            STEPS => done(60, "this is line"),
             _ => continues(),
         };
         script.extend(step("getFileContents", json!({"path": format!("{n}.txt")}), reflects));
@@ -420,7 +427,7 @@ async fn a_long_task_stays_within_the_budget_and_loses_nothing() {
     studio.github.state(|state| {
         let repository = state.repository("acme", "dates");
         for n in 1..=STEPS {
-            let text = format!("line {n}\n").repeat(100 * 1024 / format!("line {n}\n").len());
+            let text = format!("this is line {n}\n").repeat(100 * 1024 / format!("this is line {n}\n").len());
             repository.files.insert(format!("{n}.txt"), text.into_bytes());
         }
     });

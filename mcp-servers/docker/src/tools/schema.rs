@@ -8,7 +8,7 @@ const READS: Behaviour = Behaviour {
     read_only: true,
     destructive: false,
     idempotent: true,
-    open_world: true,
+    open_world: false,
 };
 /// It adds something; a second equal call without the first one's key adds another.
 const CREATES: Behaviour = Behaviour {

@@ -59,8 +59,8 @@ pub struct ServerConfig {
     pub include: Option<Vec<String>>,
     /// These tools are not offered (`excludeTools`).
     pub exclude: Vec<String>,
-    /// Values of variables used in its arguments, environment, URL and headers. They may be secret.
-    pub(super) expanded: Vec<SecretString>,
+    /// The variables used in its arguments, environment, URL and headers. They may be secret.
+    pub(super) expanded: Vec<(String, SecretString)>,
     /// gavel's own settings.
     pub gavel: Settings,
 }
@@ -109,6 +109,8 @@ pub struct Settings {
     /// Alternative lists of required variables. The server is off unless all variables of one list are set. Empty: none
     /// are required.
     pub required_env: Vec<Vec<String>>,
+    /// Variables and headers whose values are secret although their names do not say so.
+    pub secrets: Vec<String>,
     /// Settings of single tools. They override hints.
     pub tools: BTreeMap<String, ToolSettings>,
 }

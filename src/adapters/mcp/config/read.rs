@@ -147,8 +147,8 @@ struct Reader<'a> {
     base: String,
     issues: Vec<ConfigIssue>,
     warnings: Vec<ConfigIssue>,
-    /// Values of the variables used in the current entry.
-    expanded: Vec<SecretString>,
+    /// The variables used in the current entry.
+    expanded: Vec<(String, SecretString)>,
 }
 
 impl Reader<'_> {

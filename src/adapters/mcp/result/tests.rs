@@ -95,6 +95,43 @@ fn an_error_has_the_words_and_the_structure() {
     assert!(long.len() <= ERROR_BYTES && long.ends_with("{\"retry\":7}"), "{long}");
 }
 
+/// A tool's own code and the short fields beside it are kept, whatever the form; the rest is only in the text.
+#[test]
+fn a_tools_own_error_has_its_code_and_its_short_fields() {
+    let error = json!({"error": {
+        "code": "already_exists", "class": "arguments", "message": "There is one.", "number": 7, "retryAfterSeconds": 1.5,
+        "argument": "head", "draft": false, "htmlUrl": "https://x", "list": [1], "a b": 1, "long": "x".repeat(65),
+    }});
+    let text = json!([{"type": "text", "text": error.to_string()}]);
+    for result in [
+        json!({"isError": true, "structuredContent": error}),
+        json!({"isError": true, "content": text}),
+        json!({"isError": true, "content": [{"type": "text", "text": "no"}], "structuredContent": error["error"]}),
+    ] {
+        let own = failure(&result).own.unwrap();
+        assert_eq!(own.code, "already_exists");
+        let expected = json!({"argument": "head", "draft": false, "number": 7, "retryAfterSeconds": 1.5});
+        assert_eq!(serde_json::to_value(&own.details).unwrap(), expected);
+    }
+    let coded = |error: Value| failure(&json!({"isError": true, "structuredContent": error})).own;
+    assert_eq!(coded(json!({"code": 404})).unwrap().code, "404");
+    let many: serde_json::Map<_, _> = (0..20).map(|n| (format!("f{n}"), json!(n))).collect();
+    let mut many = Value::Object(many);
+    many["code"] = json!("many");
+    assert_eq!(coded(many).unwrap().details.len(), 8);
+    for error in [
+        json!({"error": "no"}),
+        json!({"code": "two words"}),
+        json!({"code": "x".repeat(65)}),
+        json!({"code": ""}),
+        json!({"code": {"a": 1}}),
+        json!({"code": "a\u{202e}b"}),
+    ] {
+        assert_eq!(coded(error.clone()), None, "{error}");
+    }
+    assert_eq!(failure(&json!({"isError": true, "content": "it failed"})).own, None);
+}
+
 #[test]
 fn members_that_are_bent_are_understood_or_named() {
     for content in [

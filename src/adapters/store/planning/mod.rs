@@ -40,6 +40,10 @@ impl PlanningSessions for Store {
         Box::pin(self.session_of_run(run))
     }
 
+    fn runs(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<(RunId, i64)>, QueryError>> {
+        Box::pin(self.runs_of_session(session))
+    }
+
     fn list<'a>(
         &'a self,
         tenant: &'a TenantId,

@@ -63,6 +63,18 @@ impl Store {
         Ok(found)
     }
 
+    pub(super) async fn runs_of_session(&self, session: PlanningSessionId) -> Result<Vec<(RunId, i64)>, QueryError> {
+        let sql = "SELECT id, created_at FROM agent_run WHERE session_id = $1 ORDER BY created_at, id";
+        let mut runs = Vec::new();
+        let each = &mut |row: Row| {
+            runs.push((parsed(&row, 0, RunId::parse)?, row.int(1)?));
+            Ok(ControlFlow::Continue(()))
+        };
+        let values = vec![Value::text(&session.to_string())];
+        self.working.rows(sql.into(), values, each).await?;
+        Ok(runs)
+    }
+
     pub(super) async fn versions_of(
         &self,
         session: PlanningSessionId,

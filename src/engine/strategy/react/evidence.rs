@@ -1,9 +1,8 @@
 //! Complete means shown: a task is complete only if the result of one of its steps has what the model quotes.
 
-use serde_json::Value;
-
 use super::super::super::ledger::{Call, Ledger};
-use crate::domain::reflection::{Evidence, Reflection, SHORTEST_QUOTE};
+use crate::domain::evidence;
+use crate::domain::reflection::{Evidence, Reflection};
 use crate::domain::tool::FailureCode;
 
 /// Do the results show what the reflection quotes?
@@ -41,42 +40,5 @@ fn one(acts: &[&Call<'_>], evidence: &Evidence) -> Result<(), String> {
             call.name()
         ));
     };
-    let value: Value = serde_json::from_str(data.get()).unwrap_or_default();
-    if let Some(why) = is_unfinished(&value) {
-        return Err(format!("the command of step {observation} {why}, so it shows nothing"));
-    }
-    if quote.chars().count() < SHORTEST_QUOTE {
-        return Err(format!(
-            "the quote {quote:?} is too short; at least {SHORTEST_QUOTE} characters"
-        ));
-    }
-    match in_strings(&value, quote) || data.get().contains(quote.as_str()) || value.to_string().contains(quote.as_str())
-    {
-        true => Ok(()),
-        false => Err(format!(
-            "the quote {quote:?} does not occur in the result of step {observation}; copy text from it literally, or say \
-             that the task is not complete"
-        )),
-    }
-}
-
-/// How a command ended, unless it came to its own end with exit code 0. What was cut short has no exit code, or one of its
-/// own choice.
-fn is_unfinished(value: &Value) -> Option<String> {
-    let says = |field: &str| value.get(field) == Some(&Value::Bool(true));
-    match value.get("exitCode")? {
-        _ if says("timedOut") || says("interrupted") => Some("was cut short".to_owned()),
-        Value::Null => Some("did not end by itself".to_owned()),
-        code if code.as_i64() == Some(0) => None,
-        code => Some(format!("ended with exit code {code}")),
-    }
-}
-
-fn in_strings(value: &Value, quote: &str) -> bool {
-    match value {
-        Value::String(text) => text.contains(quote),
-        Value::Array(items) => items.iter().any(|item| in_strings(item, quote)),
-        Value::Object(fields) => fields.values().any(|field| in_strings(field, quote)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
+    evidence::check(data.get(), call.arguments().get(), quote, *observation)
 }

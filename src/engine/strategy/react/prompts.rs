@@ -82,13 +82,13 @@ fn notice(phase: Phase, again: bool, journal: &[Entry], is_last: bool) -> String
         });
     }
     if phase != Phase::Act
-        && let Some((times, code, _)) = failures_in_a_row(&Ledger::of(journal))
+        && let Some((times, failure)) = failures_in_a_row(&Ledger::of(journal))
         && times >= NOTICED_FROM
     {
         notices.push(format!(
             "The same tool has failed {times} times in a row with {}. Try another way: after {PERSISTENT} times the task \
              fails.",
-            code.as_str()
+            failure.most_specific_code()
         ));
     }
     if phase == Phase::Reflect && is_last {

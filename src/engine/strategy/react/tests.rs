@@ -8,7 +8,7 @@ use super::super::plan::{PhaseTemplates, TaskRules};
 use super::*;
 use crate::domain::canonical;
 use crate::domain::ids::PlanningSessionId;
-use crate::domain::journal::{CallFailure, CallMode, CallResult};
+use crate::domain::journal::{CallFailure, CallMode, CallResult, OwnError};
 use crate::domain::plan::{Plan, Task, TaskId, TaskStatus};
 use crate::engine::testing::{catalog_of, function_call, tool_on, turn_of};
 use crate::engine::toolset::Toolset;
@@ -100,10 +100,11 @@ impl Played {
     }
 
     fn result(&mut self, call: &Proposed, outcome: Result<Value, FailureCode>) {
-        let outcome = match outcome {
-            Ok(value) => Ok(Arc::from(canonical::to_raw(&value))),
-            Err(code) => Err(CallFailure::new(code, "it went amiss")),
-        };
+        self.ended(call, outcome.map_err(|code| CallFailure::new(code, "it went amiss")));
+    }
+
+    fn ended(&mut self, call: &Proposed, outcome: Result<Value, CallFailure>) {
+        let outcome = outcome.map(|value| Arc::from(canonical::to_raw(&value)));
         let result = CallResult {
             outcome,
             sent: true,
@@ -121,6 +122,21 @@ impl Played {
         };
         let call = calls[0].clone();
         self.result(&call, outcome);
+    }
+
+    /// A step whose tool fails with a code of its own.
+    fn fails(&mut self, n: usize, own: &str) {
+        self.turn(Phase::Reason, "I try.", &[]);
+        self.turn(Phase::Act, "", &[("read", json!({"n": n}))]);
+        let Next::Act(calls) = self.next() else {
+            panic!("the call is not made: {:?}", self.next());
+        };
+        let call = calls[0].clone();
+        let failure = CallFailure {
+            own: OwnError::read(&json!({"code": own})).map(Box::new),
+            ..CallFailure::new(FailureCode::ToolError, "it went amiss")
+        };
+        self.ended(&call, Err(failure));
     }
 
     /// Plays a reflection. Returns why it was not accepted.
@@ -204,14 +220,10 @@ fn a_task_is_complete_only_if_the_result_of_a_step_has_what_is_quoted() {
     };
     let passed = || Ok(json!({"stdout": "118 passed", "exitCode": 0}));
     assert_eq!(refused(passed(), complete(1, "118 passed")), None);
-    // In its JSON as well.
-    assert_eq!(
-        refused(Ok(json!({"state": "open"})), complete(1, r#""state":"open""#)),
-        None
-    );
     let cases = [
         (passed(), complete(1, "119 passed"), "does not occur"),
-        (passed(), complete(1, "118"), "too short"),
+        (passed(), complete(1, "118"), "shows too little"),
+        (passed(), complete(1, r#""exitCode":0"#), "does not occur"),
         (passed(), complete(2, "118 passed"), "no step of this task"),
         (passed(), complete(0, "118 passed"), "no step of this task"),
         (
@@ -246,7 +258,7 @@ fn a_task_is_complete_only_if_the_result_of_a_step_has_what_is_quoted() {
         ),
         (
             Err(FailureCode::ToolError),
-            complete(1, "it went amiss"),
+            complete(1, "it went amiss, as it seems"),
             "did not succeed",
         ),
         (
@@ -388,6 +400,37 @@ fn a_tool_that_fails_in_the_same_way_five_times_fails_the_task() {
     assert_eq!(notices.count(), 3);
     task.act(json!({"n": 5}), Err(FailureCode::ToolError));
     assert_eq!(task.outcome().reason, Some(TaskReason::PersistentError));
+}
+
+/// P-306: errors with different codes of the tool's own are different errors; the same one five times is persistent.
+#[test]
+fn different_errors_of_a_tool_are_not_one_persistent_error() {
+    let mut task = Played::new();
+    let codes = [
+        "is_directory",
+        "too_large",
+        "already_exists",
+        "is_directory",
+        "rate_limited",
+        "too_large",
+    ];
+    for (n, code) in codes.into_iter().enumerate() {
+        task.fails(n, code);
+        task.reflect(json!({"is_task_complete": false, "summary": "it failed"}));
+    }
+    assert!(task.ending().is_none());
+    let mut task = Played::new();
+    for n in 1..=4 {
+        task.fails(n, "is_directory");
+        task.reflect(json!({"is_task_complete": false, "summary": "it failed"}));
+    }
+    let is_notice =
+        |entry: &&Entry| matches!(entry, Entry::Prompted { text, .. } if text.contains("with is_directory."));
+    assert_eq!(task.journal.iter().filter(is_notice).count(), 3);
+    task.fails(5, "is_directory");
+    let outcome = task.outcome();
+    assert_eq!(outcome.reason, Some(TaskReason::PersistentError));
+    assert!(outcome.detail.contains("is_directory"), "{}", outcome.detail);
 }
 
 /// P-304: a task can end with its place taken by another one.

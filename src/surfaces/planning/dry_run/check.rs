@@ -126,6 +126,10 @@ impl Check<'_> {
             && !answer.by.iter().any(is_open)
             && open.iter().all(|rule| rule.then == Effect::Allow);
         match open.as_slice() {
+            [] if answer.effect == Effect::Allow && tool.asks_the_world() => (
+                DryRunAnswer::DependsOnArguments,
+                "it asks before it sends an address or a text that is not known out of the session".to_owned(),
+            ),
             [] => self.certain(tool, answer),
             _ if is_settled => self.certain(tool, answer),
             rules => {

@@ -7,7 +7,6 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::wait::{ResumedBecause, WaitingCall};
-use crate::domain::decision::ToolFailure;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::Phase;
 use crate::domain::plan::{Change, Task, TaskChange, TaskId, TaskReason, TaskStatus};
@@ -15,7 +14,7 @@ use crate::domain::planning_session::SessionStatus;
 use crate::domain::reflection::Evidence;
 use crate::ports::planning::{PlanVersion, VersionKind};
 use crate::surfaces::planning::version::TaskChange as VersionChange;
-use crate::surfaces::planning::{Session, StepEvidence};
+use crate::surfaces::planning::{ActionError, Session, StepEvidence};
 
 /// What happened in a planning session: a JSON object with a `type`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -151,7 +150,7 @@ pub enum SessionEvent {
         data: Option<Arc<RawValue>>,
         /// Why the call failed; `in_doubt` if it is unknown whether it had its effect. Null if it succeeded.
         #[schema(required = true)]
-        error: Option<ToolFailure>,
+        error: Option<ActionError>,
         /// Time from sending the call to its answer.
         duration_ms: u64,
     },

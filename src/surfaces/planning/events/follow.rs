@@ -106,7 +106,7 @@ impl SessionWatch {
         };
         let index = after.index;
         if index + 1 == self.runs.len() && self.runs[index].id != stored.run {
-            let runs = self.planning.runs_of(&self.caller, &stored).await?;
+            let runs = self.planning.runs_of(stored.id).await?;
             // Those that are known keep their numbers.
             let known = self.runs.clone();
             let is_new = |run: &SessionRun| known.iter().all(|known| known.id != run.id);

@@ -1,19 +1,10 @@
 //! The runs of a session in the order of their creation, and between which of them persons edited its plan.
 
-use chrono::DateTime;
-
 use crate::domain::ids::{PlanningSessionId, RunId};
-use crate::domain::planning_session::PLANNER;
-use crate::domain::time::rfc3339;
-use crate::ports::planning::{PlanVersion, StoredSession, VersionKind};
+use crate::ports::planning::{PlanVersion, VersionKind};
 use crate::surfaces::StoreFailure;
-use crate::surfaces::caller::Caller;
-use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::planning::Planning;
-use crate::surfaces::planning::checks::project;
 
-/// Rows per read.
-const PAGE: u32 = 100;
 /// Versions per read, each with its whole plan.
 const VERSIONS: u32 = 20;
 
@@ -27,46 +18,12 @@ pub(super) struct SessionRun {
 
 impl Planning {
     /// The runs of a session, in the order in which they were created. The last one works for it, or worked last.
-    pub(super) async fn runs_of(
-        &self,
-        caller: &Caller,
-        stored: &StoredSession,
-    ) -> Result<Vec<SessionRun>, StoreFailure> {
-        let since = rfc3339(stored.created_us);
-        let mut query = ListQuery {
-            page_size: PAGE,
-            page_token: None,
-            filter: Some(format!("agent_id = \"{PLANNER}\" AND created_at >= \"{since}\"")),
-            order_by: Some("created_at".to_owned()),
-            user: None,
-        };
-        let mut runs = Vec::new();
-        loop {
-            let page = self
-                .runs
-                .list(caller, Some(&stored.user), &project(), query.clone())
-                .await?;
-            for run in page.items {
-                if self.sessions.session_of(run.id).await? == Some(stored.id) {
-                    let created = DateTime::parse_from_rfc3339(&run.created_at);
-                    runs.push(SessionRun {
-                        id: run.id,
-                        created_us: created.map_or(stored.created_us, |at| at.timestamp_micros()),
-                    });
-                }
-            }
-            match page.next_page_token {
-                Some(next) => query.page_token = Some(next),
-                None => break,
-            }
-        }
-        if runs.last().is_none_or(|last| last.id != stored.run) {
-            runs.push(SessionRun {
-                id: stored.run,
-                created_us: stored.started_us.unwrap_or(stored.updated_us),
-            });
-        }
-        Ok(runs)
+    pub(super) async fn runs_of(&self, session: PlanningSessionId) -> Result<Vec<SessionRun>, StoreFailure> {
+        let runs = self.sessions.runs(session).await?;
+        Ok(runs
+            .into_iter()
+            .map(|(id, created_us)| SessionRun { id, created_us })
+            .collect())
     }
 
     /// All versions of a plan, in order.

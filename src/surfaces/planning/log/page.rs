@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{LoggedAction, acted, shown};
+use super::{ActionError, LoggedAction, acted};
 use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN};
-use crate::domain::decision::ToolFailure;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Entry, PolicyDecision, Proposed};
+use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::plan::TaskId;
 use crate::domain::policy::Effect;
 use crate::domain::time::rfc3339;
@@ -56,6 +55,20 @@ impl Page {
         {
             self.propose(task, at_us, call);
         }
+        self.follow(entry);
+    }
+
+    /// Takes the next entry of a planner's journal: the calls that its model chose. Code made the others.
+    pub(super) fn take_of_planner(&mut self, at_us: i64, entry: &Entry) {
+        if let Entry::ModelTurn { calls, .. } = entry {
+            let chosen = calls.iter().filter(|call| !matches!(call.target, Target::Verdict(_)));
+            chosen.for_each(|call| self.propose(None, at_us, call));
+        }
+        self.follow(entry);
+    }
+
+    /// What became of a proposed call.
+    fn follow(&mut self, entry: &Entry) {
         match entry {
             Entry::Decided { call, decision } => self.with(*call, |kept| kept.decided(decision)),
             Entry::ApprovalResolved {
@@ -151,13 +164,13 @@ impl Kept {
         self.action.duration_ms = was_started.then_some(duration_ms);
         match &result.outcome {
             Ok(_) => self.action.end(ActionStatus::Completed, None),
-            Err(failure) => self.action.end(status(failure.code), Some(shown(failure))),
+            Err(failure) => self.action.end(status(failure.code), Some(ActionError::of(failure))),
         }
     }
 }
 
 impl LoggedAction {
-    fn end(&mut self, status: ActionStatus, error: Option<ToolFailure>) {
+    fn end(&mut self, status: ActionStatus, error: Option<ActionError>) {
         self.status = status;
         self.error = error;
     }
@@ -167,11 +180,8 @@ impl LoggedAction {
         match happened {
             true => self.end(ActionStatus::Completed, None),
             false => {
-                let error = ToolFailure {
-                    code: FailureCode::ToolError.as_str(),
-                    message: DID_NOT_HAPPEN.to_owned(),
-                };
-                self.end(ActionStatus::Failed, Some(error));
+                let failure = CallFailure::new(FailureCode::ToolError, DID_NOT_HAPPEN);
+                self.end(ActionStatus::Failed, Some(ActionError::of(&failure)));
             }
         }
     }

@@ -27,6 +27,7 @@ impl Reader<'_> {
             max_concurrent: DEFAULT_CONCURRENT,
             pin: false,
             required_env: Vec::new(),
+            secrets: Vec::new(),
             tools: BTreeMap::new(),
         };
         let at = &format!("{at}/gavel");
@@ -49,11 +50,13 @@ impl Reader<'_> {
                 "maxConcurrent",
                 "pin",
                 "requiredEnv",
+                "secrets",
                 "tools",
             ],
             at,
         );
         settings.required_env = self.required_env(gavel, at);
+        settings.secrets = self.strings(gavel, "secrets", at).unwrap_or_default();
         settings.identity = self.identity(gavel, at);
         settings.connection = match self.string(gavel, "connection", at).as_deref() {
             None | Some("shared") => Connection::Shared,

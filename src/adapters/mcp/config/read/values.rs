@@ -94,7 +94,7 @@ impl Reader<'_> {
         let noting = |name: &str| {
             let value = env(name)?;
             if !PASSED_ON.contains(&name) {
-                Vec::push(&mut values.borrow_mut(), SecretString::from(&*value));
+                Vec::push(&mut values.borrow_mut(), (name.to_owned(), SecretString::from(&*value)));
             }
             Some(value)
         };

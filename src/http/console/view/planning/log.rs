@@ -18,7 +18,7 @@ pub(in crate::http::console) fn log_page(actions: &[LoggedAction], path: &str, m
     html! {
         p.back { a href=(path) { "← The session" } }
         h1 { "Log" }
-        p.lead { "Every call of every task, in order, with how it ended and what allowed it." }
+        p.lead { "Every call of the planner and of every task, in order, with how it ended and what allowed it." }
         @if actions.is_empty() { (nothing("Nothing was called yet.")) } @else { (table(actions, zone)) }
         @if last.is_some() { (next(&format!("{path}/log"), &[("after", last.as_deref())])) }
     }
@@ -51,7 +51,7 @@ fn row(action: &LoggedAction, zone: Tz) -> Markup {
         tr {
             td { (action.n) }
             td { (words::written(&action.at, zone)) }
-            td { @match action.task_id { Some(task) => (task.to_string()), None => "cleanup" } }
+            td { (action.part()) }
             td {
                 details {
                     summary { (words::code(&action.tool)) }
@@ -61,7 +61,7 @@ fn row(action: &LoggedAction, zone: Tz) -> Markup {
             td {
                 (in_words(action.status.as_str()))
                 @if let Some(error) = &action.error {
-                    ": " (words::code(error.code)) " " (words::beginning(&error_in_words(&error.message), SHORT))
+                    ": " (words::code(error.tool_code.as_deref().unwrap_or(error.code))) " " (words::beginning(&error_in_words(&error.message), SHORT))
                 }
             }
             td { @if let Some(by) = &action.decided_by { bdi { (words::beginning(by, SHORT)) } } }

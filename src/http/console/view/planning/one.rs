@@ -213,6 +213,10 @@ fn confirm(shown: &Shown<'_>, path: &str) -> Markup {
                     ". The confirmation allows:"
                 }
                 (allowed(scope))
+                @if let Some(lookups) = session.lookups.as_ref().filter(|lookups| !lookups.is_empty()) {
+                    p { b { "To make this plan, the planner asked the open world:" } }
+                    (table(lookups, shown.visitor.zone))
+                }
                 p { "Any other action with side effects waits for an approval. The plan can no longer be changed by hand." }
                 div.answers {
                     form method="post" action={ (path) "/confirm" } {

@@ -12,19 +12,21 @@ use crate::domain::tool::{AmountsTo, ApprovalDefault};
 use crate::engine::strategy::plan::Scope;
 use crate::surfaces::planning::FLOOR;
 
-const GRANTED: [&str; 7] = [
+const GRANTED: [&str; 8] = [
     "getFileContents",
     "createPullRequest",
     "createIssue",
     "closeIssue",
     "updateIssue",
     "notify",
+    "web_fetch",
     "rm",
 ];
 
 fn tool(name: &str, side_effect: bool, approval: Option<ApprovalDefault>) -> Arc<Tool> {
     Arc::new(Tool {
         side_effect,
+        open_world: name == "web_fetch",
         approval,
         is_bound: name != "notify",
         amounts_to: match name {
@@ -43,6 +45,7 @@ fn catalog() -> Catalog {
     Catalog {
         tools: vec![
             tool("getFileContents", false, None),
+            tool("web_fetch", false, None),
             tool("createPullRequest", true, None),
             tool("createIssue", true, None),
             tool("closeIssue", true, Some(ApprovalDefault::Required)),
@@ -107,6 +110,7 @@ const NONE: &str = "rules: []";
 fn a_confirmed_plan_allows_its_tools_and_what_only_reads() {
     assert_eq!(asked("getFileContents", NONE, &[]).0, DryRunAnswer::Allow);
     assert_eq!(asked("createPullRequest", NONE, &[]).0, DryRunAnswer::Allow);
+    assert_eq!(asked("web_fetch", NONE, &[]).0, DryRunAnswer::DependsOnArguments);
     let (answer, reason) = asked("closeIssue", NONE, &[]);
     assert_eq!(answer, DryRunAnswer::RequireApproval);
     assert!(reason.contains("closeIssue"), "{reason}");

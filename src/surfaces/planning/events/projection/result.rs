@@ -6,14 +6,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Projected, Projection};
-use crate::domain::decision::ToolFailure;
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{CallFailure, CallResult};
+use crate::domain::journal::CallResult;
 use crate::domain::plan::{TaskId, TaskReason, TaskStatus};
 use crate::domain::reflection::Reflection;
 use crate::domain::tool::FailureCode;
 use crate::engine::strategy::plan::TaskOutcome;
 use crate::surfaces::planning::events::event::SessionEvent;
+use crate::surfaces::planning::log::ActionError;
 
 impl Projection {
     pub(super) fn result(&mut self, run: RunId, id: ActionId, result: &CallResult) -> Vec<Projected> {
@@ -26,13 +26,9 @@ impl Projection {
         let Some(call) = self.calls.get(&id) else {
             return Vec::new();
         };
-        let failure = |failure: &CallFailure| ToolFailure {
-            code: failure.code.as_str(),
-            message: failure.for_callers().into_owned(),
-        };
         let (data, error) = match &result.outcome {
             Ok(data) => (Some(Arc::clone(data)), None),
-            Err(error) => (None, Some(failure(error))),
+            Err(error) => (None, Some(ActionError::of(error))),
         };
         let event = SessionEvent::ToolResult {
             task_id: call.task,
