@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use gavel::config::settings::{SETTINGS, Secrecy};
 use gavel::config::{Auth, Config, ConfigError, ConfigErrors, Content, Dotenv, JwtKeys, Provider, Resolved, Sources};
+use gavel::domain::definition::ThinkingLevel;
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
 
@@ -320,6 +321,21 @@ fn the_other_provider_is_available_if_both_are_configured() {
     }
     let demo = both(&vertex, &[("GEMINI_API_KEY", "k"), ("GEMINI_MODEL", "demo")]);
     assert!(matches!(demo.provider, Provider::Demo { by_name: true }) && demo.other.is_none());
+}
+
+#[test]
+fn the_thinking_level_of_the_environment_is_one_of_five() {
+    let key = ("GEMINI_API_KEY", "k");
+    for (value, level) in [
+        ("xhigh", Some(ThinkingLevel::Xhigh)),
+        ("minimal", Some(ThinkingLevel::Minimal)),
+        ("", None),
+    ] {
+        let config = env(&[key, ("GEMINI_THINKING_LEVEL", value)]).config();
+        assert_eq!(config.model.thinking_level, level, "{value}");
+    }
+    let refusal = env(&[key, ("GEMINI_THINKING_LEVEL", "most")]).refusal();
+    assert!(refusal.contains("minimal, low, medium, high or xhigh"), "{refusal}");
 }
 
 #[test]

@@ -19,6 +19,8 @@ mod limits;
 mod metrics_tests;
 #[path = "gemini/recorded.rs"]
 mod recorded;
+#[path = "gemini/routes.rs"]
+mod routes;
 #[path = "gemini/secrets.rs"]
 mod secrets;
 #[path = "gemini/server.rs"]

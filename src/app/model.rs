@@ -55,6 +55,7 @@ fn gemini(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {
     };
     Ok(Gemini::new(GeminiConfig {
         timeouts,
+        thinking_level: config.thinking_level,
         ..GeminiConfig::new(endpoint, config.name.clone())
     })?)
 }

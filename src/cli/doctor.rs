@@ -10,7 +10,7 @@ use std::io;
 use secrecy::ExposeSecret;
 
 use self::bundled::bundled;
-use self::model::{issuer, model};
+use self::model::{issuer, model, names};
 use self::servers::{google, servers};
 use super::exit::Exit;
 use super::serve::banner::callers;
@@ -88,6 +88,7 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     bundled(config, &mut findings).await?;
     google(config, &findings)?;
     model(config, &mut findings).await?;
+    names(config, constitution.as_ref(), &agents, &findings)?;
     issuer(config, &mut findings).await?;
     Ok(if findings.error == 0 { Exit::Done } else { Exit::Failed })
 }

@@ -9,6 +9,7 @@ use url::Url;
 use super::origin::Origin;
 use super::read::Read;
 use super::values;
+use crate::domain::definition::ThinkingLevel;
 
 /// The name that selects the demo model.
 const DEMO: &str = "demo";
@@ -22,6 +23,8 @@ pub struct ModelConfig {
     pub other: Option<Provider>,
     /// The model name used where a definition names none; `demo` for the demo model.
     pub name: String,
+    /// How much the model thinks, where a definition sets neither a level nor a budget.
+    pub thinking_level: Option<ThinkingLevel>,
     /// How long to wait for a real model.
     pub timeouts: ModelTimeouts,
 }
@@ -99,6 +102,7 @@ struct Real {
 
 pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<ModelConfig> {
     let name = read.word("gemini.model");
+    let thinking_level = read.parse("gemini.thinking_level", values::thinking_level);
     let real = Real {
         project: read.parse("vertex.project_id", values::google_name),
         location: read.parse("vertex.location", values::google_name),
@@ -125,6 +129,7 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Mo
         provider,
         other,
         name,
+        thinking_level,
         timeouts: ModelTimeouts {
             connect: connect?,
             first_byte: first_byte?,

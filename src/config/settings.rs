@@ -277,6 +277,13 @@ pub const SETTINGS: &[Setting] = &[
     .flag("--model")
     .default(DEFAULT_MODEL),
     setting(
+        "gemini.thinking_level",
+        &["GEMINI_THINKING_LEVEL"],
+        "minimal, low, medium, high or xhigh",
+        "How much the model thinks, where a definition sets neither thinkingLevel nor thinkingBudget.",
+    )
+    .absent("the model's default"),
+    setting(
         "gemini.api_key",
         &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         "an API key of the Gemini API",
@@ -327,7 +334,7 @@ pub const SETTINGS: &[Setting] = &[
         "model.first_byte_seconds",
         &["GAVEL_MODEL_FIRST_BYTE_SECONDS"],
         SECONDS,
-        "Longest wait for the head of a reply; a reply that is not streamed begins when the model has finished.",
+        "Longest wait for the head of a reply. A model that thinks long (Gemini 4, or high and above) has until the deadline.",
     )
     .default("120"),
     setting(

@@ -8,6 +8,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::{Host, Url};
 
+use crate::domain::definition::ThinkingLevel;
 use crate::domain::thread::{OnReject, WhileBusy};
 
 /// Fewest bytes of a signing secret: the length of a SHA-256 hash.
@@ -89,6 +90,11 @@ pub(super) fn on_reject(text: &str) -> Option<OnReject> {
         "fail" => Some(OnReject::Fail),
         _ => None,
     }
+}
+
+pub(super) fn thinking_level(text: &str) -> Option<ThinkingLevel> {
+    let named = ThinkingLevel::NAMES.iter().find(|(name, _)| *name == text);
+    named.map(|(_, level)| *level)
 }
 
 pub(super) fn hours(text: &str) -> Option<Duration> {

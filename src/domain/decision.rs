@@ -236,8 +236,11 @@ pub struct AgentDecision {
     pub tool_calls: Vec<ToolCall>,
     /// Number of model calls, without retries.
     pub iterations: u32,
-    /// The model that answered, or that was called.
-    pub model: String,
+    /// The model that answered last; null if none did.
+    #[schema(required = true)]
+    pub model: Option<String>,
+    /// The model that was asked. Google answers some names with another model.
+    pub requested_model: String,
     /// Tokens over all iterations.
     pub usage: Usage,
     /// Wall-clock time from the parsed request to the answer.

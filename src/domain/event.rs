@@ -53,6 +53,8 @@ pub enum Event {
         calls: Vec<ProposedCall>,
         /// The model that answered.
         model: String,
+        /// The model that was asked.
+        requested_model: String,
         /// Tokens of this turn.
         usage: Usage,
     },

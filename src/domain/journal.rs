@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 pub use self::decision::PolicyDecision;
 pub use self::result::{CallFailure, CallResult, OwnError, WordsOf};
 pub use self::target::{Completion, Target, ToolRef, Verdict};
-pub use self::turn::{FaultKind, FunctionCall, ModelTurn, Part};
+pub use self::turn::{FaultKind, FunctionCall, ModelTurn, Part, Served};
 use super::agent_run::StopReason;
 use super::decision::Usage;
 use super::ids::{ActionId, RunId};
@@ -164,7 +164,9 @@ pub enum Entry {
         kind: FaultKind,
         /// Tokens that were used all the same.
         usage: Usage,
-        /// The text of the model's turn so far, if the time limit interrupted the turn.
+        /// The model that was asked, and the one that answered, if any.
+        served: Served,
+        /// The text of the model's turn so far, if the turn was cut or the time limit interrupted it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         said: Option<String>,
     },

@@ -265,7 +265,8 @@ fn callee(run: &Run, call: &Call<'_>) -> Option<ToolRef> {
 }
 
 fn model(run: &Run) -> Arc<str> {
-    derive::model(&run.record.journal).unwrap_or_default().into()
+    let served = derive::served(&run.record.journal);
+    served.and_then(|served| served.model.clone()).unwrap_or_default()
 }
 
 fn tool(call: &Proposed) -> Option<&Arc<Tool>> {

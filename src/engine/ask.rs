@@ -122,16 +122,21 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 "the model gave no usable answer"
             );
             run.record.fault_detail = Some(fault.detail.into());
-            // Only a timeout keeps the text so far: blocked or malformed text is discarded.
-            let kept = fault.kind == FaultKind::Timeout && !said.trim().is_empty();
+            // Only a timeout or a cut keeps the text so far: blocked or malformed text is discarded.
+            let live = (fault.kind == FaultKind::Timeout).then_some(said);
+            let said = fault.said.or(live).filter(|said| !said.trim().is_empty());
             run.push(Entry::ModelFault {
                 kind: fault.kind,
                 usage: fault.usage,
-                said: kept.then_some(said),
+                served: fault.served,
+                said,
             });
         }
     }
 }
+
+/// What is said to a model that is asked again after its own words.
+const CONTINUE: &str = "Continue.";
 
 /// Finds the target of a call. An output that takes long to check is checked on a separate thread.
 async fn route(engine: &Engine, run: &Run, call: &FunctionCall) -> Target {
@@ -201,7 +206,7 @@ fn contents<'a>(
             Entry::ModelTurn { turn, calls } => {
                 let verbatim: &RawValue = &turn.content;
                 contents.extend(notices.drain(..).map(|text| Content::Text(Speaker::User, text)));
-                contents.push(Content::Turn(verbatim));
+                contents.push(Content::Turn(verbatim, turn.served.model.as_deref()));
                 if !calls.is_empty()
                     && let Some(answers) = responses.next()
                 {
@@ -227,5 +232,40 @@ fn contents<'a>(
         }
     }
     contents.extend(notices.into_iter().map(|text| Content::Text(Speaker::User, text)));
+    // Gemini rejects a request that ends with a turn of the model.
+    if let Some(Content::Turn(..) | Content::Text(Speaker::Assistant, _)) = contents.last() {
+        contents.push(Content::Text(Speaker::User, CONTINUE));
+    }
     contents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::decision::Usage;
+
+    #[test]
+    fn a_request_never_ends_with_words_of_the_model() {
+        let user = || Entry::User("add milk".to_owned());
+        let cut = |kind| Entry::ModelFault {
+            kind,
+            usage: Usage::default(),
+            served: Default::default(),
+            said: Some("I wi".to_owned()),
+        };
+        let shortened = Shortened::default();
+        for journal in [
+            vec![user(), cut(FaultKind::Timeout)],
+            vec![user(), cut(FaultKind::Unavailable), Entry::Recovered],
+            vec![user(), cut(FaultKind::Malformed), cut(FaultKind::Malformed)],
+        ] {
+            let last = contents(&[], &journal, &[], &shortened).pop();
+            assert!(
+                matches!(last, Some(Content::Text(Speaker::User, CONTINUE))),
+                "{journal:?}"
+            );
+        }
+        let asked = contents(&[(Speaker::Assistant, "Hello".to_owned())], &[user()], &[], &shortened).len();
+        assert_eq!(asked, 2, "nothing is added to the user's words");
+    }
 }

@@ -49,7 +49,7 @@ impl Calls {
     /// Processes the next entry of the journal.
     pub fn take(&mut self, entry: &Entry) {
         if let Entry::ModelTurn { turn, .. } = entry {
-            self.model = Arc::from(turn.model.as_str());
+            self.model = Arc::from(turn.model());
         }
         for call in entry.calls() {
             self.propose(call);

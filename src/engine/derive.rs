@@ -6,7 +6,7 @@ use super::ledger::{Call, Ledger};
 use super::next::Ending;
 use crate::domain::agent_run::StopReason;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
-use crate::domain::journal::{Completion, Entry, FaultKind, Target, Verdict};
+use crate::domain::journal::{Completion, Entry, FaultKind, Served, Target, Verdict};
 use crate::domain::templates::Progress;
 use crate::domain::tool::FailureCode;
 
@@ -112,13 +112,24 @@ pub fn progress(journal: &[Entry]) -> Progress {
     done.max().unwrap_or_default()
 }
 
-/// The model that answered last, by its own name.
+/// The model that answered last, usable or not.
 #[must_use]
-pub fn model(journal: &[Entry]) -> Option<&str> {
-    journal.iter().rev().find_map(|entry| match entry {
-        Entry::ModelTurn { turn, .. } => Some(turn.model.as_str()),
+pub fn served(journal: &[Entry]) -> Option<&Served> {
+    let served = journal.iter().rev().filter_map(|entry| match entry {
+        Entry::ModelTurn { turn, .. } => Some(&turn.served),
+        Entry::ModelFault { served, .. } => Some(served),
         _ => None,
-    })
+    });
+    served.into_iter().find(|served| served.model.is_some())
+}
+
+/// The text of the model's last answer, if that answer was cut off.
+#[must_use]
+pub fn cut(journal: &[Entry]) -> Option<&str> {
+    match journal.last()? {
+        Entry::ModelFault { kind, said, .. } if *kind != FaultKind::Timeout => said.as_deref(),
+        _ => None,
+    }
 }
 
 fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {

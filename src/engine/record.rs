@@ -109,18 +109,19 @@ impl Record {
         &self,
         derived: &Derived,
         response: &str,
-        model: &str,
         duration: Duration,
         answer: Option<StoredAnswer>,
     ) -> ClosedDecision {
         let journal = &self.journal;
+        let served = derive::served(journal);
         ClosedDecision {
             open: self.decision.clone(),
             decision_type: derived.decision_type,
             outcome: derived.outcome,
             intent: Arc::clone(&derived.intent),
             response: Arc::from(response),
-            model: Arc::from(model),
+            model: served.and_then(|served| served.model.clone()),
+            service_tier: served.and_then(|served| served.service_tier.clone()),
             iterations: iterations(journal),
             usage: derive::usage(journal),
             duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),

@@ -16,10 +16,7 @@ use crate::ports::model::ModelFault;
 
 /// Starts the span of a model call with all its attempts.
 pub(super) fn model_call(engine: &Engine, run: &Run) -> Span {
-    let model = || {
-        let named = run.context.settings.model.as_deref();
-        named.unwrap_or_else(|| engine.model.default_model())
-    };
+    let model = || engine.model.requested(&run.context.settings);
     tracing::debug_span!(
         "model_call",
         otel.name = %format_args!("generate_content {}", model()),
@@ -43,16 +40,16 @@ pub(super) fn answered(span: &Span, outcome: &Result<ModelTurn, ModelFault>) {
     if span.is_disabled() {
         return;
     }
-    let usage = match outcome {
-        Ok(turn) => {
-            span.record("gen_ai.response.model", turn.model.as_str());
-            turn.usage
-        }
+    let (usage, served) = match outcome {
+        Ok(turn) => (turn.usage, &turn.served),
         Err(fault) => {
             failed(span, fault.kind.as_str());
-            fault.usage
+            (fault.usage, &fault.served)
         }
     };
+    if let Some(model) = &served.model {
+        span.record("gen_ai.response.model", &**model);
+    }
     // OpenTelemetry counts thoughts as output.
     let output = usage.output_tokens.saturating_add(usage.thought_tokens);
     let counts = [

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::toolset::Toolset;
 use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{FunctionCall, ModelTurn, Part, Proposed};
+use crate::domain::journal::{FunctionCall, ModelTurn, Part, Proposed, Served};
 use crate::domain::schema::JsonSchema;
 use crate::domain::tool::Tool;
 use crate::ports::tools::Catalog;
@@ -71,7 +71,7 @@ pub(crate) fn turn_of(toolset: &Toolset, text: &str, calls: &[FunctionCall]) -> 
         content: Arc::from(raw("{}")),
         parts,
         usage: Usage::default(),
-        model: "test".to_owned(),
+        served: Served::by("test"),
     };
     (turn, proposed)
 }

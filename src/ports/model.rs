@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::BoxFuture;
 use crate::domain::decision::Usage;
 pub use crate::domain::definition::ModelSettings;
-use crate::domain::journal::{CallFailure, FaultKind, ModelTurn, Speaker};
+use crate::domain::journal::{CallFailure, FaultKind, ModelTurn, Served, Speaker};
 
 /// A model, real or demo.
 pub trait Model: Send + Sync {
@@ -22,8 +22,13 @@ pub trait Model: Send + Sync {
         events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
     ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>>;
 
-    /// The model used when a definition names none. Replies and records show this name.
+    /// The model used when a definition names none.
     fn default_model(&self) -> &str;
+
+    /// The name that is asked with these settings, as records show it.
+    fn requested<'a>(&'a self, settings: &'a ModelSettings) -> &'a str {
+        settings.model.as_deref().unwrap_or_else(|| self.default_model())
+    }
 
     /// The provider's name in OpenTelemetry (`gen_ai.provider.name`); stand-ins return gavel's own.
     fn provider(&self) -> &'static str {
@@ -90,8 +95,8 @@ pub struct Declaration {
 pub enum Content<'a> {
     /// Plain text of the user or of the model.
     Text(Speaker, &'a str),
-    /// A turn of the model, echoed verbatim.
-    Turn(&'a RawValue),
+    /// A turn, echoed verbatim, and the model that made it, if that is known.
+    Turn(&'a RawValue, Option<&'a str>),
     /// The responses to all calls of the previous turn, in the order of the calls, and nothing else.
     Responses(&'a [FunctionResponse<'a>]),
 }
@@ -118,4 +123,8 @@ pub struct ModelFault {
     pub usage: Usage,
     /// Number of requests sent.
     pub attempts: u32,
+    /// The model that was asked, and the one that answered, if any.
+    pub served: Served,
+    /// The text of an answer that was cut.
+    pub said: Option<String>,
 }

@@ -41,6 +41,8 @@ pub struct OpenDecision {
     pub message: Arc<str>,
     /// Hash of the definition it ran under.
     pub definition_hash: Arc<str>,
+    /// The model that is asked.
+    pub requested_model: Arc<str>,
     /// The request's id, as the HTTP layer assigned it.
     pub request_id: Arc<str>,
     /// Microseconds since the epoch.
@@ -60,8 +62,10 @@ pub struct ClosedDecision {
     pub intent: Arc<str>,
     /// The response text (content mode applies).
     pub response: Arc<str>,
-    /// The model that was asked.
-    pub model: Arc<str>,
+    /// The model that answered last; `None` if none did.
+    pub model: Option<Arc<str>>,
+    /// The tier that served its answer, if the provider names it.
+    pub service_tier: Option<Arc<str>>,
     /// Model calls.
     pub iterations: u32,
     /// Tokens.

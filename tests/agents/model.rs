@@ -284,7 +284,7 @@ fn piece(content: &Content<'_>) -> Piece {
     match content {
         Content::Text(Speaker::User, text) => Piece::User((*text).to_owned()),
         Content::Text(Speaker::Assistant, text) => Piece::Assistant((*text).to_owned()),
-        Content::Turn(turn) => Piece::Turn(turn.get().to_owned()),
+        Content::Turn(turn, _) => Piece::Turn(turn.get().to_owned()),
         Content::Responses(responses) => Piece::Responses(
             responses
                 .iter()
@@ -337,7 +337,7 @@ fn well_formed(request: &ModelRequest<'_>) -> Vec<String> {
             }
             Content::Text(_, text) if text.trim().is_empty() => invalid.push("a text without words".to_owned()),
             Content::Text(..) => {}
-            Content::Turn(turn) => due = calls_of(turn),
+            Content::Turn(turn, _) => due = calls_of(turn),
         }
     }
     if !due.is_empty() {
@@ -345,7 +345,7 @@ fn well_formed(request: &ModelRequest<'_>) -> Vec<String> {
     }
     match request.contents.last() {
         None => invalid.push("a request without contents".to_owned()),
-        Some(Content::Turn(_) | Content::Text(Speaker::Assistant, _)) => {
+        Some(Content::Turn(..) | Content::Text(Speaker::Assistant, _)) => {
             invalid.push("a request that ends with the model's own words".to_owned());
         }
         Some(_) => {}
@@ -392,7 +392,7 @@ fn turn(say: &Say, number: usize) -> ModelTurn {
             input_tokens: say.tokens,
             ..Usage::default()
         },
-        model: "scripted-1".to_owned(),
+        served: gavel::domain::journal::Served::by("scripted-1"),
     }
 }
 
@@ -415,6 +415,8 @@ impl Model for ScriptedModel {
                     detail: "as scripted".to_owned(),
                     usage: Usage::default(),
                     attempts: 1,
+                    served: gavel::domain::journal::Served::default(),
+                    said: None,
                 })
             };
             match say.how {

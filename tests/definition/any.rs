@@ -168,11 +168,15 @@ fn working() -> impl Strategy<Value = Value> {
         proptest::option::of(1..i32::MAX),
         proptest::option::of(proptest::sample::select(vec!["gemini", "vertex"])),
         proptest::option::of(any::<bool>()),
+        proptest::option::of(proptest::sample::select(vec![
+            "minimal", "low", "medium", "high", "xhigh",
+        ])),
     )
-        .prop_map(|(model, temp, top_p, thinking, most, provider, thoughts)| {
+        .prop_map(|(model, temp, top_p, thinking, most, provider, thoughts, level)| {
             json!({
                 "model": model, "temp": temp, "top_p": top_p, "thinkingBudget": thinking, "maxOutputTokens": most,
                 "provider": provider, "includeThoughts": thoughts,
+                "thinkingLevel": level.filter(|_| thinking.is_none()),
             })
         });
     let output = proptest::option::of((name(), text(), schema(), any::<bool>()));

@@ -468,3 +468,35 @@ fn a_schema_may_be_json_text_in_every_format() {
         );
     }
 }
+
+#[test]
+fn every_form_holds_the_thinking_level_and_none_holds_a_budget_beside_it() {
+    let forms = [Form::Markdown, Form::Yaml, Form::Json, Form::Proto];
+    let with = |model: serde_json::Value| json!({"name": "a", "description": "d", "promptConfig": {"query": "q", "systemPrompt": "s"}, "modelConfig": model});
+    for level in ["minimal", "low", "medium", "high", "xhigh"] {
+        let portable = with(json!({"thinkingLevel": level}));
+        let definition = Definition::read(portable.to_string().as_bytes(), Form::Json, "a.json").unwrap();
+        assert_eq!(definition.model.thinking_level.unwrap().as_str(), level);
+        for form in forms {
+            let read = Definition::read(&definition.write(form), form, "a").unwrap();
+            assert_eq!(read.to_json()["modelConfig"]["thinkingLevel"], level, "{form:?}");
+            assert_eq!(read.hash, definition.hash, "{form:?}");
+        }
+    }
+    for (model, error) in [
+        (
+            json!({"thinkingLevel": "low", "thinkingBudget": 0}),
+            "modelConfig.thinkingLevel: found \"low\" beside a thinkingBudget of 0; allowed: one of the two",
+        ),
+        (
+            json!({"thinking_level": "most"}),
+            "modelConfig.thinking_level: found \"most\"; allowed: minimal, low, medium, high, xhigh",
+        ),
+    ] {
+        let portable = with(model).to_string();
+        let found = Definition::read(portable.as_bytes(), Form::Json, "a.json")
+            .unwrap_err()
+            .to_string();
+        assert!(found.contains(error), "{found}");
+    }
+}

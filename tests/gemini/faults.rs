@@ -107,7 +107,7 @@ async fn a_malformed_function_call_is_retried_once() {
 async fn an_empty_answer_is_retried_once() {
     for (part, says) in [
         (r#"{"text":" \n"}"#, "empty"),
-        (r#"{"text":"hm","thought":true}"#, "empty"),
+        (r#"{"text":"hm","thought":true}"#, "empty: the model only thought"),
         ("{}", "empty"),
         (r#"{"text":"\u200b\u2060\ufeff"}"#, "invisible"),
         (
@@ -220,8 +220,8 @@ async fn a_stream_that_breaks_before_any_text_is_repeated_without_a_reset() {
 async fn a_stream_that_ends_without_a_finish_reason_after_text_is_truncated_and_not_repeated() {
     let far = Far::start([events(&[chunk(r#"{"text":"Hel"}"#)]), events(&[said("late")])]).await;
     let (answer, received) = listen(&gemini(&far.url)).await;
-    assert_fault(answer, FaultKind::Malformed, "cut off", 1);
-    assert_eq!(received, ["Hel"]);
+    let fault = assert_fault(answer, FaultKind::Malformed, "cut off", 1);
+    assert_eq!((received, fault.said.as_deref()), (vec!["Hel".to_owned()], Some("Hel")));
 }
 
 #[tokio::test]

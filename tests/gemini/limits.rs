@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use gavel::adapters::gemini::{Gemini, GeminiConfig, RetrySettings, Timeouts};
+use gavel::domain::definition::{ModelSettings, ThinkingLevel};
 use gavel::domain::journal::FaultKind;
 
 use crate::helpers::{Question, SHORT, ask, assert_fault, chunk, developer, gemini, listen, reply, said};
@@ -75,6 +76,31 @@ async fn silence_before_and_in_an_answer_has_its_own_limit() {
     let (answer, received) = listen(&gemini).await;
     assert_fault(answer, FaultKind::Timeout, "nothing more within 150ms", 1);
     assert_eq!(received, ["Hel"]);
+}
+
+/// A reply that is not streamed begins when the model has finished, minutes after the request at a high level.
+#[tokio::test]
+async fn a_model_that_thinks_long_may_answer_until_the_deadline() {
+    for (model, level, waits) in [
+        ("gemini-4-neon", None, true),
+        ("gemini-4-argon", Some(ThinkingLevel::Low), true),
+        ("gemini-3.8-flash", Some(ThinkingLevel::High), true),
+        ("gemini-3.8-flash", None, false),
+    ] {
+        let mut late = vec![Step::Pause(SHORT * 3)];
+        late.extend(json(200, &said("Done.")));
+        let far = Far::start([late]).await;
+        let question = Question {
+            settings: ModelSettings {
+                model: Some(model.to_owned()),
+                thinking_level: level,
+                ..ModelSettings::default()
+            },
+            ..Question::default()
+        };
+        let answer = question.ask(&Gemini::new(short_waits(&far.url)).unwrap()).await;
+        assert_eq!(answer.is_ok(), waits, "{model} {level:?}: {answer:?}");
+    }
 }
 
 #[tokio::test]

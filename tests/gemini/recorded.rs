@@ -210,7 +210,7 @@ fn summary(recording: &Recording, answer: &Result<ModelTurn, ModelFault>, receiv
                 "turn [{}] {echo}, {}, {}",
                 parts.join(" "),
                 usage(turn.usage),
-                turn.model
+                turn.model()
             )
         }
         Err(fault) => {
@@ -359,7 +359,7 @@ async fn next_request(turn: &ModelTurn) -> Value {
         .collect();
     let contents = vec![
         Content::Text(Speaker::User, "hello"),
-        Content::Turn(&turn.content),
+        Content::Turn(&turn.content, turn.served.model.as_deref()),
         Content::Responses(&responses),
     ];
     let question = Question {

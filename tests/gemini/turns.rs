@@ -38,7 +38,7 @@ async fn a_unary_request_matches_the_developer_api() {
     let gemini = gemini(&server.url());
     let turn = ask(&gemini).await.unwrap();
     mock.assert_async().await;
-    assert_eq!((turn.text().as_str(), turn.model.as_str()), ("Done.", MODEL));
+    assert_eq!((turn.text().as_str(), turn.model()), ("Done.", MODEL));
     let usage = Usage {
         input_tokens: 10,
         output_tokens: 3,
@@ -66,7 +66,7 @@ async fn a_definitions_model_and_settings_are_used_and_the_answering_model_is_re
         ..Question::default()
     };
     let turn = question.ask(&gemini(&far.url)).await.unwrap();
-    assert_eq!(turn.model, "m-001");
+    assert_eq!(turn.model(), "m-001");
     let seen = &far.seen()[0];
     assert_eq!(seen.line, "POST /v1beta/models/gemini-4-argon:generateContent HTTP/1.1");
     assert_eq!(
@@ -132,7 +132,7 @@ async fn calls_come_in_order_with_their_ids_and_are_answered_in_one_content() {
         .collect();
     let contents = vec![
         Content::Text(Speaker::User, "add milk"),
-        Content::Turn(&turn.content),
+        Content::Turn(&turn.content, turn.served.model.as_deref()),
         Content::Responses(&responses),
     ];
     let question = Question {

@@ -181,7 +181,7 @@ fn turn(parts: Vec<Part>) -> ModelTurn {
         content: Arc::from(raw("{}")),
         parts,
         usage: Usage::default(),
-        model: "scripted".to_owned(),
+        served: gavel::domain::journal::Served::by("scripted"),
     }
 }
 
@@ -199,6 +199,8 @@ impl Model for Failing {
             detail: "canary-of-the-provider".to_owned(),
             usage: Usage::default(),
             attempts: 3,
+            served: gavel::domain::journal::Served::default(),
+            said: None,
         };
         now(Err(fault))
     }

@@ -269,7 +269,7 @@ pub(crate) fn converse(model: &dyn Model, memory: &mut Memory, history: &[(Speak
         let mut contents = opening.clone();
         for (entry, answers) in journal.iter().zip(&answers) {
             contents.push(match entry {
-                Entry::Turn(turn) => Content::Turn(turn),
+                Entry::Turn(turn) => Content::Turn(turn, None),
                 Entry::Answers(_) => Content::Responses(answers),
             });
         }

@@ -238,6 +238,7 @@ pub(crate) fn open_decision() -> OpenDecision {
         conversation: ConversationId::parse("c-1").unwrap(),
         message: "add a task to call mom".into(),
         definition_hash: "c0ffee".into(),
+        requested_model: "gemini-test".into(),
         request_id: "req-1".into(),
         created_at: T0,
     }
@@ -300,7 +301,8 @@ pub(crate) fn closed(open: OpenDecision, calls: Vec<CallRecord>, opened: bool) -
         },
         intent: first.unwrap_or_else(|| "respond".into()),
         response: "Done: call mom.".into(),
-        model: "gemini-test".into(),
+        model: Some("gemini-answers".into()),
+        service_tier: Some("standard".into()),
         iterations: 2,
         usage: Usage {
             input_tokens: 11,

@@ -39,7 +39,7 @@ impl<'a> Conversation<'a> {
         let (before, since) = contents.split_at(at.unwrap_or(0));
         let history = before.iter().filter_map(|content| match content {
             Content::Text(speaker, text) => Some((*speaker, without_header(text).1)),
-            Content::Turn(_) | Content::Responses(_) => None,
+            Content::Turn(..) | Content::Responses(_) => None,
         });
         let (today, message) = match since.first() {
             Some(Content::Text(_, text)) => without_header(text),
@@ -52,7 +52,7 @@ impl<'a> Conversation<'a> {
             done: done(since),
             turns: since
                 .iter()
-                .filter(|content| matches!(content, Content::Turn(_)))
+                .filter(|content| matches!(content, Content::Turn(..)))
                 .count(),
         }
     }
@@ -92,7 +92,7 @@ fn done<'a>(since: &'a [Content<'a>]) -> Vec<Done<'a>> {
     let mut calls = Vec::new();
     for content in since {
         match content {
-            Content::Turn(turn) => {
+            Content::Turn(turn, _) => {
                 // Another model's turn may contain parts that the demo model does not know. They are not calls.
                 let parts = serde_json::from_str::<Turn>(turn.get())
                     .map(|turn| turn.parts)
@@ -154,7 +154,7 @@ mod tests {
         let answers = [answer("x"), answer("y")];
         let contents = [
             Content::Text(Speaker::User, "go"),
-            Content::Turn(&turn),
+            Content::Turn(&turn, None),
             Content::Responses(&answers),
         ];
         let conversation = Conversation::read(&contents);

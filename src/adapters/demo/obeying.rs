@@ -73,7 +73,7 @@ fn seen(contents: &[Content<'_>]) -> String {
     for content in contents {
         match content {
             Content::Text(_, text) => seen.push_str(text),
-            Content::Turn(_) => {}
+            Content::Turn(..) => {}
             Content::Responses(responses) => {
                 for response in *responses {
                     match response.outcome {

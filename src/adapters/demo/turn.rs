@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
-use crate::domain::journal::{FunctionCall, ModelTurn, Part};
+use crate::domain::journal::{FunctionCall, ModelTurn, Part, Served};
 use crate::ports::model::{Content, ModelEvent, ModelRequest};
 
 /// What a model does with its turn.
@@ -65,7 +65,10 @@ pub(super) fn make(chosen: Move, request: &ModelRequest<'_>, model: &str, events
         content: Arc::from(content),
         parts,
         usage,
-        model: model.to_owned(),
+        served: Served {
+            requested_model: Arc::from(request.settings.model.as_deref().unwrap_or(model)),
+            ..Served::by(model)
+        },
     }
 }
 
@@ -77,7 +80,7 @@ fn tokens(text: &str) -> u64 {
 fn input(request: &ModelRequest<'_>) -> u64 {
     let contents = request.contents.iter().map(|content| match content {
         Content::Text(_, text) => tokens(text),
-        Content::Turn(turn) => tokens(turn.get()),
+        Content::Turn(turn, _) => tokens(turn.get()),
         Content::Responses(responses) => responses
             .iter()
             .map(|response| match response.outcome {

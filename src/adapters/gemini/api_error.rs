@@ -28,6 +28,8 @@ pub(super) struct ApiError {
     pub(super) retry_after: Option<Duration>,
     /// The quota is a daily one or zero: a short wait does not help.
     pub(super) exhausted: bool,
+    /// It may be about a signature: repeating the request without signatures may help.
+    pub(super) of_signature: bool,
     /// The message, sanitized. Absent if it may quote the request.
     pub(super) message: Option<String>,
 }
@@ -101,6 +103,10 @@ impl ApiError {
             .skip(1)
             .any(|rest| leading_number(rest) == Some(0.0));
         read.retry_after = read.retry_after.or_else(|| delay_in(&message));
+        let about = message.to_ascii_lowercase().replace('_', " ");
+        // The second text can hide a missing signature.
+        read.of_signature =
+            code == 400 && (about.contains("thought signature") || about == "request contains an invalid argument.");
         read.message = (!message.is_empty() && may_be_repeated(read.code, &message)).then(|| sanitize(&message));
         read
     }
@@ -115,6 +121,7 @@ impl ApiError {
         let retry = match self.code {
             401 if oauth => Retry::Reauthenticate,
             429 if self.exhausted => Retry::No,
+            400 if self.of_signature => Retry::Unsigned,
             // 499 means cancelled by the client, but gavel is still waiting.
             408 | 429 | 499 | 500 | 502 | 503 | 504 => self.retry_after.map_or(Retry::Backoff, Retry::After),
             _ => Retry::No,
@@ -142,6 +149,7 @@ impl ApiError {
             retry,
             health,
             detail: self.to_string(),
+            said: None,
         }
     }
 }
@@ -193,7 +201,7 @@ fn delay_in(message: &str) -> Option<Duration> {
 /// with known text; quoted parts are redacted even then. Other errors are about keys, quotas, models and the provider's
 /// state.
 fn may_be_repeated(code: u16, message: &str) -> bool {
-    const KNOWN: [&str; 16] = [
+    const KNOWN: [&str; 17] = [
         "* GenerateContentRequest",
         "API key",
         "Cached content is too small",
@@ -205,6 +213,7 @@ fn may_be_repeated(code: u16, message: &str) -> bool {
         "Invalid value at '",
         "Please ensure that",
         "Please use a valid role",
+        "Request contains an invalid argument",
         "Requests ending with a model turn",
         "The input token count",
         "Thinking ",
@@ -214,7 +223,7 @@ fn may_be_repeated(code: u16, message: &str) -> bool {
     !matches!(code, 0 | 400) || KNOWN.iter().any(|known| message.starts_with(known))
 }
 
-/// Redacts quoted text and possible keys or tokens, collapses white space, and keeps 200 characters.
+/// Redacts quoted text, and possible keys or tokens, collapses white space, and keeps 200 characters.
 pub(super) fn sanitize(message: &str) -> String {
     let mut kept = String::with_capacity(200);
     for (n, piece) in message.split('"').enumerate() {
@@ -223,8 +232,9 @@ pub(super) fn sanitize(message: &str) -> String {
             kept.push_str("\"…\"");
             continue;
         }
-        for word in piece.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))) {
-            let bare = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_')));
+        let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        for word in piece.split_inclusive(|c: char| !is_of_word(c)) {
+            let bare = word.trim_end_matches(|c: char| !is_of_word(c));
             if looks_secret(bare) {
                 kept.push('…');
                 kept.push_str(word.get(bare.len()..).unwrap_or_default());
@@ -240,9 +250,14 @@ pub(super) fn sanitize(message: &str) -> String {
     flat.join(" ").chars().take(200).collect()
 }
 
-/// Keys and tokens are long and mix letters with digits. The provider's own long names have no digits.
+/// Google's API keys begin with `AIza` or `AQ.`. Other keys and tokens are long and mix letters with digits, between
+/// dots; the provider's own long names have no digits.
 fn looks_secret(word: &str) -> bool {
-    word.len() >= 28 && word.bytes().any(|b| b.is_ascii_digit()) && word.bytes().any(|b| b.is_ascii_alphabetic())
+    let mixed = |part: &str| {
+        part.len() >= 28 && part.bytes().any(|b| b.is_ascii_digit()) && part.bytes().any(|b| b.is_ascii_alphabetic())
+    };
+    let after = word.strip_prefix("AIza").or_else(|| word.strip_prefix("AQ."));
+    after.is_some_and(|rest| !rest.is_empty()) || word.split('.').any(mixed)
 }
 
 fn is_path(text: &str) -> bool {

@@ -17,12 +17,12 @@ use super::metrics::Metrics;
 use super::reply::{Hop, Reply};
 use super::retry::{Retry, backoff};
 use super::sse::{Frame, Framer};
-use super::{Gemini, limits, request};
+use super::{Gemini, Prepared, limits, request};
 use crate::adapters::upstream::Response;
 use crate::domain::budget::Held;
 use crate::domain::decision::Usage;
-use crate::domain::journal::ModelTurn;
-use crate::ports::model::{ModelEvent, ModelFault};
+use crate::domain::journal::{ModelTurn, Served};
+use crate::ports::model::{ModelEvent, ModelFault, ModelRequest};
 
 /// 16 hops of 64K tokens cover the context window of every existing model.
 const MAX_HOPS: u32 = 16;
@@ -33,22 +33,23 @@ const SERVER_TIMEOUT: HeaderName = HeaderName::from_static("x-server-timeout");
 pub(super) struct Call<'a, 'd> {
     pub(super) gemini: &'a Gemini,
     pub(super) metrics: &'a Metrics,
-    pub(super) model: &'a str,
+    pub(super) request: ModelRequest<'a>,
+    pub(super) prepared: Prepared,
+    /// The one repaired try was made.
+    pub(super) repaired: bool,
     pub(super) target: Arc<Target>,
     pub(super) stream: bool,
-    pub(super) deadline: Instant,
-    /// Tenant and user of the call.
-    pub(super) holder: (&'a str, &'a str),
     pub(super) delivery: Delivery<'d>,
     /// Tokens used by all attempts, including failed ones.
     pub(super) usage: Usage,
     pub(super) attempts: u32,
+    pub(super) served: Served,
 }
 
 impl Call<'_, '_> {
     /// Makes the call.
-    pub(super) async fn run(mut self, body: Bytes) -> Result<ModelTurn, ModelFault> {
-        match self.turn(body).await {
+    pub(super) async fn run(mut self) -> Result<ModelTurn, ModelFault> {
+        match self.turn().await {
             Ok(turn) => Ok(turn),
             Err(failure) => {
                 self.metrics.fault(failure.kind);
@@ -57,33 +58,41 @@ impl Call<'_, '_> {
                     detail: self.gemini.auth.redact(failure.detail),
                     usage: self.usage,
                     attempts: self.attempts,
+                    served: self.served,
+                    said: failure.said,
                 })
             }
         }
     }
 
-    async fn turn(&mut self, original: Bytes) -> Result<ModelTurn, Failure> {
+    async fn turn(&mut self) -> Result<ModelTurn, Failure> {
         let mut pieces = Pieces::default();
-        let mut body = original.clone();
+        let mut token: Option<String> = None;
         for _ in 0..MAX_HOPS {
-            let hop = self.hop(&body, pieces.is_empty()).await?;
+            let hop = match self.hop(token.as_deref(), pieces.is_empty()).await {
+                Ok(hop) => hop,
+                Err(failure) => {
+                    let said = failure.said.map(|said| pieces.text() + &said);
+                    return Err(Failure { said, ..failure });
+                }
+            };
             if hop.next.is_some() && self.delivery.has_listener() {
                 self.delivery.settle(hop.pieces.parts());
             }
             pieces.append(hop.pieces);
             // Each hop repeats the original request with the latest token. Content already received is not sent as
             // history.
-            let Some(token) = hop.next else {
-                return self.complete(pieces, hop.model);
+            token = match hop.next {
+                None => return self.complete(pieces),
+                next => next,
             };
-            body = request::with_continuation(&original, &token);
         }
         Err(Failure::malformed(format!(
             "not complete after {MAX_HOPS} continuations"
         )))
     }
 
-    fn complete(&self, pieces: Pieces, model: Option<String>) -> Result<ModelTurn, Failure> {
+    fn complete(&self, pieces: Pieces) -> Result<ModelTurn, Failure> {
         if let Some(why) = pieces.no_answer() {
             return Err(Failure::malformed(why));
         }
@@ -95,14 +104,22 @@ impl Call<'_, '_> {
             content,
             parts,
             usage: self.usage,
-            model: model.unwrap_or_else(|| self.model.to_owned()),
+            served: Served {
+                // A gateway may not name the model that answered.
+                model: self
+                    .served
+                    .model
+                    .clone()
+                    .or(Some(Arc::clone(&self.served.requested_model))),
+                ..self.served.clone()
+            },
         })
     }
 
     /// Sends one request until it is answered or a retry is pointless. The first hop may contain the complete answer.
-    async fn hop(&mut self, body: &Bytes, is_first: bool) -> Result<Hop, Failure> {
+    async fn hop(&mut self, token: Option<&str>, is_first: bool) -> Result<Hop, Failure> {
         self.gemini.budget.deposit();
-        let (mut attempt, mut garbled, mut renewed) = (0, false, false);
+        let (mut attempt, mut renewed) = (0, false);
         let mut last: Option<Failure> = None;
         loop {
             let Ok(permit) = self.gemini.breaker.admit(Instant::now()) else {
@@ -114,6 +131,10 @@ impl Call<'_, '_> {
             self.attempts += 1;
             let (begun, spent) = (Instant::now(), self.usage);
             let span = self.span(attempt);
+            let body = match token {
+                None => self.prepared.body.clone(),
+                Some(token) => request::with_continuation(&self.prepared.body, token),
+            };
             let answer = self.attempt(body, is_first).instrument(span.clone()).await;
             if let (false, Err(failure)) = (span.is_disabled(), &answer) {
                 span.record("error.type", failure.kind.as_str());
@@ -129,16 +150,18 @@ impl Call<'_, '_> {
                 Err(failure) => failure,
             };
             let wait = match failure.retry {
-                Retry::Once if !std::mem::replace(&mut garbled, true) => Duration::ZERO,
+                repair @ (Retry::Once | Retry::Unsigned | Retry::ThinkLess) if self.repair(repair) => Duration::ZERO,
                 Retry::Reauthenticate if !std::mem::replace(&mut renewed, true) => Duration::ZERO,
-                Retry::No | Retry::Once | Retry::Reauthenticate => return Err(failure),
+                Retry::No | Retry::Once | Retry::Unsigned | Retry::ThinkLess | Retry::Reauthenticate => {
+                    return Err(failure);
+                }
                 Retry::Backoff => backoff(&self.gemini.retry, attempt),
                 // Jitter is added so that callers with the same delay do not retry at the same moment.
                 Retry::After(reported) => reported.saturating_add(backoff(&self.gemini.retry, 1)),
             };
             self.may_repeat(attempt, wait, &failure)?;
             tracing::warn!(
-                model = self.model,
+                model = &*self.served.requested_model,
                 attempt,
                 detail = self.gemini.auth.redact(failure.detail.clone()),
                 wait_ms = wait.as_millis(),
@@ -153,13 +176,23 @@ impl Call<'_, '_> {
         }
     }
 
+    /// Prepares the one repaired try of the call. False if it was made already, or would send the same again.
+    fn repair(&mut self, how: Retry) -> bool {
+        if std::mem::replace(&mut self.repaired, true) {
+            return false;
+        }
+        let repaired = self.gemini.prepare(&self.request, &self.served.requested_model, how);
+        let before = std::mem::replace(&mut self.prepared, repaired);
+        how == Retry::Once || before.body != self.prepared.body
+    }
+
     /// The span of one attempt, named like an HTTP client span of OpenTelemetry.
     fn span(&self, attempt: u32) -> Span {
         tracing::debug_span!(
             "model_attempt",
             otel.kind = "client",
             otel.status_code = Empty,
-            gen_ai.request.model = self.model,
+            gen_ai.request.model = &*self.served.requested_model,
             gen_ai.request.stream = self.stream,
             http.request.method = "POST",
             // Signed, because OpenTelemetry integers are signed; an unsigned value would be exported as text.
@@ -183,7 +216,7 @@ impl Call<'_, '_> {
         }
         if Instant::now()
             .checked_add(wait)
-            .is_none_or(|then| then >= self.deadline)
+            .is_none_or(|then| then >= self.request.deadline)
         {
             return give_up(format!("the next attempt, in {wait:?}, would come after the deadline"));
         }
@@ -193,9 +226,9 @@ impl Call<'_, '_> {
         Ok(())
     }
 
-    async fn attempt(&mut self, body: &Bytes, is_first: bool) -> Result<Hop, Failure> {
-        let begun = Instant::now();
-        if begun >= self.deadline {
+    async fn attempt(&mut self, body: Bytes, is_first: bool) -> Result<Hop, Failure> {
+        let (begun, deadline) = (Instant::now(), self.request.deadline);
+        if begun >= deadline {
             return Err(Failure::deadline(Health::Unknown));
         }
         let mut headers = HeaderMap::with_capacity(8);
@@ -203,10 +236,9 @@ impl Call<'_, '_> {
         if self.stream {
             headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         }
-        self.gemini.auth.apply(&mut headers, self.deadline).await?;
+        self.gemini.auth.apply(&mut headers, deadline).await?;
         // Whole seconds, rounded up: the provider must not give up before gavel does.
-        let left = self
-            .deadline
+        let left = deadline
             .saturating_duration_since(Instant::now())
             .as_millis()
             .div_ceil(1000)
@@ -214,13 +246,17 @@ impl Call<'_, '_> {
         headers.insert(SERVER_TIMEOUT, u64::try_from(left).unwrap_or(u64::MAX).into());
         let sent = self.gemini.auth.is_oauth().then(|| headers.clone());
 
+        let mut timeouts = self.gemini.timeouts;
+        if self.prepared.thinks_long {
+            timeouts.first_byte = Duration::MAX;
+        }
         let waiting = Waiting {
-            timeouts: &self.gemini.timeouts,
-            deadline: self.deadline,
+            timeouts: &timeouts,
+            deadline,
             begun,
         };
         let client = &self.gemini.client;
-        let response = waiting.post(client, &self.target, headers, body.clone()).await?;
+        let response = waiting.post(client, &self.target, headers, body).await?;
         let status = response.status();
         if !status.is_success() {
             if status.as_u16() == 401
@@ -234,7 +270,7 @@ impl Call<'_, '_> {
             return Err(error.into_failure(self.gemini.auth.is_oauth()));
         }
         let mut reply = Reply::default();
-        let mut held = limits::held(self.holder);
+        let mut held = limits::held(self.request.holder);
         let read = match self.stream {
             true => self.read_stream(&waiting, response, &mut reply, &mut held).await,
             false => match waiting.body(response, self.gemini.max_body, &mut held).await {
@@ -243,12 +279,25 @@ impl Call<'_, '_> {
             },
         };
         self.usage += reply.usage();
-        let hop = read.and_then(|()| reply.finish())?;
+        self.note(&reply);
+        let hop = match read {
+            Ok(()) => reply.finish()?,
+            Err(failure) => return Err(reply.interrupted(failure)),
+        };
         match hop.pieces.no_answer() {
             // The model may do better on a retry.
             Some(why) if is_first && hop.next.is_none() => Err(Failure::garbled(why)),
             _ => Ok(hop),
         }
+    }
+
+    /// Keeps which model answered, also if its reply is not usable.
+    fn note(&mut self, reply: &Reply) {
+        let (model, tier) = reply.served_by();
+        let (gemini, requested) = (self.gemini, &self.served.requested_model);
+        let model = model.map(|model| gemini.routes.note(gemini.endpoint, requested, model));
+        self.served.model = model.or(self.served.model.take());
+        self.served.service_tier = tier.map(Arc::from).or(self.served.service_tier.take());
     }
 
     /// Reads until the connection closes, because a finish reason is not always the end.

@@ -63,7 +63,7 @@ impl Gemini {
     /// [`CheckError`].
     pub async fn check(&self) -> Result<ModelInfo, CheckError> {
         let deadline = Instant::now() + PATIENCE;
-        let model = self.default_model.as_str();
+        let model = &*self.default_model;
         let describes_models = self.endpoint == "developer";
         let url = match describes_models {
             true => self.address.about(model),
@@ -127,7 +127,7 @@ impl Gemini {
             401 => CheckError::Credentials(detail),
             403 => CheckError::Permission(detail),
             404 => CheckError::UnknownModel {
-                model: self.default_model.clone(),
+                model: self.default_model.to_string(),
                 detail,
             },
             429 => CheckError::Quota(detail),

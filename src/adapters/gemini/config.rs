@@ -9,6 +9,7 @@ use super::auth::Credentials;
 use super::retry::RetrySettings;
 use super::timeouts::Timeouts;
 use crate::adapters::breaker::Breaker;
+use crate::domain::definition::ThinkingLevel;
 
 /// The Developer API, by default.
 pub const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";
@@ -22,6 +23,8 @@ pub struct GeminiConfig {
     pub endpoint: Endpoint,
     /// Used if a definition names no model.
     pub default_model: String,
+    /// Used if a definition sets neither a level nor a budget.
+    pub thinking_level: Option<ThinkingLevel>,
     /// Timeouts.
     pub timeouts: Timeouts,
     /// Maximum bytes of one reply, including a whole stream.
@@ -39,6 +42,7 @@ impl GeminiConfig {
         Self {
             endpoint,
             default_model: default_model.into(),
+            thinking_level: None,
             timeouts: Timeouts::default(),
             max_body: 8 * 1024 * 1024,
             retry: RetrySettings::default(),

@@ -115,7 +115,15 @@ impl Pieces {
         let is_call = |piece: &Piece| matches!(piece.read, Part::Call(_));
         match self.pieces.iter().any(is_call) {
             true => None,
-            false => no_answer::why(&self.text()),
+            false => {
+                let why = no_answer::why(&self.text())?;
+                let thought = self.parts().any(|part| matches!(part, Part::Thought(_)));
+                Some(if thought {
+                    "the answer is empty: the model only thought"
+                } else {
+                    why
+                })
+            }
         }
     }
 

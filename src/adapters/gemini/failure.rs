@@ -38,6 +38,8 @@ pub(super) struct Failure {
     pub(super) health: Health,
     /// For operators. Contains no payload and no secret.
     pub(super) detail: String,
+    /// The text of an answer that was cut.
+    pub(super) said: Option<String>,
 }
 
 impl Failure {
@@ -48,6 +50,7 @@ impl Failure {
             retry: Retry::No,
             health: Health::Well,
             detail: detail.into(),
+            said: None,
         }
     }
 
@@ -73,6 +76,7 @@ impl Failure {
             retry: Retry::Backoff,
             health: Health::Sick,
             detail: detail.into(),
+            said: None,
         }
     }
 
@@ -91,6 +95,7 @@ impl Failure {
             retry: Retry::No,
             health,
             detail: "the deadline passed".to_owned(),
+            said: None,
         }
     }
 

@@ -1,12 +1,14 @@
-//! Which settings a model of a given generation supports (WIRE.md sections 2 and 8).
+//! Which settings a model supports (WIRE.md sections 2 and 8): by its generation, or by its name where models of one
+//! generation differ.
 
-/// A generation, parsed from the model's name.
+use crate::domain::definition::ThinkingLevel::{self, High, Low, Medium, Minimal, Xhigh};
+
+/// What is known of a model, read from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
-    /// `gemini-MAJOR.MINOR-…`
-    Gemini(u32, u32),
-    /// A moving alias, a tuned model, or anything else.
-    Unknown,
+pub(super) struct Family<'a> {
+    name: &'a str,
+    /// MAJOR and MINOR of `gemini-MAJOR.MINOR-…`; `None` for a moving alias, a tuned model, or anything else.
+    generation: Option<(u32, u32)>,
 }
 
 /// How a model's thinking is configured.
@@ -23,77 +25,91 @@ pub(super) enum Thinking {
         /// It thinks if no budget is set.
         by_itself: bool,
     },
-    /// By `thinkingLevel`. Not every model supports `minimal` and `medium`.
+    /// By `thinkingLevel`.
     Level {
-        /// Supports MINIMAL.
-        minimal: bool,
-        /// Supports MEDIUM.
-        medium: bool,
+        /// The levels that it knows, the least first.
+        levels: &'static [ThinkingLevel],
+        /// The level if none is set.
+        default: ThinkingLevel,
     },
     /// It does not think, or how to configure it is unknown.
     Unknown,
 }
 
-impl Family {
-    pub(super) fn of(model: &str) -> Self {
-        let version = || {
-            let version = model.strip_prefix("gemini-")?.split('-').next()?;
+impl<'a> Family<'a> {
+    pub(super) fn of(name: &'a str) -> Self {
+        let generation = || {
+            let version = name.strip_prefix("gemini-")?.split('-').next()?;
             let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
-            Some(Self::Gemini(major.parse().ok()?, minor.parse().ok()?))
+            Some((major.parse().ok()?, minor.parse().ok()?))
         };
-        version().unwrap_or(Self::Unknown)
+        Self {
+            name,
+            generation: generation(),
+        }
+    }
+
+    fn is_gemini_4(self) -> bool {
+        matches!(self.generation, Some((4.., _)))
     }
 
     /// From Gemini 4 on, `temperature` and `topP` are ignored.
     pub(super) fn samples(self) -> bool {
-        !matches!(self, Self::Gemini(4.., _))
+        !self.is_gemini_4()
     }
 
-    /// Gemini 4 rejects a unary request for more output tokens than this, but not a stream.
+    /// It rejects a unary request for more output tokens than this, but not a stream. For a Gemini 4 whose cap is not
+    /// known, the lowest known one is assumed.
     pub(super) fn unary_cap(self) -> Option<u32> {
-        matches!(self, Self::Gemini(4.., _)).then_some(32_768)
+        self.is_gemini_4().then_some(match self.name {
+            name if name.starts_with("gemini-4-hydrogen") || name.starts_with("gemini-4-neon") => 65_536,
+            _ => 32_768,
+        })
     }
 
-    pub(super) fn thinking(self, model: &str) -> Thinking {
-        match self {
-            Self::Gemini(2, 5) if model.contains("flash-lite") => Thinking::Budget {
-                min: 512,
-                zero: true,
-                max: 24_576,
-                by_itself: false,
-            },
-            Self::Gemini(2, 5) if model.contains("flash") => Thinking::Budget {
-                min: 1,
-                zero: true,
-                max: 24_576,
-                by_itself: true,
-            },
-            Self::Gemini(2, 5) => Thinking::Budget {
-                min: 128,
-                zero: false,
-                max: 32_768,
-                by_itself: true,
-            },
-            Self::Gemini(3, 0) => Thinking::Level {
-                minimal: model.contains("flash"),
-                medium: model.contains("flash"),
-            },
-            Self::Gemini(3.., _) => Thinking::Level {
-                minimal: false,
-                medium: true,
-            },
-            Self::Gemini(..) | Self::Unknown => Thinking::Unknown,
+    pub(super) fn thinking(self) -> Thinking {
+        let Some(generation) = self.generation else {
+            return Thinking::Unknown;
+        };
+        let has = |word| self.name.contains(word);
+        let budget = |min, zero, max, by_itself| Thinking::Budget {
+            min,
+            zero,
+            max,
+            by_itself,
+        };
+        let level = |levels, default| Thinking::Level { levels, default };
+        match generation {
+            (2, 5) if has("flash-lite") => budget(512, true, 24_576, false),
+            (2, 5) if has("flash") => budget(1, true, 24_576, true),
+            (2, 5) => budget(128, false, 32_768, true),
+            (3, 0) if has("flash") => level(&[Minimal, Low, Medium, High], High),
+            (3, 0) => level(&[Low, High], High),
+            (3, 1) if has("pro") => level(&[Low, Medium, High], High),
+            (4, _) if has("hydrogen") || has("neon") => level(&[Low, Medium, High, Xhigh], High),
+            (3.., _) => level(&[Low, Medium, High], Medium),
+            _ => Thinking::Unknown,
         }
     }
 
-    /// Does `model` think if a request does not specify how much? Google rejects a request for thoughts if the model
-    /// does not think.
-    pub(super) fn thinks_by_itself(self, model: &str) -> bool {
-        match self.thinking(model) {
+    /// Does it think if a request does not specify how much? Google rejects a request for thoughts if the model does
+    /// not think.
+    pub(super) fn thinks_by_itself(self) -> bool {
+        match self.thinking() {
             Thinking::Budget { by_itself, .. } => by_itself,
             Thinking::Level { .. } => true,
-            Thinking::Unknown => ["gemini-flash-latest", "gemini-pro-latest"].contains(&model),
+            Thinking::Unknown => ["gemini-flash-latest", "gemini-pro-latest"].contains(&self.name),
         }
+    }
+
+    /// Can its answer begin minutes after the request, with `asked` or its default? Then only the deadline limits the
+    /// wait.
+    pub(super) fn thinks_long(self, asked: Option<ThinkingLevel>) -> bool {
+        let default = match self.thinking() {
+            Thinking::Level { default, .. } => Some(default),
+            Thinking::Budget { .. } | Thinking::Unknown => None,
+        };
+        self.is_gemini_4() || asked.or(default) >= Some(High)
     }
 }
 
@@ -103,17 +119,58 @@ mod tests {
 
     #[test]
     fn the_generation_is_read_from_the_name() {
-        for (name, family) in [
-            ("gemini-2.5-flash", Family::Gemini(2, 5)),
-            ("gemini-3-flash-preview", Family::Gemini(3, 0)),
-            ("gemini-3.8-flash", Family::Gemini(3, 8)),
-            ("gemini-4-argon", Family::Gemini(4, 0)),
-            ("gemini-10.1-x", Family::Gemini(10, 1)),
-            ("gemini-flash-latest", Family::Unknown),
-            ("gemma-3-27b-it", Family::Unknown),
-            ("", Family::Unknown),
+        for (name, generation) in [
+            ("gemini-2.5-flash", Some((2, 5))),
+            ("gemini-3-flash-preview", Some((3, 0))),
+            ("gemini-3.8-flash", Some((3, 8))),
+            ("gemini-4-argon", Some((4, 0))),
+            ("gemini-10.1-x", Some((10, 1))),
+            ("gemini-flash-latest", None),
+            ("gemma-3-27b-it", None),
+            ("", None),
         ] {
-            assert_eq!(Family::of(name), family, "{name}");
+            assert_eq!(Family::of(name).generation, generation, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_model_has_its_own_cap_and_levels() {
+        let low_to_high: &[_] = &[Low, Medium, High];
+        for (name, cap, levels) in [
+            ("gemini-4-argon", Some(32_768), low_to_high),
+            ("gemini-4-argon-001", Some(32_768), low_to_high),
+            ("gemini-4-carbon", Some(32_768), low_to_high),
+            ("gemini-4-hydrogen", Some(65_536), &[Low, Medium, High, Xhigh]),
+            ("gemini-4-neon", Some(65_536), &[Low, Medium, High, Xhigh]),
+            ("gemini-3.8-flash", None, low_to_high),
+            ("gemini-3.1-pro-preview", None, low_to_high),
+            ("gemini-3-flash-preview", None, &[Minimal, Low, Medium, High]),
+            ("gemini-3-pro-preview", None, &[Low, High]),
+        ] {
+            let family = Family::of(name);
+            assert_eq!(family.unary_cap(), cap, "{name}");
+            assert!(
+                matches!(family.thinking(), Thinking::Level { levels: known, .. } if known == levels),
+                "{name}: {:?}",
+                family.thinking()
+            );
+        }
+    }
+
+    #[test]
+    fn a_model_thinks_long_by_its_level_its_default_or_its_generation() {
+        for (name, asked, long) in [
+            ("gemini-4-neon", None, true),
+            ("gemini-4-argon", Some(Low), true),
+            ("gemini-3.8-flash", None, false),
+            ("gemini-3.8-flash", Some(High), true),
+            ("gemini-3.1-pro-preview", None, true),
+            ("gemini-3.1-pro-preview", Some(Low), false),
+            ("gemini-2.5-flash", None, false),
+            ("gemini-2.5-pro", Some(High), true),
+            ("gemini-flash-latest", None, false),
+        ] {
+            assert_eq!(Family::of(name).thinks_long(asked), long, "{name} {asked:?}");
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Metrics {
 }
 
 /// Label values for models, because definitions can name any model.
-static MODELS: Labels = Labels::new();
+pub(super) static MODELS: Labels = Labels::new();
 
 impl Metrics {
     pub(super) fn of(endpoint: &'static str, model: &str) -> Self {

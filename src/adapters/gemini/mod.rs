@@ -2,7 +2,8 @@
 //!
 //! A call passes through these modules, in this order:
 //!
-//! 1. `settings` (with `family`) translates a definition's settings for the requested model; `request` writes the body.
+//! 1. `settings` (with `family`) translates a definition's settings for the model that will answer, as far as `routes`
+//!    knows it; `request` writes the body.
 //! 2. `call` makes attempts and follows `CONTINUATION` hops. It is the only place that retries, limited by the delays
 //!    and the budget of `retry` and by the endpoint's `breaker`.
 //! 3. `auth` sets the key or an access token; `client` sends the request, with a limit on every wait and every byte.
@@ -14,8 +15,7 @@
 //! was incomplete, blocked or garbled, because such an answer is a [`ModelFault`] without calls. No key is ever part of
 //! a URL. Nothing of a prompt or an answer is logged or put into an error.
 //!
-//! Decisions where the API is not specified: a unary request is streamed internally if the model would reject its size
-//! (Gemini 4 above 32,768 output tokens). Every hop of a continued answer has its own attempts. A 499 in mid-stream is
+//! Decisions where the API is not specified: a unary request is streamed internally if the model would reject its size. Every hop of a continued answer has its own attempts. A 499 in mid-stream is
 //! retried, because gavel did not cancel the request. Usage is the sum over all attempts and hops, because all of them
 //! are billed.
 
@@ -29,6 +29,7 @@ mod config;
 mod config_error;
 mod content;
 mod delivery;
+mod deprecations;
 mod failure;
 mod family;
 mod finish;
@@ -40,6 +41,7 @@ mod no_answer;
 mod reply;
 mod request;
 mod retry;
+mod routes;
 mod settings;
 mod sse;
 mod timeouts;
@@ -49,6 +51,8 @@ mod wire_enum;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
+
+use bytes::Bytes;
 
 use self::address::{Address, Method, bare_model};
 use self::auth::Auth;
@@ -60,19 +64,22 @@ pub use self::config::{BreakerSettings, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, 
 pub use self::config_error::ConfigError;
 use self::config_error::invalid;
 use self::delivery::Delivery;
+pub use self::deprecations::advice;
 use self::family::Family;
 use self::metrics::{DefaultMetrics, Metrics};
 use self::request::SystemCache;
-use self::retry::Budget;
 pub use self::retry::RetrySettings;
-use self::settings::Warned;
+use self::retry::{Budget, Retry};
+use self::routes::Routes;
+use self::settings::{Asked, Warned};
 pub use self::timeouts::Timeouts;
 use super::breaker::Breaker;
 pub use super::breaker::BreakerState;
 use crate::domain::decision::Usage;
-use crate::domain::journal::{FaultKind, ModelTurn};
+use crate::domain::definition::ThinkingLevel;
+use crate::domain::journal::{FaultKind, ModelTurn, Served};
 use crate::ports::BoxFuture;
-use crate::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
+use crate::ports::model::{Model, ModelEvent, ModelFault, ModelRequest, ModelSettings};
 
 /// One Gemini endpoint with its connections, token, breaker and retry budget. Share it.
 pub struct Gemini {
@@ -81,7 +88,7 @@ pub struct Gemini {
     address: Address,
     /// `developer`, `express` or `vertex`.
     endpoint: &'static str,
-    default_model: String,
+    default_model: Arc<str>,
     /// Targets of the default model: unary, stream.
     default_targets: (Arc<Target>, Arc<Target>),
     timeouts: Timeouts,
@@ -91,7 +98,19 @@ pub struct Gemini {
     breaker: Breaker,
     system: SystemCache,
     warned: Warned,
+    routes: Routes,
+    thinking_level: Option<ThinkingLevel>,
     metrics: DefaultMetrics,
+}
+
+/// A request, ready to be sent.
+struct Prepared {
+    /// The body of every hop, but for its continuation token.
+    body: Bytes,
+    /// The answer may begin late, because the model thinks long first.
+    thinks_long: bool,
+    /// The model would reject it unless it is streamed.
+    too_long: bool,
 }
 
 impl Gemini {
@@ -118,7 +137,7 @@ impl Gemini {
                 "vertex",
             ),
         };
-        let default_model = bare_model(config.default_model.trim()).to_owned();
+        let default_model: Arc<str> = bare_model(config.default_model.trim()).into();
         if default_model.is_empty() {
             return Err(invalid(
                 "model",
@@ -145,6 +164,8 @@ impl Gemini {
             breaker: config.breaker.breaker(),
             system: SystemCache::default(),
             warned: Warned::default(),
+            routes: Routes::default(),
+            thinking_level: config.thinking_level,
         })
     }
 
@@ -154,54 +175,82 @@ impl Gemini {
         self.breaker.state(Instant::now())
     }
 
+    /// Writes the request, `repaired` in this way. What is set must fit the model that answers, as far as that is known.
+    fn prepare(&self, request: &ModelRequest<'_>, requested: &str, repaired: Retry) -> Prepared {
+        let (settings, answering) = (request.settings, self.routes.answering(requested));
+        let model = answering.as_deref().unwrap_or(requested);
+        let asked = match repaired {
+            Retry::ThinkLess => Asked::Least,
+            _ => Asked::of(settings, self.thinking_level),
+        };
+        let signer = match repaired {
+            Retry::Unsigned => Some(""),
+            _ => answering.as_deref(),
+        };
+        let generation = settings::generation(model, settings, asked, request.thoughts, &self.warned);
+        let cap = Family::of(model).unary_cap();
+        Prepared {
+            body: request::body(request, &generation.fields, signer, &self.system).into(),
+            thinks_long: generation.thinks_long,
+            too_long: cap.is_some_and(|cap| settings.max_output_tokens > Some(cap)),
+        }
+    }
+
     async fn ask<'a>(
         &'a self,
         request: ModelRequest<'a>,
         events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
     ) -> Result<ModelTurn, ModelFault> {
-        let (settings, delivery) = (request.settings, Delivery::new(events, request.thoughts));
-        let named = settings
-            .model
-            .as_deref()
-            .map_or(self.default_model.as_str(), bare_model);
-        let generation = settings::generation_config(named, settings, request.thoughts, &self.warned);
-        let too_long = Family::of(named)
-            .unary_cap()
-            .zip(settings.max_output_tokens)
-            .is_some_and(|(cap, most)| most > cap);
-        let stream = delivery.has_listener() || too_long;
-        let target = match (named == self.default_model, stream) {
+        let delivery = Delivery::new(events, request.thoughts);
+        let requested = self.requested(request.settings);
+        let is_default = *requested == *self.default_model;
+        let served = Served {
+            requested_model: match is_default {
+                true => Arc::clone(&self.default_model),
+                false => requested.into(),
+            },
+            ..Served::default()
+        };
+        let prepared = self.prepare(&request, requested, Retry::No);
+        let stream = delivery.has_listener() || prepared.too_long;
+        let target = match (is_default, stream) {
             (true, false) => self.default_targets.0.clone(),
             (true, true) => self.default_targets.1.clone(),
-            (false, stream) => self
-                .address
-                .of(named, if stream { Method::Stream } else { Method::Generate })
-                .map(|url| Arc::new(Target::new(url)))
-                .map_err(|error| ModelFault {
-                    kind: FaultKind::Unavailable,
-                    detail: format!("the model's name does not form a valid URL: {error}"),
-                    usage: Usage::default(),
-                    attempts: 0,
-                })?,
+            (false, stream) => {
+                let method = if stream { Method::Stream } else { Method::Generate };
+                match self.address.of(requested, method) {
+                    Ok(url) => Arc::new(Target::new(url)),
+                    Err(error) => {
+                        return Err(ModelFault {
+                            kind: FaultKind::Unavailable,
+                            detail: format!("the model's name does not form a valid URL: {error}"),
+                            usage: Usage::default(),
+                            attempts: 0,
+                            served,
+                            said: None,
+                        });
+                    }
+                }
+            }
         };
-        let metrics = match named == self.default_model {
-            true => Cow::Borrowed(self.metrics.get(self.endpoint, named)),
-            false => Cow::Owned(Metrics::of(self.endpoint, named)),
+        let metrics = match is_default {
+            true => Cow::Borrowed(self.metrics.get(self.endpoint, requested)),
+            false => Cow::Owned(Metrics::of(self.endpoint, requested)),
         };
-        let body = request::body(&request, &generation, &self.system);
         let call = Call {
             gemini: self,
             metrics: &metrics,
-            model: named,
+            request,
+            prepared,
+            repaired: false,
             target,
             stream,
-            deadline: request.deadline,
-            holder: request.holder,
             delivery,
             usage: Usage::default(),
             attempts: 0,
+            served,
         };
-        call.run(body.into()).await
+        call.run().await
     }
 }
 
@@ -216,6 +265,11 @@ impl Model for Gemini {
 
     fn default_model(&self) -> &str {
         &self.default_model
+    }
+
+    fn requested<'a>(&'a self, settings: &'a ModelSettings) -> &'a str {
+        let named = settings.model.as_deref();
+        named.map_or(&*self.default_model, bare_model)
     }
 
     fn provider(&self) -> &'static str {

@@ -2,13 +2,16 @@
 
 use serde_json::value::RawValue;
 
+use super::address::bare_model;
 use super::api_error::ApiError;
 use super::content::Pieces;
 use super::failure::Failure;
 use super::finish::FinishReason;
 use super::retry::Retry;
 use super::wire::{self, Count, Response, UsageMetadata};
+use super::wire_enum::label;
 use crate::domain::decision::Usage;
+use crate::domain::journal::FaultKind;
 use crate::domain::surrogates;
 use crate::ports::model::ModelEvent;
 
@@ -32,7 +35,6 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) struct Hop {
     pub(super) pieces: Pieces,
-    pub(super) model: Option<String>,
     /// The continuation token, if the turn is not complete.
     pub(super) next: Option<String>,
 }
@@ -82,7 +84,7 @@ impl Reply {
             return Err(ApiError::of_text(error.get()).into_failure(oauth));
         }
         if let Some(model) = response.model_version.filter(|model| !model.is_empty()) {
-            self.model = Some(model);
+            self.model = Some(name_of(&model));
         }
         if let Some(usage) = response.usage_metadata {
             self.note(usage);
@@ -123,6 +125,7 @@ impl Reply {
         ] {
             *kept = new.or(*kept);
         }
+        kept.service_tier = usage.service_tier.or(kept.service_tier.take());
     }
 
     /// Tokens used, whether or not the reply is usable.
@@ -137,15 +140,51 @@ impl Reply {
         }
     }
 
+    /// The model that answered, and the tier that served, as far as the reply names them.
+    pub(super) fn served_by(&self) -> (Option<&str>, Option<String>) {
+        let tier = self.usage.service_tier.as_ref();
+        (self.model.as_deref(), tier.map(|tier| label(tier.get())))
+    }
+
+    /// The answer ended with `reason` before it was complete. Its text is kept, and nothing of it runs. Without text or
+    /// calls nothing is lost, so it is tried once more: with less thinking, if that may have used up the tokens.
+    fn cut(self, reason: &str) -> Failure {
+        let (retry, why) = match (self.pieces.no_answer(), reason) {
+            (None, _) => (Retry::No, "its text is kept"),
+            (Some(_), MAX_TOKENS) => (Retry::ThinkLess, "thinking used up its tokens"),
+            (Some(why), _) => (Retry::Once, why),
+        };
+        Failure {
+            retry,
+            said: Some(self.pieces.text()),
+            ..Failure::malformed(format!("the answer was cut off: {reason}; {why}"))
+        }
+    }
+
+    /// A stream that broke after it had delivered something: one more try, and then its text is kept.
+    pub(super) fn interrupted(self, failure: Failure) -> Failure {
+        if self.pieces.is_empty() || failure.kind == FaultKind::Timeout {
+            return failure;
+        }
+        Failure {
+            retry: match failure.retry {
+                Retry::Backoff | Retry::After(_) => Retry::Once,
+                other => other,
+            },
+            said: Some(self.pieces.text()),
+            ..failure
+        }
+    }
+
     /// Evaluates the whole reply. Nothing of an incomplete, blocked or garbled candidate is used.
     ///
     /// # Errors
     /// Why the reply is not usable.
-    pub(super) fn finish(self) -> Result<Hop, Failure> {
+    pub(super) fn finish(mut self) -> Result<Hop, Failure> {
         if let Some(reason) = self.blocked {
             return Err(Failure::blocked(format!("prompt blocked: {reason}")));
         }
-        let next = match self.finish {
+        let next = match self.finish.take() {
             Some(FinishReason::Stop) => None,
             Some(FinishReason::Continuation) => match self.token {
                 Some(token) => Some(token),
@@ -153,6 +192,7 @@ impl Reply {
             },
             Some(FinishReason::Blocked(reason)) => return Err(Failure::blocked(format!("answer blocked: {reason}"))),
             Some(FinishReason::Garbled(reason)) => return Err(Failure::garbled(format!("finish reason {reason}"))),
+            Some(FinishReason::Other(reason)) if reason == MAX_TOKENS => return Err(self.cut(MAX_TOKENS)),
             Some(FinishReason::Other(reason)) => return Err(Failure::malformed(format!("finish reason {reason}"))),
             None if self.pieces.is_empty() => {
                 return Err(Failure {
@@ -161,17 +201,24 @@ impl Reply {
                     ..Failure::malformed("no candidate")
                 });
             }
-            None => return Err(Failure::malformed("the answer was cut off: no finish reason")),
+            None => return Err(self.cut("no finish reason")),
         };
         if let Some(reason) = self.pieces.garbled() {
             return Err(Failure::garbled(reason));
         }
         Ok(Hop {
             pieces: self.pieces,
-            model: self.model,
             next,
         })
     }
+}
+
+const MAX_TOKENS: &str = "MAX_TOKENS";
+
+/// A provider's name of a model, fit for logs and records: without `models/`, at most 100 visible characters.
+fn name_of(model: &str) -> String {
+    let visible = bare_model(model).chars().filter(char::is_ascii_graphic);
+    visible.take(100).collect()
 }
 
 #[cfg(test)]

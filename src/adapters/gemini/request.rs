@@ -3,10 +3,13 @@
 //! Order: system, tools, contents, then what may differ between turns. The bytes before the contents are the same for
 //! every request of one agent and generation, so that the provider's implicit cache finds them.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use crate::domain::journal::{CallFailure, Speaker};
 use crate::domain::tool::FailureCode;
@@ -33,8 +36,17 @@ impl SystemCache {
     }
 }
 
-/// Writes the body of `request`. `generation` contains the fields of `generationConfig`.
-pub(super) fn body(request: &ModelRequest<'_>, generation: &str, system: &SystemCache) -> Vec<u8> {
+/// Base64 of `skip_thought_signature_validator`: the signature of a call that another model made.
+const STAND_IN: &str = r#""c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=""#;
+
+/// Writes the body of `request`. `generation` contains the fields of `generationConfig`. If `signer` is given, only the
+/// signatures of that model are sent: a model refuses those of another one (WIRE.md section 4).
+pub(super) fn body(
+    request: &ModelRequest<'_>,
+    generation: &str,
+    signer: Option<&str>,
+    system: &SystemCache,
+) -> Vec<u8> {
     let tools = tools(request.functions);
     let contents: usize = request.contents.iter().map(size).sum();
     let mut out = Vec::with_capacity(request.system.len() * 9 / 8 + tools.len() + contents * 9 / 8 + 512);
@@ -48,7 +60,7 @@ pub(super) fn body(request: &ModelRequest<'_>, generation: &str, system: &System
         if n > 0 {
             out.push(b',');
         }
-        write_content(&mut out, content);
+        write_content(&mut out, content, signer);
     }
     out.push(b']');
     // A functionCallingConfig without declarations is rejected.
@@ -98,7 +110,7 @@ fn tools(functions: &Functions) -> &str {
     })
 }
 
-fn write_content(out: &mut Vec<u8>, content: &Content<'_>) {
+fn write_content(out: &mut Vec<u8>, content: &Content<'_>, signer: Option<&str>) {
     match content {
         Content::Text(speaker, text) => {
             out.extend_from_slice(match speaker {
@@ -108,7 +120,10 @@ fn write_content(out: &mut Vec<u8>, content: &Content<'_>) {
             string(out, text);
             out.extend_from_slice(b"}]}");
         }
-        Content::Turn(turn) => out.extend_from_slice(turn.get().as_bytes()),
+        Content::Turn(turn, model) => match signer.filter(|_| signer != *model).and_then(|_| unsigned(turn)) {
+            None => out.extend_from_slice(turn.get().as_bytes()),
+            Some(turn) => out.extend_from_slice(&turn),
+        },
         Content::Responses(responses) => {
             out.extend_from_slice(br#"{"role":"user","parts":["#);
             for (n, response) in responses.iter().enumerate() {
@@ -120,6 +135,29 @@ fn write_content(out: &mut Vec<u8>, content: &Content<'_>) {
             out.extend_from_slice(b"]}");
         }
     }
+}
+
+/// A turn without its signatures, but for a stand-in at the first call. Text that only held a signature is left out.
+fn unsigned(turn: &RawValue) -> Option<Vec<u8>> {
+    #[derive(serde::Deserialize)]
+    struct Turn<'a> {
+        #[serde(borrow)]
+        parts: Vec<BTreeMap<Cow<'a, str>, &'a RawValue>>,
+    }
+    let Turn { mut parts } = serde_json::from_str(turn.get()).ok()?;
+    let stand_in: &RawValue = serde_json::from_str(STAND_IN).ok()?;
+    let mut is_first = true;
+    parts.retain_mut(|part| {
+        let signed = part.remove("thoughtSignature").is_some();
+        if part.contains_key("functionCall") && std::mem::take(&mut is_first) {
+            part.insert(Cow::Borrowed("thoughtSignature"), stand_in);
+        }
+        !signed || part.get("text").is_none_or(|text| text.get() != "\"\"")
+    });
+    let mut out = br#"{"role":"model","parts":"#.to_vec();
+    serde_json::to_writer(&mut out, &parts).ok()?;
+    out.push(b'}');
+    (!parts.is_empty()).then_some(out)
 }
 
 /// gavel's instruction to the model, separate from the server's text, which the message also contains.
@@ -209,7 +247,7 @@ fn write_mode(out: &mut Vec<u8>, mode: &CallMode) {
 fn size(content: &Content<'_>) -> usize {
     48 + match content {
         Content::Text(_, text) => text.len(),
-        Content::Turn(turn) => turn.get().len(),
+        Content::Turn(turn, _) => turn.get().len(),
         Content::Responses(responses) => responses
             .iter()
             .map(|response| {

@@ -41,6 +41,10 @@ pub(super) enum Retry {
     After(Duration),
     /// The model's output was garbled: retry once, immediately.
     Once,
+    /// A signature may be refused: repaired once, without signatures.
+    Unsigned,
+    /// The model's thoughts left no tokens for an answer: repaired once, with the least thinking.
+    ThinkLess,
     /// The access token was rejected: retry once with a new one.
     Reauthenticate,
 }

@@ -1,4 +1,4 @@
-//! `generationConfig`: translates a definition's settings for the requested model.
+//! `generationConfig`: translates a definition's settings for the model that answers.
 //!
 //! A setting that a model does not support is mapped to the nearest supported one, or left out. Either way, one warning
 //! per model and setting is logged.
@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
 use super::family::{Family, Thinking};
-use crate::ports::model::ModelSettings;
+use crate::domain::definition::{ModelSettings, ThinkingLevel};
 
 /// Which warnings have been logged.
 #[derive(Debug, Default)]
@@ -31,14 +31,60 @@ impl Warned {
     }
 }
 
-/// The fields of `generationConfig` for `model`, without braces. Empty if nothing is set. With `thoughts`, the model is
-/// asked to summarize its thinking, if it thinks.
-pub(super) fn generation_config(model: &str, settings: &ModelSettings, thoughts: bool, warned: &Warned) -> String {
-    let mut fields = String::new();
-    if !thoughts && *settings == ModelSettings::default() {
-        return fields;
+/// How much a request asks the model to think.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Asked {
+    Nothing,
+    Level(ThinkingLevel),
+    Budget(i32),
+    /// As little as the model can. Nobody set it, so its mapping causes no warning.
+    Least,
+}
+
+impl Asked {
+    /// What the definition sets, else the configured level.
+    pub(super) fn of(settings: &ModelSettings, configured: Option<ThinkingLevel>) -> Self {
+        match (settings.thinking_budget, settings.thinking_level.or(configured)) {
+            (Some(budget), _) => Self::Budget(budget),
+            (None, Some(level)) => Self::Level(level),
+            (None, None) => Self::Nothing,
+        }
     }
+
+    /// The level, or the one that corresponds to the budget. A negative budget lets the model decide, which is also what
+    /// HIGH means.
+    fn level(self) -> Option<ThinkingLevel> {
+        Some(match self {
+            Self::Nothing => return None,
+            Self::Level(level) => level,
+            Self::Budget(..=-1 | 16_385..) => ThinkingLevel::High,
+            Self::Budget(0) | Self::Least => ThinkingLevel::Minimal,
+            Self::Budget(1..=4096) => ThinkingLevel::Low,
+            Self::Budget(4097..=16_384) => ThinkingLevel::Medium,
+        })
+    }
+}
+
+/// `generationConfig`, and what follows from it for the wait.
+#[derive(Debug, PartialEq)]
+pub(super) struct Generation {
+    /// Its fields, without braces. Empty if nothing is set.
+    pub(super) fields: String,
+    /// The answer may begin late, because the model thinks long first.
+    pub(super) thinks_long: bool,
+}
+
+/// The settings for `model`, which is the one that will answer, as far as that is known. With `thoughts`, the model is
+/// asked to summarize its thinking, if it thinks.
+pub(super) fn generation(
+    model: &str,
+    settings: &ModelSettings,
+    asked: Asked,
+    thoughts: bool,
+    warned: &Warned,
+) -> Generation {
     let family = Family::of(model);
+    let mut fields = String::new();
     let samples = family.samples();
     for (name, value) in [("temperature", settings.temperature), ("topP", settings.top_p)] {
         match value {
@@ -51,10 +97,8 @@ pub(super) fn generation_config(model: &str, settings: &ModelSettings, thoughts:
     if let Some(most) = settings.max_output_tokens {
         field(&mut fields, "maxOutputTokens", most);
     }
-    let set = settings
-        .thinking_budget
-        .and_then(|budget| thinking(model, family.thinking(model), budget, warned));
-    let (mut config, thinks) = set.unwrap_or_else(|| (String::new(), family.thinks_by_itself(model)));
+    let set = thinking(model, family.thinking(), asked, warned);
+    let (mut config, thinks) = set.unwrap_or_else(|| (String::new(), family.thinks_by_itself()));
     if thoughts && thinks {
         field(&mut config, "includeThoughts", true);
     } else if settings.include_thoughts == Some(true) {
@@ -67,43 +111,51 @@ pub(super) fn generation_config(model: &str, settings: &ModelSettings, thoughts:
     if !config.is_empty() {
         field(&mut fields, "thinkingConfig", format_args!("{{{config}}}"));
     }
-    fields
+    Generation {
+        fields,
+        thinks_long: family.thinks_long(asked.level()),
+    }
 }
 
-/// How much the model should think, as a field of `thinkingConfig`, and whether it then thinks at all. `None` if the
-/// model has no such setting.
-fn thinking(model: &str, known: Thinking, budget: i32, warned: &Warned) -> Option<(String, bool)> {
-    match known {
+/// The budgets that correspond to the levels, from the least on.
+const BUDGETS: [i32; 5] = [0, 1024, 8192, 24_576, 32_768];
+
+/// How much the model should think, as a field of `thinkingConfig`, and whether it then thinks at all. `None` if nothing
+/// is asked, or the model has no such setting.
+fn thinking(model: &str, known: Thinking, asked: Asked, warned: &Warned) -> Option<(String, bool)> {
+    let level = asked.level()?;
+    let (field, thinks, is_as_asked) = match known {
         Thinking::Budget { min, zero, max, .. } => {
+            let (budget, is_given) = match asked {
+                Asked::Budget(budget) => (budget, true),
+                _ => (BUDGETS[level as usize], false),
+            };
             let fits = match budget {
                 ..=-1 => -1,
                 0 if zero => 0,
                 budget => budget.clamp(min, max),
             };
-            if fits != budget {
-                warned.warn(model, "thinkingBudget", "clamped to the model's bounds");
-            }
-            Some((format!(r#""thinkingBudget":{fits}"#), fits != 0))
+            let field = format!(r#""thinkingBudget":{fits}"#);
+            (field, fits != 0, is_given && fits == budget)
         }
-        Thinking::Level { minimal, medium } => {
-            let level = match budget {
-                ..=-1 => "HIGH",
-                0 if minimal => "MINIMAL",
-                0..=4096 => "LOW",
-                4097..=16_384 if medium => "MEDIUM",
-                _ => "HIGH",
-            };
-            // A negative budget lets the model decide, which is also what HIGH means.
-            if budget >= 0 {
-                warned.warn(model, "thinkingBudget", "mapped to a thinkingLevel");
-            }
-            Some((format!(r#""thinkingLevel":"{level}""#), level != "MINIMAL"))
+        Thinking::Level { levels, .. } => {
+            let distance = |known: &&ThinkingLevel| (**known as i32).abs_diff(level as i32);
+            // Of two levels that are equally near, the higher one.
+            let nearest = *levels.iter().rev().min_by_key(distance)?;
+            let field = format!(r#""thinkingLevel":"{}""#, nearest.as_str().to_ascii_uppercase());
+            let is_as_asked = nearest == level && !matches!(asked, Asked::Budget(0..));
+            (field, nearest != ThinkingLevel::Minimal, is_as_asked)
         }
-        Thinking::Unknown => {
-            warned.warn(model, "thinkingBudget", "left out");
-            None
-        }
+        Thinking::Unknown => (String::new(), false, false),
+    };
+    let setting = match asked {
+        Asked::Budget(_) => "thinkingBudget",
+        _ => "thinkingLevel",
+    };
+    if !is_as_asked && asked != Asked::Least {
+        warned.warn(model, setting, "the nearest value is sent, or none");
     }
+    (!field.is_empty()).then_some((field, thinks))
 }
 
 fn field(fields: &mut String, name: &str, value: impl std::fmt::Display) {
@@ -116,12 +168,17 @@ fn field(fields: &mut String, name: &str, value: impl std::fmt::Display) {
 mod tests {
     use super::*;
 
+    fn fields(model: &str, settings: &ModelSettings, thoughts: bool, warned: &Warned) -> String {
+        generation(model, settings, Asked::of(settings, None), thoughts, warned).fields
+    }
+
     fn full(thinking_budget: i32) -> ModelSettings {
         ModelSettings {
             model: None,
             temperature: Some(0.1),
             top_p: Some(0.95),
             thinking_budget: Some(thinking_budget),
+            thinking_level: None,
             include_thoughts: None,
             max_output_tokens: Some(1000),
         }
@@ -180,27 +237,74 @@ mod tests {
             ),
         ] {
             let warned = Warned::default();
-            assert_eq!(
-                generation_config(model, &full(budget), false, &warned),
-                expected,
-                "{model}"
-            );
-            generation_config(model, &full(budget), false, &warned);
+            assert_eq!(fields(model, &full(budget), false, &warned), expected, "{model}");
+            fields(model, &full(budget), false, &warned);
             assert_eq!(warned.count(), warnings, "{model}: once per setting");
         }
     }
 
     #[test]
+    fn a_level_that_a_model_does_not_know_becomes_the_nearest_one_and_is_never_sent() {
+        use ThinkingLevel::{High, Low, Medium, Minimal, Xhigh};
+        for (model, level, expected, warnings) in [
+            ("gemini-4-neon", Xhigh, r#""thinkingLevel":"XHIGH""#, 0),
+            ("gemini-4-hydrogen", Xhigh, r#""thinkingLevel":"XHIGH""#, 0),
+            ("gemini-4-hydrogen-001", Minimal, r#""thinkingLevel":"LOW""#, 1),
+            ("gemini-4-argon", Xhigh, r#""thinkingLevel":"HIGH""#, 1),
+            ("gemini-4-carbon", Minimal, r#""thinkingLevel":"LOW""#, 1),
+            ("gemini-3.8-flash", Minimal, r#""thinkingLevel":"LOW""#, 1),
+            ("gemini-3.8-flash", Medium, r#""thinkingLevel":"MEDIUM""#, 0),
+            ("gemini-3-flash-preview", Minimal, r#""thinkingLevel":"MINIMAL""#, 0),
+            ("gemini-3-pro-preview", Medium, r#""thinkingLevel":"HIGH""#, 1),
+            ("gemini-2.5-flash", Minimal, r#""thinkingBudget":0"#, 1),
+            ("gemini-2.5-pro", Minimal, r#""thinkingBudget":128"#, 1),
+            ("gemini-2.5-flash", Low, r#""thinkingBudget":1024"#, 1),
+            ("gemini-2.5-flash", Xhigh, r#""thinkingBudget":24576"#, 1),
+            ("gemini-2.5-pro", High, r#""thinkingBudget":24576"#, 1),
+            ("gemini-2.0-flash", High, "", 1),
+            ("gemini-flash-latest", High, "", 1),
+            ("tuned", Low, "", 1),
+        ] {
+            let warned = Warned::default();
+            let settings = ModelSettings {
+                thinking_level: Some(level),
+                ..ModelSettings::default()
+            };
+            let expected = match expected {
+                "" => String::new(),
+                expected => format!(r#""thinkingConfig":{{{expected}}}"#),
+            };
+            assert_eq!(fields(model, &settings, false, &warned), expected, "{model} {level:?}");
+            assert_eq!(warned.count(), warnings, "{model} {level:?}");
+        }
+    }
+
+    #[test]
+    fn the_configured_level_is_for_definitions_that_set_neither_level_nor_budget() {
+        let configured = Some(ThinkingLevel::Low);
+        for (thinking_budget, thinking_level, expected) in [
+            (None, None, Asked::Level(ThinkingLevel::Low)),
+            (Some(0), None, Asked::Budget(0)),
+            (None, Some(ThinkingLevel::High), Asked::Level(ThinkingLevel::High)),
+        ] {
+            let settings = ModelSettings {
+                thinking_budget,
+                thinking_level,
+                ..ModelSettings::default()
+            };
+            assert_eq!(Asked::of(&settings, configured), expected);
+        }
+        assert_eq!(Asked::of(&ModelSettings::default(), None), Asked::Nothing);
+    }
+
+    #[test]
     fn nothing_set_sends_nothing_and_a_number_that_is_none_is_not_sent() {
-        assert_eq!(
-            generation_config("m", &ModelSettings::default(), false, &Warned::default()),
-            ""
-        );
+        assert_eq!(fields("m", &ModelSettings::default(), false, &Warned::default()), "");
         let odd = ModelSettings {
             temperature: Some(f32::NAN),
             ..ModelSettings::default()
         };
-        assert_eq!(generation_config("m", &odd, false, &Warned::default()), "");
+        assert_eq!(fields("m", &odd, false, &Warned::default()), "");
     }
 
     /// D-R6: Google rejects a request for thoughts where thinking is off, and always for a model that does not think.
@@ -250,13 +354,13 @@ mod tests {
                     ..ModelSettings::default()
                 };
                 let what = format!("{model} {budget:?} {include_thoughts:?}");
-                let written = generation_config(model, &settings, true, &warned);
+                let written = fields(model, &settings, true, &warned);
                 assert_eq!(written, with_thoughts, "{what}");
                 // A setting without effect causes a warning.
                 let in_vain = !written.contains("includeThoughts") && include_thoughts == Some(true);
                 let names: Vec<_> = warned.0.lock().unwrap().iter().map(|(_, setting)| *setting).collect();
                 assert_eq!(names.contains(&"includeThoughts"), in_vain, "{what}");
-                let without = generation_config(model, &settings, false, &Warned::default());
+                let without = fields(model, &settings, false, &Warned::default());
                 assert!(!without.contains("includeThoughts"), "{what}: {without}");
             }
         }

@@ -41,7 +41,7 @@ pub(super) struct PromptFeedback {
     pub(super) block_reason: Option<BlockReason>,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct UsageMetadata {
     pub(super) prompt_token_count: Option<Count>,
@@ -49,6 +49,8 @@ pub(super) struct UsageMetadata {
     pub(super) candidates_token_count: Option<Count>,
     pub(super) thoughts_token_count: Option<Count>,
     pub(super) tool_use_prompt_token_count: Option<Count>,
+    /// An open enum.
+    pub(super) service_tier: Option<Box<RawValue>>,
 }
 
 /// A count. Proto JSON allows a number or a string. Anything else counts as zero, and so does an impossibly large value

@@ -52,6 +52,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(14, "execution", "0014_execution"),
     migration!(15, "url", "0015_url"),
     migration!(16, "worked", "0016_worked"),
+    migration!(17, "models", "0017_models"),
 ];
 
 /// How long `gavel migrate` waits for another process that is migrating.

@@ -55,7 +55,7 @@ pub(super) struct LogLine {
     intent: Arc<str>,
     tool_calls: usize,
     duration_us: i64,
-    model: Arc<str>,
+    model: Option<Arc<str>>,
 }
 
 impl LogLine {
@@ -68,7 +68,7 @@ impl LogLine {
             intent: Arc::clone(&decision.intent),
             tool_calls: decision.calls.len(),
             duration_us: decision.duration_us,
-            model: Arc::clone(&decision.model),
+            model: decision.model.clone(),
         }
     }
 
@@ -81,7 +81,7 @@ impl LogLine {
             intent = &*self.intent,
             tool_calls = self.tool_calls,
             duration_ms = self.duration_us / 1000,
-            model = &*self.model,
+            model = self.model.as_deref(),
             "a decision was recorded"
         );
     }

@@ -23,7 +23,7 @@ impl Writing {
         }
     }
 
-    /// The 10 values of an open row that this process owns.
+    /// The 11 values of an open row that this process owns.
     pub(super) fn open(&self, row: &OpenDecision, into: &mut Vec<Value>) {
         self.open_for(row, self.owner.clone(), into);
     }
@@ -38,13 +38,14 @@ impl Writing {
             Value::text(row.conversation.as_str()),
             self.content.shared(&row.message),
             Value::shared(&row.definition_hash),
+            Value::shared(&row.requested_model),
             Value::shared(&row.request_id),
             Value::Int(Some(row.created_at)),
             owner,
         ]);
     }
 
-    /// The 22 values of a closed row.
+    /// The 24 values of a closed row.
     pub(super) fn close(&self, row: &ClosedDecision, into: &mut Vec<Value>) {
         self.close_for(row, self.owner.clone(), into);
     }
@@ -57,7 +58,8 @@ impl Writing {
             Value::text(row.outcome.as_str()),
             Value::text(capped(&row.intent)),
             self.content.shared(&row.response),
-            Value::shared(&row.model),
+            row.model.as_ref().map_or(Value::Text(None), Value::shared),
+            row.service_tier.as_ref().map_or(Value::Text(None), Value::shared),
             Value::Int(Some(i64::from(row.iterations))),
             tokens(row.usage.input_tokens),
             tokens(row.usage.output_tokens),

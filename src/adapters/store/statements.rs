@@ -55,20 +55,21 @@ pub(super) struct Statements {
 }
 
 const OPEN_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
-     definition_hash, request_id, created_at, owner, status)";
-const OPEN_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open')";
+     definition_hash, requested_model, request_id, created_at, owner, status)";
+const OPEN_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open')";
 // The row exists if an earlier commit of the same op was not acknowledged.
 const OPEN_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
 
 const CLOSE_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
-     definition_hash, request_id, created_at, owner, status, decision_type, outcome_category, intent, response, model, \
-     iterations, input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, error_detail)";
-const CLOSE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'closed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+     definition_hash, requested_model, request_id, created_at, owner, status, decision_type, outcome_category, intent, \
+     response, model, service_tier, iterations, input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, error_detail)";
+const CLOSE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'closed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 // Updates the row of commit 1, or the same row if the first attempt was not acknowledged. The owner knows the outcome,
 // so it replaces what recovery assumed when the lease expired during an outage.
 const CLOSE_TAIL: &str = "ON CONFLICT (id) DO UPDATE SET status = 'closed', recovered = FALSE, \
      decision_type = excluded.decision_type, outcome_category = excluded.outcome_category, intent = excluded.intent, \
-     response = excluded.response, model = excluded.model, iterations = excluded.iterations, \
+     response = excluded.response, model = excluded.model, service_tier = excluded.service_tier, \
+     iterations = excluded.iterations, \
      input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, \
      thought_tokens = excluded.thought_tokens, cached_tokens = excluded.cached_tokens, \
      duration_us = excluded.duration_us, error_detail = excluded.error_detail \

@@ -218,6 +218,7 @@ mod tests {
                 conversation: ConversationId::parse("c").unwrap(),
                 message: "".into(),
                 definition_hash: "".into(),
+                requested_model: "".into(),
                 request_id: "".into(),
                 created_at: 0,
             };

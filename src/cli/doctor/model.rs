@@ -1,9 +1,14 @@
 //! Checks of the model and of the issuer of tokens, which are asked over the network.
 
+use std::collections::BTreeSet;
+
 use super::Findings;
-use crate::adapters::gemini::CheckError;
+use crate::adapters::gemini::{CheckError, advice};
 use crate::app;
 use crate::config::{Config, Provider};
+use crate::domain::definition::{Agents, Constitution};
+use crate::domain::time::rfc3339;
+use crate::ports::clock::{Clock, SystemClock};
 use crate::ports::keys::KeySource;
 
 pub(super) async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
@@ -11,6 +16,24 @@ pub(super) async fn model(config: &Config, findings: &mut Findings) -> anyhow::R
         one_model(config, other, "other model", findings).await?;
     }
     one_model(config, &config.model.provider, "model", findings).await
+}
+
+/// Warns about the names of models that Google answers with another model, or shuts down.
+pub(super) fn names(
+    config: &Config,
+    constitution: Option<&Constitution>,
+    agents: &Agents,
+    findings: &Findings,
+) -> anyhow::Result<()> {
+    let definitions = agents.values().map(|agent| &*agent.definition);
+    let definitions = definitions.chain(constitution.map(|constitution| &constitution.definition));
+    let named = definitions.filter_map(|definition| definition.model.model.as_deref());
+    let names: BTreeSet<_> = named.chain([config.model.name.as_str()]).collect();
+    let today = rfc3339(SystemClock.now_us());
+    for advice in names.into_iter().filter_map(|name| advice(name, &today[..10])) {
+        findings.warn(&format!("model: {advice}"))?;
+    }
+    Ok(())
 }
 
 /// Checks one configured provider; `what` is its name in the output.

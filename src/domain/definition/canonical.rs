@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Definition, Flow, InputType, OutputSchema, Provider, Step, SubAgent};
+use super::{Definition, Flow, InputType, OutputSchema, Provider, Step, SubAgent, ThinkingLevel};
 use crate::domain::canonical;
 
 /// Hex SHA-256 of the canonical JSON text of the portable form.
@@ -65,6 +65,7 @@ pub(super) fn to_json(definition: &Definition) -> Value {
             "temp": model.temperature.map(shortest),
             "top_p": model.top_p.map(shortest),
             "thinkingBudget": model.thinking_budget,
+            "thinkingLevel": model.thinking_level.map(ThinkingLevel::as_str),
             "includeThoughts": model.include_thoughts,
             "maxOutputTokens": model.max_output_tokens,
         },

@@ -28,6 +28,7 @@ pub(crate) enum Field {
     Temperature,
     TopP,
     ThinkingBudget,
+    ThinkingLevel,
     IncludeThoughts,
     MaxOutputTokens,
     Tools,
@@ -260,7 +261,15 @@ pub(super) const TABLE: &[Row] = &[
         (MODEL, &["thinkingBudget", "thinking_budget"]),
         &["thinkingBudget", "thinking_budget"],
         Holds::Whole(-1),
-        "Tokens for thinking; -1: no limit.",
+        "Tokens for thinking; -1: no limit. Not beside thinkingLevel.",
+    ),
+    grouped(
+        Field::ThinkingLevel,
+        (MODEL, &["thinkingLevel", "thinking_level"]),
+        &["thinkingLevel", "thinking_level"],
+        Holds::Choice(&["minimal", "low", "medium", "high", "xhigh"]),
+        "How much the model thinks. A level that the model does not know becomes the nearest one. Absent: the configured \
+         level.",
     ),
     grouped(
         Field::IncludeThoughts,

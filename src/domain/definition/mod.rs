@@ -48,7 +48,7 @@ pub(crate) use fields::Field;
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
-pub use model_settings::ModelSettings;
+pub use model_settings::{ModelSettings, ThinkingLevel};
 use node::SyntaxError;
 pub(crate) use node::{Content, Key, Node, quoted};
 pub use reference::reference;

@@ -116,6 +116,7 @@ fn tree(read: AgentDefinition) -> Node {
             ("temperature", config.temperature.map(float)),
             ("top_p", config.top_p.map(float)),
             ("thinking_budget", config.thinking_budget.map(whole)),
+            ("thinking_level", text(config.thinking_level)),
             (
                 "include_thoughts",
                 config.include_thoughts.map(|value| node(Content::Bool(value))),
@@ -229,6 +230,9 @@ pub(super) fn write(definition: &Definition) -> Vec<u8> {
             temperature: model.temperature,
             top_p: model.top_p,
             thinking_budget: model.thinking_budget,
+            thinking_level: model
+                .thinking_level
+                .map_or_else(String::new, |level| level.as_str().to_owned()),
             include_thoughts: model.include_thoughts,
             max_output_tokens: model.max_output_tokens.map(count),
             provider: definition.provider.map_or(0, |provider| match provider {

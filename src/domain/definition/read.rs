@@ -9,7 +9,7 @@ use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output};
-use super::model_settings::ModelSettings;
+use super::model_settings::{ModelSettings, ThinkingLevel};
 use super::node::{Content, Key, Node};
 use super::prompt::prompt;
 use super::values::{self, BODY, Named, Places, Values};
@@ -227,12 +227,22 @@ fn near_name(text: &str) -> Option<String> {
 }
 
 fn model(values: &mut Values<'_>) -> ModelSettings {
+    let thinking_budget = values.whole(Field::ThinkingBudget, -1, i32::MAX);
+    let thinking_level = values.choice(Field::ThinkingLevel, &ThinkingLevel::NAMES);
+    let place = values
+        .given(Field::ThinkingLevel)
+        .map(|given| (given.line, given.path.clone()));
+    if let (Some((line, path)), Some(budget), Some(level)) = (place, thinking_budget, thinking_level) {
+        let found = format!("{:?} beside a thinkingBudget of {budget}", level.as_str());
+        values.error(Some(line), &path, &found, "one of the two");
+    }
     ModelSettings {
         // Gemini CLI's name for the configured model.
         model: values.text(Field::Model).filter(|model| model != "inherit"),
         temperature: values.float(Field::Temperature, 2.0),
         top_p: values.float(Field::TopP, 1.0),
-        thinking_budget: values.whole(Field::ThinkingBudget, -1, i32::MAX),
+        thinking_budget,
+        thinking_level,
         include_thoughts: values.boolean(Field::IncludeThoughts),
         max_output_tokens: values.count(Field::MaxOutputTokens),
     }

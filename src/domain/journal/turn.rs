@@ -41,8 +41,32 @@ pub struct ModelTurn {
     pub parts: Vec<Part>,
     /// Tokens of this model call.
     pub usage: Usage,
-    /// The model that answered, as the provider names it.
-    pub model: String,
+    /// The model that was asked, and the one that answered.
+    pub served: Served,
+}
+
+/// Which model was asked for a turn, and which answered: a provider routes some names to other models.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// The name that was asked.
+    pub requested_model: Arc<str>,
+    /// The model that answered, as the provider names it; `None` if none did.
+    pub model: Option<Arc<str>>,
+    /// The tier that served, such as `standard`, if the provider names it.
+    pub service_tier: Option<Arc<str>>,
+}
+
+impl Served {
+    /// A model that answered under its own name.
+    #[must_use]
+    pub fn by(model: &str) -> Self {
+        let model = Arc::from(model);
+        Self {
+            requested_model: Arc::clone(&model),
+            model: Some(model),
+            service_tier: None,
+        }
+    }
 }
 
 impl ModelTurn {
@@ -52,6 +76,12 @@ impl ModelTurn {
             Part::Call(call) => Some(call),
             _ => None,
         })
+    }
+
+    /// The model that answered; if the provider did not name it, the one that was asked.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        self.served.model.as_deref().unwrap_or(&self.served.requested_model)
     }
 
     /// The text for the user, joined.

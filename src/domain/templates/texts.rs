@@ -85,6 +85,8 @@ texts! {
     ModelTimeout = "MODEL:TIMEOUT" [],
     /// The model returned no usable answer.
     ModelMalformed = "MODEL:MALFORMED" [],
+    /// The model's answer was cut off.
+    ModelCut = "MODEL:CUT" [],
     /// The provider blocked the prompt or the answer.
     ModelBlocked = "MODEL:BLOCKED" [],
     /// An approval request.

@@ -177,6 +177,7 @@ impl Children {
                 id: child.decision(),
                 message: Arc::from(input.get()),
                 definition_hash: Arc::clone(&member.definition.hash),
+                requested_model: self.agents.requested_model(&member.definition),
                 created_at: self.agents.engine.clock.now_us(),
                 ..record.decision.clone()
             },

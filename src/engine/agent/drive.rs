@@ -317,6 +317,13 @@ impl Agents {
         self.unable(&stored, journal, log, Ending::Broken.into()).await
     }
 
+    /// The model that a run of the definition asks.
+    #[must_use]
+    pub fn requested_model(&self, definition: &Definition) -> Arc<str> {
+        let engine = self.engine_for(Some(definition));
+        engine.model.requested(&definition.model).into()
+    }
+
     /// The engine, with the model that the definition asks for.
     pub(super) fn engine_for(&self, definition: Option<&Definition>) -> Engine {
         let model = definition.and_then(|definition| self.models.of(definition).ok().flatten());

@@ -114,19 +114,12 @@ impl Agents {
         }
         let started = stored.started_at.unwrap_or(now_us);
         let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
-        // The model that answered, or else the one that was or would have been asked.
-        let asked = context.and_then(|context| context.settings.model.clone());
-        let model = derive::model(own).map(str::to_owned).or(asked);
-        let model = model.unwrap_or_else(|| {
-            let engine = self.engine_for(place.map(|place| &*place.definition));
-            engine.model.default_model().to_owned()
-        });
         let response = summary
             .summary
             .as_deref()
             .or(summary.error_message.as_deref())
             .unwrap_or_default();
-        let mut decision = record.closed(&derived, response, &model, duration, None);
+        let mut decision = record.closed(&derived, response, duration, None);
         if decision.error_detail.is_none() {
             decision.error_detail = match ending {
                 // The error quotes arguments, which the decision log stores only as `records.content` allows.

@@ -121,7 +121,10 @@ pub(super) fn summarize(
         }
         Ending::Fault(kind) => {
             summary.summary = so_far();
-            summary.error_message = Some(fault(*kind));
+            summary.error_message = Some(match derive::cut(&record.journal) {
+                Some(_) => Text::ModelCut.with(&[]),
+                None => fault(*kind),
+            });
         }
         Ending::Rejected(fails, call) => {
             let ledger = Ledger::of(&record.journal);

@@ -100,6 +100,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
                 }
                 Says::Fault(kind) => Entry::ModelFault {
                     said: None,
+                    served: Default::default(),
                     kind: *kind,
                     usage: Usage::default(),
                 },

@@ -21,8 +21,14 @@ pub(super) struct DecisionRecord {
     response: Option<String>,
     #[schema(required = true)]
     iterations: Option<u32>,
+    /// The model that answered last; null if none did.
     #[schema(required = true)]
     model: Option<String>,
+    /// The model that was asked. Google answers some names with another model.
+    requested_model: String,
+    /// The tier that served the answer, such as `standard`, if Google names it.
+    #[schema(required = true)]
+    service_tier: Option<String>,
     usage: RecordedUsage,
     #[schema(required = true)]
     duration_ms: Option<u64>,

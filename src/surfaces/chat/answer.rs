@@ -11,13 +11,7 @@ use crate::engine::ledger::{Call, Ledger};
 use crate::engine::{Record, iterations, record};
 
 /// Builds the answer.
-pub(super) fn decision(
-    record: &Record,
-    derived: &Derived,
-    response: String,
-    model: String,
-    duration: Duration,
-) -> AgentDecision {
+pub(super) fn decision(record: &Record, derived: &Derived, response: String, duration: Duration) -> AgentDecision {
     AgentDecision {
         decision_id: record.decision.id,
         conversation_id: record.decision.conversation.clone(),
@@ -26,7 +20,8 @@ pub(super) fn decision(
         response,
         tool_calls: Ledger::of(&record.journal).of_tools().map(tool_call).collect(),
         iterations: iterations(&record.journal),
-        model,
+        model: derive::served(&record.journal).and_then(|served| Some(served.model.as_deref()?.to_owned())),
+        requested_model: record.decision.requested_model.to_string(),
         usage: derive::usage(&record.journal),
         duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
     }

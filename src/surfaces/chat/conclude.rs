@@ -10,7 +10,7 @@ use super::request::OverLimit;
 use super::{Accepted, Answer, Chat, ChatError, answer, intended, record};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::journal::Entry;
-use crate::domain::templates::ReplyArgs;
+use crate::domain::templates::{ReplyArgs, Text};
 use crate::engine::derive::{self, Derived};
 use crate::engine::{Ending, Record};
 use crate::ports::commit::{Commit, Fact};
@@ -18,8 +18,11 @@ use crate::ports::quota::QuotaState;
 use crate::ports::records::{RecordError, StoredAnswer};
 
 impl Chat {
-    /// The fixed reply to the user, used when the model gave no final text.
+    /// The reply to the user when the model gave no final text: the text of an answer that was cut, or a fixed reply.
     pub(super) fn fixed_reply(&self, outcome: Outcome, journal: &[Entry]) -> String {
+        if let Some(said) = derive::cut(journal) {
+            return format!("{said}\n\n{}", Text::ModelCut.with(&[]));
+        }
         let args = ReplyArgs {
             seconds: self.constitution.limits.deadline.as_secs(),
             iterations: self.constitution.limits.iterations,
@@ -75,10 +78,7 @@ impl Chat {
         quota: Option<QuotaState>,
     ) -> Result<Answer, ChatError> {
         let duration = self.engine.clock.instant().saturating_duration_since(record.began);
-        let model = derive::model(&record.journal)
-            .unwrap_or_else(|| self.model_name())
-            .to_owned();
-        let decision = answer::decision(&record, &derived, response, model, duration);
+        let decision = answer::decision(&record, &derived, response, duration);
         let status = match derived.outcome {
             Outcome::RateLimited => 429,
             Outcome::Overloaded => 503,
@@ -90,7 +90,7 @@ impl Chat {
             status,
             body: Arc::clone(&body),
         });
-        let closed = record.closed(&derived, &decision.response, &decision.model, duration, answer);
+        let closed = record.closed(&derived, &decision.response, duration, answer);
         let commit = Commit::of_process(vec![Fact::Closed(closed)]);
         match self.engine.recorder.commit(commit).await {
             Ok(_) => Ok(Answer {
@@ -111,7 +111,7 @@ impl Chat {
             let derived = derive::derive(&record.journal, &Ending::Broken);
             let response = self.fixed_reply(derived.outcome, &record.journal);
             let duration = self.engine.clock.instant().saturating_duration_since(record.began);
-            let decision = answer::decision(&record, &derived, response, self.model_name().to_owned(), duration);
+            let decision = answer::decision(&record, &derived, response, duration);
             let released = (failure == ChatError::RecordUnavailable)
                 .then_some(meta.idempotency)
                 .flatten();
@@ -120,7 +120,7 @@ impl Chat {
                 status: 503,
                 body: Arc::from(""),
             });
-            let closed = record.closed(&derived, &decision.response, &decision.model, duration, answer);
+            let closed = record.closed(&derived, &decision.response, duration, answer);
             // The caller has already waited for the unavailable store, and the answer does not depend on this.
             let (recorder, id) = (Arc::clone(&self.engine.recorder), record.decision.id);
             let closing = async move {

@@ -46,6 +46,8 @@ pub struct Chat {
     constitution: Constitution,
     system: Arc<str>,
     settings: Arc<ModelSettings>,
+    /// The model that every message asks.
+    requested_model: Arc<str>,
     limits: Limits,
     templates: Templates,
     toolset: ArcSwapOption<Toolset>,
@@ -117,11 +119,13 @@ impl Chat {
             ask: constitution.limits.deadline,
             ..Limits::CHAT
         };
+        let settings = Arc::new(constitution.definition.model.clone());
         Arc::new(Self {
+            requested_model: engine.model.requested(&settings).into(),
             engine,
             quota,
             system: Arc::from(constitution.system_prompt.as_str()),
-            settings: Arc::new(constitution.definition.model.clone()),
+            settings,
             limits,
             templates,
             toolset: ArcSwapOption::empty(),
@@ -170,7 +174,7 @@ impl Chat {
     ) -> Result<Answer, ChatError> {
         self.check_subset(&request)?;
         let accepted = self.accept(caller, user, request, meta);
-        let span = span::begin(&self.constitution.definition.name, &self.engine, self.model_name());
+        let span = span::begin(&self.constitution.definition.name, &self.engine, &self.requested_model);
         let id = accepted.record.id;
         let task = self.running.spawn(Arc::clone(self).traced(accepted, events, span));
         match task.await {
@@ -194,6 +198,7 @@ impl Chat {
             conversation,
             message: Arc::from(request.message.as_str()),
             definition_hash: Arc::clone(&self.constitution.definition.hash),
+            requested_model: Arc::clone(&self.requested_model),
             request_id: Arc::clone(&meta.request_id),
             created_at: self.engine.clock.now_us(),
         };
@@ -357,13 +362,6 @@ impl Chat {
             .unwrap_or_else(|| self.fixed_reply(derived.outcome, &record.journal));
         self.conclude(record, derived, response, accepted.meta.clone(), accepted.quota)
             .await
-    }
-
-    fn model_name(&self) -> &str {
-        self.settings
-            .model
-            .as_deref()
-            .unwrap_or_else(|| self.engine.model.default_model())
     }
 }
 

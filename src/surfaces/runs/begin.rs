@@ -73,6 +73,7 @@ impl Runs {
                 },
                 message: Arc::from(input.get()),
                 definition_hash: Arc::clone(&own.definition.hash),
+                requested_model: self.agents.requested_model(&own.definition),
                 request_id: Arc::clone(&begin.meta.request_id),
                 created_at: self.now_us(),
             },

@@ -36,6 +36,7 @@ impl Runs {
             conversation: conversation(id),
             message: Arc::from(words),
             definition_hash: Arc::from(""),
+            requested_model: Arc::from(self.agents.engine.model.default_model()),
             request_id: Arc::clone(&meta.request_id),
             created_at: self.now_us(),
         };
@@ -84,7 +85,8 @@ impl Runs {
             outcome,
             intent: Arc::from("none"),
             response: Arc::from(""),
-            model: Arc::from(self.agents.engine.model.default_model()),
+            model: None,
+            service_tier: None,
             iterations: 0,
             usage: Usage::default(),
             duration_us: 0,

@@ -96,9 +96,17 @@ fn a_bad_request_is_reported_only_in_known_words_and_without_what_it_quotes() {
 
 #[test]
 fn keys_are_blanked_and_long_texts_cut() {
-    let key = format!("AIzaSy{}", "a1B2-_".repeat(6));
-    let reported = error(403, &format!("consumer api_key:{key} is\n\n\u{7}suspended"), "").to_string();
-    assert_eq!(reported, "Gemini answered 403 S: consumer api_key:… is suspended");
+    for key in [
+        format!("AIzaSy{}", "a1B2-_".repeat(6)),
+        format!("AQ.{}", "a1B2-_".repeat(8)),
+        "AQ.Ab8RN6L-short".to_owned(),
+        "AIzaShort".to_owned(),
+        format!("AQ.letters_only.{}", "abCD".repeat(10)),
+    ] {
+        let reported = error(403, &format!("consumer api_key:{key} is\n\n\u{7}suspended"), "").to_string();
+        assert_eq!(reported, "Gemini answered 403 S: consumer api_key:… is suspended");
+    }
+    assert_eq!(sanitize("see FAQ. AQ. is no key"), "see FAQ. AQ. is no key");
     assert_eq!(sanitize(&"word ".repeat(500)).chars().count(), 200);
 }
 

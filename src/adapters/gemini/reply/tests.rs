@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::adapters::gemini::sse::{Frame, Framer};
-use crate::domain::journal::{FaultKind, Part};
+use crate::domain::journal::Part;
 
 fn streamed(chunks: &[&str]) -> (Result<Hop, Failure>, Usage, String) {
     let (mut reply, mut received) = (Reply::default(), String::new());

@@ -36,7 +36,7 @@ fn written(functions: &Arc<Functions>, contents: &[Content<'_>], mode: &CallMode
         thoughts: false,
         deadline: Instant::now(),
     };
-    String::from_utf8(body(&request, r#""temperature":0.1"#, &SystemCache::default())).unwrap()
+    String::from_utf8(body(&request, r#""temperature":0.1"#, None, &SystemCache::default())).unwrap()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn another_system_prompt_is_not_served_from_the_cache() {
             thoughts: false,
             deadline: Instant::now(),
         };
-        let sent: Value = serde_json::from_slice(&body(&request, "", &cache)).unwrap();
+        let sent: Value = serde_json::from_slice(&body(&request, "", None, &cache)).unwrap();
         let expected = if system.is_empty() {
             json!({"contents": []})
         } else {
@@ -119,7 +119,7 @@ fn results_and_failures_are_marked_and_ids_go_back_only_if_given() {
     let turn = raw(r#"{ "role":"model", "parts":[{"functionCall":{"name":"a"},"thoughtSignature":"U+/="}]}"#);
     let text = written(
         &functions(),
-        &[Content::Turn(&turn), Content::Responses(&responses)],
+        &[Content::Turn(&turn, None), Content::Responses(&responses)],
         &CallMode::Auto,
     );
     assert!(text.contains(turn.get()), "echoed byte for byte");

@@ -63,7 +63,7 @@ pub(super) const DECISIONS: Table = Table {
     newest_first: true,
     columns: "created_at, id, conversation_id, decision_type, outcome_category, response, iterations, model, \
               input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, surface, user_id, status, intent, \
-              message, definition_hash, error_detail, request_id, recovered",
+              message, definition_hash, error_detail, request_id, recovered, requested_model, service_tier",
     fields: &[
         field("decision_type", "decision_type", Kind::Enum(decision_types)),
         field("outcome_category", "outcome_category", Kind::Enum(outcomes)),
@@ -72,6 +72,7 @@ pub(super) const DECISIONS: Table = Table {
         field("conversation_id", "conversation_id", Kind::Text),
         field("surface", "surface", Kind::Text),
         field("model", "model", Kind::Text),
+        field("requested_model", "requested_model", Kind::Text),
         field("status", "status", Kind::Enum(|| vec!["open", "closed"])),
         field("created_at", "created_at", Kind::Time),
         field("duration_ms", "duration_us / 1000", Kind::Duration),

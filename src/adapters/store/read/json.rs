@@ -20,6 +20,8 @@ pub(super) fn decision(row: &Row, bytes: &mut usize) -> Result<Json, sqlx::Error
         "response": response,
         "iterations": row.opt_int(6)?,
         "model": row.opt_text(7)?,
+        "requested_model": row.text(22)?,
+        "service_tier": row.opt_text(23)?,
         "usage": {
             "input_tokens": row.opt_int(8)?,
             "output_tokens": row.opt_int(9)?,

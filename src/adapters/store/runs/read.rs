@@ -24,7 +24,7 @@ const STORED: &str = "SELECT run.status, run.tenant, run.user_id, run.project_id
      run.error_message, run.stop_reason, run.in_doubt, run.steps, snapshot.hash, snapshot.text, decision.surface, \
      decision.conversation_id, decision.message, decision.definition_hash, decision.request_id, decision.created_at, \
      run.input_tokens, run.output_tokens, run.thought_tokens, run.cached_tokens, run.thread_id, run.session_id, run.takes, \
-     run.worked_us FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+     run.worked_us, decision.requested_model FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
      JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
      JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1";
 
@@ -252,6 +252,7 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
             conversation: parsed(row, 23, |text| ConversationId::parse(text).ok())?,
             message: message.into(),
             definition_hash: row.text(25)?.into(),
+            requested_model: row.text(36)?.into(),
             request_id: row.text(26)?.into(),
             created_at: row.int(27)?,
         },

@@ -228,7 +228,7 @@ impl RunStatements {
                            FROM agent_run run WHERE run.id = $1"
                 .into(),
             reopen_decision: "UPDATE decision_log SET status = 'open', recovered = FALSE, decision_type = NULL, \
-                              outcome_category = NULL, intent = NULL, response = NULL, model = NULL, iterations = NULL, \
+                              outcome_category = NULL, intent = NULL, response = NULL, model = NULL, service_tier = NULL, iterations = NULL, \
                               input_tokens = NULL, output_tokens = NULL, thought_tokens = NULL, cached_tokens = NULL, \
                               duration_us = NULL, error_detail = NULL WHERE id = $1 AND owner = $1 AND status = 'closed'"
                 .into(),

@@ -90,6 +90,7 @@ pub(in super::super) fn only_for_models(values: &mut Values<'_>) {
         Field::Temperature,
         Field::TopP,
         Field::ThinkingBudget,
+        Field::ThinkingLevel,
         Field::IncludeThoughts,
         Field::MaxOutputTokens,
         Field::Tools,

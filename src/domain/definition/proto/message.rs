@@ -115,6 +115,9 @@ pub struct ModelConfig {
     /// Whether the model summarizes its thinking. Absent: true.
     #[prost(bool, optional, tag = "102")]
     pub include_thoughts: ::core::option::Option<bool>,
+    /// minimal, low, medium, high or xhigh; not beside thinking_budget. Absent: the configured level.
+    #[prost(string, tag = "103")]
+    pub thinking_level: ::prost::alloc::string::String,
 }
 /// The tools that it may use.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -518,6 +518,7 @@ fn an_unavailable_model_is_waited_for_as_long_as_the_setting_says() {
     let fault = |kind| Entry::ModelFault {
         kind,
         usage: Default::default(),
+        served: Default::default(),
         said: None,
     };
     task.journal.push(fault(FaultKind::Unavailable));

@@ -23,7 +23,7 @@ fn turn(calls: Vec<Proposed>) -> Entry {
         content: raw(&json!({})),
         parts: Vec::new(),
         usage: Usage::default(),
-        model: "m".to_owned(),
+        served: crate::domain::journal::Served::by("m"),
     };
     Entry::ModelTurn { turn, calls }
 }

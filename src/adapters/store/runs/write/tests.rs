@@ -37,6 +37,7 @@ fn queued_run() -> NewRun {
             conversation: ConversationId::parse("c").unwrap(),
             message: "".into(),
             definition_hash: "".into(),
+            requested_model: "".into(),
             request_id: "".into(),
             created_at: 0,
         },

@@ -78,7 +78,7 @@ fn turn(text: &str, calls: Vec<Proposed>) -> Entry {
             content: raw(&json!({})),
             parts: vec![Part::Text(text.to_owned())],
             usage: Usage::default(),
-            model: "m".to_owned(),
+            served: crate::domain::journal::Served::by("m"),
         },
         calls,
     }
