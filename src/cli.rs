@@ -147,7 +147,18 @@ struct DoctorArgs {
 /// Runs the process: what `main` returns.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&help::command().get_matches()).unwrap_or_else(|error| error.exit());
+    let parsed = help::command()
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        // An error repeats arguments, so it is printed as all text of others, and without colors.
+        Err(error) if error.use_stderr() => {
+            output::note(error.render().to_string().trim_end());
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
     // Before there are threads: it restricts this process, and becomes the command.
     if let Some(Command::McpServer(mcp_server::Server::ShellLaunch(launch))) = cli.command {
         return gavel_mcp_shell::launch(launch);

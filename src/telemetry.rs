@@ -6,13 +6,15 @@
 mod context;
 mod traces;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::filter::combinator::And;
 use tracing_subscriber::filter::{FilterExt, Filtered, LevelFilter, Targets};
 use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+use crate::domain::text::escaped;
 
 pub use context::{continue_trace, traceparent};
 pub use traces::{Collector, TracesError};
@@ -124,17 +126,31 @@ fn json() -> Boxed {
     layer
         .with_current_span(true)
         .with_span_list(false)
-        .with_writer(std::io::stderr)
+        .with_writer(|| Shown(io::stderr()))
         .boxed()
 }
 
+/// Shows text from outside as the output of commands does: no character of it is invisible, changes the direction of text
+/// or drives a terminal.
+struct Shown<W>(W);
+
+impl<W: Write> Write for Shown<W> {
+    /// The formatter writes each line at once.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(escaped(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Without colors: what follows an escape character in a value could not be told from them.
 fn text() -> Boxed {
-    // https://no-color.org: a non-empty value means no color.
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let color = std::io::stderr().is_terminal() && !plain;
     tracing_subscriber::fmt::layer()
-        .with_ansi(color)
-        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_writer(|| Shown(io::stderr()))
         .boxed()
 }
 
@@ -142,7 +158,6 @@ fn text() -> Boxed {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::io::Write;
     use std::sync::{Arc, Mutex};
 
     use tracing::Subscriber;
@@ -210,6 +225,35 @@ mod tests {
         assert!(named.contains("TRACE request: hyper::proto: frames"), "{named}");
         let quieter = logged("error,rmcpx=trace");
         assert!(quieter.is_empty(), "{quieter}");
+    }
+
+    /// External text in a log line can neither drive the reader's terminal nor hide or turn text.
+    #[test]
+    fn a_log_line_shows_every_character_of_a_value() {
+        const EVIL: &str = "a\u{1b}[2J\u{9b}2J\u{202e}b\u{2066}\u{2028}\u{2029}\u{200b}\u{feff}\u{e0041}z";
+        for json in [false, true] {
+            let written = Written::default();
+            let writer = written.clone();
+            let layer = tracing_subscriber::fmt::layer().with_writer(move || Shown(writer.clone()));
+            let layer: Boxed = match json {
+                true => layer.json().boxed(),
+                false => layer.with_ansi(false).boxed(),
+            };
+            tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+                let _span = tracing::error_span!("request", by = EVIL, shown = %EVIL).entered();
+                tracing::error!(text = EVIL, debug = ?EVIL, "{EVIL}");
+            });
+            let bytes = written.0.lock().unwrap().clone();
+            let line = String::from_utf8(bytes).unwrap();
+            assert!(
+                !line.contains(|c: char| EVIL.contains(c) && !c.is_ascii_graphic() && c != ' '),
+                "{line:?}"
+            );
+            assert!(
+                line.contains("202e") && (!json || serde_json::from_str::<serde_json::Value>(&line).is_ok()),
+                "{line}"
+            );
+        }
     }
 
     /// DESIGN.md section 12: a span compares its level with this one number before it does anything else.

@@ -19,6 +19,8 @@ mod ended;
 mod executing;
 #[path = "store/faults.rs"]
 mod faults;
+#[path = "store/fit.rs"]
+mod fit;
 #[path = "store/killed.rs"]
 mod killed;
 #[path = "store/leases.rs"]
@@ -67,6 +69,7 @@ macro_rules! contract {
 }
 
 contract! {
+    fit::a_database_without_room_is_refused_before_anything_runs,
     audit::the_database_refuses_to_change_entries,
     audit::an_effect_is_entered_before_it_is_sent_and_when_its_outcome_is_known,
     audit::a_read_makes_no_entry,

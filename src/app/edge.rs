@@ -194,7 +194,7 @@ fn server(status: ServerStatus, catalog: &Catalog) -> McpServer {
         ServerState::Connecting | ServerState::Down | ServerState::Off => None,
     };
     McpServer {
-        server: status.name.to_string(),
+        server: Some(status.name.to_string()),
         state: match status.state {
             ServerState::Up if status.breaker_open => McpState::Failing,
             ServerState::Up => McpState::Up,

@@ -160,20 +160,23 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
     let url = config.database_url.expose_secret();
     let shown = masked_url(url);
     match Store::status(url).await {
-        Ok(status) if status.pending.is_empty() => match Store::try_write(url).await {
-            Ok(()) => findings.good(&format!(
+        Ok(status) => match (Store::try_write(url).await, status.pending.len()) {
+            (Ok(()), 0) => findings.good(&format!(
                 "database: {shown} can be written, {} migrations applied",
                 status.applied.len()
             )),
-            Err(error) => findings.error(
+            (Ok(()), pending) => findings.good(&format!(
+                "database: {shown}, {pending} migrations pending; `gavel serve` and `gavel migrate` apply them"
+            )),
+            (Err(StoreError::Unfit(why)), _) => findings.error(
+                &format!("database: {shown} {why}"),
+                "gavel serve and gavel migrate refuse it",
+            ),
+            (Err(error), _) => findings.error(
                 &format!("database: {shown} answers, but cannot be written: {error}"),
                 "check whether it is full, read-only, or locked by another program",
             ),
         },
-        Ok(status) => findings.good(&format!(
-            "database: {shown}, {} migrations pending; `gavel serve` and `gavel migrate` apply them",
-            status.pending.len()
-        )),
         Err(error) => findings.error(
             &format!("database: {shown}: {error}"),
             match error {

@@ -75,7 +75,7 @@ pub(super) fn note(text: &str) {
 pub(super) fn prompt(text: &str) {
     let mut err = io::stderr().lock();
     // A failure is ignored, as in `note`.
-    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+    let _ = err.write_all(printable(text).as_bytes()).and_then(|()| err.flush());
 }
 
 /// "1 error", "2 errors".

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::{env, fmt, fs, io};
 
 use super::error::{ConfigError, ConfigErrors};
+use super::settings::SETTINGS;
+use super::trust::{REMEDY, is_trusted};
 
 /// The variables of a `.env` file. Their values can be secrets, so `Debug` prints only the names.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -14,13 +16,28 @@ pub struct Dotenv(BTreeMap<String, String>);
 const FILE: &str = ".env";
 
 impl Dotenv {
-    /// Reads the file in the working directory; returns no variables when the file does not exist.
+    /// Reads the file in the working directory; returns no variables when the file does not exist, or is another
+    /// program's in a directory that is not trusted.
     ///
     /// # Errors
-    /// The file cannot be read, or a line is not of the form `NAME=value`.
+    /// The file cannot be read, or a line is not of the form `NAME=value`; it has settings of gavel, and the directory is
+    /// not trusted.
     pub fn read() -> Result<Self, ConfigErrors> {
         let problem = match fs::read_to_string(FILE) {
-            Ok(text) => return Self::parse(&text).map_err(|error| ConfigErrors(vec![error])),
+            Ok(text) => {
+                let found = Self::parse(&text).map_err(|error| ConfigErrors(vec![error]))?;
+                if is_trusted() {
+                    return Ok(found);
+                }
+                let of_gavel = |name: &str| {
+                    name.starts_with("GAVEL_") || SETTINGS.iter().any(|setting| setting.environment.contains(&name))
+                };
+                match found.0.keys().find(|name| of_gavel(name)) {
+                    Some(name) => format!("sets {name}, and {REMEDY}"),
+                    // It is for another program.
+                    None => return Ok(Self::default()),
+                }
+            }
             // Python keeps a virtual environment in a directory of this name.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {
                 return Ok(Self::default());

@@ -8,6 +8,7 @@ use super::dotenv::Dotenv;
 use super::error::{ConfigError, ConfigErrors};
 use super::origin::Origin;
 use super::settings::{CONFIG_FILE, SETTINGS};
+use super::trust::{REMEDY, is_trusted};
 use super::{Config, Flags, Resolved, Sources};
 
 /// The file that is read when no other is named.
@@ -79,7 +80,13 @@ fn file(
     let Some((path, origin)) = by_flag.or_else(by_variable).or_else(by_dotenv) else {
         let found = |text| Some((PathBuf::from(DEFAULT_FILE), text));
         return match fs::read_to_string(DEFAULT_FILE) {
-            Ok(text) => Ok(found(text)),
+            Ok(text) if is_trusted() => Ok(found(text)),
+            Ok(_) => Err(ConfigError {
+                key: CONFIG_FILE.to_owned(),
+                value: Some(DEFAULT_FILE.to_owned()),
+                place: None,
+                problem: format!("is not named by --config, and {REMEDY}"),
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(unreadable(DEFAULT_FILE, None, &error)),
         };

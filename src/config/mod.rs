@@ -10,9 +10,9 @@
 //! Decisions documented only here:
 //! - A variable that is set and empty counts as not set, because compose files set missing variables to the empty
 //!   string.
-//! - Only `.env`, `gavel.toml` and the directory `agents` are read from the working directory without being named. An
-//!   `mcp.json` starts programs and a constitution steers every chat, so these are named or built in. An agent does
-//!   nothing until a caller runs it.
+//! - Only `.env`, `gavel.toml` and the directory `agents` are read from the working directory without being named, and the
+//!   first two only if the user trusts the directory ([`trust`]). An `mcp.json` starts programs and a constitution steers
+//!   every chat, so these are named or built in. An agent does nothing until a caller runs it.
 //! - A relative path in `gavel.toml` is relative to that file; elsewhere it is relative to the working directory.
 //! - Requesting a real model by name or by address without credentials is an error. The demo model is the default only
 //!   when no setting refers to a real one.
@@ -35,6 +35,7 @@ mod reference;
 mod secret;
 pub mod settings;
 mod sources;
+mod trust;
 mod values;
 
 use std::net::SocketAddr;

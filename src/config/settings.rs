@@ -498,9 +498,15 @@ pub const SETTINGS: &[Setting] = &[
     .default("gavel"),
 ];
 
-/// Variables that begin with `GAVEL_` and are not settings: the key of `gavel chat --server`, and variables of the
-/// project's own tests and checks.
-pub(super) const OTHER_VARIABLES: &[&str] = &["GAVEL_API_KEY", "GAVEL_API_KEY_FILE", "GAVEL_BIN", "GAVEL_SHARED"];
+/// Variables that begin with `GAVEL_` and are not settings: the key of `gavel chat --server`, the trusted directories, and
+/// variables of the project's own tests and checks.
+pub(super) const OTHER_VARIABLES: &[&str] = &[
+    "GAVEL_API_KEY",
+    "GAVEL_API_KEY_FILE",
+    super::trust::TRUST,
+    "GAVEL_BIN",
+    "GAVEL_SHARED",
+];
 
 /// The setting with this key.
 #[must_use]

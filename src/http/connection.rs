@@ -6,8 +6,10 @@
 //!
 //! actix also does not limit the memory of many heads together. A head that exceeds [`FREE_HEAD`] takes its bytes from
 //! a budget; when the budget is exhausted, the connection is closed.
+//!
+//! A connection also ends when the table of `connections` needs its place.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,7 +21,9 @@ use actix_web::HttpRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::connections::{Connection, Place};
 use crate::domain::budget::{Budget, Exceeded, Share};
+use crate::surfaces::caller::Caller;
 
 /// Head bytes that each connection may hold without a share: several times what browsers send with a token and cookies.
 const FREE_HEAD: usize = 16 << 10;
@@ -31,10 +35,7 @@ const MOST_HEAD: usize = 128 << 10;
 pub(super) struct Activity(Rc<Inner>);
 
 struct Inner {
-    /// Number of requests in progress.
-    busy: Cell<u32>,
-    /// When the last request ended or the last byte was sent.
-    last: Cell<Instant>,
+    place: Place,
     /// Bytes read of the next request, until its handler starts.
     head: RefCell<Head>,
 }
@@ -72,19 +73,28 @@ impl Busy {
     }
 }
 
+/// The request's connection had a request of this caller, so it is not closed before those without one.
+pub(super) fn belongs_to(request: &HttpRequest, caller: &Caller) {
+    if let Some(activity) = request.conn_data::<Activity>() {
+        activity.connection().belongs_to(caller.tenant.as_str());
+    }
+}
+
 impl Activity {
     /// A request is in progress from now on, so its head is complete.
     fn begin(&self) {
-        self.0.busy.set(self.0.busy.get() + 1);
+        self.connection().begin();
         self.0.head.take();
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.0.place.0
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let inner = &self.0.0;
-        inner.busy.set(inner.busy.get().saturating_sub(1));
-        inner.last.set(Instant::now());
+        self.0.connection().end();
     }
 }
 
@@ -101,10 +111,10 @@ pub(super) struct Guarded<T> {
 
 impl<T> Guarded<T> {
     /// Guards `io`, which counts as quiet from now on. `heads` is the budget for the large heads of all connections.
-    pub(super) fn new(io: T, quiet: Duration, heads: Arc<Budget>) -> Self {
+    pub(super) fn new(io: T, quiet: Duration, heads: Arc<Budget>, place: Place) -> Self {
+        place.0.touch();
         let inner = Inner {
-            busy: Cell::new(0),
-            last: Cell::new(Instant::now()),
+            place,
             head: RefCell::default(),
         };
         Self {
@@ -126,8 +136,11 @@ impl<T> Guarded<T> {
     fn has_ended(&mut self, cx: &mut Context<'_>) -> bool {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            let resting = (self.activity.0.busy.get() == 0).then(|| self.activity.0.last.get());
-            let since = [resting, self.stuck_since].into_iter().flatten().min().unwrap_or(now);
+            let since = [self.activity.connection().idle_since(), self.stuck_since]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(now);
             if now.saturating_duration_since(since) >= self.quiet {
                 return true;
             }
@@ -139,7 +152,7 @@ impl<T> Guarded<T> {
     fn wrote(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.stuck_since = None;
-            self.activity.0.last.set(Instant::now());
+            self.activity.connection().touch();
             return written;
         }
         self.stuck_since.get_or_insert_with(Instant::now);
@@ -152,11 +165,14 @@ impl<T> Guarded<T> {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.activity.connection().poll_closed(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         match Pin::new(&mut self.io).poll_read(cx, buffer) {
             // Reading no bytes signals the end, as if the peer had closed.
             Poll::Pending if self.has_ended(cx) => Poll::Ready(Ok(())),
-            Poll::Ready(Ok(())) if self.activity.0.busy.get() == 0 => {
+            Poll::Ready(Ok(())) if self.activity.connection().idle_since().is_some() => {
                 let more = buffer.filled().len() - before;
                 let grown = self.activity.0.head.borrow_mut().grow(more, &self.heads);
                 Poll::Ready(grown.map_err(|exceeded| {
@@ -203,8 +219,13 @@ mod tests {
 
     use super::*;
     use crate::domain::budget::{Limits, Pool};
+    use crate::http::connections::Connections;
 
     const QUIET: Duration = Duration::from_millis(20);
+
+    fn guarded<T>(io: T, quiet: Duration, heads: Arc<Budget>) -> Guarded<T> {
+        Guarded::new(io, quiet, heads, Connections::new(1).enter(None))
+    }
 
     fn heads(most: u64) -> Arc<Budget> {
         let limits = Limits {
@@ -220,7 +241,7 @@ mod tests {
         let heads = heads(1024);
         let connect = || {
             let (peer, io) = duplex(2 * FREE_HEAD);
-            (peer, Guarded::new(io, QUIET * 100, Arc::clone(&heads)))
+            (peer, guarded(io, QUIET * 100, Arc::clone(&heads)))
         };
         let mut bytes = [0; FREE_HEAD + 1000];
         let (mut one, mut large) = connect();
@@ -238,29 +259,43 @@ mod tests {
     #[tokio::test]
     async fn a_silent_peer_is_let_go_after_the_quiet_time() {
         let (_peer, io) = duplex(64);
-        let mut guarded = Guarded::new(io, QUIET, heads(0));
-        assert_eq!(guarded.read(&mut [0; 8]).await.unwrap(), 0, "as if it had closed");
+        let mut connection = guarded(io, QUIET, heads(0));
+        assert_eq!(connection.read(&mut [0; 8]).await.unwrap(), 0, "as if it had closed");
     }
 
     #[tokio::test]
     async fn a_peer_that_waits_for_its_answer_is_not_let_go() {
         let (mut peer, io) = duplex(64);
-        let mut guarded = Guarded::new(io, QUIET, heads(0));
-        guarded.activity.0.busy.set(1);
-        let busy = Busy(guarded.activity());
-        let read = tokio::time::timeout(QUIET * 5, guarded.read(&mut [0; 8])).await;
+        let mut connection = guarded(io, QUIET, heads(0));
+        connection.activity.connection().begin();
+        let busy = Busy(connection.activity());
+        let read = tokio::time::timeout(QUIET * 5, connection.read(&mut [0; 8])).await;
         assert!(read.is_err(), "still open while the request is in progress");
         drop(busy);
         peer.write_all(b"next").await.unwrap();
-        assert_eq!(guarded.read(&mut [0; 8]).await.unwrap(), 4);
+        assert_eq!(connection.read(&mut [0; 8]).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_place_is_needed_ends_as_if_the_peer_had_closed() {
+        let table = Connections::new(1);
+        let (_peer, io) = duplex(64);
+        let mut connection = Guarded::new(io, QUIET * 1000, heads(0), table.enter(None));
+        let mut first = [0; 8];
+        let ended = async {
+            tokio::task::yield_now().await;
+            table.enter(None)
+        };
+        let (read, _other) = tokio::join!(connection.read(&mut first), ended);
+        assert_eq!(read.unwrap(), 0);
     }
 
     #[tokio::test]
     async fn a_peer_that_takes_nothing_is_cut_even_while_it_is_served() {
         let (_peer, io) = duplex(4);
-        let mut guarded = Guarded::new(io, QUIET, heads(0));
-        guarded.activity.0.busy.set(1);
-        let error = guarded.write_all(&[0; 64]).await.unwrap_err();
+        let mut connection = guarded(io, QUIET, heads(0));
+        connection.activity.connection().begin();
+        let error = connection.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -42,8 +42,9 @@ pub(super) struct Check {
 /// The current state of an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct McpServer {
-    /// Its name in `mcp.json`.
-    pub server: String,
+    /// Its name in `mcp.json`; only shown to authenticated callers.
+    #[schema(required = true)]
+    pub server: Option<String>,
     /// Whether its tools can be called.
     pub state: McpState,
     /// The failure, or the sandbox in which a connected server runs commands (`bwrap`, `landlock`; `host` is none), for
@@ -71,8 +72,9 @@ pub enum McpState {
 /// A tool of the constitution that is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct ToolUnavailable {
-    /// The name of the tool in the constitution.
-    tool: String,
+    /// The name of the tool in the constitution; only shown to authenticated callers.
+    #[schema(required = true)]
+    tool: Option<String>,
     /// The reason, for operators; only shown to authenticated callers.
     #[schema(required = true)]
     reason: Option<String>,
@@ -139,12 +141,16 @@ impl Ready {
         }
     }
 
-    /// Removes details, which may contain host names and paths.
+    /// The states and their number alone: names, hosts and paths are for callers.
     fn without_details(mut self) -> Self {
         self.checks.store.detail = None;
         self.definition_hash = None;
-        self.mcp.iter_mut().for_each(|server| server.detail = None);
-        self.tools_unavailable.iter_mut().for_each(|tool| tool.reason = None);
+        for server in &mut self.mcp {
+            (server.server, server.detail) = (None, None);
+        }
+        for tool in &mut self.tools_unavailable {
+            (tool.tool, tool.reason) = (None, None);
+        }
         self
     }
 
@@ -182,7 +188,8 @@ pub(super) struct Live {
 /// Checks whether gavel can decide.
 ///
 /// Reports on gavel's own database, and names the constitution in effect; an invalid configuration prevents the start.
-/// An MCP server that is down makes it `degraded`, not unready. Details are shown only to authenticated callers.
+/// An MCP server that is down makes it `degraded`, not unready. Names and details are shown only to authenticated
+/// callers.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -198,7 +205,7 @@ pub(super) async fn ready(state: Data<State>, request: HttpRequest) -> HttpRespo
     let exchange = Exchange::begin(&state, &request, Some(Route::Ready));
     let edge = &state.edge;
     let missing = edge.chat.unavailable_tools().into_iter().map(|tool| ToolUnavailable {
-        tool: tool.name,
+        tool: Some(tool.name),
         reason: Some(tool.reason),
     });
     let servers = edge.surroundings.servers();
@@ -277,12 +284,22 @@ mod tests {
     #[test]
     fn only_its_own_parts_make_it_unready() {
         let server = |state| McpServer {
-            server: "tasks".into(),
+            server: Some("tasks".into()),
             state,
             detail: Some("secret.host".into()),
         };
         let reported = |ready: &Ready| (ready.status, ready.code().as_u16());
-        let degraded = Ready::of(check(true), false, "c0ffee", vec![server(McpState::Down)], Vec::new());
+        let missing = ToolUnavailable {
+            tool: Some("internal_tool".into()),
+            reason: Some("secret.host".into()),
+        };
+        let degraded = Ready::of(
+            check(true),
+            false,
+            "c0ffee",
+            vec![server(McpState::Down)],
+            vec![missing],
+        );
         assert_eq!(reported(&degraded), (Status::Degraded, 200));
         assert_eq!(
             reported(&Ready::of(check(false), false, "", Vec::new(), Vec::new())),
@@ -298,7 +315,9 @@ mod tests {
             (Status::Ready, 200)
         );
         let shown = serde_json::to_string(&degraded.without_details()).unwrap();
-        assert!(shown.contains("tasks"), "{shown}");
-        assert!(!shown.contains("secret.host") && !shown.contains("c0ffee"), "{shown}");
+        assert!(shown.contains(r#""state":"down""#), "{shown}");
+        for hidden in ["tasks", "internal_tool", "secret.host", "c0ffee"] {
+            assert!(!shown.contains(hidden), "{shown}");
+        }
     }
 }

@@ -19,6 +19,7 @@ mod body;
 mod chat;
 mod chunks;
 mod connection;
+mod connections;
 mod console;
 mod decisions;
 mod docs;
@@ -104,7 +105,7 @@ pub struct EdgeLimits {
     pub quiet_time: Duration,
     /// Interval of heartbeats in a silent stream; proxies commonly time out after 30 s or a minute.
     pub heartbeat: Duration,
-    /// Most connections of the process; further ones wait until one closes.
+    /// Most connections of the process; a further one takes the place of one that is idle.
     pub connections: usize,
     /// Bytes of request bodies in progress.
     pub bodies: Limits,

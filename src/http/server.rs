@@ -16,6 +16,7 @@ use actix_web::{App, web};
 use tokio::io::AsyncWriteExt;
 
 use super::connection::Guarded;
+use super::connections::Connections;
 use super::{Edge, State, handlers, metrics};
 use crate::domain::budget::{Budget, Pool};
 
@@ -53,7 +54,8 @@ const UNSENT: usize = 4 << 10;
 pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io::Result<Server> {
     metrics::describe();
     let (head, quiet) = (edge.limits.head_time, edge.limits.quiet_time);
-    let connections = edge.limits.connections;
+    let most = edge.limits.connections;
+    let connections = Connections::new(most);
     let state = web::Data::new(State::new(edge));
     let workers = settings.workers.or_else(|| available_parallelism().ok());
     let workers = workers.map_or(1, NonZeroUsize::get);
@@ -61,12 +63,14 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
         .disable_signals()
         .shutdown_timeout(settings.drain.as_secs().max(1))
         .workers(workers)
-        .max_concurrent_connections((connections / workers).max(1));
+        // The table bounds them; the listener never waits.
+        .max_concurrent_connections(2 * most);
     let stopping = builder.graceful_shutdown_signal();
     let local = listener.local_addr()?;
     let heads = Budget::new(Pool::Heads, Pool::Heads.limits(0));
     let service = move || {
         let (state, stopping, heads) = (state.clone(), stopping.clone(), Arc::clone(&heads));
+        let connections = Arc::clone(&connections);
         let app = App::new().configure(move |config| handlers::configure(config, &state));
         let app = app
             .into_factory()
@@ -87,7 +91,8 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
                 data.insert(io.activity());
             })
             .h1(map_config(app, |_| AppConfig::default()));
-        fn_service(move |io: TcpStream| accept(io, head, quiet, Arc::clone(&heads))).and_then(http)
+        fn_service(move |io: TcpStream| accept(io, head, quiet, Arc::clone(&heads), Arc::clone(&connections)))
+            .and_then(http)
     };
     Ok(builder.listen("gavel", listener, service)?.run())
 }
@@ -97,21 +102,24 @@ async fn accept(
     head: Duration,
     quiet: Duration,
     heads: Arc<Budget>,
+    connections: Arc<Connections>,
 ) -> Result<(Guarded<TcpStream>, Option<SocketAddr>), DispatchError> {
     // Without it the last small part of a response waits for the peer's delayed acknowledgement.
     io.set_nodelay(true)?;
+    let peer = io.peer_addr().ok();
+    let place = connections.enter(peer);
     let mut first = [0; HTTP_2.len()];
-    let seen = tokio::time::timeout(head, io.peek(&mut first))
-        .await
-        .map_err(io::Error::from)??;
+    let seen = tokio::select! {
+        seen = tokio::time::timeout(head, io.peek(&mut first)) => seen.map_err(io::Error::from)??,
+        () = place.0.closed() => return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
+    };
     if first[..seen] == *HTTP_2 {
         tokio::time::timeout(DISCONNECT, refuse_http_2(io))
             .await
             .map_err(io::Error::from)??;
         return Err(io::Error::from(io::ErrorKind::Unsupported).into());
     }
-    let peer = io.peer_addr().ok();
-    Ok((Guarded::new(io, quiet, heads), peer))
+    Ok((Guarded::new(io, quiet, heads, place), peer))
 }
 
 /// Responds, and then reads what the client still sends: closing with unread bytes sends a reset, which could arrive

@@ -264,13 +264,14 @@ async fn readiness_shows_details_only_to_authenticated_callers() {
     let open = edge.get("/readyz").await;
     assert_eq!(
         open.json()["mcp"][0],
-        json!({"server": "tasks", "state": "down", "detail": null})
+        json!({"server": null, "state": "down", "detail": null})
     );
     assert_eq!(open.json()["definition_hash"], json!(null));
     let request = edge
         .request(reqwest::Method::GET, "/readyz")
         .header("x-api-key", "canary-key-1");
     let known = Answer::of(request.send().await.unwrap()).await;
+    assert_eq!(known.json()["mcp"][0]["server"], "tasks");
     assert_eq!(known.json()["mcp"][0]["detail"], "canary-of-the-server");
     assert_eq!(known.json()["definition_hash"].as_str().unwrap().len(), 64);
 }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
-use crate::harness::{HI, Setup, client, read_to_end, serve, until};
+use crate::harness::{HI, Running, Setup, client, read_to_end, serve, until};
 
 /// Short timeouts, so that tests need not wait.
 fn hasty() -> Setup {
@@ -226,29 +226,85 @@ async fn the_body_of_an_unauthenticated_caller_is_not_read() {
     );
 }
 
-/// Beyond the maximum, connections wait until another one is closed.
-#[tokio::test]
-async fn connections_are_bounded() {
+/// A table of this many connections, and long timeouts: only the table closes connections.
+async fn served(connections: usize, hold: Option<Arc<Semaphore>>) -> Running {
     let limits = EdgeLimits {
-        connections: 2,
-        ..hasty().limits
+        connections,
+        head_time: Duration::from_secs(60),
+        body_time: Duration::from_secs(60),
+        ..EdgeLimits::default()
     };
-    let edge = serve(Setup {
+    serve(Setup {
         limits,
+        hold,
+        auth: two_tenants(),
         ..Setup::default()
     })
-    .await;
-    let (mut one, mut two, mut three) = (edge.connect().await, edge.connect().await, edge.connect().await);
-    three
-        .write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")
+    .await
+}
+
+/// Whether health, and a request of another tenant, are answered at once.
+async fn others_are_served(edge: &Running) {
+    let serving = async {
+        for path in ["/livez", "/readyz"] {
+            let answer = edge
+                .raw(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").as_bytes())
+                .await;
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+        }
+        assert_eq!(edge.post_with(&[("x-api-key", "whole")], HI).await.status, 200);
+    };
+    tokio::time::timeout(Duration::from_secs(5), serving)
         .await
-        .unwrap();
-    let mut first = [0; 12];
-    let early = tokio::time::timeout(Duration::from_millis(100), three.read_exact(&mut first)).await;
-    assert!(early.is_err(), "it waits");
-    let _ = tokio::join!(read_to_end(&mut one), read_to_end(&mut two));
-    three.read_exact(&mut first).await.unwrap();
-    assert_eq!(&first, b"HTTP/1.1 200");
+        .expect("at once");
+}
+
+/// Connections that hold the table: idle without a request, in the middle of a head, idle after a request of a stranger or
+/// of a tenant, and in the middle of a body.
+#[tokio::test]
+async fn thousands_of_connections_of_any_kind_shut_no_one_out() {
+    let livez = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n".to_owned();
+    let stranger = format!("{HEAD}content-length: 0\r\n\r\n");
+    let tenant = "GET /v1/decisions HTTP/1.1\r\nhost: x\r\nx-api-key: half\r\n\r\n".to_owned();
+    let [body, _] = in_two("half");
+    for sent in [String::new(), HEAD.to_owned(), livez, stranger, tenant, body] {
+        let edge = served(256, None).await;
+        let mut held = Vec::new();
+        for _ in 0..2000 {
+            let mut peer = edge.connect().await;
+            // A connection that was closed meanwhile cannot be written to.
+            let _ = peer.write_all(sent.as_bytes()).await;
+            held.push(peer);
+        }
+        others_are_served(&edge).await;
+        drop(held);
+    }
+}
+
+/// A connection of a tenant stays open while strangers come and go, and so does one whose request is in progress.
+#[tokio::test]
+async fn strangers_close_neither_a_tenants_connection_nor_a_request_in_progress() {
+    let hold = Arc::new(Semaphore::new(0));
+    let edge = served(64, Some(Arc::clone(&hold))).await;
+    let mut tenant = edge.connect().await;
+    let read = b"GET /v1/decisions HTTP/1.1\r\nhost: x\r\nx-api-key: whole\r\n\r\n";
+    tenant.write_all(read).await.unwrap();
+    let mut first = [0; 9];
+    tenant.read_exact(&mut first).await.unwrap();
+    let sent = tokio::spawn(edge.chat("/v1/chat", HI).header("x-api-key", "half").send());
+    until("the model to be asked", || edge.model.asked.load(Ordering::SeqCst) == 1).await;
+    let mut strangers = Vec::new();
+    for _ in 0..1000 {
+        strangers.push(edge.connect().await);
+    }
+    hold.add_permits(1);
+    assert_eq!(sent.await.unwrap().unwrap().status(), 200);
+    let closing = b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    tenant.write_all(closing).await.unwrap();
+    assert!(
+        read_to_end(&mut tenant).await.contains("HTTP/1.1 200 OK"),
+        "it is still open"
+    );
 }
 
 #[tokio::test]

@@ -263,7 +263,7 @@ impl Surroundings for Around {
     fn servers(&self) -> Vec<McpServer> {
         let detail = Some("canary-of-the-server".to_owned());
         vec![McpServer {
-            server: "tasks".to_owned(),
+            server: Some("tasks".to_owned()),
             state: McpState::Down,
             detail,
         }]

@@ -17,7 +17,13 @@ pub(crate) async fn database() -> String {
 
 /// URL of a new, empty database on this test binary's server.
 pub(crate) async fn empty_database() -> String {
-    let url = server().await.database().await;
+    database_with("").await
+}
+
+/// URL of a new, empty database with these options of `CREATE DATABASE`.
+pub(crate) async fn database_with(options: &str) -> String {
+    let server = server().await;
+    let url = server.url(&server.create(options).await);
     MADE.with_borrow_mut(|made| made.0.push(url.clone()));
     url
 }

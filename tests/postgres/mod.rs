@@ -18,7 +18,7 @@ mod ports;
 mod server;
 mod wire;
 
-pub(crate) use self::databases::{Template, database, drop_database, empty_database};
+pub(crate) use self::databases::{Template, database, database_with, drop_database, empty_database};
 pub(crate) use self::ports::free_port;
 pub(crate) use self::server::Server;
 pub(crate) use self::wire::Wire;

@@ -71,7 +71,7 @@ pub(crate) fn plan(session: PlanningSessionId, current: Option<&Plan>, titles: &
     let tasks = titles.iter().map(|title| DraftTask {
         id: kept(title),
         title: (*title).to_owned(),
-        goal: format!("{title} is done\u{0}"),
+        goal: format!("{title} is done"),
         done_when: "the tests pass".to_owned(),
         tools: vec!["executeScript".to_owned()],
     });
@@ -79,7 +79,6 @@ pub(crate) fn plan(session: PlanningSessionId, current: Option<&Plan>, titles: &
         tasks: tasks.collect(),
         ..Draft::default()
     };
-    // JSON escapes U+0000, so no database refuses it.
     let plan = Plan::of(draft, session, current, &["executeScript".to_owned()]).unwrap();
     MadePlan {
         changes: difference(current, &plan),

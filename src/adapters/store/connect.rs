@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 
 use super::db::sqlite::Sqlite;
 use super::db::sqlite_readers::SqliteReaders;
@@ -116,20 +116,13 @@ impl Target {
                 }
                 Ok(Conn::Sqlite(sqlite))
             }
+            // The server ends a statement, a lock wait and an idle transaction when this process has given up, so that a
+            // lost client holds no lock. A client that stalls between two statements blocks rows for no longer than
+            // `lock_timeout`.
             Self::Postgres(options) => {
-                let mut connection = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options))
-                    .await
-                    .map_err(|_| timed_out("connecting"))??;
-                // The server ends a statement, a lock wait and an idle transaction when this process has given up, so
-                // that a lost client holds no lock. A client that stalls between two statements blocks rows for no
-                // longer than `lock_timeout`.
-                sqlx::raw_sql(
-                    "SET lock_timeout = '2s'; SET statement_timeout = '5s'; \
-                     SET idle_in_transaction_session_timeout = '2s'; SET synchronous_commit = on",
-                )
-                .execute(&mut connection)
-                .await?;
-                Ok(Conn::Postgres(connection))
+                let settings = "SET lock_timeout = '2s'; SET statement_timeout = '5s'; \
+                                SET idle_in_transaction_session_timeout = '2s'; SET synchronous_commit = on";
+                postgres(options, settings.to_owned()).await
             }
         }
     }
@@ -147,8 +140,9 @@ impl Target {
                     .min_connections(0)
                     .max_connections(count)
                     .acquire_timeout(CONNECT_TIMEOUT)
-                    .idle_timeout(Duration::from_secs(60));
-                Readers::Postgres(pool.connect_lazy_with(reading_postgres(options, limit)))
+                    .idle_timeout(Duration::from_secs(60))
+                    .after_connect(move |conn, _| Box::pin(set(conn, reading(limit))));
+                Readers::Postgres(pool.connect_lazy_with(options.as_ref().clone()))
             }
         }
     }
@@ -160,12 +154,7 @@ impl Target {
                 let sqlite = Sqlite::open(options.get_filename(), CONNECT_TIMEOUT, "PRAGMA query_only = ON")?;
                 Ok(Conn::Sqlite(sqlite))
             }
-            Self::Postgres(options) => {
-                let options = reading_postgres(options, CONNECT_TIMEOUT);
-                let connecting = PgConnection::connect_with(&options);
-                let connection = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
-                Ok(Conn::Postgres(connection.map_err(|_| timed_out("connecting"))??))
-            }
+            Self::Postgres(options) => postgres(options, reading(CONNECT_TIMEOUT)).await,
         }
     }
 
@@ -177,13 +166,10 @@ impl Target {
                 "requests are not counted in a SQLite database".into(),
             ));
         };
-        let limit = format!("{}ms", limit.as_millis());
-        let options = options.as_ref().clone().options([
-            ("lock_timeout", "50ms"),
-            ("statement_timeout", limit.as_str()),
-            ("synchronous_commit", "off"),
-        ]);
-        PgConnection::connect_with(&options).await.map(Conn::Postgres)
+        let limit = limit.as_millis();
+        let settings =
+            format!("SET lock_timeout = '50ms'; SET statement_timeout = '{limit}ms'; SET synchronous_commit = off");
+        postgres(options, settings).await
     }
 
     /// The path of the SQLite file if the file does not exist.
@@ -195,12 +181,28 @@ impl Target {
     }
 }
 
-fn reading_postgres(options: &PgConnectOptions, limit: Duration) -> PgConnectOptions {
-    let limit = format!("{}ms", limit.as_millis());
-    options.clone().options([
-        ("default_transaction_read_only", "on"),
-        ("statement_timeout", limit.as_str()),
-    ])
+/// The settings of a reading session.
+fn reading(limit: Duration) -> String {
+    let limit = limit.as_millis();
+    format!("SET default_transaction_read_only = on; SET statement_timeout = '{limit}ms'")
+}
+
+async fn postgres(options: &PgConnectOptions, settings: String) -> Result<Conn, sqlx::Error> {
+    let connecting = async {
+        let mut connection = PgConnection::connect_with(options).await?;
+        set(&mut connection, settings).await?;
+        Ok(Conn::Postgres(connection))
+    };
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+    connected.map_err(|_| timed_out("connecting"))?
+}
+
+/// By statements: poolers reject settings in the request for a connection.
+async fn set(connection: &mut PgConnection, settings: String) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(settings))
+        .execute(connection)
+        .await
+        .map(drop)
 }
 
 pub(super) fn timed_out(doing: &str) -> sqlx::Error {

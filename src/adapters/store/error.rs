@@ -16,6 +16,9 @@ pub enum StoreError {
     /// The database does not answer, or rejects the connection.
     #[error("the database is unavailable: {0}")]
     Unavailable(Arc<str>),
+    /// The database cannot hold what gavel records; says why and what to do.
+    #[error("the database {0}")]
+    Unfit(String),
     /// A migration was changed after it was applied.
     #[error(
         "migration {version} ({name}) differs from what was applied to this database: it was applied with checksum \

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::connect::Target;
 use super::db::{Conn, Dialect, Value};
 use super::error::{StoreError, describe, is_locked};
+use super::fit;
 
 /// One migration, with the same number and name in both dialects.
 struct Migration {
@@ -114,7 +115,7 @@ pub(super) async fn migrate(conn: &mut Conn, patience: Duration) -> Result<Migra
 }
 
 /// Whether a SQLite file is in WAL mode. A copy made by `VACUUM INTO` is not.
-async fn has_its_journal(conn: &mut Conn) -> Result<bool, StoreError> {
+pub(super) async fn has_its_journal(conn: &mut Conn) -> Result<bool, StoreError> {
     if conn.dialect() == Dialect::Postgres {
         return Ok(true);
     }
@@ -271,11 +272,9 @@ fn summary(applied: Vec<Applied>) -> MigrationStatus {
 
 /// Connects and applies pending migrations: `gavel migrate`.
 pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, StoreError> {
-    target.create()?;
-    let mut conn = target.writer().await.map_err(StoreError::from)?;
-    let result = migrate(&mut conn, PATIENCE).await;
+    let (conn, status) = fit::connect(target, Some(PATIENCE)).await?;
     conn.close().await;
-    result
+    Ok(status)
 }
 
 /// Connects and reads the status: `gavel migrate --status`. Creates no file.

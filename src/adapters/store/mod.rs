@@ -30,6 +30,7 @@ mod content;
 mod db;
 mod definitions;
 mod error;
+mod fit;
 mod insert;
 mod maintenance;
 mod metrics;
@@ -226,22 +227,18 @@ impl Store {
         migrate::status_target(&Target::parse(url, None)?).await
     }
 
-    /// Checks that a row can be written, in a transaction that is rolled back. The schema must exist.
+    /// Checks that the database can hold what gavel records. Creates no file.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] with the reason.
+    /// [`StoreError`] with the reason.
     pub async fn try_write(url: &str) -> Result<(), StoreError> {
         let target = Target::parse(url, None)?;
-        let mut conn = target.writer().await.map_err(StoreError::from)?;
-        let begin = conn.dialect().begin();
-        let mut tried = conn.execute(&begin.into(), vec![]).await;
-        if tried.is_ok() {
-            let row = "INSERT INTO instance (id, started_at, lease_until) VALUES ('doctor', 0, 0)";
-            tried = conn.execute(&row.into(), vec![]).await;
+        if target.missing().is_some() {
+            return Ok(());
         }
-        // Closing the connection rolls back.
+        let (conn, _) = fit::connect(&target, None).await?;
         conn.close().await;
-        tried.map(drop).map_err(StoreError::from)
+        Ok(())
     }
 
     /// As [`ReadOnly::running_process`]: a store that writes counts itself.

@@ -57,13 +57,7 @@ impl Talk for Args {
         if self.raw {
             let session = gavel.raw_session(self.id).await;
             let session = session.map_err(|error| missing(error, &self.place, self.id))?;
-            output::file(
-                session
-                    .raw_plan
-                    .as_deref()
-                    .context("the answer has no plan")?
-                    .as_bytes(),
-            )?;
+            output::line(session.raw_plan.as_deref().context("the answer has no plan")?)?;
             return Ok(Exit::Done);
         }
         let session = session(gavel, &self.place, self.id).await?;

@@ -99,6 +99,13 @@ impl Draft {
             errors.extend(invalid);
             errors.extend(tool_errors(&task.tools, tools).map(|detail| PlanError::new(place("tools"), detail)));
         }
+        let lists = [("assumptions", &self.assumptions), ("risks", &self.risks)];
+        let listed = lists.iter().flat_map(|(name, texts)| {
+            let texts = texts.iter().enumerate();
+            texts.map(move |(at, text)| (format!("/{name}/{at}"), text))
+        });
+        let notes = [("/summary".to_owned(), &self.summary)].into_iter().chain(listed);
+        errors.extend(notes.filter_map(|(place, text)| Some(PlanError::new(place, control_error(text)?))));
         let kept = self.kept(current, &mut errors);
         match errors.is_empty() {
             true => Ok(kept),
@@ -140,8 +147,20 @@ pub(super) fn text_error(text: &str, most: usize) -> Option<String> {
     match length {
         0 => Some("is empty; it is required".to_owned()),
         length if length > most => Some(format!("has {length} characters; at most {most} are allowed")),
-        _ => None,
+        _ => control_error(text),
     }
+}
+
+/// A control character is invisible, and a database may store another one in its place: then the plan at work would not be
+/// the plan that was confirmed.
+fn control_error(text: &str) -> Option<String> {
+    let control = text
+        .chars()
+        .find(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t'))?;
+    let code = u32::from(control);
+    Some(format!(
+        "contains the control character U+{code:04X}; line breaks and tabs are allowed"
+    ))
 }
 
 pub(super) fn tool_errors<'a>(named: &'a [String], tools: &'a [String]) -> impl Iterator<Item = String> + 'a {

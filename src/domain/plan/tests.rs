@@ -102,6 +102,40 @@ fn a_refinement_keeps_the_ids_of_the_tasks_that_it_keeps() {
     assert_eq!(titles(&third), [("t5".to_owned(), "Document")]);
 }
 
+/// The plan that is stored and worked through is the one that was checked and confirmed.
+#[test]
+fn a_control_character_is_refused_wherever_a_plan_has_text() {
+    let session = PlanningSessionId::new();
+    for control in ['\0', '\u{1b}', '\u{7f}', '\u{9b}'] {
+        let text = || format!("a{control}b");
+        let mut invalid = draft(vec![task("Clone")]);
+        (invalid.summary, invalid.assumptions, invalid.risks) = (text(), vec![String::new(), text()], vec![text()]);
+        let one = &mut invalid.tasks[0];
+        (one.title, one.goal, one.done_when) = (text(), text(), text());
+        let errors = Plan::of(invalid, session, None, &tools()).unwrap_err();
+        let places: Vec<_> = errors.iter().map(|error| error.pointer.as_str()).collect();
+        let expected = [
+            "/tasks/0/title",
+            "/tasks/0/goal",
+            "/tasks/0/doneWhen",
+            "/summary",
+            "/assumptions/1",
+            "/risks/0",
+        ];
+        assert_eq!(places, expected, "{control:?}");
+        let detail = format!("contains the control character U+{:04X}", u32::from(control));
+        assert!(
+            errors.iter().all(|error| error.detail.starts_with(&detail)),
+            "{errors:?}"
+        );
+    }
+    let lines = DraftTask {
+        goal: "one\r\n\ttwo".to_owned(),
+        ..task("Clone")
+    };
+    assert!(Plan::of(draft(vec![lines]), session, None, &tools()).is_ok());
+}
+
 /// Every error is reported at once, each with its place, the value and what is allowed.
 #[test]
 fn a_draft_is_answered_with_all_its_errors() {

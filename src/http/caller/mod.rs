@@ -14,6 +14,7 @@ use actix_web::http::header::{self, HeaderMap};
 
 pub use self::api_key::ServiceKey;
 pub use self::jwt::{SharedSecret, Tokens};
+use super::connection;
 use super::console::origin;
 use super::error::Error;
 use super::headers::{API_KEY, only};
@@ -57,6 +58,12 @@ impl Auth {
     /// [`Error::NotThisHost`] and [`Error::ForeignPage`]. With a key or token the origin does not matter, because no
     /// page of another site can set its header.
     pub(super) async fn caller(&self, request: &HttpRequest) -> Result<Caller, Error> {
+        let caller = self.authenticated(request).await?;
+        connection::belongs_to(request, &caller);
+        Ok(caller)
+    }
+
+    async fn authenticated(&self, request: &HttpRequest) -> Result<Caller, Error> {
         match self {
             // A page of another site could reach gavel under a host name of its own (DNS rebinding), and would have all
             // permissions.

@@ -304,7 +304,10 @@ async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Res
         Err(ApprovalError::Resolved(..)) => "&late=1",
         Err(error) => return Err(error.into()),
     };
-    Ok(see(&format!("{}?about={approval}{late}", list_or_session(&form))))
+    Ok(see(&format!(
+        "{}?about={approval}{late}",
+        list_or_session(state, &visitor, &form).await
+    )))
 }
 
 /// Waits briefly for the resumed run. The decision is valid even if the run cannot be read now.
@@ -335,15 +338,27 @@ async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Resu
         Err(ApprovalError::NotInDoubt(_)) => "&late=1",
         Err(error) => return Err(error.into()),
     };
-    Ok(see(&format!("{}?settled={id}{late}", list_or_session(&form))))
+    Ok(see(&format!(
+        "{}?settled={id}{late}",
+        list_or_session(state, &visitor, &form).await
+    )))
 }
 
-/// The page that had the form: the list, or a planning session.
-fn list_or_session(form: &Form) -> String {
-    match form.get("back").and_then(PlanningSessionId::parse) {
-        Some(session) => format!("{}/{session}", Route::ConsoleSessions.path()),
-        None => Route::ConsoleApprovals.path().to_owned(),
+/// The page that had the form: the list, or a planning session if the visitor may still read it.
+async fn list_or_session(state: &State, visitor: &Visitor, form: &Form) -> String {
+    if let Some(session) = form.get("back").and_then(PlanningSessionId::parse) {
+        let reads = visitor.reads.as_ref();
+        if state
+            .edge
+            .planning
+            .session(&visitor.caller, reads, session)
+            .await
+            .is_ok()
+        {
+            return format!("{}/{session}", Route::ConsoleSessions.path());
+        }
     }
+    Route::ConsoleApprovals.path().to_owned()
 }
 
 fn approval(request: &HttpRequest) -> Result<ApprovalId, Error> {

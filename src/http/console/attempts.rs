@@ -58,7 +58,7 @@ impl Attempts {
 }
 
 /// The network of an address. An IPv6 user has at least 2^64 addresses, so these count as one.
-fn network(address: Option<IpAddr>) -> IpAddr {
+pub(in crate::http) fn network(address: Option<IpAddr>) -> IpAddr {
     match address.map(|address| address.to_canonical()) {
         Some(IpAddr::V6(address)) => {
             let [a, b, c, d, ..] = address.segments();

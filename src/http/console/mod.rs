@@ -27,7 +27,7 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 
-pub(super) use self::attempts::Attempts;
+pub(super) use self::attempts::{Attempts, network};
 use self::session::{Visitor, visitor};
 use super::State;
 use super::error::Error;

@@ -2,6 +2,7 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderName};
+use url::Host;
 
 use super::super::headers::only;
 
@@ -21,12 +22,14 @@ pub(super) fn is_secure(request: &HttpRequest) -> bool {
 
 /// Whether the request names this machine by a loopback name or address.
 pub(super) fn is_local(request: &HttpRequest) -> bool {
-    authority(request).is_some_and(|authority| is_loopback(host(authority)))
+    authority(request).and_then(host).is_some_and(is_loopback)
 }
 
-/// Whether the request names another machine. A request that names no host is not from a browser.
+/// Whether the request names another machine, or something that is no single host. A request that names none is not from
+/// a browser.
 pub(in crate::http) fn is_foreign(request: &HttpRequest) -> bool {
-    authority(request).is_some_and(|authority| !is_loopback(host(authority)))
+    let names_one = request.uri().authority().is_some() || request.headers().contains_key(header::HOST);
+    names_one && !is_local(request)
 }
 
 /// Whether a request was sent from a gavel page. Browsers report it in `Sec-Fetch-Site`, whatever proxies do to the
@@ -62,20 +65,29 @@ fn http_authority(authority: &actix_web::http::uri::Authority) -> &str {
     authority.as_str()
 }
 
-/// The host without the port.
-fn host(authority: &str) -> &str {
-    match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),
-        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-    }
+/// The host of `HOST` or `HOST:PORT`; `None` for any other text.
+fn host(authority: &str) -> Option<Host<&str>> {
+    let end = match authority.starts_with('[') {
+        true => authority.find(']')? + 1,
+        false => authority.find(':').unwrap_or(authority.len()),
+    };
+    let (host, port) = authority.split_at(end);
+    let is_port = port.is_empty() || port[1..].parse::<u16>().is_ok() && port.starts_with(':');
+    let parsed = match host.strip_prefix('[') {
+        Some(rest) => Host::Ipv6(rest.strip_suffix(']')?.parse().ok()?),
+        None => host.parse().map_or(Host::Domain(host), Host::Ipv4),
+    };
+    is_port.then_some(parsed)
 }
 
-fn is_loopback(host: &str) -> bool {
-    let name = host.trim_end_matches('.').to_ascii_lowercase();
-    let address = host.parse::<std::net::IpAddr>();
-    address.is_ok_and(|address| address.to_canonical().is_loopback())
-        || name == "localhost"
-        || name.ends_with(".localhost")
+fn is_loopback(host: Host<&str>) -> bool {
+    let name = match host {
+        Host::Ipv4(address) => return address.is_loopback(),
+        Host::Ipv6(address) => return address.to_canonical().is_loopback(),
+        Host::Domain(name) => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(),
+    };
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
+    name.rsplit('.').next() == Some("localhost") && name.split('.').all(is_label)
 }
 
 #[cfg(test)]
@@ -121,6 +133,52 @@ mod tests {
         ] {
             assert!(is_secure(&from("127.0.0.1:9", &[("host", host)])), "{host}");
         }
+    }
+
+    /// With `auth.mode = none`, the host is all that keeps the page of another site out (DNS rebinding).
+    #[test]
+    fn a_host_is_this_machine_only_if_all_of_it_is() {
+        let foreign = |pairs: &[(&'static str, &str)]| is_foreign(&from("127.0.0.1:9", pairs));
+        for host in [
+            "localhost",
+            "LocalHost.:80",
+            "a.localhost",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[::ffff:127.0.0.1]:1",
+        ] {
+            assert!(!foreign(&[("host", host)]), "{host}");
+        }
+        assert!(!foreign(&[]), "a request that names no host");
+        for host in [
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "127.0.0.1evil.example",
+            "[::1].evil.example",
+            "[::1]evil.example:80",
+            "[::1",
+            "[localhost]",
+            "localhost@evil.example",
+            "localhost:80@evil.example",
+            "localhost:evil.example",
+            "localhost:99999",
+            "localhost..",
+            ".localhost",
+            "evil.example/.localhost",
+            "evil.example#localhost",
+            "evillocalhost",
+            "::1",
+            "2130706433",
+            "",
+        ] {
+            assert!(foreign(&[("host", host)]), "{host:?}");
+        }
+        let two = TestRequest::default()
+            .append_header(("host", "localhost"))
+            .append_header(("host", "evil.example"));
+        assert!(is_foreign(&two.to_http_request()), "two hosts");
+        let unreadable = TestRequest::default().append_header(("host", &b"evil\xff"[..]));
+        assert!(is_foreign(&unreadable.to_http_request()), "not a name");
     }
 
     #[test]

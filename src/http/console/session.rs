@@ -10,7 +10,7 @@ use actix_web::http::header::HeaderValue;
 use chrono_tz::Tz;
 
 use super::super::caller::Auth;
-use super::super::{State, acting};
+use super::super::{State, acting, connection};
 use super::cookies::{self, Cookie};
 use super::{Turned, form, origin};
 use crate::domain::ids::UserId;
@@ -74,6 +74,7 @@ async fn found(state: &State, request: &HttpRequest, is_used: bool) -> Result<Vi
     let Some((token, caller, user)) = known else {
         return Err(stranger(request));
     };
+    connection::belongs_to(request, &caller);
     // A visitor without the role approver can act only for the user named at login.
     Ok(Visitor {
         name: caller.name_for(user.as_ref()),

@@ -14,7 +14,7 @@ use crate::domain::repository::Repository;
 use crate::domain::time::rfc3339;
 use crate::ports::planning::{Moved, StoredSession};
 use crate::surfaces::StoreFailure;
-use crate::surfaces::caller::Caller;
+use crate::surfaces::caller::{APPROVER, Caller};
 use crate::surfaces::request::FieldError;
 
 /// A deadline is at least this far ahead.
@@ -69,6 +69,26 @@ impl Planning {
             .session(&caller.tenant, caller.sees(user), session)
             .await?;
         found.ok_or(StoreFailure::NotFound)
+    }
+
+    /// A session that the caller may read, as it is stored: the user's own, and for an approver also one of another user
+    /// while a call of it waits for an approver's decision.
+    pub(super) async fn readable(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+    ) -> Result<StoredSession, StoreFailure> {
+        let own = self.stored(caller, user, session).await;
+        if own != Err(StoreFailure::NotFound) || !caller.roles.contains(APPROVER) {
+            return own;
+        }
+        let found = self.sessions.session(&caller.tenant, None, session).await?;
+        let found = found.ok_or(StoreFailure::NotFound)?;
+        match self.sessions.waiting(session).await?.is_empty() {
+            true => Err(StoreFailure::NotFound),
+            false => Ok(found),
+        }
     }
 
     /// A session that waits for its confirmation, so that its plan can be changed.

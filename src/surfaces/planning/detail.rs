@@ -25,7 +25,7 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
     ) -> Result<Session, StoreFailure> {
-        let stored = self.stored(caller, user, session).await?;
+        let stored = self.readable(caller, user, session).await?;
         self.shown(caller, stored).await
     }
 
@@ -40,7 +40,7 @@ impl Planning {
         session: PlanningSessionId,
         page: (u32, usize),
     ) -> Result<Vec<LoggedAction>, StoreFailure> {
-        let stored = self.stored(caller, user, session).await?;
+        let stored = self.readable(caller, user, session).await?;
         Ok(self.log_of(&stored, page).await?.0)
     }
 

@@ -121,7 +121,7 @@ impl Planning {
         session: PlanningSessionId,
         (task, after): (TaskId, u32),
     ) -> Result<TaskDetail, StoreFailure> {
-        let stored = self.stored(caller, user, session).await?;
+        let stored = self.readable(caller, user, session).await?;
         let task = stored.plan.task(task).cloned().ok_or(StoreFailure::NotFound)?;
         let mut react_history = match task.run_id {
             Some(run) => self.history(run, after).await?,

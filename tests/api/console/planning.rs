@@ -280,6 +280,93 @@ async fn a_plan_is_confirmed_and_watched_in_the_console() {
     }
 }
 
+/// An approver reads the session of a call that waits for their decision, and only then; they change nothing but the call.
+#[tokio::test]
+async fn an_approver_reads_the_session_of_a_call_that_waits_and_no_other_user_does() {
+    for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
+        let (github, app) = studio(setup, "Nothing odd.").await;
+        let id = started(&app).await;
+        let (path, page) = (format!("/v1/sessions/{id}"), format!("/console/sessions/{id}"));
+        let reads = [
+            path.clone(),
+            format!("{path}/log"),
+            format!("{path}/tasks/t1"),
+            format!("{path}/history"),
+        ];
+        let statuses = async |key: &str, user: &str| {
+            let mut found = Vec::new();
+            for path in &reads {
+                found.push(app.by(key, user, "GET", path, None).await.status);
+            }
+            found
+        };
+        assert_eq!(statuses("chief", "boss").await, [404; 4], "no call waits yet");
+        let ann = Browser::of(&app, "desk", "ann").await;
+        confirms(&ann, &id, "1").await.leads_to(&page);
+        until("a call to wait for an approval", || async {
+            read(&app, &id).await["waitingFor"]
+                .as_array()
+                .is_some_and(|waits| !waits.is_empty())
+        })
+        .await;
+        assert_eq!(statuses("chief", "boss").await, [200; 4]);
+        for (key, user) in [("desk", "eve"), ("web", "boss"), ("others", "boss"), ("others", "ann")] {
+            assert_eq!(statuses(key, user).await, [404; 4], "{key} {user}");
+        }
+        for (method, change) in [
+            ("POST", "cancel"),
+            ("POST", "refine"),
+            ("POST", "execute"),
+            ("PUT", "plan"),
+        ] {
+            let body = match change {
+                "refine" => json!({"refinementPrompt": "more"}),
+                "plan" => json!({"tasks": [task("Mine", "closeIssue")]}),
+                _ => json!({}),
+            };
+            let key = crate::console::rig::key("chief");
+            let headers = [
+                ("x-api-key", key.as_str()),
+                ("x-gavel-user", "boss"),
+                ("if-match", "\"1\""),
+            ];
+            let answer = app.request(method, &format!("{path}/{change}"), &headers).json(&body);
+            assert_eq!(answer.send().await.unwrap().status(), 404, "{change}");
+        }
+        let boss = Browser::of(&app, "chief", "boss").await;
+        let waits = read(&app, &id).await;
+        let approval = waits["waitingFor"][0]["approvalId"].as_str().unwrap();
+        let own = boss.get(&format!("/console/approvals/{approval}")).await.is(200);
+        has(
+            &own,
+            &[&format!(
+                "<a href=\"{page}\">See the planning session it comes from</a>"
+            )],
+        );
+        let shown = boss.get(&page).await.is(200);
+        has(&shown, &["Waits for a person", "Approve once"]);
+        assert!(!shown.contains("Cancel the session"), "{shown}");
+        boss.get(&format!("{page}/tasks/t1")).await.is(200);
+        boss.get(&format!("{page}/log")).await.is(200);
+        let token = boss.get(&page).await.form_token();
+        let fields = [
+            ("form_token", token.as_str()),
+            ("decision", "approve_once"),
+            ("back", id.as_str()),
+        ];
+        let answered = boss.post(&format!("/console/approvals/{approval}"), &fields).await;
+        boss.get(answered.location()).await.is(200);
+        until("the session to be completed", || async {
+            read(&app, &id).await["status"] == "COMPLETED"
+        })
+        .await;
+        assert_eq!(statuses("chief", "boss").await, [404; 4]);
+        boss.get(&page).await.is(404);
+        github.finish();
+        app.stop().await;
+    }
+}
+
 async fn shows_what_was_done(ann: &Browser, path: &str, approval: &str) {
     let page = ann.get(&format!("{path}?about={approval}")).await.is(200);
     is_inert(&page);

@@ -9,7 +9,7 @@ use super::super::batch::Batch;
 use super::super::connect::{Target, timed_out};
 use super::super::db::Conn;
 use super::super::error::StoreError;
-use super::super::migrate;
+use super::super::fit;
 use super::super::op::{Op, Ticket};
 use super::super::pending_cleanup::PendingCleanup;
 use super::super::rows::Writing;
@@ -44,12 +44,9 @@ pub(in super::super) struct Shared {
 impl Shared {
     /// A connection to a migrated database on which this process holds its lease.
     pub(in super::super) async fn connect(&self) -> Result<Conn, StoreError> {
-        self.target.create()?;
-        let mut conn = self.target.writer().await?;
-        if !self.migrated.load(Ordering::Acquire) {
-            migrate::migrate(&mut conn, self.migrating).await?;
-            self.migrated.store(true, Ordering::Release);
-        }
+        let migrating = (!self.migrated.load(Ordering::Acquire)).then_some(self.migrating);
+        let (mut conn, _) = fit::connect(&self.target, migrating).await?;
+        self.migrated.store(true, Ordering::Release);
         if self.signer.get().is_none() {
             let signer = audit::signer(&self.target, &mut conn, &self.secrets, &self.statements.audit).await?;
             // Another writer may have set it first, to the same key.

@@ -162,6 +162,7 @@ async fn a_claim_that_is_off_refuses_the_token_and_is_named_with_what_was_expect
         hs256(&claims)
     };
     let long = "x".repeat(300);
+    let later = get_current_timestamp() + 3600;
     let bad = [
         (
             with("iss", json!("https://other")),
@@ -184,6 +185,15 @@ async fn a_claim_that_is_off_refuses_the_token_and_is_named_with_what_was_expect
             "99999999999",
             "60 s ahead",
         ),
+        (with("nbf", json!("tomorrow")), "nbf", "\"tomorrow\"", "60 s ahead"),
+        (with("iat", json!(later)), "iat", &later.to_string(), "60 s ahead"),
+        (with("iat", json!(1e300)), "iat", "1e+300", "60 s ahead"),
+        (with("iat", json!("now")), "iat", "\"now\"", "60 s ahead"),
+        (with("iat", json!(null)), "iat", "null", "60 s ahead"),
+        (with("sub", json!("ann\u{2028}")), "sub", "\\u2028", "a user's id"),
+        (with("sub", json!("ann\u{200d}")), "sub", "ann", "a user's id"),
+        (with("sub", json!("ann\u{a0}")), "sub", "ann", "a user's id"),
+        (with("sub", json!("ann\u{3000}")), "sub", "ann", "a user's id"),
         (with("sub", json!("")), "sub", "\"\"", "a user's id"),
         (with("sub", json!(7)), "sub", "", ""),
         (with("sub", json!("a\u{0}b")), "sub", "\"a\\u0000b\"", "a user's id"),
@@ -212,6 +222,19 @@ async fn a_claim_that_is_off_refuses_the_token_and_is_named_with_what_was_expect
         let said = misfit(&shared(), &token).await;
         assert_eq!(said.0, claim, "{said:?}");
         assert!(said.1.contains(found) && said.2.contains(expected), "{said:?}");
+    }
+}
+
+/// The clocks of issuer and gavel may differ a little.
+#[tokio::test]
+async fn a_token_may_be_issued_a_moment_ahead() {
+    let now = get_current_timestamp();
+    for claim in ["iat", "nbf"] {
+        for time in [json!(now + 30), json!(now as f64 - 0.5), json!(0)] {
+            let mut claims = claims();
+            claims[claim] = time.clone();
+            assert!(shared().verify(&hs256(&claims)).await.is_ok(), "{claim} {time}");
+        }
     }
 }
 

@@ -166,8 +166,12 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
     let given: Value = serde_json::from_str(action.arguments.get()).unwrap_or_default();
     let fit = room::fit(&given, place.room());
     let recipients = action.details.recipients.as_ref();
-    let shown_elsewhere = !matches!(place, Place::Session(_)) && card.visitor.may_read(&action.user);
-    let session = action.session.filter(|_| shown_elsewhere);
+    let waits = matches!(
+        action.status,
+        ActionStatus::AwaitingConfirmation | ActionStatus::InDoubt
+    );
+    let may_read = card.visitor.may_read(&action.user) || card.visitor.is_approver() && waits;
+    let session = action.session.filter(|_| place == Place::Own && may_read);
     html! {
         @if !action.details.reason.is_empty() {
             p.why { b { "Why it requires approval: " } (words::beginning(&action.details.reason, place.room().must_see())) }

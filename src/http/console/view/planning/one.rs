@@ -72,7 +72,8 @@ pub(in crate::http::console) fn one(shown: &Shown<'_>) -> Markup {
         (plan(shown, &path))
         (texts("Assumptions", &session.assumptions))
         (texts("Risks", &session.risks))
-        (buttons(shown, &path))
+        // An approver who only reads the session does not change it.
+        @if shown.visitor.reads.as_ref().is_none_or(|user| *user == session.user) { (buttons(shown, &path)) }
         (pull_requests(shown))
         (log(shown, &path))
         @if !shown.history.is_empty() {
