@@ -252,7 +252,7 @@ fn findings_of(probe: &Probe) -> String {
 fn limits(probe: &Probe) -> String {
     match probe.cgroups {
         Some(version) => format!("memory and processes limited by control groups v{version}"),
-        None => "memory limited for each process, since no control group can be made".to_owned(),
+        None => format!("no control group can be made: {}", gavel_mcp_shell::UNGROUPED),
     }
 }
 

@@ -648,7 +648,7 @@ fn the_built_in_github_server_is_off_until_it_has_credentials() {
 #[test]
 fn built_in_servers_with_user_data_receive_the_tenant() {
     let built_in: serde_json::Value = serde_json::from_str(gavel::app::BUILT_IN_SERVERS).unwrap();
-    for name in ["tasks", "google"] {
+    for name in ["tasks", "google", "docker", "shell", "github"] {
         assert_eq!(built_in["mcpServers"][name]["gavel"]["tenantUsers"], true, "{name}");
     }
 }

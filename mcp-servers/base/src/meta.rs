@@ -100,6 +100,14 @@ pub fn session_id(meta: &JsonObject) -> Result<Option<String>, ToolError> {
         })
 }
 
+/// Whose things the call may see: those of its session, else those of its user. Others see nothing of them.
+pub fn owner(meta: &JsonObject) -> Result<Option<String>, ToolError> {
+    let session = session_id(meta)?;
+    // No session's id has white space.
+    let user = named_user(meta)?.map(|user| format!("user {}", user.as_str()));
+    Ok(session.or(user))
+}
+
 /// Owner and name of the repository that the call's run is limited to, if it is limited to one.
 pub fn repository(meta: &JsonObject) -> Result<Option<(String, String)>, ToolError> {
     let Some(repository) = meta.get(REPOSITORY) else {

@@ -1,4 +1,4 @@
-//! The visible content of a text.
+//! Texts: their visible content, and lists in a sentence.
 
 /// Whether the text has no visible content: only white space, control and zero-width characters.
 pub fn is_blank(text: &str) -> bool {
@@ -9,9 +9,32 @@ pub fn is_blank(text: &str) -> bool {
     })
 }
 
+/// The longest list, in bytes: what operators permit is told to models in each description and error.
+const LIST: usize = 1000;
+
+/// The items of a list, separated by commas. A long list is cut, and says so.
+pub fn list(items: impl IntoIterator<Item = impl Into<String>>) -> String {
+    let whole = items.into_iter().map(Into::into).collect::<Vec<String>>().join(", ");
+    if whole.len() <= LIST {
+        return whole;
+    }
+    let start = whole.get(..whole.floor_char_boundary(LIST)).unwrap_or_default();
+    format!("{} and more", start.rsplit_once(", ").map_or(start, |(whole, _)| whole))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_list_is_cut_between_two_items() {
+        assert_eq!(list(["a", "b"]), "a, b");
+        let long = list((0..400).map(|number| format!("image-{number}")));
+        assert!(
+            long.starts_with("image-0, image-1,") && long.ends_with(" more") && long.len() < LIST + 20,
+            "{long}"
+        );
+    }
 
     #[test]
     fn invisible_text_is_blank() {

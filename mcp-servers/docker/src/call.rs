@@ -11,8 +11,11 @@ use crate::error::{Code, Fault, engine_unavailable, unsettled};
 /// The data of a call beside its arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    /// What the call creates belongs to this session, and it sees nothing of another one.
+    /// What the call creates belongs to its session, else to its user, and it sees nothing of another one.
+    pub(crate) owner: Option<String>,
+    /// In a session, all containers are one group.
     pub(crate) session: Option<String>,
+    pub(crate) user: Option<String>,
     /// Calls with the same key are one call.
     pub(crate) key: Option<String>,
     /// The same for the same arguments.
@@ -26,7 +29,9 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn parse(params: &CallToolRequestParams, given: &RequestMetaObject) -> Result<Self, ToolError> {
         Ok(Self {
+            owner: meta::owner(given)?,
             session: meta::session_id(given)?,
+            user: meta::named_user(given)?.map(|user| user.as_str().to_owned()),
             key: meta::idempotency_key(given)?,
             digest: digest(params.arguments.as_ref()),
             deadline: meta::deadline(given)?,
@@ -40,8 +45,8 @@ impl Call {
         let Some(key) = &self.key else {
             return format!("{:032x}", fastrand::u128(..));
         };
-        let session = self.session.as_deref().unwrap_or_default();
-        hex::encode(&Sha256::digest(format!("{session}\n{key}"))[..16])
+        let owner = self.owner.as_deref().unwrap_or_default();
+        hex::encode(&Sha256::digest(format!("{owner}\n{key}"))[..16])
     }
 
     /// The shorter of this and what is left of the caller's time.
@@ -70,9 +75,11 @@ impl Call {
 mod tests {
     use super::*;
 
-    fn call(session: Option<&str>, key: Option<&str>) -> Call {
+    fn call(owner: Option<&str>, key: Option<&str>) -> Call {
         Call {
-            session: session.map(str::to_owned),
+            owner: owner.map(str::to_owned),
+            session: None,
+            user: None,
             key: key.map(str::to_owned),
             digest: String::new(),
             deadline: None,
@@ -81,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_names_one_call_of_one_session() {
-        let id = |session, key| call(session, Some(key)).id();
+    fn a_key_names_one_call_of_one_owner() {
+        let id = |owner, key| call(owner, Some(key)).id();
         assert_eq!(id(Some("s"), "../k"), id(Some("s"), "../k"));
         assert_ne!(id(Some("s"), "k"), id(Some("t"), "k"));
         assert_ne!(call(None, None).id(), call(None, None).id());

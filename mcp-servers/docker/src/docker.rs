@@ -29,10 +29,10 @@ impl Docker {
         }
     }
 
-    /// The container of a call, which belongs to its session.
+    /// The container of a call, which belongs to the call's owner.
     pub(crate) async fn container(&self, id: &str, call: &Call) -> Result<Container, Fault> {
         let find = async || {
-            let found = self.engine.find(id, call.session.as_deref()).await;
+            let found = self.engine.find(id, call.owner.as_deref()).await;
             let found = found.map_err(|_| call.not_asked())?;
             found.ok_or_else(|| Fault::from(container_not_found()))
         };
@@ -41,7 +41,7 @@ impl Docker {
             return Ok(found);
         }
         // It may only be restarting.
-        self.engine.restarted(&found.id).await;
+        drop(self.engine.turn(&found.id).await);
         find().await
     }
 }

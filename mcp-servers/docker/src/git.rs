@@ -61,17 +61,17 @@ pub enum GitFault {
 }
 
 /// Writes the credential to the container's file and makes git use it for its host. Doing it again renews it. `host` is
-/// `DOCKER_HOST`; `session` is that of the call.
+/// `DOCKER_HOST`; `owner` is that of the call.
 pub async fn configure_git(
     host: &str,
-    session: Option<&str>,
+    owner: Option<&str>,
     container: &str,
     account: &GitAccount,
 ) -> Result<(), GitFault> {
     let socket = settings::socket(Some(host)).map_err(|_| GitFault::Unavailable)?;
     let line = line(account).ok_or(GitFault::InvalidHost)?;
     let engine = Engine::new(socket);
-    let found = engine.find(container, session).await.map_err(fault)?;
+    let found = engine.find(container, owner).await.map_err(fault)?;
     let found = found.ok_or(GitFault::NotFound)?;
     let command = Command {
         code: CONFIGURE,

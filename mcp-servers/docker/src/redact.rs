@@ -43,25 +43,45 @@ impl Credentials {
 /// Replaces credentials in texts.
 #[derive(Debug)]
 pub(crate) struct Redactor {
-    /// The longest first: one may contain another.
+    /// Without white space.
     texts: Vec<String>,
 }
 
 impl Redactor {
     fn new(texts: &BTreeSet<String>) -> Self {
-        let mut texts: Vec<_> = texts.iter().cloned().collect();
-        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
-        Self { texts }
+        let texts = texts.iter().map(|text| joined(text));
+        Self {
+            texts: texts.filter(|text| text.len() >= LEAST).collect(),
+        }
     }
 
-    /// The text without credentials.
+    /// The text without credentials. One is found across white space too, as base64 is wrapped after 76 characters.
     pub(crate) fn clean(&self, text: &str) -> String {
         static TOKENS: LazyLock<Option<Regex>> =
             LazyLock::new(|| Regex::new(r"\b(?:gh[pousr]_[A-Za-z0-9_.-]{20,}|github_pat_[A-Za-z0-9_]{20,})").ok());
-        let mut clean = text.to_owned();
-        for secret in self.texts.iter().filter(|secret| text.contains(secret.as_str())) {
-            clean = clean.replace(secret.as_str(), REDACTED);
+        let joined = joined(text);
+        let at: Vec<usize> = (0..)
+            .zip(text.bytes())
+            .filter(|(_, byte)| !byte.is_ascii_whitespace())
+            .map(|(at, _)| at)
+            .collect();
+        let places = |secret: &str| {
+            let starts = joined.match_indices(secret).map(|(start, _)| start);
+            let places = starts.filter_map(|start| Some((*at.get(start)?, at.get(start + secret.len() - 1)? + 1)));
+            places.collect::<Vec<_>>()
+        };
+        let mut places: Vec<_> = self.texts.iter().flat_map(|secret| places(secret)).collect();
+        places.sort_unstable();
+        let (mut clean, mut from) = (String::with_capacity(text.len()), 0);
+        for (start, end) in places {
+            // One can begin in another.
+            if start >= from {
+                clean.push_str(text.get(from..start).unwrap_or_default());
+                clean.push_str(REDACTED);
+            }
+            from = from.max(end);
         }
+        clean.push_str(text.get(from..).unwrap_or_default());
         match &*TOKENS {
             Some(tokens) => tokens.replace_all(&clean, REDACTED).into_owned(),
             None => clean,
@@ -69,33 +89,25 @@ impl Redactor {
     }
 }
 
-/// The forms of the credential in one line of the file, which is a URL with a user and a password.
-fn forms(line: &str) -> Vec<String> {
-    let (Some(password), user) = parts(line.trim()) else {
-        return Vec::new();
-    };
-    let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-    let plain = decode(password);
-    let mut forms = vec![
-        line.trim().to_owned(),
-        password.to_owned(),
-        utf8_percent_encode(&plain, NON_ALPHANUMERIC).to_string(),
-    ];
-    forms.extend(encoded(plain.as_bytes()));
-    // As in the header of a request.
-    forms.extend(encoded(format!("{}:{plain}", decode(user)).as_bytes()));
-    forms.push(plain);
-    forms.retain(|form| form.len() >= LEAST);
-    forms
+fn joined(text: &str) -> String {
+    text.split_ascii_whitespace().collect()
 }
 
-/// The password and the user of `https://user:password@host`. Another line is a credential as a whole.
-fn parts(line: &str) -> (Option<&str>, &str) {
+/// The forms of the credential in one line of the file, which is a URL with a user and a password. Another line is a
+/// credential as a whole.
+fn forms(line: &str) -> Vec<String> {
+    let line = line.trim();
     let userinfo = line.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-    match userinfo.map(|(userinfo, _)| userinfo.split_once(':').unwrap_or(("", userinfo))) {
-        Some((user, password)) => (Some(password), user),
-        None => (Some(line).filter(|line| !line.is_empty()), ""),
-    }
+    let password = userinfo.map_or(line, |(userinfo, _)| {
+        userinfo.split_once(':').unwrap_or(("", userinfo)).1
+    });
+    let plain = percent_decode_str(password).decode_utf8_lossy().into_owned();
+    let encode = utf8_percent_encode(&plain, NON_ALPHANUMERIC).to_string();
+    let mut forms = vec![line.to_owned(), password.to_owned(), encode, plain];
+    // As in the header of a request, and in the base64 of the file itself.
+    let codes: Vec<_> = forms.iter().flat_map(|text| encoded(text.as_bytes())).collect();
+    forms.extend(codes);
+    forms
 }
 
 /// The part of the base64 of anything around these bytes that depends on them alone, for each of the three positions
@@ -147,6 +159,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// As `base64`, `openssl` and a mail wrap it, and with whatever is around it.
+    #[test]
+    fn the_base64_of_a_credential_file_is_removed_however_it_is_wrapped() {
+        let line = |token: &str| format!("https://x-access-token:{}@github.com", token.replace('_', "%5F"));
+        let tokens = ["ghs_canaryA1b2C3d4E5f6G7h8I9j0", "ghp_canaryK1l2M3n4O5p6Q7r8S9t0"];
+        let lines = tokens.map(line);
+        let redactor = Credentials::default().redactor("c", &lines);
+        let file = format!("{}\n{}\n", lines[0], lines[1]);
+        for content in [
+            file.clone(),
+            format!("x{file}"),
+            format!("xy{file}"),
+            tokens.join(" "),
+            lines[0].clone(),
+        ] {
+            for code in [STANDARD.encode(&content), URL_SAFE_NO_PAD.encode(&content)] {
+                for width in [4, 19, 20, 60, 64, 76, 1000] {
+                    for end in ["\n", "\r\n", "\n  "] {
+                        let bytes = code.as_bytes().chunks(width).map(String::from_utf8_lossy);
+                        let text = bytes.collect::<Vec<_>>().join(end);
+                        let clean: String = redactor.clean(&text).split_ascii_whitespace().collect();
+                        for part in code.as_bytes().windows(24).map(String::from_utf8_lossy) {
+                            let is_secret = tokens
+                                .iter()
+                                .any(|token| encoded(&token.as_bytes()[4..]).iter().any(|form| form.contains(&*part)));
+                            assert!(!is_secret || !clean.contains(&*part), "{width} {end:?}: {clean}");
+                        }
+                    }
+                }
+            }
+        }
+        let text = "one\n\n  two \u{a0} three\n";
+        assert_eq!(redactor.clean(text), text);
     }
 
     #[test]

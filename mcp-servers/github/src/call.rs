@@ -18,8 +18,8 @@ pub(crate) struct Call {
     pub(crate) marker: Option<Marker>,
     /// When the call was first sent, if this is a further attempt.
     pub(crate) first_attempt: Option<Moment>,
-    /// The session that the call belongs to, if any.
-    pub(crate) session: Option<String>,
+    /// Whose containers the call may use.
+    pub(crate) owner: Option<String>,
     /// Owner and name of the repository that the session is limited to.
     pub(crate) repository: Option<(String, String)>,
     /// The patterns of the repositories that the caller may use; `None`: all.

@@ -42,7 +42,7 @@ impl GitHubTools {
     async fn call(&self, params: &CallToolRequestParams, given: &RequestMetaObject) -> Result<Call, Fault> {
         let deadline = Instant::now() + self.timeout;
         let first_attempt = meta::first_attempt(given)?;
-        let session = meta::session_id(given)?;
+        let owner = meta::owner(given)?;
         let repository = meta::repository(given)?;
         let allowed = meta::repositories(given)?;
         let Some(key) = meta::idempotency_key(given)? else {
@@ -54,7 +54,7 @@ impl GitHubTools {
                 deadline,
                 marker: None,
                 first_attempt: None,
-                session,
+                owner,
                 repository,
                 allowed,
                 alone: None,
@@ -67,7 +67,7 @@ impl GitHubTools {
             deadline,
             marker: Some(Marker::of(&key)),
             first_attempt: attempt.first,
-            session,
+            owner,
             repository,
             allowed,
             alone: None,

@@ -39,6 +39,10 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", env = "SHELL_PIDS")]
     pub pids: Option<String>,
 
+    /// How many sessions may have files at once, 1 to 10000 [default: 64]
+    #[arg(long, value_name = "COUNT", env = "SHELL_SESSIONS")]
+    pub sessions: Option<String>,
+
     /// The files of a session in MiB, at least 1 [default: 1024]
     #[arg(long, value_name = "MIB", env = "SHELL_DISK_MB")]
     pub disk_mb: Option<String>,

@@ -7,10 +7,9 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gavel_mcp_base::{ToolError, key_reused};
+use gavel_mcp_base::{ToolError, key_reused, shares};
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
-use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::cgroup::{self, Group};
@@ -18,11 +17,11 @@ use crate::error;
 use crate::job::{Ended, Job, Limits, Sandbox, is_full, read, write};
 use crate::launcher::{Launcher, SUPERVISE};
 use crate::processes::Family;
-use crate::root::{BEGUN, FAILED, JOB, LOCK, PARTIAL, RESULT, Root, try_lock};
+use crate::root::{BEGUN, FAILED, JOB, LOCK, Owner, PARTIAL, RESULT, Root, try_lock};
 use crate::supervise::exit;
 
 /// Commands of one server at once.
-const AT_ONCE: usize = 8;
+pub(crate) const AT_ONCE: usize = 8;
 /// What a supervisor may need beyond the command's own time.
 const BEYOND: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
@@ -34,7 +33,9 @@ pub(crate) struct Request {
     pub(crate) command: String,
     /// In seconds.
     pub(crate) timeout: u32,
+    /// Whose files the command has: those of a session, else of a user, else of this process.
     pub(crate) session: Option<String>,
+    pub(crate) owner: Owner,
     pub(crate) key: Option<String>,
     /// Of the tool's arguments.
     pub(crate) digest: String,
@@ -46,8 +47,21 @@ pub(crate) struct Runner {
     root: Arc<Root>,
     launcher: Launcher,
     limits: Limits,
-    slots: Semaphore,
+    /// The users of the commands that run.
+    running: Mutex<Vec<Option<String>>>,
     swept: Mutex<Instant>,
+}
+
+/// The place of a command among those that run, until this is dropped.
+struct Place<'a>(&'a Mutex<Vec<Option<String>>>, Option<String>);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = running.iter().position(|user| *user == self.1) {
+            running.swap_remove(at);
+        }
+    }
 }
 
 /// Why a command has no result.
@@ -86,7 +100,7 @@ impl Runner {
             root: Arc::new(root),
             launcher,
             limits,
-            slots: Semaphore::new(AT_ONCE),
+            running: Mutex::default(),
             swept: Mutex::new(Instant::now()),
         }
     }
@@ -117,10 +131,7 @@ impl Runner {
                 return Ok(blocking(move || interrupted(&call, &earlier)).await??);
             }
         }
-        let slot = self.slots.try_acquire();
-        let Ok(_slot) = slot else {
-            return Err(error::server_busy(AT_ONCE).into());
-        };
+        let _place = self.take_place(request.owner.user.clone())?;
         let job = self.prepare(&request, digest, sandbox).await?;
         write(&call.join(JOB), &job)?;
         let ended = self.supervise(&call, lock, patience, &job).await;
@@ -131,9 +142,17 @@ impl Runner {
         ended
     }
 
+    fn take_place(&self, user: Option<String>) -> Result<Place<'_>, ToolError> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let holders = running.iter().map(Option::as_deref);
+        shares::check(AT_ONCE, user.as_deref(), holders).map_err(error::server_busy)?;
+        running.push(user.clone());
+        Ok(Place(&self.running, user))
+    }
+
     async fn prepare(&self, request: &Request, digest: String, sandbox: &Sandbox) -> Result<Job, Fault> {
-        let (root, session) = (self.root.clone(), request.session.clone());
-        let (session, user) = blocking(move || root.session(session.as_deref())).await??;
+        let (root, session, owner) = (self.root.clone(), request.session.clone(), request.owner.clone());
+        let (session, user) = blocking(move || root.session(session.as_deref(), &owner)).await??;
         Ok(Job {
             command: request.command.clone(),
             digest,

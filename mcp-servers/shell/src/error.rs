@@ -1,5 +1,6 @@
 //! The errors of this server beyond the common ones.
 
+use gavel_mcp_base::shares::Full;
 use gavel_mcp_base::{Code as Common, ToolError};
 use serde_json::json;
 
@@ -10,8 +11,10 @@ use crate::job::Ended;
 pub(crate) enum Code {
     /// The session's working directory is at its limit, or the server's disk is full.
     DiskFull,
-    /// Another command runs in the session, or too many run on this server.
+    /// Another command runs in the session, or too many run for its user, its tenant or on this server.
     Busy,
+    /// Too many sessions have files.
+    TooManySessions,
 }
 
 impl From<Code> for &'static str {
@@ -19,6 +22,7 @@ impl From<Code> for &'static str {
         match code {
             Code::DiskFull => "disk_full",
             Code::Busy => "busy",
+            Code::TooManySessions => "too_many_sessions",
         }
     }
 }
@@ -26,8 +30,9 @@ impl From<Code> for &'static str {
 /// The command was ended by the limit of its working directory, in MiB, which has `used` bytes in it.
 pub(crate) fn limit_reached(ended: &Ended, used: u64, limit: u64) -> ToolError {
     let words = format!(
-        "The command was ended: the working directory of this session may have {limit} MiB in it. What the command \
-         did until then remains. Delete files that are not needed, then run it again."
+        "The command was ended: the working directory of this session may have {limit} MiB in it. What was over that \
+         was cut off the largest files that the command wrote; the rest remains. Delete files that are not needed, \
+         then run it again."
     );
     ToolError::new(Code::DiskFull, words)
         .with("limitBytes", limit << 20)
@@ -49,9 +54,14 @@ pub(crate) fn session_busy() -> ToolError {
     ToolError::new(Code::Busy, words)
 }
 
-pub(crate) fn server_busy(most: usize) -> ToolError {
-    let words = format!("{most} commands run on this server, which is the most. Try again in a few seconds.");
-    ToolError::new(Code::Busy, words).with("max", most)
+pub(crate) fn server_busy(full: Full) -> ToolError {
+    full.error(Code::Busy, "commands at once")
+        .and("Try again when one of them has ended.")
+}
+
+pub(crate) fn too_many_sessions(full: Full) -> ToolError {
+    let words = "Nothing was run. The files of a session make room once its deadline has passed.";
+    full.error(Code::TooManySessions, "sessions with files").and(words)
 }
 
 /// The first attempt of this call still runs, in another process.

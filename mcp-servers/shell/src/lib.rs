@@ -39,7 +39,7 @@ pub use args::Args;
 pub use launch::{Launch, launch};
 pub use launcher::Launcher;
 pub use level::Level;
-pub use probe::{Finding, Probe, probe};
+pub use probe::{Finding, Probe, UNGROUPED, probe};
 pub use settings::Settings;
 
 use gavel_mcp_base::server::Server;

@@ -14,7 +14,7 @@ use crate::cgroup::Group;
 use crate::job::Sandbox;
 use crate::launcher::Launcher;
 use crate::level::Level;
-use crate::root::{Root, check_not_readable};
+use crate::root::{Owner, Root, check_not_readable};
 use crate::settings::Settings;
 use crate::users::Users;
 
@@ -26,6 +26,10 @@ const TIMEOUT: u32 = 20;
 const INSTALL: &str = "\
 install bubblewrap (on Debian and Ubuntu: apt-get install bubblewrap) and allow user namespaces, or use Linux 6.7 or \
 later with Landlock. SHELL_SANDBOX=host runs commands without a sandbox";
+
+/// What the limit of memory is without control groups.
+pub const UNGROUPED: &str = "\
+memory is limited for each process and not for a command as a whole, and what sockets and pipes hold is not limited";
 
 /// What was found about one level.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +102,7 @@ pub(crate) async fn choose(settings: &Settings, launcher: Launcher) -> anyhow::R
     let cgroups = cgroups(settings);
     match &cgroups {
         Ok(version) => tracing::info!(version, "control groups limit memory and processes"),
-        Err(error) => tracing::info!("no control groups, so memory is limited for each process: {error:#}"),
+        Err(error) => tracing::warn!("no control groups: {UNGROUPED}: {error:#}"),
     }
     let levels = settings.level.map_or(AUTOMATIC.to_vec(), |level| vec![level]);
     let mut problems = Vec::new();
@@ -118,7 +122,7 @@ pub(crate) async fn choose(settings: &Settings, launcher: Launcher) -> anyhow::R
 
 fn runner(settings: &Settings, launcher: Launcher) -> anyhow::Result<Runner> {
     check_not_readable(&settings.root)?;
-    let root = Root::open(&settings.root, Users::of_this_process()?)?;
+    let root = Root::open(&settings.root, Users::of_this_process()?, settings.sessions)?;
     Ok(Runner::new(root, launcher, settings.limits))
 }
 
@@ -151,6 +155,7 @@ async fn attempt(runner: &Runner, sandbox: &Sandbox) -> anyhow::Result<()> {
         command,
         timeout: TIMEOUT,
         session: None,
+        owner: Owner::default(),
         key: None,
         digest: String::new(),
     };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! calls/ID/       one call: lock, job.json, begun, partial.json, result.json, failed
-//! sessions/NAME/  one session: lock, work/, which its commands may write to
+//! sessions/NAME/  one session: lock, owner.json, work/, which its commands may write to
 //! ```
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
@@ -12,10 +12,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
+use gavel_mcp_base::{Moment, shares};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::job::{Job, read};
+use crate::calls::Fault;
+use crate::error::too_many_sessions;
+use crate::job::{Job, read, write};
 use crate::users::{Users, check_reachable};
 
 /// How long the result of a call is kept.
@@ -37,7 +41,12 @@ pub(crate) const RESULT: &str = "result.json";
 pub(crate) const FAILED: &str = "failed";
 
 const WORK: &str = "work";
+const OWNER: &str = "owner.json";
 const ALIVE: &str = "alive";
+/// The first letter of the sessions that outlive a process.
+const KEPT: char = 's';
+/// How long after its last command the files of a session without a deadline stay, even without room for others.
+const IDLE: Duration = Duration::from_secs(60);
 /// The first letter of the sessions that a process has for calls without a session.
 const OF_PROCESS: char = 'p';
 
@@ -46,13 +55,23 @@ const OF_PROCESS: char = 'p';
 pub(crate) struct Root {
     path: PathBuf,
     users: Option<Users>,
+    /// How many sessions may have files at once.
+    sessions: usize,
     /// The session for calls without one, and its lock.
     own: (String, File),
 }
 
+/// Whose session it is, and until when its files are needed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owner {
+    pub(crate) user: Option<String>,
+    /// In microseconds since 1970; `None` if the caller does not say.
+    pub(crate) until: Option<i64>,
+}
+
 impl Root {
     /// Makes the directory if it does not exist. `users` are those for commands if this process is root.
-    pub(crate) fn open(path: &Path, users: Option<Users>) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path, users: Option<Users>, sessions: usize) -> anyhow::Result<Self> {
         let what = || format!("SHELL_ROOT: {} cannot be used", path.display());
         // Commands run as other users, who come through without seeing the names of others.
         let mode = if users.is_some() { 0o711 } else { 0o700 };
@@ -70,6 +89,7 @@ impl Root {
         Ok(Self {
             path,
             users,
+            sessions,
             own: (name, alive),
         })
     }
@@ -92,17 +112,23 @@ impl Root {
     }
 
     /// The directory of a session and the user of its commands. It is made if it does not exist.
-    pub(crate) fn session(&self, session: Option<&str>) -> anyhow::Result<(PathBuf, Option<u32>)> {
+    pub(crate) fn session(&self, session: Option<&str>, owner: &Owner) -> Result<(PathBuf, Option<u32>), Fault> {
         let sessions = self.path.join("sessions");
         let name = match session {
             None => self.own.0.clone(),
-            Some(session) => format!("s-{}", &hex::encode(Sha256::digest(session))[..32]),
+            Some(session) => format!("{KEPT}-{}", &hex::encode(Sha256::digest(session))[..32]),
         };
         let path = sessions.join(&name);
         // Two servers with this directory choose one after the other.
         let turn = File::create(sessions.join(LOCK))?;
         turn.lock()?;
+        if session.is_some() && !path.exists() {
+            self.make_room(owner.user.as_deref())?;
+        }
         directory(&path, if self.users.is_some() { 0o711 } else { 0o700 })?;
+        if read(&path.join(OWNER))?.as_ref() != Some(owner) {
+            write(&path.join(OWNER), owner)?;
+        }
         let work = path.join(WORK);
         directory(&work, 0o700)?;
         let Some(users) = &self.users else {
@@ -115,6 +141,35 @@ impl Root {
         let user = users.choose(&path.to_string_lossy(), |id| self.owners().any(|owner| owner == id))?;
         std::os::unix::fs::chown(&work, Some(user), Some(user))?;
         Ok((path, Some(user)))
+    }
+
+    /// Removes sessions that have ended, the longest unused first, until there is room for another one of this user.
+    fn make_room(&self, user: Option<&str>) -> Result<(), Fault> {
+        let mut kept = Vec::new();
+        for path in entries(&self.path.join("sessions")) {
+            if is_of(KEPT, &path) {
+                kept.push((
+                    age(&path.join(LOCK)),
+                    read::<Owner>(&path.join(OWNER))?.unwrap_or_default(),
+                    path,
+                ));
+            }
+        }
+        kept.sort_by_key(|(age, ..)| std::cmp::Reverse(*age));
+        let now = Moment::now().0;
+        while let Err(full) = shares::check(
+            self.sessions,
+            user,
+            kept.iter().map(|(_, owner, _)| owner.user.as_deref()),
+        ) {
+            let can_go = kept.iter().position(|(age, owner, path)| {
+                let has_ended = owner.until.map_or(*age > IDLE, |until| until < now);
+                has_ended && full.scope.has(user, owner.user.as_deref()) && matches!(remove_unused(path), Ok(true))
+            });
+            let gone = can_go.ok_or_else(|| too_many_sessions(full))?;
+            kept.remove(gone);
+        }
+        Ok(())
     }
 
     fn owners(&self) -> impl Iterator<Item = u32> {
@@ -146,19 +201,30 @@ impl Root {
     }
 
     fn sweep_session(&self, path: &Path) -> io::Result<()> {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if !path.is_dir() || name == self.own.0 {
+        if !path.is_dir() || path.ends_with(&self.own.0) {
             return Ok(());
         }
-        let of_process = name.starts_with(OF_PROCESS);
-        if !of_process && age(&path.join(LOCK)) < KEEP_SESSIONS {
+        if !is_of(OF_PROCESS, path) && age(&path.join(LOCK)) < KEEP_SESSIONS {
             return Ok(());
         }
-        let (Some(_alive), Some(_lock)) = (try_lock(&path.join(ALIVE))?, try_lock(&path.join(LOCK))?) else {
-            return Ok(());
-        };
-        fs::remove_dir_all(path)
+        remove_unused(path).map(drop)
     }
+}
+
+/// Whether the name of a session begins with this letter.
+fn is_of(letter: char, path: &Path) -> bool {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with(letter))
+}
+
+/// Removes a session that no process uses. Returns whether it did.
+fn remove_unused(path: &Path) -> io::Result<bool> {
+    let (Some(_alive), Some(_lock)) = (try_lock(&path.join(ALIVE))?, try_lock(&path.join(LOCK))?) else {
+        return Ok(false);
+    };
+    fs::remove_dir_all(path)?;
+    Ok(true)
 }
 
 impl Drop for Root {
@@ -239,8 +305,8 @@ mod tests {
     #[test]
     fn sessions_are_apart_and_their_names_cannot_leave_the_directory() {
         let temporary = tempfile::tempdir().expect("a directory");
-        let root = Root::open(temporary.path(), None).expect("opens");
-        let session = |name: &str| root.session(Some(name)).expect("a session").0;
+        let root = Root::open(temporary.path(), None, 64).expect("opens");
+        let session = |name: &str| root.session(Some(name), &Owner::default()).expect("a session").0;
         assert_eq!(session("a"), session("a"));
         assert_ne!(session("a"), session("b"));
         let outside = session("../../x");
@@ -251,11 +317,11 @@ mod tests {
     #[test]
     fn a_sweep_removes_what_a_dead_process_left_and_keeps_the_rest() {
         let temporary = tempfile::tempdir().expect("a directory");
-        let root = Root::open(temporary.path(), None).expect("opens");
-        let other = Root::open(temporary.path(), None).expect("opens");
-        let (kept, _) = root.session(Some("a")).expect("a session");
-        let (own, _) = root.session(None).expect("a session");
-        let (alive, _) = other.session(None).expect("a session");
+        let root = Root::open(temporary.path(), None, 64).expect("opens");
+        let other = Root::open(temporary.path(), None, 64).expect("opens");
+        let (kept, _) = root.session(Some("a"), &Owner::default()).expect("a session");
+        let (own, _) = root.session(None, &Owner::default()).expect("a session");
+        let (alive, _) = other.session(None, &Owner::default()).expect("a session");
         let left = root.path.join("sessions/p-dead");
         fs::create_dir_all(left.join(WORK)).expect("a directory");
         let begins = root.call("x").expect("a call");

@@ -11,6 +11,7 @@ use crate::job::Sandbox;
 use crate::launcher::Launcher;
 use crate::level::Level;
 use crate::probe::choose;
+use crate::root::Owner;
 use crate::settings::Settings;
 use crate::tools::{self, Call};
 
@@ -46,10 +47,15 @@ impl ShellTools {
     }
 
     async fn carry_out(&self, params: CallToolRequestParams, given: &RequestMetaObject) -> Result<Answer, ToolError> {
+        let (session, deadline) = (meta::session_id(given)?, meta::deadline(given)?);
         let call = Call {
             digest: digest(params.arguments.as_ref()),
             key: meta::idempotency_key(given)?,
-            session: meta::session_id(given)?,
+            owner: Owner {
+                user: meta::named_user(given)?.map(|user| user.as_str().to_owned()),
+                until: deadline.filter(|_| session.is_some()).map(|until| until.0),
+            },
+            session: meta::owner(given)?,
         };
         let request = tools::request(&params.name, params.arguments, call, &self.settings)?;
         match self.runner.run(request, &self.sandbox).await {

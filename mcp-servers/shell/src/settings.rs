@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use gavel_mcp_base::existing;
 
 use crate::args::Args;
 use crate::job::Limits;
@@ -16,6 +17,7 @@ const TIMEOUTS: RangeInclusive<u64> = 1..=600;
 const MEMORY: u64 = 1024;
 const PIDS: u64 = 128;
 const DISK: u64 = 1024;
+const SESSIONS: u64 = 64;
 /// More than any machine has, and little enough to count in bytes.
 const MOST: u64 = 1 << 32;
 
@@ -30,6 +32,8 @@ pub struct Settings {
     /// In seconds.
     pub(crate) timeout: u32,
     pub(crate) limits: Limits,
+    /// How many sessions may have files at once.
+    pub(crate) sessions: usize,
 }
 
 impl TryFrom<Args> for Settings {
@@ -65,6 +69,7 @@ impl TryFrom<Args> for Settings {
             root,
             network,
             timeout: u32::try_from(timeout)?,
+            sessions: number("SHELL_SESSIONS", args.sessions.as_deref(), SESSIONS, 1..=10_000)? as usize,
             limits: Limits {
                 memory: number("SHELL_MEMORY_MB", args.memory_mb.as_deref(), MEMORY, 64..=MOST)?,
                 pids: number("SHELL_PIDS", args.pids.as_deref(), PIDS, 16..=MOST)?,
@@ -121,18 +126,6 @@ fn read_only(paths: &OsStr, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
         Ok(path.to_owned())
     });
     checked.collect()
-}
-
-/// The path without links, as far as it exists.
-fn existing(path: &Path) -> PathBuf {
-    let whole = || {
-        let parent = existing(path.parent()?);
-        Some(parent.join(path.file_name()?))
-    };
-    path.canonicalize()
-        .ok()
-        .or_else(whole)
-        .unwrap_or_else(|| path.to_owned())
 }
 
 fn number(name: &str, text: Option<&str>, unset: u64, allowed: RangeInclusive<u64>) -> anyhow::Result<u64> {

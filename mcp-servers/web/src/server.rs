@@ -38,8 +38,8 @@ impl WebTools {
         };
         let search = settings.search.map(Search::new).transpose()?;
         Ok(Self {
+            tools: tools::all(&fetcher.guard, search.is_some()),
             fetcher,
-            tools: tools::all(search.is_some()),
             search,
         })
     }

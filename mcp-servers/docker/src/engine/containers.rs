@@ -1,16 +1,17 @@
 //! Finding, listing and removing gavel's containers.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use bollard::query_parameters::{RemoveContainerOptionsBuilder, RestartContainerOptionsBuilder, StartContainerOptions};
+use bollard::query_parameters::{KillContainerOptions, RemoveContainerOptionsBuilder, StartContainerOptions};
 use futures_util::TryStreamExt;
 use gavel_mcp_base::Moment;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::AsyncRead;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
 use tokio_util::io::StreamReader;
 
@@ -20,7 +21,8 @@ use super::{Engine, EngineFault};
 /// How long a list that failed is asked for again.
 const LISTING: Duration = Duration::from_secs(5);
 
-/// How often a call looks whether its container has been restarted.
+/// How long the engine is asked to remove a container, and how often.
+const REMOVING: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A container of gavel, in the list of all.
@@ -46,24 +48,6 @@ pub(crate) struct Container {
     pub(crate) user: String,
 }
 
-/// A container that is being restarted, until this is dropped.
-struct Restarting<'a>(&'a Engine, &'a str);
-
-impl<'a> Restarting<'a> {
-    fn of(engine: &'a Engine, id: &'a str) -> Self {
-        let mut ids = engine.restarting.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.insert(id.to_owned());
-        Self(engine, id)
-    }
-}
-
-impl Drop for Restarting<'_> {
-    fn drop(&mut self) {
-        let mut ids = self.0.restarting.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.remove(self.1);
-    }
-}
-
 impl Engine {
     /// All containers of gavel, of every session and in every state; the oldest first.
     pub(crate) async fn list(&self) -> Result<Vec<Listed>, EngineFault> {
@@ -85,8 +69,8 @@ impl Engine {
     }
 
     /// The container with this id, or with an id that starts so. `None` for what is not gavel's, and for what belongs
-    /// to another session.
-    pub(crate) async fn find(&self, id: &str, session: Option<&str>) -> Result<Option<Container>, EngineFault> {
+    /// to another owner.
+    pub(crate) async fn find(&self, id: &str, owner: Option<&str>) -> Result<Option<Container>, EngineFault> {
         if !is_id(id) {
             return Ok(None);
         }
@@ -95,7 +79,7 @@ impl Engine {
             found => found?,
         };
         let container = container(found).filter(|container| container.id.starts_with(id));
-        Ok(container.filter(|container| container.labels.session.as_deref() == session))
+        Ok(container.filter(|container| container.labels.owner.as_deref() == owner))
     }
 
     /// Starts a container. One that runs already stays as it is.
@@ -104,37 +88,70 @@ impl Engine {
         Ok(self.docker().await?.start_container(id, options).await?)
     }
 
-    /// Kills everything in a container and starts it again. Its files stay.
-    pub(crate) async fn restart(&self, id: &str) -> Result<(), EngineFault> {
-        let _restarting = Restarting::of(self, id);
-        let options = RestartContainerOptionsBuilder::new().t(0).build();
-        Ok(self.docker().await?.restart_container(id, Some(options)).await?)
-    }
-
-    /// Waits while this server restarts the container.
-    pub(crate) async fn restarted(&self, id: &str) {
-        let is_restarting = || {
-            let ids = self.restarting.lock().unwrap_or_else(PoisonError::into_inner);
-            ids.contains(id)
+    /// Kills everything in a container and starts it again. Its files stay. Returns whether it was restarted: one that
+    /// does not run has nothing to kill, and is left as it is.
+    pub(crate) async fn restart(&self, id: &str) -> Result<bool, EngineFault> {
+        let _turn = self.turn(id).await;
+        let found: Inspected = match self.read(&format!("containers/{id}/json")).await {
+            Err(EngineFault::Missing) => return Ok(false),
+            found => found?,
         };
-        while is_restarting() {
-            sleep(LOOK).await;
+        if !found.state.running {
+            return Ok(false);
         }
+        // Podman's own restart starts a container that was removed meanwhile; its start does not.
+        self.kill(id).await?;
+        self.start(id).await?;
+        Ok(true)
     }
 
     /// Removes a container in any state, with its volumes. One that is gone is success.
     pub(crate) async fn remove(&self, id: &str) -> Result<(), EngineFault> {
-        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-        // While another request removes the container, this one is a conflict.
-        for _ in 0..20 {
+        let _turn = self.turn(id).await;
+        // Without force, the engine refuses to remove a container that runs, also one that another process has just
+        // started. By force, Podman would forget it, and its processes would continue.
+        let options = RemoveContainerOptionsBuilder::new().v(true).build();
+        let until = Instant::now() + REMOVING;
+        loop {
+            match self.kill(id).await {
+                Ok(()) | Err(EngineFault::Conflict | EngineFault::Missing) => {}
+                fault => return fault,
+            }
             let removed = self.docker().await?.remove_container(id, Some(options.clone())).await;
             match removed.map_err(EngineFault::from) {
                 Err(EngineFault::Missing) => return Ok(()),
-                Err(EngineFault::Conflict) => tokio::time::sleep(Duration::from_millis(250)).await,
+                // It runs, or another request removes it.
+                Err(EngineFault::Conflict) if Instant::now() < until => sleep(LOOK).await,
                 done => return done,
             }
         }
-        Err(EngineFault::Conflict)
+    }
+
+    /// Kills everything in a container. A conflict means that it does not run.
+    async fn kill(&self, id: &str) -> Result<(), EngineFault> {
+        let docker = self.docker().await?;
+        let killed = docker.kill_container(id, None::<KillContainerOptions>).await;
+        match killed.map_err(EngineFault::from) {
+            Err(EngineFault::Conflict) => {
+                // One that is paused can neither be killed nor removed.
+                docker.unpause_container(id).await?;
+                Ok(docker.kill_container(id, None::<KillContainerOptions>).await?)
+            }
+            done => done,
+        }
+    }
+
+    /// Waits until this server neither restarts nor removes the container. As long as the guard is held, it begins
+    /// neither.
+    pub(crate) async fn turn(&self, id: &str) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, turn| turn.strong_count() > 0);
+            let turn = turns.get(id).and_then(Weak::upgrade).unwrap_or_default();
+            turns.insert(id.to_owned(), Arc::downgrade(&turn));
+            turn
+        };
+        turn.lock_owned().await
     }
 
     /// The content of a directory of a container, as a tar. The stream ends with an error if the container is gone.

@@ -6,7 +6,8 @@ use gavel_mcp_base::Moment;
 
 /// Marks a container as gavel's. Without it, a container is not touched.
 pub(crate) const MANAGED: &str = "gavel.managed";
-const SESSION: &str = "gavel.session";
+const OWNER: &str = "gavel.session";
+const USER: &str = "gavel.user";
 const GROUP: &str = "gavel.group";
 const KEY: &str = "gavel.key";
 const DIGEST: &str = "gavel.digest";
@@ -16,8 +17,10 @@ const EXPIRES: &str = "gavel.expires";
 /// What is written on a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
-    /// The session that it belongs to. No other session sees it.
-    pub(crate) session: Option<String>,
+    /// The session that it belongs to, else the user. No other owner sees it.
+    pub(crate) owner: Option<String>,
+    /// Whose share it is a part of.
+    pub(crate) user: Option<String>,
     /// A group to clean up together.
     pub(crate) group: Option<String>,
     /// The idempotency key of the call that created it.
@@ -36,7 +39,8 @@ impl Labels {
         let expires = self.expires.map(Moment::text);
         let values = [
             (MANAGED, Some("true".to_owned())),
-            (SESSION, self.session.clone()),
+            (OWNER, self.owner.clone()),
+            (USER, self.user.clone()),
             (GROUP, self.group.clone()),
             (KEY, self.key.clone()),
             (DIGEST, self.digest.clone()),
@@ -54,7 +58,8 @@ impl Labels {
         }
         let text = |name| labels.get(name).filter(|text| !text.is_empty()).cloned();
         Some(Self {
-            session: text(SESSION),
+            owner: text(OWNER),
+            user: text(USER),
             group: text(GROUP),
             key: text(KEY),
             digest: text(DIGEST),
@@ -71,7 +76,8 @@ mod tests {
     #[test]
     fn labels_are_read_as_they_were_written() {
         let labels = Labels {
-            session: Some("s".to_owned()),
+            owner: Some("s".to_owned()),
+            user: Some("acme/ann".to_owned()),
             key: Some("k=1".to_owned()),
             expires: Moment::parse("2026-03-31T09:00:00Z"),
             ..Labels::default()

@@ -8,8 +8,8 @@ pub(crate) mod labels;
 pub(crate) mod probe;
 mod read;
 
-use std::collections::HashSet;
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
 use bollard::{API_DEFAULT_VERSION, Docker};
@@ -25,8 +25,8 @@ const REQUEST: Duration = Duration::from_secs(60);
 pub(crate) struct Engine {
     socket: String,
     docker: OnceCell<Docker>,
-    /// The ids of containers that this server is restarting. They look as if they had stopped.
-    restarting: Mutex<HashSet<String>>,
+    /// By container: held while this server restarts or removes it. One that is restarted looks as if it had stopped.
+    turns: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Engine {
@@ -35,7 +35,7 @@ impl Engine {
         Self {
             socket,
             docker: OnceCell::new(),
-            restarting: Mutex::default(),
+            turns: Mutex::default(),
         }
     }
 

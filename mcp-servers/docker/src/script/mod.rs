@@ -121,7 +121,7 @@ async fn result(engine: &Engine, script: &Script) -> Result<Frame, Fault> {
                 }
             }
             Err(EngineFault::Conflict) if !was_restarting => {
-                engine.restarted(&script.container).await;
+                drop(engine.turn(&script.container).await);
                 was_restarting = true;
             }
             Err(fault @ (EngineFault::Missing | EngineFault::Conflict)) => return Err(engine_error(&fault).into()),

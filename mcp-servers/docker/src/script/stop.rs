@@ -38,22 +38,26 @@ pub(super) async fn stop(engine: &Engine, script: &Script, why: Why) -> bool {
     if ends(engine, script, why, "").await {
         return false;
     }
-    tracing::warn!(
-        container = script.container,
-        "a script could not be ended; its container is restarted"
-    );
-    let restarted = timeout(RESTART, engine.restart(&script.container)).await;
-    let is_restarted = matches!(restarted, Ok(Ok(())));
-    if is_restarted {
-        // Nothing is left to end: this notes what happened, for the kept result.
-        ends(engine, script, why, "restarted").await;
-    } else {
-        tracing::error!(
-            container = script.container,
-            "a container with a script that could not be ended did not restart"
-        );
+    match timeout(RESTART, engine.restart(&script.container)).await {
+        Ok(Ok(true)) => {
+            tracing::warn!(
+                container = script.container,
+                "a script could not be ended; its container was restarted"
+            );
+            // Nothing is left to end: this notes what happened, for the kept result.
+            ends(engine, script, why, "restarted").await;
+            true
+        }
+        // The container has stopped, or is gone, and the script with it.
+        Ok(Ok(false)) => false,
+        Ok(Err(_)) | Err(_) => {
+            tracing::error!(
+                container = script.container,
+                "a container with a script that could not be ended did not restart"
+            );
+            false
+        }
     }
-    is_restarted
 }
 
 /// Whether nothing of the script is left.

@@ -1,13 +1,14 @@
 //! The images that containers may be created from.
 
 use anyhow::{Context, ensure};
+use gavel_mcp_base::text;
 use globset::{GlobBuilder, GlobMatcher};
 
 /// Patterns of permitted images.
 #[derive(Debug, Clone)]
 pub(crate) struct Images {
     patterns: Vec<GlobMatcher>,
-    /// As the operator wrote them.
+    /// For models.
     pub(crate) text: String,
 }
 
@@ -15,11 +16,11 @@ impl Images {
     /// Patterns separated by commas. A `*` does not cross a slash; `**` does.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-        let patterns = parts.map(pattern).collect::<anyhow::Result<Vec<_>>>()?;
+        let patterns = parts.clone().map(pattern).collect::<anyhow::Result<Vec<_>>>()?;
         ensure!(!patterns.is_empty(), "DOCKER_IMAGES names no image");
         Ok(Self {
             patterns,
-            text: text.to_owned(),
+            text: text::list(parts),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Combines the options; rejects those that are invalid or unsafe.
 
 mod images;
-mod mounts;
+pub(crate) mod mounts;
 
 use std::ops::RangeInclusive;
 
@@ -39,7 +39,8 @@ impl TryFrom<Args> for Settings {
 
     fn try_from(args: Args) -> anyhow::Result<Self> {
         let socket = socket(given(&args.host))?;
-        let mounts = mounts::parse(given(&args.mounts).unwrap_or_default(), &socket)?;
+        let mounts = mounts::parse(given(&args.mounts).unwrap_or_default())?;
+        mounts::check(&mounts, &socket)?;
         let images = Images::parse(given(&args.images).context(
             "DOCKER_IMAGES is missing: set the images that containers may be created from, such as \
              docker.io/library/python:3.*",

@@ -1,6 +1,6 @@
 //! `createContainer`
 
-use gavel_mcp_base::{Answer, Arguments, Moment, ToolError, key_reused};
+use gavel_mcp_base::{Answer, Arguments, Moment, ToolError, key_reused, shares, text};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 
@@ -12,7 +12,8 @@ use crate::engine::EngineFault;
 use crate::engine::containers::Listed;
 use crate::engine::create::Plan;
 use crate::engine::labels::Labels;
-use crate::error::{Code, Fault, engine_disk_full, unsettled};
+use crate::error::{Code, Fault, engine_disk_full, internal, unsettled};
+use crate::settings::{Settings, mounts};
 
 pub(super) const NAME: &str = "createContainer";
 
@@ -21,10 +22,11 @@ const AFTER_DEADLINE: i64 = 10 * 60 * 1_000_000;
 const WITHOUT_DEADLINE: i64 = 24 * 60 * 60 * 1_000_000;
 
 const ABOUT: &str = "\
-Create a container and start it. It is empty but for its image, has no network unless the operator gave it one, and \
-cannot reach the host. Only images that the operator permits can be used.";
+Create a container and start it. It has only its image and what the operator mounts, and cannot reach the host.";
 
-pub(super) fn tool() -> Tool {
+const WAIT: &str = "Destroy one that is no longer needed, or try again when one was destroyed or has expired.";
+
+pub(super) fn tool(settings: &Settings) -> Tool {
     let env = json!({
         "type": "object",
         "description": "Environment variables of its processes. No secrets: they can be read from outside.",
@@ -45,13 +47,35 @@ pub(super) fn tool() -> Tool {
         "required": ["image"],
         "additionalProperties": false
     });
-    schema::tool(
+    let mut tool = schema::tool(
         NAME,
         "Create a container",
         ABOUT,
         Kind::Creates,
         (json!({ "options": options }), &["options"]),
         &[("id", schema::text("The id of the container, for the other tools."))],
+    );
+    tool.description = Some(format!("{ABOUT} {}", permitted(settings)).into());
+    tool
+}
+
+/// What the operator permits. Where a mount is on the host is not for models.
+fn permitted(settings: &Settings) -> String {
+    let missing = if settings.pulls { "is pulled" } else { "is not pulled" };
+    let mounts = settings.mounts.iter().filter_map(|mount| {
+        let (target, mode) = mount.split_once(':')?.1.split_once(':')?;
+        Some(format!("{target} ({mode})"))
+    });
+    let mounts = match settings.mounts.is_empty() {
+        true => "none".to_owned(),
+        false => text::list(mounts),
+    };
+    let limits = &settings.limits;
+    let [(_, of_user), ..] = shares::limits(limits.in_all);
+    format!(
+        "Permitted images: {}; one that is missing {missing}. Network: {}. Mounts: {mounts}. At most {} MiB of memory, \
+         {} processors and {} processes; {} containers of a session and {of_user} of a user.",
+        settings.images.text, settings.network, limits.memory_mb, limits.cpus, limits.pids, limits.per_session
     )
 }
 
@@ -76,7 +100,8 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, ca
         network: docker.settings.network.clone(),
         mounts: docker.settings.mounts.clone(),
         labels: Labels {
-            session: call.session.clone(),
+            owner: call.owner.clone(),
+            user: call.user.clone(),
             group: call.session.clone().or(options.group),
             key: call.key.clone(),
             digest: Some(call.digest.clone()),
@@ -84,6 +109,11 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, ca
             expires: Some(Moment(expires)),
         },
     };
+    // What is behind a path may have changed since the start.
+    mounts::check(&docker.settings.mounts, &docker.settings.socket).map_err(|error| {
+        tracing::error!("no container is created: {error:#}");
+        internal()
+    })?;
     let _turn = docker.creating.lock().await;
     let id = match find(docker, call).await? {
         Some(found) => found,
@@ -111,30 +141,24 @@ async fn find(docker: &Docker, call: &Call) -> Result<Option<String>, Fault> {
         };
     }
     let limits = &docker.settings.limits;
-    let in_session = all.iter().filter(|container| container.labels.session == call.session);
-    if in_session.count() >= limits.per_session {
-        let words = format!(
-            "There are {} containers already, as many as are allowed. Destroy one that is no longer needed.",
-            limits.per_session
-        );
-        return Err(too_many(words, limits.per_session).into());
+    let own = all.iter().filter(|container| container.labels.owner == call.owner);
+    if own.count() >= limits.per_session {
+        let words = format!("This session has {} containers, as many as it may.", limits.per_session);
+        let refused = ToolError::new(Code::TooManyContainers, words).with("max", limits.per_session);
+        return Err(refused.with("scope", "session").and(WAIT).into());
     }
-    if all.len() >= limits.in_all {
-        let words = "All sessions together have as many containers as are allowed. Try again later.";
-        return Err(too_many(words.to_owned(), limits.in_all).into());
+    let holders = all.iter().map(|container| container.labels.user.as_deref());
+    match shares::check(limits.in_all, call.user.as_deref(), holders) {
+        Ok(()) => Ok(None),
+        Err(full) => Err(full.error(Code::TooManyContainers, "containers").and(WAIT).into()),
     }
-    Ok(None)
-}
-
-fn too_many(words: String, max: usize) -> ToolError {
-    ToolError::new(Code::TooManyContainers, words).with("max", max)
 }
 
 /// The container that the same call created.
 fn own<'a>(all: &'a [Listed], call: &Call) -> Option<&'a Listed> {
     let key = call.key.as_ref()?;
     all.iter()
-        .find(|container| container.labels.key.as_ref() == Some(key) && container.labels.session == call.session)
+        .find(|container| container.labels.key.as_ref() == Some(key) && container.labels.owner == call.owner)
 }
 
 async fn create(docker: &Docker, call: &Call, plan: &Plan) -> Result<String, Fault> {
@@ -183,7 +207,7 @@ async fn start(docker: &Docker, call: &Call, id: &str) -> Result<(), Fault> {
     if !matches!(state, Some("created" | "configured" | "initialized")) {
         return Ok(());
     }
-    let found = docker.engine.find(id, call.session.as_deref()).await;
+    let found = docker.engine.find(id, call.owner.as_deref()).await;
     if let Ok(Some(container)) = found {
         let prepared = docker.engine.prepare(&container).await;
         prepared.map_err(|_| unsettled("the container engine did not confirm it"))?;

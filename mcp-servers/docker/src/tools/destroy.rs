@@ -55,7 +55,7 @@ pub(super) fn group_tool() -> Tool {
 pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, call: &Call) -> Result<Answer, Fault> {
     let arguments = Arguments::new(arguments, &["containerId"])?;
     let id = container_id(&arguments)?;
-    let found = docker.engine.find(&id, call.session.as_deref()).await;
+    let found = docker.engine.find(&id, call.owner.as_deref()).await;
     let Some(container) = found.map_err(|_| call.not_asked())? else {
         return Ok(Answer::of(&json!({ "destroyed": false })));
     };
@@ -77,7 +77,7 @@ pub(super) async fn carry_out_for_group(
     let (mut removed, mut left) = (Vec::new(), Vec::new());
     for container in found {
         let labels = &container.labels;
-        if labels.session != call.session || labels.group.as_deref() != Some(&group) {
+        if labels.owner != call.owner || labels.group.as_deref() != Some(&group) {
             continue;
         }
         match docker.engine.remove(&container.id).await {

@@ -51,7 +51,7 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, ca
     let found = docker.engine.list().await.map_err(|_| call.not_asked())?;
     let own = found
         .iter()
-        .filter(|container| container.labels.session == call.session && (all || container.state == "running"));
+        .filter(|container| container.labels.owner == call.owner && (all || container.state == "running"));
     Ok(Answer::of(&json!({ "containers": own.map(shown).collect::<Vec<_>>() })))
 }
 

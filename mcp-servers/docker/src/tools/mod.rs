@@ -10,8 +10,6 @@ mod script;
 mod sources;
 mod target;
 
-use std::sync::LazyLock;
-
 use gavel_mcp_base::Answer;
 use rmcp::model::{CallToolResult, JsonObject, Tool};
 
@@ -19,21 +17,19 @@ use crate::call::Call;
 use crate::docker::Docker;
 use crate::error::{Fault, internal};
 use crate::script::Signals;
+use crate::settings::Settings;
 
 /// All tools, always in the same order.
-pub(crate) fn all() -> &'static [Tool] {
-    static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
-        vec![
-            create::tool(),
-            destroy::tool(),
-            destroy::group_tool(),
-            script::tool(),
-            sources::tool(),
-            read_file::tool(),
-            list::tool(),
-        ]
-    });
-    &TOOLS
+pub(crate) fn all(settings: &Settings) -> Vec<Tool> {
+    vec![
+        create::tool(settings),
+        destroy::tool(),
+        destroy::group_tool(),
+        script::tool(),
+        sources::tool(),
+        read_file::tool(),
+        list::tool(),
+    ]
 }
 
 /// Carries out a call of an existing tool.

@@ -142,6 +142,7 @@ async fn a_group_is_cleaned_up_in_every_state() {
     let labels = ["--label", "gavel.managed=true", "--label", &session, "--label", &group];
     let arguments = ["create"].into_iter().chain(labels).chain([IMAGE, "true"]);
     let three = engine.podman(arguments).trim().to_owned();
+    engine.podman(["pause", &two]);
     let cleaned = server
         .call("cleanupGroupContainers", json!({ "group": server.session }))
         .await
@@ -209,23 +210,50 @@ async fn a_session_has_five_containers_and_no_sixth() {
 async fn all_sessions_together_have_twenty_containers() {
     let Some((engine, world)) = world() else { return };
     let server = world.set("DOCKER_CONTAINERS", "").server().await;
-    for number in 0..20 {
-        let session = format!("gavel.session=crowd-{number}");
-        engine.podman([
-            "create",
-            "--label",
-            "gavel.managed=true",
-            "--label",
-            &session,
-            IMAGE,
-            "true",
-        ]);
+    let refused = async |user: &str| {
+        let meta = json!({ "gavel/session_id": server.session, "gavel/user_id": user });
+        let refused = server
+            .try_call("createContainer", create(), meta)
+            .await
+            .expect("an answer");
+        assert_eq!(refused.code(), "too_many_containers", "{user}");
+        (refused.error()["scope"].clone(), refused.error()["max"].clone())
+    };
+    // The server finds them as after a restart of it: by their labels.
+    for (user, count, scope, max) in [
+        ("acme/ann", 16, "user", 16),
+        ("acme/bob", 2, "tenant", 18),
+        ("acme/cy", 0, "tenant", 18),
+        ("ann", 2, "server", 20),
+    ] {
+        for number in 0..count {
+            let labels = [
+                "gavel.managed=true",
+                &format!("gavel.user={user}"),
+                &format!("gavel.session=crowd-{number}"),
+            ];
+            let labels = labels.iter().flat_map(|label| ["--label", label]);
+            engine.podman(["create"].into_iter().chain(labels).chain([IMAGE, "true"]));
+        }
+        assert_eq!(refused(user).await, (json!(scope), json!(max)), "{user}");
     }
-    let refused = server.call("createContainer", create()).await;
-    assert_eq!(
-        (refused.code(), &refused.error()["max"]),
-        ("too_many_containers", &json!(20))
-    );
+}
+
+#[tokio::test]
+async fn without_a_session_a_container_belongs_to_its_user() {
+    let Some((_, world)) = world() else { return };
+    let server = world.server().await;
+    let call = async |user: &str, tool: &str, arguments: Value| {
+        let answered = server.try_call(tool, arguments, json!({ "gavel/user_id": user })).await;
+        answered.expect("an answer")
+    };
+    let id = call("acme/dora", "createContainer", create()).await.ok()["id"].clone();
+    let listed = async |user| call(user, "listContainers", json!({})).await.ok().to_string();
+    let run = json!({ "containerId": id, "script": "true" });
+    assert!(listed("acme/dora").await.contains(id.as_str().expect("an id")));
+    assert!(!listed("dora").await.contains(id.as_str().expect("an id")));
+    assert_eq!(call("dora", "executeScript", run.clone()).await.code(), "not_found");
+    assert_eq!(call("acme/dora", "executeScript", run).await.ok()["exitCode"], 0);
 }
 
 #[tokio::test]

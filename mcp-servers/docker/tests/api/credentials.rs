@@ -44,6 +44,7 @@ printf %s \"$(cat /tmp/token)\" | wc -c
 cat /run/gavel/git-credentials; cat /tmp/token; cat /tmp/token >&2
 printf 'x-access-token:%s' \"$(cat /tmp/token)\" | base64 -w0; echo
 for before in '' a ab; do printf '%s%s' \"$before\" \"$(cat /tmp/token)\" | base64 -w0; echo; done
+base64 /run/gavel/git-credentials; base64 -w 20 /run/gavel/git-credentials | sed 's/^/  /'
 cp /tmp/token copy; echo ghp_canarycanarycanarycanarycanary0123456789 >>copy
 git config --list | grep -c credential";
     let result = server.run(&container, script).await;
@@ -52,7 +53,7 @@ git config --list | grep -c credential";
         out.starts_with(&format!("{}\n", TOKEN.len())),
         "git has the token: {result}"
     );
-    assert_eq!(out.matches("[redacted]").count(), 6, "{out}");
+    assert_eq!(out.matches("[redacted]").count(), 8, "{out}");
     assert!(
         result["stderr"]
             .as_str()

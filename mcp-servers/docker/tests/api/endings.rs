@@ -30,6 +30,12 @@ fn runs(start: &str) -> bool {
         .any(|command| command.starts_with(start.as_bytes()))
 }
 
+/// Whether the runtime below the engine has the container, whatever the engine knows of it.
+fn runtime_has(container: &str) -> bool {
+    let listed = std::process::Command::new("runc").args(["list", "--quiet"]).output();
+    String::from_utf8_lossy(&listed.expect("runc").stdout).contains(container)
+}
+
 fn sleeps(engine: &Engine, container: &str) -> String {
     let left = engine.podman(["exec", container, "ps", "ax", "-o", "args="]);
     let lines = left.lines().filter(|line| line.starts_with("sleep 7"));
@@ -159,4 +165,54 @@ async fn another_script_of_the_container_is_not_ended_with_one() {
         (&other["stdout"], &other["interrupted"]),
         (&json!("whole\n"), &json!(false))
     );
+}
+
+/// The end of a script can require a restart of its container. What is being removed is not restarted: the engine would
+/// forget the container, and its processes would run on. A second server stands for another replica.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_is_removed_while_its_script_is_ended_is_gone_with_its_processes() {
+    let Some((engine, world)) = world() else { return };
+    let server = world.server().await;
+    let other = world.server_of(&server.session).await;
+    // Where a script can be ended from inside, and where only a restart ends it.
+    let full = "perl -MPOSIX -e 'for (;;) { my $p = fork; $0 = \"gavel-full\" if !defined $p; \
+                if (defined $p && !$p) { setsid; exec qw(sleep 600) } }' & while :; do :; done";
+    for round in 0..12_u64 {
+        let script = if round % 2 == 0 { "sleep 600" } else { full };
+        let container = server.container_with(json!({ "pids": 48 })).await;
+        let deadline = chrono::Utc::now() + chrono::TimeDelta::milliseconds(1500);
+        let meta = json!({ "gavel/session_id": server.session, "gavel/deadline": deadline.to_rfc3339() });
+        let run = server.try_call(
+            "executeScript",
+            json!({ "containerId": container, "script": script }),
+            meta,
+        );
+        let remove = async {
+            tokio::time::sleep(Duration::from_millis(1450 + 60 * round)).await;
+            match round % 4 < 2 {
+                true => {
+                    let group = json!({ "group": server.session });
+                    let cleaned = server.call("cleanupGroupContainers", group).await.ok();
+                    assert_eq!(cleaned, json!({ "removed": [container], "left": [] }), "{round}");
+                }
+                false => {
+                    let destroyed = other
+                        .call("destroyContainer", json!({ "containerId": container }))
+                        .await;
+                    assert_eq!(destroyed.ok()["destroyed"], true, "{round}");
+                }
+            }
+        };
+        let (_, ()) = tokio::join!(run, remove);
+        assert!(
+            !engine
+                .podman(["ps", "--all", "--quiet", "--no-trunc"])
+                .contains(&container),
+            "{round}"
+        );
+        assert!(
+            !runtime_has(&container),
+            "{round}: the engine forgot a container that runs"
+        );
+    }
 }

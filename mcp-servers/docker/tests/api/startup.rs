@@ -93,6 +93,73 @@ async fn the_tools_say_what_they_are() {
 }
 
 #[tokio::test]
+async fn the_description_names_what_the_operator_permits() {
+    let at = || World::at("unix:///nowhere/docker.sock");
+    let many: String = (0..500).map(|number| format!("localhost/image-{number}:*,")).collect();
+    for (world, words) in [
+        (
+            at().set("DOCKER_IMAGES", "a:1, b/*")
+                .set("DOCKER_MOUNTS", "/srv/x:/x,/srv/y:/y:rw"),
+            "images: a:1, b/*; one that is missing is not pulled.",
+        ),
+        (
+            at().set("DOCKER_MOUNTS", "/srv/x:/x,/srv/y:/y:rw"),
+            "Mounts: /x (ro), /y (rw).",
+        ),
+        (
+            at().set("DOCKER_NETWORK", "agents").set("DOCKER_PULL", "missing"),
+            "is pulled. Network: agents. Mounts: none.",
+        ),
+        (
+            at().set("DOCKER_MEMORY_MB", "300").set("DOCKER_CONTAINERS", "40"),
+            "At most 300 MiB of memory, 2 processors and 512 processes; 5 containers of a session and 30 of a user.",
+        ),
+        (at().set("DOCKER_IMAGES", &many), " more; one that is missing"),
+    ] {
+        let server = world.server().await;
+        let tools = server.client.list_all_tools().await.expect("tools/list");
+        let description = tools[0].description.as_deref().expect("a description");
+        assert!(description.contains(words) && description.len() < 2000, "{description}");
+        assert!(!description.contains("/srv"), "a path of the host: {description}");
+        let refused = server
+            .call("createContainer", json!({ "options": { "image": "evil/x" } }))
+            .await;
+        let permitted = refused.error()["permitted"]
+            .as_str()
+            .expect("what is permitted")
+            .to_owned();
+        assert!(description.contains(&permitted), "{permitted}");
+    }
+}
+
+/// What is behind a path can change: by a mount that containers may write to, for instance.
+#[tokio::test]
+async fn no_container_is_created_once_a_mount_leads_to_the_socket() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |path: &str| directory.path().join(path);
+    std::fs::create_dir(at("run")).expect("a directory");
+    std::fs::create_dir(at("cache")).expect("a directory");
+    let world = World::at(&format!("unix://{}", at("run/engine.sock").display()))
+        .set("DOCKER_MOUNTS", &format!("{}:/cache:rw", at("cache").display()));
+    let server = world.server().await;
+    let create = json!({ "options": { "image": "localhost/gavel-test/base:1" } });
+    assert_eq!(
+        server.call("createContainer", create.clone()).await.code(),
+        "engine_unavailable"
+    );
+    std::fs::remove_dir(at("cache")).expect("removed");
+    std::os::unix::fs::symlink(at("run"), at("cache")).expect("a link");
+    assert_eq!(server.call("createContainer", create).await.code(), "internal");
+    assert!(
+        server.log().contains("would give the engine's socket"),
+        "{}",
+        server.log()
+    );
+    let output = world.program().stdin(Stdio::null()).output().await.expect("it runs");
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("engine's socket"));
+}
+
+#[tokio::test]
 async fn help_teaches() {
     let world = World::at("unix:///nowhere/docker.sock");
     let output = world.program().arg("--help").output().await.expect("it runs");

@@ -84,7 +84,7 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
         name: git.name.clone(),
         email: git.email.clone(),
     };
-    let configuring = configure_git(&git.engine, call.session.as_deref(), &container, &account);
+    let configuring = configure_git(&git.engine, call.owner.as_deref(), &container, &account);
     match tokio::time::timeout_at(call.deadline, configuring).await {
         Ok(Ok(())) => Ok(Answer::of(&json!({ "configured": true, "host": git.host }))),
         Ok(Err(fault)) => Err(answer(fault, call)),

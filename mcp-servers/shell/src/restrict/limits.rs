@@ -12,14 +12,14 @@ pub(super) fn apply(job: &Job) -> rustix::io::Result<()> {
     let limits = job.limits;
     set(Resource::Core, 0)?;
     set(Resource::Nofile, OPEN_FILES)?;
-    set(Resource::Fsize, limits.disk << 20)?;
     set(Resource::Nproc, limits.pids.saturating_add(others(job)))?;
     Ok(())
 }
 
-/// Sets the limit of memory of each process, which is for want of control groups. This process may use more than the
-/// command may, so it comes last.
-pub(super) fn apply_memory(job: &Job) -> rustix::io::Result<()> {
+/// Sets the limit of each file, and that of the memory of each process, which is for want of control groups. This
+/// process may write and use more than the command may, so they come last.
+pub(super) fn apply_last(job: &Job) -> rustix::io::Result<()> {
+    set(Resource::Fsize, job.limits.disk << 20)?;
     match job.sandbox.has_cgroups {
         true => Ok(()),
         false => set(Resource::As, job.limits.memory << 20),

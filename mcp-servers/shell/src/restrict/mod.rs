@@ -70,7 +70,7 @@ fn prepare(call: &Path, groups: &[PathBuf]) -> anyhow::Result<Command> {
         // Also drops all other groups and, with the user, all capabilities.
         command.uid(user).gid(user);
     }
-    limits::apply_memory(&job).context("the limit of memory cannot be set")?;
+    limits::apply_last(&job).context("a limit cannot be set")?;
     Ok(command)
 }
 

@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::level::Level;
 
 /// Calls that no command needs: they change the system, reach into other processes, or have been ways out of sandboxes.
-const DENIED: [i64; 47] = [
+const DENIED: [i64; 48] = [
     libc::SYS_acct,
     libc::SYS_add_key,
     libc::SYS_adjtimex,
@@ -47,6 +47,7 @@ const DENIED: [i64; 47] = [
     libc::SYS_process_madvise,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
     libc::SYS_quotactl,
     libc::SYS_reboot,
     libc::SYS_request_key,
@@ -63,19 +64,26 @@ const DENIED: [i64; 47] = [
 ];
 
 /// Calls that are harmless in namespaces of one's own, and reach others without.
-const DENIED_WITHOUT_NAMESPACES: [i64; 13] = [
+const DENIED_WITHOUT_NAMESPACES: [i64; 12] = [
     libc::SYS_mq_open,
     libc::SYS_mq_unlink,
     libc::SYS_msgctl,
     libc::SYS_msgget,
     libc::SYS_msgrcv,
     libc::SYS_msgsnd,
-    libc::SYS_ptrace,
     libc::SYS_semctl,
     libc::SYS_semget,
     libc::SYS_semop,
     libc::SYS_shmat,
     libc::SYS_shmctl,
+    libc::SYS_shmget,
+];
+
+/// Calls for memory that belongs to no process, so that only control groups limit it.
+const DENIED_WITHOUT_CONTROL_GROUPS: [i64; 4] = [
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
+    libc::SYS_msgget,
     libc::SYS_shmget,
 ];
 
@@ -123,13 +131,11 @@ fn program(job: &Job) -> anyhow::Result<BpfProgram> {
 fn rules(job: &Job) -> anyhow::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     let mut deny = |call: i64, conditions: Vec<SeccompRule>| rules.insert(call, conditions);
-    for call in DENIED {
+    let shared = (job.sandbox.level == Level::Landlock).then_some(DENIED_WITHOUT_NAMESPACES);
+    let unlimited = (!job.sandbox.has_cgroups).then_some(DENIED_WITHOUT_CONTROL_GROUPS);
+    let more = shared.into_iter().flatten().chain(unlimited.into_iter().flatten());
+    for call in DENIED.into_iter().chain(more) {
         deny(call, Vec::new());
-    }
-    if job.sandbox.level == Level::Landlock {
-        for call in DENIED_WITHOUT_NAMESPACES {
-            deny(call, Vec::new());
-        }
     }
     let bit = |flag: i32| {
         let flag = u64::from(flag.cast_unsigned());

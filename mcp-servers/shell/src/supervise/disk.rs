@@ -1,18 +1,22 @@
 //! The limit of a session's working directory.
 //!
-//! The file system counts for all its users together, so the directory is measured: as soon as the free space has
-//! fallen so far that the limit can be near, and now and then. Between two measurements a fast writer gets beyond the
-//! limit by what it writes meanwhile; no single file does, as its size is limited by the kernel.
+//! The file system counts for all its users together, so the directory is measured: before a command, as soon as the
+//! free space has fallen so far that the limit can be near, and now and then. Between two measurements a fast writer
+//! gets beyond the limit by what it writes meanwhile; no single file does, as its size is limited by the kernel. After
+//! the command, what it wrote beyond the limit is cut off, so that many commands together do not get beyond it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, fstatvfs, open, openat, statat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, fstatvfs, ftruncate, open, openat, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 /// Directories within directories. What is deeper is not measured, so it counts as too much.
@@ -21,8 +25,6 @@ const DEPTH: usize = 400;
 const ENTRY: u64 = 1024;
 /// The unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
-/// A directory that is over its limit may grow by this, in bytes, so that a command can clean it up.
-const SLACK: u64 = 1 << 20;
 
 const SELDOM: Duration = Duration::from_secs(1);
 
@@ -30,22 +32,32 @@ const SELDOM: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Disk {
     directory: OwnedFd,
-    limit: u64,
-    /// What ends the command.
+    /// What ends the command. A directory that is over the limit already may not grow.
     most: u64,
+    limit: u64,
     first: Measured,
     last: Measured,
     cost: Duration,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Measured {
+    /// By inode, so that a file with several names counts once.
+    files: HashMap<u64, Taken>,
     used: u64,
     /// Whether nothing was too deep or unreadable.
     is_whole: bool,
     /// Of the file system.
     free: u64,
     at: Instant,
+}
+
+/// What a file or a directory takes, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    bytes: u64,
+    /// The length of its content, which may have holes.
+    length: u64,
 }
 
 impl Disk {
@@ -60,15 +72,17 @@ impl Disk {
         let first = measure(&directory, &[])?;
         Ok(Self {
             directory,
+            most: first.used.max(limit),
             limit,
-            most: match first.used >= limit {
-                true => first.used.saturating_add(SLACK),
-                false => limit,
-            },
+            last: first.clone(),
             first,
-            last: first,
             cost: begin.elapsed(),
         })
+    }
+
+    /// Whether the command may write at all: what cannot be measured may not grow.
+    pub(super) fn is_measured(&self) -> bool {
+        self.first.is_whole
     }
 
     /// The used bytes, if they are too many. `processes` may have open files that are deleted.
@@ -80,16 +94,25 @@ impl Disk {
         if is_near || elapsed >= SELDOM.max(self.cost * 20) {
             self.look(&processes());
         }
-        // If the directory could not be measured before, all that is written counts.
-        let is_hidden = !self.first.is_whole && self.first.free.saturating_sub(free) > SLACK;
-        (is_hidden || self.is_exceeded()).then_some(self.last.used)
+        self.is_exceeded().then_some(self.last.used)
     }
 
-    /// The used bytes, if the command has filled the directory. For the time after its end.
-    pub(super) fn filled(&mut self) -> Option<u64> {
+    /// The used bytes, if the command has filled the directory. For the time after its end: what is over the limit is
+    /// cut off.
+    pub(super) fn settle(&mut self) -> Option<u64> {
         self.look(&[]);
-        let was_full = self.first.used >= self.limit;
-        (self.is_exceeded() || (!was_full && self.last.used >= self.limit)).then_some(self.last.used)
+        let used = self.last.used;
+        let has_filled = used >= self.limit && self.first.used < self.limit;
+        let is_exceeded = self.is_exceeded();
+        // First what grew most, then all. What cannot be cut is removed, directories after what is in them.
+        for (removes, part) in [(false, 8), (false, u64::MAX), (true, u64::MAX)] {
+            let excess = self.last.used.saturating_sub(self.most);
+            if excess > 0 {
+                self.undo(removes, excess, excess / part);
+                self.look(&[]);
+            }
+        }
+        (is_exceeded || has_filled).then_some(used)
     }
 
     fn is_exceeded(&self) -> bool {
@@ -104,16 +127,55 @@ impl Disk {
         }
         self.cost = begin.elapsed();
     }
+
+    /// Takes back what the command has added, by more than `least` bytes each, until the excess is gone. No process of
+    /// the command may be left. A file is cut, but not below its length of before, or removed if it is new. One whose holes
+    /// were filled counts as new.
+    fn undo(&self, removes: bool, mut excess: u64, least: u64) {
+        let visit = &mut |directory: BorrowedFd<'_>, name: &CStr, found: &Stat| {
+            let before = self.first.files.get(&found.st_ino).copied().unwrap_or_default();
+            let now = Taken::from(found);
+            let added = now.bytes.saturating_sub(before.bytes);
+            if excess == 0 || added <= least {
+                return;
+            }
+            let kind = FileType::from_raw_mode(found.st_mode);
+            let undone = match kind {
+                FileType::Directory if removes && before.bytes == 0 => unlinkat(directory, name, AtFlags::REMOVEDIR),
+                FileType::Directory => return,
+                _ if removes && before.bytes < before.length.max(1) => unlinkat(directory, name, AtFlags::empty()),
+                FileType::RegularFile if !removes => {
+                    cut(directory, name, now.bytes.saturating_sub(excess).max(before.length))
+                }
+                _ => return,
+            };
+            // A file that has another name takes its space until that is removed too.
+            if undone.is_ok() && (!removes || found.st_nlink == 1 || kind == FileType::Directory) {
+                excess = excess.saturating_sub(added);
+            }
+        };
+        // The measurement after it shows what is left.
+        let _ = walk(&self.directory, DEPTH, visit);
+    }
+}
+
+fn cut(directory: BorrowedFd<'_>, name: &CStr, length: u64) -> rustix::io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    ftruncate(openat(directory, name, flags, Mode::empty())?, length)
 }
 
 fn measure(directory: &OwnedFd, processes: &[i32]) -> io::Result<Measured> {
     let free = free(directory)?;
     let device = fstat(directory)?.st_dev;
-    let mut size = Size::default();
-    size.add(directory, DEPTH)?;
+    let mut files = HashMap::new();
+    let is_whole = walk(directory, DEPTH, &mut |_, _, found| {
+        files.insert(found.st_ino, Taken::from(found));
+    })?;
+    let used: u64 = files.values().map(|taken| taken.bytes).sum();
     Ok(Measured {
-        used: size.bytes.saturating_add(deleted(processes, device)),
-        is_whole: !size.is_cut,
+        used: used.saturating_add(deleted(processes, device)),
+        files,
+        is_whole,
         free,
         at: Instant::now(),
     })
@@ -124,46 +186,41 @@ fn free(directory: &OwnedFd) -> io::Result<u64> {
     Ok(found.f_bfree.saturating_mul(found.f_frsize))
 }
 
-/// The size of all that is in a directory.
-#[derive(Debug, Default)]
-struct Size {
-    bytes: u64,
-    /// Something was too deep or unreadable.
-    is_cut: bool,
-    /// Files with several names.
-    linked: HashSet<u64>,
+impl From<&Stat> for Taken {
+    fn from(found: &Stat) -> Self {
+        let blocks = u64::try_from(found.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
+        Self {
+            bytes: blocks.max(ENTRY),
+            length: u64::try_from(found.st_size).unwrap_or(0),
+        }
+    }
 }
 
-impl Size {
-    /// Adds what is in the directory. No link is followed.
-    fn add(&mut self, directory: impl AsFd, depth: usize) -> io::Result<()> {
-        for entry in Dir::read_from(&directory)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
-            // It may be gone.
-            let Ok(found) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
-                continue;
-            };
-            let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
-            if is_directory || found.st_nlink == 1 || self.linked.insert(found.st_ino) {
-                let blocks = u64::try_from(found.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
-                self.bytes = self.bytes.saturating_add(blocks.max(ENTRY));
-            }
-            if !is_directory {
-                continue;
-            }
+/// Visits all that is in the directory, a directory after what is in it. No link is followed. Returns whether nothing
+/// was too deep or unreadable.
+fn walk(directory: impl AsFd, depth: usize, visit: &mut impl FnMut(BorrowedFd<'_>, &CStr, &Stat)) -> io::Result<bool> {
+    let mut is_whole = true;
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        // It may be gone.
+        let Ok(found) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
             let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match openat(&directory, name, flags, Mode::empty()) {
-                Ok(inner) if depth > 0 => self.add(inner, depth - 1)?,
+                Ok(inner) if depth > 0 => is_whole &= walk(inner, depth - 1, visit)?,
                 Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => {}
-                Ok(_) | Err(_) => self.is_cut = true,
+                Ok(_) | Err(_) => is_whole = false,
             }
         }
-        Ok(())
+        visit(directory.as_fd(), name, &found);
     }
+    Ok(is_whole)
 }
 
 /// The size of the files on the device that have no name any more and are open in these processes.
@@ -195,17 +252,68 @@ mod tests {
         let temporary = tempfile::tempdir().expect("a directory");
         let path = temporary.path();
         let mut disk = Disk::open(path, 1 << 20).expect("measures");
-        assert_eq!((disk.last.used, disk.filled()), (0, None));
+        assert_eq!((disk.last.used, disk.settle()), (0, None));
         fs::create_dir(path.join("a")).expect("a directory");
         fs::write(path.join("a/b"), vec![1; 300_000]).expect("a file");
         fs::hard_link(path.join("a/b"), path.join("c")).expect("a link");
         std::os::unix::fs::symlink("/usr", path.join("d")).expect("a link");
-        assert_eq!(disk.filled(), None);
+        assert_eq!(disk.settle(), None);
         assert!((300_000..320_000).contains(&disk.last.used), "{disk:?}");
         fs::write(path.join("e"), vec![1; 1 << 20]).expect("a file");
-        assert!(disk.filled().is_some());
+        assert!(disk.settle().is_some());
         // A directory that is full already may be cleaned up.
-        assert_eq!(Disk::open(path, 1 << 20).expect("measures").filled(), None);
+        assert_eq!(Disk::open(path, 1 << 20).expect("measures").settle(), None);
+    }
+
+    /// What the writers do is what commands do, one after the other.
+    #[test]
+    fn many_commands_together_do_not_get_beyond_the_limit() {
+        use std::os::unix::fs::FileExt;
+        type Writer = fn(&Path);
+        let temporary = tempfile::tempdir().expect("a directory");
+        let path = temporary.path();
+        let limit = 2 << 20;
+        let writers: [(&str, Writer); 8] = [
+            ("a file that stays", |path| {
+                fs::write(path.join("kept"), vec![7; 1 << 20]).expect("a file")
+            }),
+            ("large files", |path| {
+                (0..8).for_each(|n| fs::write(path.join(format!("large{n}")), vec![1; 1 << 20]).expect("a file"));
+            }),
+            ("a file that grows", |path| {
+                let file = fs::File::options().append(true).open(path.join("kept")).expect("open");
+                io::Write::write_all(&mut &file, &vec![1; 3 << 20]).expect("written");
+            }),
+            ("holes", |path| {
+                let file = fs::File::create(path.join("sparse")).expect("a file");
+                file.set_len(8 << 20).expect("a length");
+            }),
+            ("holes that are filled", |path| {
+                let file = fs::File::options().write(true).open(path.join("sparse")).expect("open");
+                file.write_all_at(&vec![1; 8 << 20], 0).expect("written");
+            }),
+            ("a file with two names", |path| {
+                fs::write(path.join("one"), vec![1; 4 << 20]).expect("a file");
+                fs::hard_link(path.join("one"), path.join("two")).expect("a link");
+            }),
+            ("directories", |path| {
+                (0..3000).for_each(|n| fs::create_dir_all(path.join(format!("d{n}/e"))).expect("directories"));
+            }),
+            ("small files", |path| {
+                (0..5000).for_each(|n| fs::write(path.join(format!("s{n}")), "x").expect("a file"))
+            }),
+        ];
+        for (what, write) in writers {
+            let mut disk = Disk::open(path, limit).expect("measures");
+            write(path);
+            let is_over = measure(&disk.directory, &[]).expect("measured").used > limit;
+            assert_eq!(disk.settle().is_some(), is_over, "{what}");
+            let left = Disk::open(path, limit).expect("measures").last.used;
+            // A file that was cut can keep a block for the file system's own data.
+            assert!(left <= limit + (16 << 10), "{what}: {left}");
+            let kept = fs::read(path.join("kept")).expect(what);
+            assert!(kept.len() >= 1 << 20 && kept[..1 << 20] == vec![7; 1 << 20], "{what}");
+        }
     }
 
     #[test]
@@ -231,6 +339,7 @@ mod tests {
         assert!(disk.exceeded(Vec::new).is_some());
         // It may be removed, and nothing may be written.
         let mut disk = Disk::open(temporary.path(), 1 << 30).expect("measures");
-        assert_eq!(disk.filled(), None);
+        assert!(!disk.is_measured());
+        assert_eq!(disk.settle(), None);
     }
 }

@@ -66,7 +66,7 @@ fn carry_out(call: &Path) -> anyhow::Result<ExitCode> {
     // Without a terminal, and without what a signal to the server's process group ends.
     setsid()?;
     set_child_subreaper(Some(getpid()))?;
-    let job: Job = read(&call.join(JOB))?.context("there is no job")?;
+    let mut job: Job = read(&call.join(JOB))?.context("there is no job")?;
     let Some(_session) = session(&job)? else {
         return Ok(ExitCode::from(exit::BUSY));
     };
@@ -84,6 +84,10 @@ fn carry_out(call: &Path) -> anyhow::Result<ExitCode> {
     end(&family, || family.members().is_empty());
     family.ancestor = i32::try_from(std::process::id()).ok();
     let disk = Disk::open(&job.work(), job.limits.disk << 20)?;
+    if !disk.is_measured() {
+        job.limits.disk = 0;
+        write(&call.join(JOB), &job)?;
+    }
     let ended = Run::start(call, &job, &family, disk)?.finish();
     if let Some(group) = family.group {
         group.remove();
@@ -191,8 +195,9 @@ impl<'a> Run<'a> {
             self.keep();
         }
         self.end_all();
+        let filled = self.disk.settle();
         if self.disk_full.is_none() && !self.end.timed_out && !self.end.interrupted {
-            self.disk_full = self.disk.filled();
+            self.disk_full = filled;
         }
         self.ended(self.end.interrupted)
     }

@@ -8,6 +8,7 @@ use rmcp::model::{JsonObject, Tool};
 use crate::calls::Request;
 use crate::error::{internal, limit_reached};
 use crate::job::{Ended, Sandbox};
+use crate::root::Owner;
 use crate::settings::Settings;
 
 /// What the host says of a call.
@@ -17,6 +18,7 @@ pub(crate) struct Call {
     pub(crate) digest: String,
     pub(crate) key: Option<String>,
     pub(crate) session: Option<String>,
+    pub(crate) owner: Owner,
 }
 
 /// All tools.

@@ -1,12 +1,12 @@
 //! `run_shell_command`
 
 use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Arguments, Code, ToolError, invalid, missing, text};
+use gavel_mcp_base::{Arguments, Code, ToolError, invalid, missing, shares, text};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Value, json};
 
 use super::Call;
-use crate::calls::Request;
+use crate::calls::{AT_ONCE, Request};
 use crate::job::Sandbox;
 use crate::level::Level;
 use crate::settings::Settings;
@@ -88,9 +88,19 @@ fn description(settings: &Settings, sandbox: &Sandbox) -> String {
         (_, true) => " The network is available.",
         (_, false) => " There is no network.",
     };
+    let readable = match sandbox.read_only.is_empty() {
+        true => String::new(),
+        false => format!(
+            " It can also read {}.",
+            text::list(sandbox.read_only.iter().map(|path| path.to_string_lossy()))
+        ),
+    };
     let limits = settings.limits;
+    let each = if sandbox.has_cgroups { "" } else { " for each process" };
+    let [(_, at_once), ..] = shares::limits(AT_ONCE);
     format!(
-        "{COMMON}\n\n{level}{network} Limits: {} s, {} MiB of memory, {} processes, {} MiB of files in the session.",
+        "{COMMON}\n\n{level}{readable}{network} Limits: {} s, {} MiB of memory{each}, {} processes, {} MiB of files in \
+         the session; at once one command in a session, and {at_once} of one user.",
         settings.timeout, limits.memory, limits.pids, limits.disk
     )
 }
@@ -164,6 +174,7 @@ pub(super) fn request(arguments: Option<JsonObject>, call: Call, settings: &Sett
             .integer("timeoutSeconds", 1, settings.timeout)?
             .unwrap_or(settings.timeout),
         session: call.session,
+        owner: call.owner,
         key: call.key,
         digest: call.digest,
     })

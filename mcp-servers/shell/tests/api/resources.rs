@@ -14,6 +14,7 @@ at_each_level!(
     many_files_are_stopped_too,
     a_deleted_file_counts_while_it_is_open,
     a_full_session_can_be_cleaned_up,
+    many_commands_together_stay_within_the_limit_of_their_session,
     more_memory_than_allowed_is_not_given,
 );
 
@@ -142,6 +143,46 @@ async fn a_full_session_can_be_cleaned_up(level: &'static str) {
         stdout(&server.run_in("s", "head -c 5M /dev/zero > b; wc -c < b").await),
         "5242880\n"
     );
+}
+
+/// Each is fast enough to get beyond the limit before it is seen.
+async fn many_commands_together_stay_within_the_limit_of_their_session(level: &'static str) {
+    let world = World::at(level).set("SHELL_DISK_MB", "5");
+    let Some(server) = world.server().await else { return };
+    server.run_in("s", "head -c 3M /dev/urandom > kept").await;
+    for command in [
+        "for i in 1 2 3 4 5 6 7 8; do head -c 4M /dev/zero > many$i & done; wait",
+        "head -c 4M /dev/zero >> kept",
+        "head -c 4M /dev/zero > linked; ln linked other",
+        "truncate -s 4M s1 s2 s3 s4",
+        "for i in 1 2 3 4; do dd if=/dev/zero of=s$i bs=1M count=4 conv=notrunc & done; wait",
+        "i=0; while [ $i -lt 9000 ]; do echo > small$i; i=$((i+1)); done",
+        "exec 3> gone; rm gone; head -c 4M /dev/zero >&3; head -c 4M /dev/zero > new",
+        "head -c 4M /dev/zero > late & head -c 4M /dev/zero > late2; sleep 9",
+    ] {
+        let meta = json!({ "gavel/session_id": "s" });
+        server
+            .call(json!({ "command": command, "timeoutSeconds": 5 }), meta)
+            .await;
+        let work = work(&world.root()).0;
+        let used = std::process::Command::new("du")
+            .args(["-sk"])
+            .arg(&work)
+            .output()
+            .expect("du")
+            .stdout;
+        let kib: u64 = String::from_utf8_lossy(&used)
+            .split_whitespace()
+            .next()
+            .expect("a size")
+            .parse()
+            .expect("KiB");
+        assert!(kib <= 5 * 1024 + 64, "{command}: {kib} KiB");
+        assert!(
+            std::fs::metadata(work.join("kept")).expect("a file").len() >= 3 << 20,
+            "{command}"
+        );
+    }
 }
 
 async fn more_memory_than_allowed_is_not_given(level: &'static str) {

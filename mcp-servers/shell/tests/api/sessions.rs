@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::at_each_level;
 use crate::harness::{World, is_root, stdout};
-use crate::observe::{unique, until, with_word};
+use crate::observe::{sleeping, unique, until, with_word};
 
 at_each_level!(a_session_sees_only_its_own_files_and_processes);
 
@@ -58,8 +58,10 @@ async fn a_session_runs_one_command_at_a_time_and_a_server_eight() {
         return;
     };
     let word = unique();
+    // Two tenants, each with users who have less than their shares.
     let begin = |session: String| {
-        let meta = json!({ "gavel/session_id": session });
+        let user = format!("t{}/u{session}", if session < "5".to_owned() { 0 } else { 1 });
+        let meta = json!({ "gavel/session_id": session, "gavel/user_id": user });
         server.begin(json!({ "command": format!("sleep {word}") }), meta)
     };
     let first = begin("0".to_owned()).await;
@@ -77,10 +79,103 @@ async fn a_session_runs_one_command_at_a_time_and_a_server_eight() {
     let busy = server
         .call(json!({ "command": "true" }), json!({ "gavel/session_id": "8" }))
         .await;
-    assert_eq!((busy.code(), &busy.body["error"]["max"]), ("busy", &json!(8)));
+    let error = &busy.body["error"];
+    assert_eq!(
+        (busy.code(), &error["max"], &error["scope"]),
+        ("busy", &json!(8), &json!("server"))
+    );
     for handle in others.into_iter().chain([first]) {
         handle.cancel(None).await.expect("it is sent");
     }
     until("they end", || sleeps() == 0).await;
     assert_eq!(server.run_in("8", "true").await["exitCode"], 0);
+}
+
+#[tokio::test]
+async fn no_user_and_no_tenant_takes_every_place_for_commands() {
+    let Some(server) = World::at("landlock").server().await else {
+        return;
+    };
+    let word = unique();
+    let meta =
+        |user: &str, session: u32| json!({ "gavel/session_id": format!("{user}-{session}"), "gavel/user_id": user });
+    let mut running = Vec::new();
+    for (user, places, refused) in [
+        ("a/ann", 6, "user"),
+        ("a/bob", 1, "tenant"),
+        ("a/cy", 0, "tenant"),
+        ("bob", 1, "server"),
+    ] {
+        for session in 0..places {
+            let arguments = json!({ "command": format!("sleep {word}") });
+            running.push(server.begin(arguments, meta(user, session)).await);
+            let count = running.len();
+            until("it runs", || sleeping(&word) >= count).await;
+        }
+        let busy = server.call(json!({ "command": "true" }), meta(user, 9)).await;
+        assert_eq!(
+            (busy.code(), &busy.body["error"]["scope"]),
+            ("busy", &json!(refused)),
+            "{user}"
+        );
+    }
+    for handle in running {
+        handle.cancel(None).await.expect("it is sent");
+    }
+    until("they end", || with_word(&word).is_empty()).await;
+    assert_eq!(
+        server.call(json!({ "command": "true" }), meta("a/ann", 9)).await.ok()["exitCode"],
+        0
+    );
+}
+
+#[tokio::test]
+async fn no_user_takes_every_place_for_files_and_what_has_ended_makes_room() {
+    let world = World::at("landlock").set("SHELL_SESSIONS", "4");
+    let Some(server) = world.server().await else { return };
+    let run = async |user: &str, session: &str, until: &str| {
+        let meta = json!({ "gavel/session_id": session, "gavel/user_id": user, "gavel/deadline": until });
+        server.call(json!({ "command": "ls; touch file" }), meta).await
+    };
+    let (past, future) = ("2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z");
+    run("ann", "1", future).await.ok();
+    run("ann", "2", future).await.ok();
+    let refused = run("ann", "3", future).await;
+    let error = &refused.body["error"];
+    assert_eq!(
+        (refused.code(), &error["scope"], &error["max"]),
+        ("too_many_sessions", &json!("user"), &json!(2))
+    );
+    assert_eq!(
+        stdout(&run("ann", "2", past).await.ok()),
+        "file\n",
+        "one that is there already runs"
+    );
+    // Another user's is not what makes room.
+    run("bob", "4", past).await.ok();
+    run("ann", "3", future).await.ok();
+    assert_eq!(stdout(&run("bob", "4", past).await.ok()), "file\n");
+    assert_eq!(stdout(&run("ann", "1", future).await.ok()), "file\n");
+    let refused = run("ann", "2", future).await;
+    assert_eq!(
+        (refused.code(), &refused.body["error"]["scope"]),
+        ("too_many_sessions", &json!("user"))
+    );
+    // The tenant's are three, so the one that has ended goes.
+    run("cy", "5", future).await.ok();
+    assert_eq!(run("dan", "6", future).await.body["error"]["scope"], "tenant");
+    run("other/ann", "7", future).await.ok();
+    assert_eq!(run("third/ann", "8", future).await.body["error"]["scope"], "server");
+}
+
+#[tokio::test]
+async fn without_a_session_each_user_has_files_of_their_own() {
+    let Some(server) = World::at("landlock").server().await else {
+        return;
+    };
+    let ls = json!({ "command": "ls; touch file" });
+    for (user, seen) in [("ann", ""), ("bob", ""), ("ann", "file\n")] {
+        let result = server.call(ls.clone(), json!({ "gavel/user_id": user })).await.ok();
+        assert_eq!(stdout(&result), seen, "{user}");
+    }
 }

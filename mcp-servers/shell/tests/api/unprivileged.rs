@@ -25,7 +25,18 @@ async fn everything_ends_and_nothing_is_written_elsewhere(level: &'static str) {
     assert_ne!(result["exitCode"], 0, "a limit was met: {result}");
     assert!(begin.elapsed() < Duration::from_secs(9));
     assert_eq!(with_word(&word), [0; 0]);
-    // Memory is limited for each process.
+    // Memory is limited for each process, and there is none that belongs to no process.
+    let tools = server.client.list_all_tools().await.expect("tools/list");
+    let description = tools[0].description.as_deref().expect("a description");
+    assert!(
+        description.contains("200 MiB of memory for each process"),
+        "{description}"
+    );
+    if level != "host" && cfg!(target_arch = "x86_64") {
+        // memfd_create, memfd_secret, shmget, msgget
+        let calls = "perl -e 'for my $n (319, 447, 29, 68) { my $r = syscall($n, 0, 4096, 0); print $!+0, \"\\n\" }'";
+        assert_eq!(stdout(&server.run(calls).await), "1\n1\n1\n1\n");
+    }
     let result = server
         .run("perl -e 'my $x = \"x\" x (400 << 20); print length($x)'")
         .await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
+use gavel_mcp_base::text;
 use url::Url;
 
 /// A set of hosts.
@@ -54,6 +55,13 @@ impl Hosts {
     /// Whether they exclude no host: there is none, or every host is one of them.
     pub(crate) fn is_unlimited(&self) -> bool {
         self.all || self.is_empty()
+    }
+
+    /// As an operator writes them.
+    pub(crate) fn list(&self) -> String {
+        let all = self.all.then(|| "*".to_owned());
+        let below = self.below.iter().map(|suffix| format!("*{suffix}"));
+        text::list(all.into_iter().chain(self.exact.iter().cloned()).chain(below))
     }
 
     /// Whether there is none.

@@ -7,7 +7,7 @@ mod own;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use gavel_mcp_base::ToolError;
+use gavel_mcp_base::{ToolError, text};
 use tokio::net::lookup_host;
 use url::{Host, Url};
 
@@ -60,13 +60,29 @@ impl Guard {
         }
         let is_private = self.private.contains(&(host.clone(), port));
         if self.deny.contains(&host) || !(self.allow.is_empty() || self.allow.contains(&host) || is_private) {
-            return fault(UrlFault::Host);
+            return Err(url_refused(UrlFault::Host).and(&self.permitted()));
         }
         if !PORTS.contains(&port) && !is_private {
             return fault(UrlFault::Port);
         }
         url.set_fragment(None);
         Ok(url)
+    }
+
+    /// Which hosts and ports may be requested, for models.
+    pub(crate) fn permitted(&self) -> String {
+        let mut words = match self.allow.is_unlimited() {
+            true => "Every public host is permitted".to_owned(),
+            false => format!("Permitted hosts: {}", self.allow.list()),
+        };
+        if !self.deny.is_empty() {
+            words.push_str(&format!("; not {}", self.deny.list()));
+        }
+        if !self.private.is_empty() {
+            let private = self.private.iter().map(|(host, port)| format!("{host}:{port}"));
+            words.push_str(&format!("; also {}", text::list(private)));
+        }
+        words + &format!(". Ports: {}.", text::list(PORTS.map(|port| port.to_string())))
     }
 
     /// Resolves the host of a checked URL once. If one of its addresses is not public, none is used: a name with both

@@ -8,6 +8,7 @@ use rmcp::model::{CallToolResult, JsonObject, MetaObject, Tool};
 
 use crate::error::internal;
 use crate::fetch::Fetcher;
+use crate::guard::Guard;
 use crate::search::Search;
 
 /// The property of an answer that is for the host alone. In the result it is in `_meta`.
@@ -15,9 +16,9 @@ const ENTRY_POINT: &str = "searchEntryPoint";
 const ENTRY_POINT_META: &str = "gavel/search_entry_point";
 
 /// All tools, always in the same order. The search is one of them if it is configured.
-pub(crate) fn all(searches: bool) -> Vec<Tool> {
+pub(crate) fn all(guard: &Guard, searches: bool) -> Vec<Tool> {
     let search = searches.then(google_web_search::tool);
-    [web_fetch::tool()].into_iter().chain(search).collect()
+    [web_fetch::tool(guard)].into_iter().chain(search).collect()
 }
 
 /// Carries out a call of an existing tool.

@@ -7,7 +7,7 @@ use serde_json::json;
 use url::Url;
 
 use crate::fetch::Fetcher;
-use crate::guard::MAX_URL;
+use crate::guard::{Guard, MAX_URL};
 
 pub(super) const NAME: &str = "web_fetch";
 /// The property of an answer that is its text.
@@ -21,7 +21,7 @@ Read one page of the public web by its http or https URL. HTML becomes Markdown 
 text come as they are; images, PDF and other files are not read. At most 131072 bytes of text per call: if truncated \
 is true, call again with offset 131072, then 262144, and so on. A page that needs scripts may be empty.";
 
-pub(super) fn tool() -> Tool {
+pub(super) fn tool(guard: &Guard) -> Tool {
     let offset = "Where to begin in the text, in bytes. 0 when left out.";
     let arguments = json!({
         "url": { "type": "string", "description": "The complete URL, such as https://example.com/page." },
@@ -75,7 +75,7 @@ pub(super) fn tool() -> Tool {
         "bytes",
         "redirects",
     ];
-    schema::tool(
+    let mut tool = schema::tool(
         NAME,
         "Read a web page",
         ABOUT,
@@ -87,7 +87,9 @@ pub(super) fn tool() -> Tool {
             idempotent: true,
             open_world: true,
         },
-    )
+    );
+    tool.description = Some(format!("{ABOUT} {}", guard.permitted()).into());
+    tool
 }
 
 pub(super) async fn carry_out(arguments: Option<JsonObject>, fetcher: &Fetcher) -> Result<Answer, ToolError> {

@@ -96,6 +96,42 @@ async fn the_tools_say_what_they_are() {
 }
 
 #[tokio::test]
+async fn the_description_and_a_refusal_name_what_the_operator_permits() {
+    let many: String = (0..500).map(|number| format!(",h{number}.example")).collect();
+    let (some, few, private) = (
+        "docs.example.com,*.example.org",
+        "bad.example.org",
+        "wiki.internal:9000",
+    );
+    let some = World::default()
+        .set("WEB_ALLOW", some)
+        .set("WEB_DENY", few)
+        .set("WEB_ALLOW_PRIVATE", private);
+    for (world, words) in [
+        (
+            some,
+            "Permitted hosts: docs.example.com, *.example.org; not bad.example.org; also wiki.internal:9000. Ports: 80, ",
+        ),
+        (
+            World::default().set("WEB_ALLOW", "*").set("WEB_DENY", "x.example"),
+            "Every public host is permitted; not x.example. ",
+        ),
+        (
+            World::default().set("WEB_ALLOW", &many),
+            " more. Ports: 80, 443, 8080, 8443.",
+        ),
+    ] {
+        let server = world.server().await;
+        let tools = server.client.list_all_tools().await.expect("tools/list");
+        let description = tools[0].description.as_deref().expect("a description");
+        assert!(description.contains(words) && description.len() < 2000, "{description}");
+        let refused = server.fetch("https://x.example/").await;
+        assert_eq!(refused.code(), "url_refused");
+        assert!(refused.body.to_string().contains(words), "{}", refused.body);
+    }
+}
+
+#[tokio::test]
 async fn help_teaches() {
     let output = World::default()
         .program()
