@@ -17,7 +17,9 @@ class Attack:
 
     seconds = 10           # how long it lasts
     waits_for_end = False  # whether it lasts until `run` returns, two minutes at most
+    must_end = False       # whether it also fails if `run` has not returned by then
     log = None             # the most bytes in gavel's log
+    files = None           # the most files that gavel may open, if it is not the system's
     tools = ()             # that chat messages may use, beside `lookup`
     children = {}          # stdio servers: the kind of each
     agents = {}            # agent files, by name
@@ -33,6 +35,18 @@ class Attack:
 
     def prepare(self):
         pass
+
+    def scripts(self, at):
+        """The scripts of sessions, by key; `at` has the address of the world."""
+        return {}
+
+    def entries(self, at):
+        """Further entries of mcp.json."""
+        return {}
+
+    def env(self, at, folder):
+        """Further settings in gavel's environment."""
+        return {}
 
     async def run(self, attacker):
         """The attacker; cancelled at the end."""
@@ -99,7 +113,7 @@ class SchemasListed(Attack):
         ready = (await watch.ann.ask("GET", "/readyz")).json()
         away = {one["tool"]: one["reason"] or "" for one in ready["tools_unavailable"]}
         self.notes = [f"{name}: {away[name][:110]}" for name in self.tools if name in away]
-        expected = {"doubling_0": "schemas for one value", "circle": "circle", "chain": "allowed",
+        expected = {"doubling_0": "schemas for one value", "circle": "cycle", "chain": "allowed",
                     "output": "output schema"}
         wrong = [f"{name} is not omitted for its schema: {away.get(name)}" for name, words in expected.items()
                  if words not in away.get(name, "")]
@@ -567,6 +581,5 @@ class Background(Attack):
         return time.monotonic() - begun
 
 
-ALL = [SchemasListed, SchemasHeavy, Patterns, ServerRequests, Bodies, Streams, Templates, Answers, Console, Readers,
+FLOODS = [SchemasListed, SchemasHeavy, Patterns, ServerRequests, Bodies, Streams, Templates, Answers, Console, Readers,
        Definitions, Policy, Labels, Background]
-BY_NAME = {attack.name: attack for attack in ALL}

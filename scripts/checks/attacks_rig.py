@@ -14,6 +14,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent.parent
 # Gavel's drain time. After it, interrupted answers and connections take up to 5 s each.
 DRAIN = 3
 AFTER_DRAIN = 10
@@ -156,10 +157,13 @@ class Client:
 
 
 class Attacker(Client):
-    """An attack's own requests, each with a deadline, counted by their answers."""
+    """An attack's own requests, each with a deadline, counted by their answers; and what the attack found."""
 
-    def __init__(self, port):
+    def __init__(self, port, binary, folder):
         super().__init__(port, "mallory")
+        self.binary, self.folder = binary, folder
+        self.at = json.loads((folder / "at.json").read_text())  # the addresses of the stand-ins
+        self.wrong, self.notes = [], []
         self.answers, self.late = collections.Counter(), collections.Counter()
         self.longest, self.at_stop, self.stopping = 0, 0, False
 
@@ -197,17 +201,22 @@ class Attacker(Client):
                 await asyncio.sleep(pause)
         await asyncio.gather(*(worker(number) for number in range(count)))
 
+    def holds(self, is_so, otherwise):
+        """Counts a condition that holds, or notes what happened otherwise."""
+        self.answers.update({"held": 1} if is_so else {})
+        self.wrong += [] if is_so else [otherwise]
+
     def tally(self):
         return {"answers": dict(self.answers.most_common()), "late": dict(self.late), "longest": self.longest,
-                "at_stop": self.at_stop}
+                "at_stop": self.at_stop, "wrong": self.wrong, "notes": self.notes}
 
 
-async def be_attacker(attack, port):
+async def be_attacker(attack, port, binary, folder):
     """Runs an attack until standard input ends, and prints its tally. An input line means that gavel is being stopped."""
     os.nice(5)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    attacker = Attacker(port)
+    attacker = Attacker(port, pathlib.Path(binary), pathlib.Path(folder))
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     attacking = asyncio.ensure_future(attack.run(attacker))
@@ -270,35 +279,40 @@ Call the tools.
 HELPER = "---\nname: helper\ndescription: Helps.\napproval: never\ntools: [lookup]\nmax_turns: 3\n---\n\nHelp.\n"
 
 
-def start_gavel(processes, binary, folder, attack, model, hostile):
-    """Starts the release build with a new database, the honest server, and those of the attack."""
-    port = free_port()
-    servers = {"honest": {"url": f"{model}/honest", "gavel": {"tools": {"lookup": {"sideEffect": False}}}}}
+def start_gavel(processes, binary, folder, attack, at, port=None):
+    """Starts the release build with its folder's database, the honest server, and the servers of the attack.
+
+    `at` has the addresses of the stand-ins. With a port it is one that ran there before.
+    """
+    port = port or free_port()
+    servers = {"honest": {"url": f"{at['model']}/honest", "gavel": {"tools": {"lookup": {"sideEffect": False}}}}}
     for name in attack.servers:
         settings = {tool: {"sideEffect": False} for tool in attack.tools if tool != "post"}
-        servers[name] = {"url": f"{hostile}/{name}", "gavel": {"tools": settings, "maxConcurrent": 1000}}
+        servers[name] = {"url": f"{at['hostile']}/{name}", "gavel": {"tools": settings, "maxConcurrent": 1000}}
     for name, kind in attack.children.items():
         servers[name] = {"command": sys.executable, "args": [str(HERE / "attacks_servers.py"), "child", kind]}
+    servers |= attack.entries(at)
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     text = CONSTITUTION.format(tools=json.dumps(["lookup", *attack.tools]), seconds=CHAT_SECONDS)
     (folder / "constitution.md").write_text(text)
-    (folder / "agents").mkdir()
+    (folder / "agents").mkdir(exist_ok=True)
     for name, definition in {"helper": HELPER, **attack.agents}.items():
         (folder / "agents" / f"{name}.md").write_text(definition)
     env = {
         "PATH": os.environ["PATH"], "HOME": str(folder), "GAVEL_LISTEN": f"127.0.0.1:{port}", "GEMINI_API_KEY": "x",
-        "GEMINI_MODEL": "scripted", "GEMINI_BASE_URL": model, "DATABASE_URL": f"sqlite://{folder}/gavel.db",
+        "GEMINI_MODEL": "scripted", "GEMINI_BASE_URL": at["model"], "DATABASE_URL": f"sqlite://{folder}/gavel.db",
         "GAVEL_MCP_CONFIG": str(folder / "mcp.json"), "GAVEL_CONSTITUTION": str(folder / "constitution.md"),
         "GAVEL_AUTH_MODE": "api_key", "GAVEL_AUTH_KEYS": auth_keys(), "GAVEL_DRAIN_SECONDS": str(DRAIN),
         "GAVEL_RUNS_AGENT": attack.threads_by, "GAVEL_AGENTS": str(folder / "agents"),
         # The attacks test the limits behind the rate limit.
-        "GAVEL_RATE_LIMIT_PER_MINUTE": "1000000", "GAVEL_RATE_LIMIT_BURST": "1000000",
+        "GAVEL_RATE_LIMIT_PER_MINUTE": "1000000", "GAVEL_RATE_LIMIT_BURST": "1000000", **attack.env(at, folder),
     }
     if attack.policy:
         (folder / "policy.yaml").write_text(attack.policy)
         env["GAVEL_POLICY"] = str(folder / "policy.yaml")
-    with (folder / "log").open("wb") as log:
-        return processes.start([str(binary), "serve"], cwd=folder, env=env, stdout=log, stderr=log), port
+    limited = ["prlimit", f"--nofile={attack.files}"] if attack.files else []
+    with (folder / "log").open("ab") as log:
+        return processes.start([*limited, str(binary), "serve"], cwd=folder, env=env, stdout=log, stderr=log), port
 
 
 class Watch:

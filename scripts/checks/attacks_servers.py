@@ -11,8 +11,10 @@ in a request, until a function response follows it:
     [[again TOOL KEY]]     calls it in every turn
     [[text KEY]]           answers that text
     [[slow SECONDS]]       answers after this time
+    [[session KEY]]        follows a script, see Script
 
-It only searches for these commands and parses nothing, so that an attacker's requests do not slow it down for others.
+It only searches for these commands and parses nothing but the requests of scripts, so that an attacker's requests do
+not slow it down for others.
 """
 
 import asyncio
@@ -37,7 +39,7 @@ FLOODS = {
 
 
 async def requests(reader):
-    """Each request of a connection: its method, path and body."""
+    """Each request of a connection: its method, path, body and head."""
     while True:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -46,7 +48,7 @@ async def requests(reader):
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         method, path = head.split(b" ", 2)[:2]
-        yield method.decode(), path.decode(), body
+        yield method.decode(), path.decode(), body, head
 
 
 def http(body, kind="application/json", status="200 OK", more=""):
@@ -60,15 +62,63 @@ def candidate(*parts, finish="STOP"):
     return json.dumps({"candidates": [one], "usageMetadata": usage, "modelVersion": "scripted"}).encode()
 
 
+class Script:
+    """A model without a memory, which reads in each request how far its script is. DIRECTORY/arguments.json has it:
+
+      reads   the calls of the first turns, each a tool and its arguments, and possibly the seconds before it
+      plan    the tasks that are then handed in; without them the run ends
+      work    the steps of each task: `call`, `says` (its reflections, in order), `wait` (seconds before the call)
+
+    Each request is kept, as a line of DIRECTORY/asked-KEY.jsonl.
+    """
+
+    def __init__(self, script, body, kept):
+        with kept.open("ab") as lines:
+            lines.write(body + b"\n")
+        self.script, self.request = script, json.loads(body)
+        parts = [part for turn in self.request["contents"] if turn["role"] == "model" for part in turn["parts"]]
+        self.called = [part["functionCall"]["name"] for part in parts if "functionCall" in part]
+        self.acts = [at for at, name in enumerate(self.called) if name != "reflect"]
+
+    def reply(self):
+        """The seconds after which it is given, and the part."""
+        asked = self.request.get("toolConfig", {}).get("functionCallingConfig", {})
+        task = re.search(r"Your task is (t\d+)", json.dumps(self.request["contents"][0]))
+        if not task:
+            return self.opening()
+        steps = self.script["work"][task[1]]
+        if asked["mode"] == "NONE":
+            return 0, {"text": "This comes next."}
+        if asked["allowedFunctionNames"] == ["reflect"]:
+            says = steps[len(self.acts) - 1]["says"]
+            return 0, call("reflect", says[min(len(self.called) - self.acts[-1], len(says)) - 1])
+        step = steps[min(len(self.acts), len(steps) - 1)]
+        return step.get("wait", 0), call(*step["call"])
+
+    def opening(self):
+        reads = self.script.get("reads", [])
+        if len(self.called) < len(reads):
+            name, arguments, *wait = reads[len(self.called)]
+            return sum(wait), call(name, arguments)
+        if "plan" not in self.script:
+            return 0, {"text": "Done."}
+        return 0, call("complete_task", {"plan": {"summary": "In short.", "tasks": self.script["plan"]}})
+
+
+def call(name, arguments):
+    return {"functionCall": {"name": name, "args": arguments}}
+
+
 class Model:
     def __init__(self, folder):
+        self.folder = folder
         self.arguments = json.loads((folder / "arguments.json").read_text())
         self.made = {}
 
     def call(self, name, key):
         if (name, key) not in self.made:
             arguments = {"n": int(key[2:])} if key.startswith("n=") else self.arguments[key]
-            reply = candidate({"functionCall": {"name": name, "args": arguments}})
+            reply = candidate(call(name, arguments))
             if key.startswith("n="):
                 return reply
             self.made[name, key] = reply
@@ -76,13 +126,18 @@ class Model:
 
     async def answer(self, path, body, writer):
         streamed = ":stream" in path
-        last = max(body.rfind(b"[[" + verb) for verb in (b"call ", b"again ", b"text ", b"slow "))
+        last = max(body.rfind(b"[[" + verb) for verb in (b"call ", b"again ", b"text ", b"slow ", b"session "))
         found = ASKED.match(body, last) if last >= 0 else None
         verb, first, second = (part and part.decode() for part in found.groups()) if found else ("", "", "")
         answered = found and body.find(b'"functionResponse"', found.end()) >= 0
         if verb == "slow":
             return await self.slow(float(first), streamed, writer)
-        if verb == "again" or verb == "call" and not answered:
+        if verb == "session":
+            script = Script(self.arguments[first], body, self.folder / f"asked-{first}.jsonl")
+            seconds, part = script.reply()
+            await asyncio.sleep(seconds)
+            reply = candidate(part)
+        elif verb == "again" or verb == "call" and not answered:
             reply = self.call(first, second)
         else:
             reply = candidate({"text": self.arguments[first] if verb == "text" else "Done."})
@@ -182,8 +237,8 @@ class Server:
 async def serve(answer):
     async def connection(reader, writer):
         try:
-            async for method, path, body in requests(reader):
-                await answer(method, path, body, writer)
+            async for method, path, body, head in requests(reader):
+                await answer(method, path, body, writer, head)
                 await writer.drain()
         except ConnectionError:
             pass
@@ -203,7 +258,7 @@ async def be_model(folder):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     honest = Server([{"name": "lookup", "description": "Looks up.", "inputSchema": schema}])
 
-    async def answer(method, path, body, writer):
+    async def answer(method, path, body, writer, _):
         await (honest.answer(method, body, writer) if path == "/honest" else model.answer(path, body, writer))
     await serve(answer)
 
@@ -213,7 +268,7 @@ async def be_hostile(folder):
     told = json.loads((folder / "servers.json").read_text())
     servers = {f"/{name}": Server(**entry) for name, entry in told.items()}
 
-    async def answer(method, path, body, writer):
+    async def answer(method, path, body, writer, _):
         await servers[path].answer(method, body, writer)
     await serve(answer)
 
