@@ -107,6 +107,7 @@ async fn call(mcp: &Mcp, catalog: &Catalog, name: &str, arguments: &Value) -> Re
             account: None,
             session: None,
             repository: None,
+            repositories: None,
             deadline_us: None,
             traceparent: None,
             timeout: PATIENCE,

@@ -211,6 +211,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
             conversation: ConversationId::parse(format!("conversation-{}", spread(n) % 100_000)).unwrap(),
             message: "add a task to call mom tomorrow at ten, please".into(),
             definition_hash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
+            requested_model: "gemini-3-flash".into(),
             request_id: DecisionId::new().to_string().into(),
             created_at,
         },
@@ -218,7 +219,8 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         outcome,
         intent: Arc::clone(&tool.name),
         response: "Done: I added \"call mom\" to your tasks, due tomorrow at 10:00.".into(),
-        model: "gemini-3-flash".into(),
+        model: Some("gemini-3-flash".into()),
+        service_tier: Some("standard".into()),
         iterations: 2,
         usage: Usage {
             input_tokens: 1200,

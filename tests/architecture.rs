@@ -43,7 +43,7 @@ fn dependencies_between_layers_point_one_way() {
         ("evaluation", &["domain", "evaluation"][..]),
         ("http", &["domain", "surfaces", "http", "telemetry"][..]),
         ("config", &["domain", "config"][..]),
-        ("telemetry", &["telemetry"][..]),
+        ("telemetry", &["domain", "telemetry"][..]),
     ]);
     let layers = [
         "adapters",

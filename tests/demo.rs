@@ -362,7 +362,7 @@ fn text_arrives_in_chunks_that_add_up() {
     .unwrap();
     assert!(pieces.len() > 3);
     assert_eq!(pieces.concat(), turn.text());
-    assert_eq!(turn.model, "demo");
+    assert_eq!(turn.model(), "demo");
     assert!(turn.usage.input_tokens > 0 && turn.usage.output_tokens > 0);
 }
 

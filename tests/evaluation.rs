@@ -132,7 +132,7 @@ fn observed(said: Said, model: &str) -> Observed {
         outcome,
         tool_calls: calls.collect(),
         iterations: said.turns,
-        model: model.to_owned(),
+        model: Some(model.to_owned()),
         duration_ms: 1,
         records: Some(1),
         response: if said.words.trim().is_empty() {
@@ -373,7 +373,7 @@ async fn a_case_the_model_did_not_answer_is_not_run_unless_that_was_expected() {
 #[tokio::test]
 async fn cases_that_were_not_run_are_in_no_rate() {
     let spoil: fn(&mut Observed) = |observed| {
-        observed.model = "gemini-x".to_owned();
+        observed.model = Some("gemini-x".to_owned());
         if observed.tool_calls.is_empty() {
             observed.outcome = Outcome::ModelUnavailable;
         }
@@ -503,7 +503,7 @@ async fn junit_adds_up_and_is_well_formed() {
 #[tokio::test]
 async fn the_table_holds_no_control_characters() {
     let spoil: fn(&mut Observed) = |observed| {
-        observed.model = "\u{1b}[31mevil".to_owned();
+        observed.model = Some("\u{1b}[31mevil".to_owned());
         observed.decision_type = DecisionType::Refuse;
     };
     let report = run(&shipped(), &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;

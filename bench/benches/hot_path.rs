@@ -86,7 +86,7 @@ fn journal(turns: u32) -> Vec<Entry> {
                 content: Arc::from(raw(&json!({"parts": []}))),
                 parts: vec![Part::Call(call)],
                 usage: Usage::default(),
-                model: "bench".to_owned(),
+                served: gavel::domain::journal::Served::by("bench"),
             },
             calls: vec![proposed],
         });

@@ -133,18 +133,17 @@ class Disk(Attack):
     name = "disk"
     waits_for_end = must_end = True
     LIMIT = 5
-    # Each with how far, in MiB, it may go beyond the limit, or beyond what was there before it: the server measures
-    # while a command runs. What a very fast one writes between two looks is shown, and must not grow afterwards.
+    # What is left after each may not be more than the limit, however fast it was written.
     COMMANDS = [
-        *[(f"{ZEROS} > file-{n}", 1) for n in range(6)],
-        ("for n in 1 2 3 4 5 6; do (for m in $(seq 60); do head -c 65536 /dev/zero; sleep 0.05; done > slow-$n) & done;"
-         " wait", 4),
-        ("for n in 1 2 3 4 5 6 7 8; do head -c 4900000 /dev/zero > many-$n & done; wait", 1_000),
-        *[(f"{ZEROS} > after-{n}", 1) for n in range(2)],
-        ("rm -rf *", 0),
-        *[(f"rm -f file-{n}; {ZEROS} > again-{n}; ln again-{n} link-{n}", 1) for n in range(3)],
-        (f"rm -rf *; exec 3> gone; rm gone; {ZEROS} >&3; {ZEROS} > beside", 1),
-        ("mkdir -p a/b; cd a/b; for n in 1 2 3 4; do dd if=/dev/zero of=$n bs=1M count=4 2>&1; sleep 0.5; done", 4),
+        *[f"{ZEROS} > file-{n}" for n in range(6)],
+        "slow() { for m in $(seq 60); do head -c 65536 /dev/zero; sleep 0.05; done; };"
+        " for n in 1 2 3 4 5 6; do slow > slow-$n & done; wait",
+        f"for n in 1 2 3 4 5 6 7 8; do {ZEROS} > many-$n & done; wait",
+        *[f"{ZEROS} > after-{n}" for n in range(2)],
+        "rm -rf *",
+        *[f"rm -f file-{n}; {ZEROS} > again-{n}; ln again-{n} link-{n}" for n in range(3)],
+        f"rm -rf *; exec 3> gone; rm gone; {ZEROS} >&3; {ZEROS} > beside",
+        "mkdir -p a/b; cd a/b; for n in 1 2 3 4; do dd if=/dev/zero of=$n bs=1M count=4 2>&1; done",
     ]
 
     async def run(self, attacker):
@@ -166,17 +165,15 @@ class Disk(Attack):
         try:
             await ask(0, "initialize", about)
             server.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-            before = 0
-            for id, (command, slack) in enumerate(self.COMMANDS, 1):
+            for id, command in enumerate(self.COMMANDS, 1):
                 params = {"name": "run_shell_command", "arguments": {"command": command},
                           "_meta": {"gavel/session_id": "one", "gavel/idempotency_key": f"key-{id}"}}
                 answer = await ask(id, "tools/call", params)
                 attacker.answers["answered"] += 1
                 size = used(attacker.folder / "shell") / (1 << 20)
-                is_over = size > max(self.LIMIT, before) + slack
+                # The kept results are in the same directory.
+                is_over = size > self.LIMIT + 1
                 attacker.holds(not is_over, f"{size:.1f} MiB, with a limit of {self.LIMIT} MiB, after {command[:70]!r}")
-                attacker.notes += [f"{size:.1f} MiB after {command[:70]!r}"] if slack > 100 else []
-                before = size
         finally:
             server.stdin.close()
             await server.wait()

@@ -59,8 +59,6 @@ use crate::surfaces::threads::{ThreadSettings, Threads};
 
 /// Time to record interrupted work, and then to send the remaining responses.
 pub const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Leases are renewed at least this often: a process that dies has worked no longer than this uncounted.
-const COUNTED: Duration = Duration::from_secs(1);
 /// Most time that a shutdown takes after the drain, even if a database or a server does not respond: each step has its
 /// own limit below.
 pub const CLOSED: Duration = Duration::from_secs(40);
@@ -214,7 +212,9 @@ impl App {
             background.spawn(planning::sweep(Arc::clone(&planning), stop.clone()));
         }
         background.spawn(files.follow(stop.clone()));
-        background.spawn(Arc::clone(&runs).keep_leases((config.runs.lease / 3).min(COUNTED)));
+        // A process that dies has worked no longer than this uncounted.
+        let every = (config.runs.lease / 3).min(Duration::from_secs(1));
+        background.spawn(Arc::clone(&runs).keep_leases(every));
         let chat = Chat::new(engine, quota, constitution, Templates::built_in(), config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());

@@ -128,7 +128,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             run.push(Entry::ModelFault {
                 kind: fault.kind,
                 usage: fault.usage,
-                served: fault.served,
+                served: *fault.served,
                 said,
             });
         }

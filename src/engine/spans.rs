@@ -44,7 +44,7 @@ pub(super) fn answered(span: &Span, outcome: &Result<ModelTurn, ModelFault>) {
         Ok(turn) => (turn.usage, &turn.served),
         Err(fault) => {
             failed(span, fault.kind.as_str());
-            (fault.usage, &fault.served)
+            (fault.usage, &*fault.served)
         }
     };
     if let Some(model) = &served.model {

@@ -121,7 +121,7 @@ impl CaseResult {
                 .map(|observed| observed.tool_calls.iter().map(|call| call.tool.clone()).collect())
                 .unwrap_or_default(),
             iterations: observed.map(|observed| observed.iterations),
-            model: observed.map(|observed| observed.model.clone()),
+            model: observed.and_then(|observed| observed.model.clone()),
             duration_ms: observed.map(|observed| observed.duration_ms),
         }
     }

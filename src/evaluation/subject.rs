@@ -58,7 +58,7 @@ pub struct Observed {
     /// Model calls made.
     pub iterations: u32,
     /// The model that answered.
-    pub model: String,
+    pub model: Option<String>,
     /// Elapsed time in milliseconds.
     pub duration_ms: u64,
     /// Decision rows that exist for it; absent if the subject cannot count them. One is correct.

@@ -17,6 +17,8 @@ use super::console::network;
 
 /// The part of the table that is closed at once, since the search takes time.
 const AT_ONCE: usize = 64;
+/// The part of the table that connections without a request may take from one address, however new they are.
+const SHARE: usize = 8;
 /// How long a connection without a request is new: its first request may be on its way.
 const NEW: Duration = Duration::from_secs(1);
 
@@ -96,17 +98,13 @@ impl Connections {
         let mut all: Vec<_> = open
             .values()
             .map(|one| {
+                let size = sizes[&one.holder()];
                 let kind = match (one.idle_since(), one.tenant.get()) {
-                    (Some(since), None) if since.elapsed() >= NEW => 0,
+                    (Some(since), None) if since.elapsed() >= NEW || size > (self.most / SHARE).max(1) => 0,
                     (Some(_), Some(_)) => 1,
                     (Some(_), None) | (None, _) => 2,
                 };
-                (
-                    kind,
-                    Reverse(sizes[&one.holder()]),
-                    one.last.load(Ordering::Relaxed),
-                    one.id,
-                )
+                (kind, Reverse(size), one.last.load(Ordering::Relaxed), one.id)
             })
             .collect();
         all.sort_unstable();

@@ -124,7 +124,7 @@ pub struct ModelFault {
     /// Number of requests sent.
     pub attempts: u32,
     /// The model that was asked, and the one that answered, if any.
-    pub served: Served,
+    pub served: Box<Served>,
     /// The text of an answer that was cut.
     pub said: Option<String>,
 }

@@ -410,17 +410,17 @@ impl Model for ScriptedModel {
             let left = request.deadline.saturating_duration_since(self.clock.instant());
             let failed = |kind| {
                 *self.failed.lock().unwrap().entry(conversation(&asked)).or_default() += 1;
-                Err(ModelFault {
+                ModelFault {
                     kind,
                     detail: "as scripted".to_owned(),
                     usage: Usage::default(),
                     attempts: 1,
-                    served: gavel::domain::journal::Served::default(),
+                    served: Box::default(),
                     said: None,
-                })
+                }
             };
             match say.how {
-                How::Fault(kind) => failed(kind),
+                How::Fault(kind) => Err(failed(kind)),
                 How::Never => {
                     self.waited_for.notify_one();
                     std::future::pending().await
@@ -438,7 +438,7 @@ impl Model for ScriptedModel {
                         tell(ModelEvent::Delta(&say.words));
                     }
                     self.clock.advance(left);
-                    failed(FaultKind::Timeout)
+                    Err(failed(FaultKind::Timeout))
                 }
             }
         })

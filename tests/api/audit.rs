@@ -397,6 +397,7 @@ async fn an_export_can_be_verified_with_the_key_only() {
         gavel
             .env_clear()
             .current_dir(app.directory.path())
+            .env("GAVEL_TRUST", app.directory.path())
             .env("DATABASE_URL", "sqlite:none.db");
         gavel
             .env("GAVEL_AUDIT_KEY", key)
@@ -463,6 +464,7 @@ async fn a_key_beside_the_database_that_is_too_short_stops_the_start() {
         gavel
             .env_clear()
             .current_dir(app.directory.path())
+            .env("GAVEL_TRUST", app.directory.path())
             .env("DATABASE_URL", &app.database_url);
         let begun = gavel.args(["chat", "Hello."]).output().await.unwrap();
         assert!(!begun.status.success());
@@ -509,6 +511,7 @@ async fn a_given_key_takes_precedence_over_a_file_beside_the_database() {
         gavel
             .env_clear()
             .current_dir(app.directory.path())
+            .env("GAVEL_TRUST", app.directory.path())
             .env("DATABASE_URL", &app.database_url)
             .envs(key);
         gavel.arg("audit").args(args).output().await.unwrap()
@@ -579,7 +582,12 @@ async fn only_the_owner_can_read_an_export() {
         .args(["-c", "umask 0 && exec \"$0\" audit export --out \"$1\"", binary()])
         .arg(&file)
         .env("DATABASE_URL", &app.database_url);
-    let exported = gavel.current_dir(app.directory.path()).output().await.unwrap();
+    let exported = gavel
+        .current_dir(app.directory.path())
+        .env("GAVEL_TRUST", app.directory.path())
+        .output()
+        .await
+        .unwrap();
     assert_eq!(exported.status.code(), Some(0), "{}", reported(&exported));
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
@@ -602,6 +610,7 @@ async fn a_lost_key_is_reported() {
         gavel
             .env_clear()
             .current_dir(app.directory.path())
+            .env("GAVEL_TRUST", app.directory.path())
             .env("DATABASE_URL", &app.database_url)
             .envs(old.iter().map(|key| ("GAVEL_AUDIT_OLD_KEYS", key)));
         reported(&gavel.args(args).output().await.unwrap())

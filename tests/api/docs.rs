@@ -106,14 +106,14 @@ impl Served {
         let blocks = blocks(&page("docs/tutorials/first-approval.md"));
         let block = blocks
             .iter()
-            .find(|block| block.contains("GAVEL_RUNS_AGENT=todo >.env"));
+            .find(|block| block.contains("export GAVEL_RUNS_AGENT=todo"));
         let written = block.unwrap().trim_end().strip_suffix("\ngavel").unwrap();
         let ran = Command::new("sh")
             .args(["-c", written])
             .current_dir(directory.path())
             .status();
         assert!(ran.unwrap().success());
-        Self::start_in(directory, &[]).await
+        Self::start_in(directory, &[("GAVEL_RUNS_AGENT", "todo")]).await
     }
 
     async fn start_in(directory: TempDir, environment: &[(&str, &str)]) -> Self {

@@ -70,7 +70,6 @@ mod threads;
 mod tls;
 mod tokens;
 mod tools;
-mod upgraded;
 mod upstream;
 mod watched;
 #[allow(dead_code)]

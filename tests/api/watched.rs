@@ -353,7 +353,7 @@ async fn a_pull_request_whose_answer_dies_with_the_process_is_opened_once() {
             plan(vec![task("Open a pull request")]),
             reason("It is pushed."),
             act("createPullRequest", pull),
-            done(1, "gavel/weeks"),
+            done(1, "https://github.com/acme/dates/pull/1"),
         ];
         let place = Place::scripted(database, script).await;
         let pulls = || {

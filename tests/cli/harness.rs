@@ -48,6 +48,7 @@ impl Place {
             .stdin(Stdio::null());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.path()).env("TMPDIR", self.path());
+        command.env("GAVEL_TRUST", self.path());
         command.envs(environment.iter().copied());
         command
     }

@@ -107,6 +107,42 @@ const ASKING: [&[&str]; 24] = [
 const FOLLOWING: [&str; 4] = ["watch", "start", "refine", "execute"];
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
+/// A command line may come from a script, with arguments of others.
+#[test]
+fn an_error_about_an_argument_is_printed_escaped() {
+    let place = Place::new();
+    // An argument ends at its first NUL, and a terminal knows line ends.
+    let evil = format!("{EVIL}\u{2028}\u{2029}");
+    for args in [
+        &[evil.as_str()][..],
+        &["chat", "--user", &evil, "hi"],
+        &["plan", "show", &evil],
+        &["migrate", &format!("--{evil}")],
+    ] {
+        let ran = place.run(args);
+        assert_eq!(ran.status, 2, "{args:?}");
+        assert_harmless(&["arguments"], &(ran.out + &ran.err));
+        assert!(
+            ran.err.contains("\\u202e") && !ran.err.contains(['\u{2028}', '\u{2029}']),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+/// The raw plan stays JSON of the same value, wherever it is written.
+#[test]
+fn a_raw_plan_is_printed_escaped() {
+    let raw = json!([{"id": "t1", "title": format!("{EVIL}\u{2028}")}]);
+    let session = json!({"sessionId": ID, "status": "EXECUTING", "rawPlan": raw.to_string()});
+    let (url, _) = server(says(200, &session));
+    let place = Place::new();
+    let ran = place.run(&["plan", "show", "--raw", ID, "--server", &url]);
+    assert_harmless(&["plan", "show", "--raw"], &(ran.out.clone() + &ran.err));
+    assert!(!ran.out.contains('\u{2028}'), "{}", ran.out);
+    assert_eq!(serde_json::from_str::<Value>(&ran.ended(0)).unwrap(), raw);
+}
+
 #[test]
 fn a_servers_error_text_is_printed_escaped() {
     let problem = json!({"title": EVIL, "detail": EVIL, "code": EVIL, "errors": [{"pointer": EVIL, "detail": EVIL}]});

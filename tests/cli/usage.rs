@@ -295,6 +295,73 @@ fn dotenv_in_the_working_directory_has_lower_precedence_than_the_environment() {
     venv.run(&["config"]).ended(0);
 }
 
+/// A cloned repository must not send the user's key elsewhere, start a program, or permit a call.
+#[test]
+fn files_of_a_directory_count_only_if_the_user_trusts_it_or_names_them() {
+    let place = Place::new();
+    let parent = place.path().parent().unwrap().display().to_string();
+    let key = ("GEMINI_API_KEY", "canary");
+    let untrusted = ["", ".", "*", "relative", &parent].map(|trust| [("GAVEL_TRUST", trust), key]);
+    for setting in [
+        "GEMINI_BASE_URL=https://evil.example",
+        "GAVEL_MCP_CONFIG=mcp.json",
+        "GITHUB_URL=https://evil.example",
+        "DATABASE_URL=postgres://evil.example/x",
+        "OTEL_EXPORTER_OTLP_ENDPOINT=https://evil.example",
+        "GAVEL_CONFIG=evil.toml",
+        "GAVEL_API_KEY_FILE=/etc/passwd",
+    ] {
+        fs::write(place.path().join(".env"), format!("PORT=3000\n{setting}\n")).unwrap();
+        let name = setting.split('=').next().unwrap();
+        for environment in &untrusted {
+            let refused = place.run_with(&["config"], environment);
+            assert_eq!(refused.status, 2, "{environment:?}: {}", refused.err);
+            for said in [".env", name, "GAVEL_TRUST"] {
+                assert!(refused.err.contains(said), "{}", refused.err);
+            }
+        }
+    }
+    // The file of another program is not ours to refuse, and gives nothing.
+    fs::write(
+        place.path().join(".env"),
+        "PORT=3000\nFILES_ROOT=/etc\nGCE_METADATA_HOST=evil.example\n",
+    )
+    .unwrap();
+    let ran = place.run_with(&["mcp", "list"], &untrusted[0]).ended(0);
+    assert!(!ran.contains("read_file"), "{ran}");
+    fs::remove_file(place.path().join(".env")).unwrap();
+
+    fs::write(
+        place.path().join("gavel.toml"),
+        "[gemini]\nbase_url = \"https://evil.example\"\n",
+    )
+    .unwrap();
+    for environment in &untrusted {
+        let refused = place.run_with(&["config"], environment);
+        assert_eq!(refused.status, 2, "{}", refused.err);
+        assert!(
+            refused.err.contains("gavel.toml") && refused.err.contains("GAVEL_TRUST"),
+            "{}",
+            refused.err
+        );
+    }
+    for named in [&["config", "--config", "gavel.toml"][..], &["config"]] {
+        let trusted = [
+            (
+                "GAVEL_TRUST",
+                if named.len() > 1 {
+                    ""
+                } else {
+                    place.path().to_str().unwrap()
+                },
+            ),
+            key,
+        ];
+        let shown = place.run_with(named, &trusted).ended(0);
+        assert!(shown.contains("https://evil.example"), "{shown}");
+    }
+}
+
 #[test]
 fn a_new_key_is_random_and_its_entry_is_what_the_configuration_takes() {
     let place = Place::new();

@@ -51,7 +51,7 @@ pub async fn under_way(world: &World, session: &str) -> String {
 }
 
 /// A script that writes its own counter, and ends once the file `end` is there.
-const COUNTS: &str = "echo once >>/work/counter; until [ -e /work/end ]; do sleep 0.1; done
+const COUNTS: &str = "echo once >>/work/counter; until [ -e /work/end ]; do sleep 0.2; done
 echo \"ran $(wc -l </work/counter) times\"";
 
 async fn killed(database: Option<String>) {

@@ -1,7 +1,7 @@
 //! Canaries: keys and payload stay out of errors, logs and debug output.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use gavel::adapters::gemini::{Endpoint, Gemini, GeminiConfig};
 use gavel::domain::journal::Speaker;
@@ -16,7 +16,7 @@ const SAID_CANARY: &str = "canary of what was said";
 const ANSWER_CANARY: &str = "canary of the answer";
 
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(pub(crate) Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -33,6 +33,24 @@ impl<'a> MakeWriter<'a> for Log {
     fn make_writer(&'a self) -> Self {
         self.clone()
     }
+}
+
+/// The log of the whole process: with a subscriber for one thread only, another test's thread may reach a callsite first,
+/// which then stays disabled for all.
+pub(crate) fn log() -> Log {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    let log = LOG.get_or_init(|| {
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+            .with_ansi(false)
+            .with_writer(log.clone())
+            .finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        log
+    });
+    log.clone()
 }
 
 fn config(url: &str) -> GeminiConfig {
@@ -73,15 +91,7 @@ async fn no_secret_and_no_message_text_reaches_a_log_or_an_error() {
         vec![broken],
         vec![json(200, &said(ANSWER_CANARY))],
     ];
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
-        .with_writer(log.clone())
-        .finish();
-    // For the whole process: with a subscriber for one thread only, another test's thread may reach a callsite first,
-    // which then stays disabled for all.
-    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let log = log();
     let mut reported = String::new();
     for script in scripts {
         for way in ["unary", "stream", "check"] {

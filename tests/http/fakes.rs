@@ -199,7 +199,7 @@ impl Model for Failing {
             detail: "canary-of-the-provider".to_owned(),
             usage: Usage::default(),
             attempts: 3,
-            served: gavel::domain::journal::Served::default(),
+            served: Box::default(),
             said: None,
         };
         now(Err(fault))

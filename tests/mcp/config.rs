@@ -212,7 +212,7 @@ fn a_server_with_an_identity_receives_users_with_their_tenant() {
     }
 }
 
-/// A grant covers only what is declared free, so an operator who has not thought of it is told.
+/// A grant covers only what is declared free, so an operator who has not thought of it reads a warning.
 #[test]
 fn recipients_without_free_arguments_cause_a_warning() {
     let tools = json!({"send": {"recipients": ["to"]}});

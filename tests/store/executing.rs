@@ -150,6 +150,7 @@ pub(crate) async fn an_execution_begins_with_a_confirmation_of_the_current_versi
         run: run.id,
         started_us: Some(END + 9),
         updated_us: END + 9,
+        is_at_work: true,
         ..untouched
     };
     assert_eq!(after, expected);
@@ -380,6 +381,8 @@ pub(crate) async fn a_session_that_was_ended_meanwhile_keeps_its_end(db: TestDb)
             cleanup: Some(cleanup()),
             usage: after.usage,
             model_calls: after.model_calls,
+            // Its result is final from now on.
+            is_at_work: false,
             ..ended
         };
         assert_eq!(after, expected);
@@ -496,6 +499,7 @@ pub(crate) async fn a_confirmed_plan_never_waits_for_its_confirmation_again(db: 
             StoredSession {
                 usage,
                 model_calls,
+                is_at_work: false,
                 ..before
             }
         );

@@ -109,6 +109,9 @@ pub(crate) async fn a_database_of_an_older_version_is_migrated_and_keeps_its_row
          DROP TABLE thread; DROP TABLE thread_message; DROP TABLE agent_action; DROP TABLE approval_grant; \
          DROP TABLE audit; DROP TABLE audit_head; DROP TABLE audit_key; DROP TABLE console_session; \
          DROP TABLE planning_session; DROP TABLE planning_change; ALTER TABLE instance DROP COLUMN url; \
+         DROP VIEW v_decisions; ALTER TABLE decision_log DROP COLUMN requested_model; \
+         ALTER TABLE decision_log DROP COLUMN service_tier; \
+         CREATE VIEW v_decisions AS SELECT id AS decision_id FROM decision_log; \
          DELETE FROM gavel_schema WHERE version > 1",
     )
     .await;
@@ -213,7 +216,7 @@ pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: Tes
         "UPDATE agent_run SET resumed_by = '{two}' WHERE id = '{one}'; \
          UPDATE agent_run SET resumed_from = '{one}', resumed_by = '{three}' WHERE id = '{two}'; \
          UPDATE agent_run SET resumed_from = '{two}' WHERE id = '{three}'; \
-         ALTER TABLE agent_run DROP COLUMN attempt; ALTER TABLE agent_run DROP COLUMN attempts; \
+         ALTER TABLE agent_run DROP COLUMN worked_us; ALTER TABLE agent_run DROP COLUMN attempt; ALTER TABLE agent_run DROP COLUMN attempts; \
          ALTER TABLE agent_run DROP COLUMN reopened_by; ALTER TABLE agent_run DROP COLUMN reopened_fence; \
          CREATE TABLE kept AS SELECT run_id, number, created_at, elapsed_us, body FROM agent_run_entry; \
          DROP TABLE agent_run_entry; CREATE TABLE agent_run_entry (run_id TEXT NOT NULL, number BIGINT NOT NULL, \
@@ -222,6 +225,9 @@ pub(crate) async fn a_run_that_resumed_another_one_has_the_whole_journal(db: Tes
          DROP INDEX agent_run_by_session; DROP INDEX agent_run_by_settlement; \
          ALTER TABLE agent_run DROP COLUMN session_id; ALTER TABLE agent_run DROP COLUMN waits_for; \
          DROP TABLE planning_session; DROP TABLE planning_change; ALTER TABLE instance DROP COLUMN url; \
+         DROP VIEW v_decisions; ALTER TABLE decision_log DROP COLUMN requested_model; \
+         ALTER TABLE decision_log DROP COLUMN service_tier; \
+         CREATE VIEW v_decisions AS SELECT id AS decision_id FROM decision_log; \
          DELETE FROM gavel_schema WHERE version > 10"
     ))
     .await;

@@ -553,6 +553,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
         StoredSession {
             usage: ended.usage,
             model_calls: ended.model_calls,
+            is_at_work: ended.is_at_work,
             ..after
         },
         ended
@@ -574,6 +575,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
         StoredSession {
             usage: ended.usage,
             model_calls: ended.model_calls,
+            is_at_work: ended.is_at_work,
             ..shown(&store, session).await
         },
         ended

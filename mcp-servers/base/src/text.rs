@@ -9,7 +9,7 @@ pub fn is_blank(text: &str) -> bool {
     })
 }
 
-/// The longest list, in bytes: what operators permit is told to models in each description and error.
+/// The longest list, in bytes: each description and error says to models what operators permit.
 const LIST: usize = 1000;
 
 /// The items of a list, separated by commas. A long list is cut, and says so.

@@ -41,9 +41,9 @@ use gavel_mcp_base::stdio;
 use crate::engine::{Engine, EngineFault};
 use crate::server::DockerTools;
 
-/// All tools, as the server lists them.
+/// All tools, as the server lists them, but for what its settings permit.
 pub fn tools() -> Vec<rmcp::model::Tool> {
-    tools::all().to_vec()
+    tools::all("")
 }
 
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT.

@@ -52,7 +52,7 @@ impl DockerTools {
     /// The tools; expired containers are removed from now on.
     pub(crate) fn new(settings: Settings) -> Self {
         let tools = Self {
-            tools: tools::all(&settings),
+            tools: tools::all(&tools::permitted(&settings)),
             docker: Arc::new(Docker::new(settings)),
             work: Work::default(),
         };

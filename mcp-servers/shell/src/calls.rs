@@ -13,8 +13,8 @@ use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::cgroup::{self, Group};
-use crate::error;
-use crate::job::{Ended, Job, Limits, Sandbox, is_full, read, write};
+use crate::error::{self, Fault};
+use crate::job::{Ended, Job, Limits, Sandbox, read, write};
 use crate::launcher::{Launcher, SUPERVISE};
 use crate::processes::Family;
 use crate::root::{BEGUN, FAILED, JOB, LOCK, Owner, PARTIAL, RESULT, Root, try_lock};
@@ -61,36 +61,6 @@ impl Drop for Place<'_> {
         if let Some(at) = running.iter().position(|user| *user == self.1) {
             running.swap_remove(at);
         }
-    }
-}
-
-/// Why a command has no result.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// The caller can do something about it.
-    Refused(ToolError),
-    /// The server failed, and the command did not run.
-    Failed(anyhow::Error),
-}
-
-impl From<ToolError> for Fault {
-    fn from(error: ToolError) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<anyhow::Error> for Fault {
-    fn from(error: anyhow::Error) -> Self {
-        match error.downcast_ref::<io::Error>().is_some_and(is_full) {
-            true => Self::Refused(error::no_space(false)),
-            false => Self::Failed(error),
-        }
-    }
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        anyhow::Error::from(error).into()
     }
 }
 

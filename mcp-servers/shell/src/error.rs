@@ -1,10 +1,12 @@
 //! The errors of this server beyond the common ones.
 
+use std::io;
+
 use gavel_mcp_base::shares::Full;
 use gavel_mcp_base::{Code as Common, ToolError};
 use serde_json::json;
 
-use crate::job::Ended;
+use crate::job::{Ended, is_full};
 
 /// The closed set of this server's own error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,4 +74,34 @@ pub(crate) fn attempt_runs() -> ToolError {
 
 pub(crate) fn internal() -> ToolError {
     ToolError::new(Common::Internal, "The shell server failed. Its log has the details.")
+}
+
+/// Why a command has no result.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The caller can do something about it.
+    Refused(ToolError),
+    /// The server failed, and the command did not run.
+    Failed(anyhow::Error),
+}
+
+impl From<ToolError> for Fault {
+    fn from(error: ToolError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<anyhow::Error> for Fault {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast_ref::<io::Error>().is_some_and(is_full) {
+            true => Self::Refused(no_space(false)),
+            false => Self::Failed(error),
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        anyhow::Error::from(error).into()
+    }
 }

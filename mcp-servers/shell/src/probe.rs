@@ -9,8 +9,9 @@ use anyhow::{bail, ensure};
 use uuid::Uuid;
 
 use crate::args::Args;
-use crate::calls::{Fault, Request, Runner, installed};
+use crate::calls::{Request, Runner, installed};
 use crate::cgroup::Group;
+use crate::error::Fault;
 use crate::job::Sandbox;
 use crate::launcher::Launcher;
 use crate::level::Level;

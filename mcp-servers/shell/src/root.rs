@@ -17,8 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::calls::Fault;
-use crate::error::too_many_sessions;
+use crate::error::{Fault, too_many_sessions};
 use crate::job::{Job, read, write};
 use crate::users::{Users, check_reachable};
 

@@ -5,7 +5,8 @@ use gavel_mcp_base::{Answer, ToolError, digest, meta};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolRequestParams, Implementation, RequestMetaObject, ServerCapabilities, ServerConfig, Tool};
 
-use crate::calls::{Fault, Runner, blocking, sweep};
+use crate::calls::{Runner, blocking, sweep};
+use crate::error::Fault;
 use crate::error::internal;
 use crate::job::Sandbox;
 use crate::launcher::Launcher;

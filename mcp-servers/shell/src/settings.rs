@@ -69,7 +69,12 @@ impl TryFrom<Args> for Settings {
             root,
             network,
             timeout: u32::try_from(timeout)?,
-            sessions: number("SHELL_SESSIONS", args.sessions.as_deref(), SESSIONS, 1..=10_000)? as usize,
+            sessions: usize::try_from(number(
+                "SHELL_SESSIONS",
+                args.sessions.as_deref(),
+                SESSIONS,
+                1..=10_000,
+            )?)?,
             limits: Limits {
                 memory: number("SHELL_MEMORY_MB", args.memory_mb.as_deref(), MEMORY, 64..=MOST)?,
                 pids: number("SHELL_PIDS", args.pids.as_deref(), PIDS, 16..=MOST)?,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::hostile::seeded;
 use super::turn::{self, Move};
 use crate::domain::decision::Usage;
-use crate::domain::journal::{FaultKind, ModelTurn, Served};
+use crate::domain::journal::{FaultKind, ModelTurn};
 use crate::ports::BoxFuture;
 use crate::ports::model::{Functions, Model, ModelEvent, ModelFault, ModelRequest};
 
@@ -61,7 +61,7 @@ fn fault(rng: &mut Rng) -> ModelFault {
         detail: "by chance".to_owned(),
         usage: Usage::default(),
         attempts: 1,
-        served: Served::default(),
+        served: Box::default(),
         said: None,
     }
 }

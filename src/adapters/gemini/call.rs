@@ -58,7 +58,7 @@ impl Call<'_, '_> {
                     detail: self.gemini.auth.redact(failure.detail),
                     usage: self.usage,
                     attempts: self.attempts,
-                    served: self.served,
+                    served: Box::new(self.served),
                     said: failure.said,
                 })
             }

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_name_is_told_its_date_and_its_successor() {
+    fn an_old_name_has_a_date_and_a_successor() {
         for (model, today, expected) in [
             (
                 "gemini-3.7-flash",

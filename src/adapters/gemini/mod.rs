@@ -15,9 +15,9 @@
 //! was incomplete, blocked or garbled, because such an answer is a [`ModelFault`] without calls. No key is ever part of
 //! a URL. Nothing of a prompt or an answer is logged or put into an error.
 //!
-//! Decisions where the API is not specified: a unary request is streamed internally if the model would reject its size. Every hop of a continued answer has its own attempts. A 499 in mid-stream is
-//! retried, because gavel did not cancel the request. Usage is the sum over all attempts and hops, because all of them
-//! are billed.
+//! Decisions where the API is not specified: a unary request is streamed internally if the model would reject its size.
+//! Every hop of a continued answer has its own attempts. A 499 in mid-stream is retried, because gavel did not cancel
+//! the request. Usage is the sum over all attempts and hops, because all of them are billed.
 
 mod address;
 mod api_error;
@@ -175,7 +175,7 @@ impl Gemini {
         self.breaker.state(Instant::now())
     }
 
-    /// Writes the request, `repaired` in this way. What is set must fit the model that answers, as far as that is known.
+    /// Writes the request, `repaired` in this way. What is set must fit the model that answers, as far as it is known.
     fn prepare(&self, request: &ModelRequest<'_>, requested: &str, repaired: Retry) -> Prepared {
         let (settings, answering) = (request.settings, self.routes.answering(requested));
         let model = answering.as_deref().unwrap_or(requested);
@@ -226,7 +226,7 @@ impl Gemini {
                             detail: format!("the model's name does not form a valid URL: {error}"),
                             usage: Usage::default(),
                             attempts: 0,
-                            served,
+                            served: Box::new(served),
                             said: None,
                         });
                     }

@@ -37,7 +37,7 @@ pub(super) enum Asked {
     Nothing,
     Level(ThinkingLevel),
     Budget(i32),
-    /// As little as the model can. Nobody set it, so its mapping causes no warning.
+    /// As little as the model can. It is no setting, so its mapping causes no warning.
     Least,
 }
 
@@ -51,8 +51,8 @@ impl Asked {
         }
     }
 
-    /// The level, or the one that corresponds to the budget. A negative budget lets the model decide, which is also what
-    /// HIGH means.
+    /// The level, or the one that corresponds to the budget. A negative budget lets the model decide, which is also
+    /// what HIGH means.
     fn level(self) -> Option<ThinkingLevel> {
         Some(match self {
             Self::Nothing => return None,
@@ -120,8 +120,8 @@ pub(super) fn generation(
 /// The budgets that correspond to the levels, from the least on.
 const BUDGETS: [i32; 5] = [0, 1024, 8192, 24_576, 32_768];
 
-/// How much the model should think, as a field of `thinkingConfig`, and whether it then thinks at all. `None` if nothing
-/// is asked, or the model has no such setting.
+/// How much the model should think, as a field of `thinkingConfig`, and whether it then thinks at all. `None` if
+/// nothing is asked, or the model has no such setting.
 fn thinking(model: &str, known: Thinking, asked: Asked, warned: &Warned) -> Option<(String, bool)> {
     let level = asked.level()?;
     let (field, thinks, is_as_asked) = match known {

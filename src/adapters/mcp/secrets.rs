@@ -245,8 +245,9 @@ fn regex(pattern: &str) -> Regex {
 
 static TOKEN: LazyLock<Regex> =
     LazyLock::new(|| regex(r"\b(?:gh[oprsu]_|github_pat_|glpat-|sk-|xox|AIza|AQ\.|AKIA|ya29\.|eyJ)[\w.+~-]{12,}"));
-/// The password of an address, or what takes its place.
-static PASSWORD: LazyLock<Regex> = LazyLock::new(|| regex(r#"://(?:[^\s/?#"'@:]*:)?([^\s/?#"'@]+)@"#));
+/// The password of an address; in one of the web, also a user without one, which is a token.
+static PASSWORD: LazyLock<Regex> =
+    LazyLock::new(|| regex(r#"(?:https?://(?:[^\s/?#"'@:]*:)?|://[^\s/?#"'@:]*:)([^\s/?#"'@]+)@"#));
 static PAIR: LazyLock<Regex> = LazyLock::new(|| regex(r#"([\w.-]+)=["']?([^\s"';,&#]+)"#));
 /// Where a word of a name begins within letters: `apiKey`.
 static CASE: LazyLock<Regex> = LazyLock::new(|| regex("([a-z0-9])([A-Z])"));

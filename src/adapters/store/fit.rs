@@ -40,6 +40,13 @@ pub(super) async fn connect(
     }
 }
 
+/// Connects and applies pending migrations: `gavel migrate`.
+pub(super) async fn migrate(target: &Target) -> Result<MigrationStatus, StoreError> {
+    let (conn, status) = connect(target, Some(migrate::PATIENCE)).await?;
+    conn.close().await;
+    Ok(status)
+}
+
 async fn fit(target: &Target, conn: &mut Conn, migrating: Option<Duration>) -> Result<MigrationStatus, StoreError> {
     if let Conn::Postgres(own) = &mut *conn {
         holds_every_text(own).await?;
@@ -101,7 +108,7 @@ async fn simple(conn: &mut PgConnection, sql: &str) -> Result<String, sqlx::Erro
 
 /// Writes some pages and deletes them again: the database may be full, read-only, or forbid it.
 async fn has_room(conn: &mut Conn, patience: Duration) -> Result<(), StoreError> {
-    let rows = vec!["(?, 0, 0)"; ROWS].join(", ");
+    let rows = ["(?, 0, 0)"; ROWS].join(", ");
     let insert = format!("INSERT INTO instance (id, started_at, lease_until) VALUES {rows}");
     let insert = conn.dialect().placeholders(&insert).into();
     // Random, so that the database cannot compress them.

@@ -14,7 +14,6 @@ use sha2::{Digest, Sha256};
 use super::connect::Target;
 use super::db::{Conn, Dialect, Value};
 use super::error::{StoreError, describe, is_locked};
-use super::fit;
 
 /// One migration, with the same number and name in both dialects.
 struct Migration {
@@ -268,13 +267,6 @@ fn summary(applied: Vec<Applied>) -> MigrationStatus {
             .collect(),
         applied: applied.into_iter().map(|row| (row.version, row.name)).collect(),
     }
-}
-
-/// Connects and applies pending migrations: `gavel migrate`.
-pub(super) async fn migrate_target(target: &Target) -> Result<MigrationStatus, StoreError> {
-    let (conn, status) = fit::connect(target, Some(PATIENCE)).await?;
-    conn.close().await;
-    Ok(status)
 }
 
 /// Connects and reads the status: `gavel migrate --status`. Creates no file.

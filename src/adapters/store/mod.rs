@@ -216,7 +216,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn migrate(url: &str) -> Result<MigrationStatus, StoreError> {
-        migrate::migrate_target(&Target::parse(url, None)?).await
+        fit::migrate(&Target::parse(url, None)?).await
     }
 
     /// The applied and the pending migrations. Changes nothing.

@@ -16,7 +16,7 @@ use crate::domain::tool::{ApprovalDefault, Tool};
 use crate::engine::gate::{Attempt, Facts, decide};
 use crate::engine::strategy::plan::Scope;
 
-fn listed(tools: &[rmcp::model::Tool]) -> Vec<Value> {
+fn listed(tools: &[impl serde::Serialize]) -> Vec<Value> {
     tools.iter().map(|tool| serde_json::to_value(tool).unwrap()).collect()
 }
 

@@ -120,10 +120,7 @@ fn observed(decision: &AgentDecision, records: u64) -> Observed {
         response: decision.response.clone(),
         tool_calls: decision.tool_calls.iter().map(call).collect(),
         iterations: decision.iterations,
-        model: decision
-            .model
-            .clone()
-            .unwrap_or_else(|| decision.requested_model.clone()),
+        model: decision.model.clone(),
         duration_ms: decision.duration_ms,
         records: Some(records),
     }

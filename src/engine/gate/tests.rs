@@ -135,8 +135,11 @@ fn a_read_that_carries_unknown_text_out_of_a_session_asks() {
         scope: Some(Arc::new(Scope {
             tools: ["web_fetch".to_owned()].into(),
             branch_prefix: "gavel/".to_owned(),
+            base: None,
             ask_for: BTreeSet::new(),
             confirmed: None,
+            created: BTreeSet::new(),
+            by_code: false,
         })),
         ..facts()
     };

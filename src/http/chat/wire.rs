@@ -83,6 +83,7 @@ pub(super) fn example() -> Value {
         }],
         "iterations": 2,
         "model": "gemini-3.8-flash",
+        "requested_model": "gemini-3.7-flash",
         "usage": {"input_tokens": 1200, "output_tokens": 40, "thought_tokens": 0, "cached_tokens": 1000},
         "duration_ms": 1310,
     })

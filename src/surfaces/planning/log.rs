@@ -172,10 +172,6 @@ impl LoggedAction {
     }
 }
 
-fn cleans_up(entry: &Entry) -> bool {
-    matches!(entry, Entry::Step { step: CLEANUP_STEP, .. })
-}
-
 /// The call of a step: the first of its turn, since further ones are not made. A reflection is none.
 fn acted(calls: &[Proposed]) -> Option<&Proposed> {
     calls.iter().find(|call| !matches!(call.target, Target::Verdict(_)))

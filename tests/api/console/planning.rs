@@ -397,7 +397,12 @@ async fn shows_what_was_done(ann: &Browser, path: &str, approval: &str) {
     is_inert(&task);
     has(
         &task,
-        &["Step 1", "Step 2", "gavel/weeks", "step 2 shows <q>gavel/weeks</q>"],
+        &[
+            "Step 1",
+            "Step 2",
+            "gavel/weeks",
+            "step 2 shows <q>https://github.com/acme/dates/pull/</q>",
+        ],
     );
     let log = ann.get(&format!("{path}/log?after=1")).await.is(200);
     has(&log, &["createIssue", "createPullRequest", "<td>t4</td>", "plan"]);

@@ -173,6 +173,7 @@ fn command(desk: &Desk, args: &[&str]) -> Command {
         .arg("--mcp-config")
         .arg(desk.app.directory.path().join("mcp.json"))
         .current_dir(desk.app.directory.path())
+        .env("GAVEL_TRUST", desk.app.directory.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -460,13 +460,17 @@ async fn an_update_of_what_the_session_did_not_create_asks_a_person() {
             task_with("One", &["createIssue"]),
             task_with("Two", &["updateIssue"]),
         ])];
-        script.extend(step("createIssue", json!({"title": "Weeks"}), done(1, "Weeks")));
+        script.extend(step(
+            "createIssue",
+            json!({"title": "Weeks"}),
+            done(1, "https://github.com/acme/dates/issues/"),
+        ));
         script.extend([reason("Ours."), update(2, json!({"title": "ISO weeks"})), continues()]);
         script.extend([reason("Theirs."), update(1, json!({"title": "Mine now"})), continues()]);
         script.extend([
             reason("Close it."),
             update(2, json!({"state": "closed"})),
-            done(1, "ISO weeks"),
+            done(1, "https://github.com/acme/dates/issues/"),
         ]);
         let studio = Studio::new(setup, script).await;
         studio.github.state(|state| {

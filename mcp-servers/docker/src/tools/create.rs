@@ -26,7 +26,7 @@ Create a container and start it. It has only its image and what the operator mou
 
 const WAIT: &str = "Destroy one that is no longer needed, or try again when one was destroyed or has expired.";
 
-pub(super) fn tool(settings: &Settings) -> Tool {
+pub(super) fn tool(permitted: &str) -> Tool {
     let env = json!({
         "type": "object",
         "description": "Environment variables of its processes. No secrets: they can be read from outside.",
@@ -55,12 +55,12 @@ pub(super) fn tool(settings: &Settings) -> Tool {
         (json!({ "options": options }), &["options"]),
         &[("id", schema::text("The id of the container, for the other tools."))],
     );
-    tool.description = Some(format!("{ABOUT} {}", permitted(settings)).into());
+    tool.description = Some(format!("{ABOUT} {permitted}").into());
     tool
 }
 
-/// What the operator permits. Where a mount is on the host is not for models.
-fn permitted(settings: &Settings) -> String {
+/// What the operator permits, in words. Where a mount is on the host is not for models.
+pub(crate) fn permitted(settings: &Settings) -> String {
     let missing = if settings.pulls { "is pulled" } else { "is not pulled" };
     let mounts = settings.mounts.iter().filter_map(|mount| {
         let (target, mode) = mount.split_once(':')?.1.split_once(':')?;

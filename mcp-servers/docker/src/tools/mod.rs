@@ -10,6 +10,7 @@ mod script;
 mod sources;
 mod target;
 
+pub(crate) use self::create::permitted;
 use gavel_mcp_base::Answer;
 use rmcp::model::{CallToolResult, JsonObject, Tool};
 
@@ -17,12 +18,11 @@ use crate::call::Call;
 use crate::docker::Docker;
 use crate::error::{Fault, internal};
 use crate::script::Signals;
-use crate::settings::Settings;
 
-/// All tools, always in the same order.
-pub(crate) fn all(settings: &Settings) -> Vec<Tool> {
+/// All tools, always in the same order. `permitted` says what containers may be.
+pub(crate) fn all(permitted: &str) -> Vec<Tool> {
     vec![
-        create::tool(settings),
+        create::tool(permitted),
         destroy::tool(),
         destroy::group_tool(),
         script::tool(),

@@ -60,7 +60,7 @@ async fn a_session_runs_one_command_at_a_time_and_a_server_eight() {
     let word = unique();
     // Two tenants, each with users who have less than their shares.
     let begin = |session: String| {
-        let user = format!("t{}/u{session}", if session < "5".to_owned() { 0 } else { 1 });
+        let user = format!("t{}/u{session}", u8::from(*session >= *"5"));
         let meta = json!({ "gavel/session_id": session, "gavel/user_id": user });
         server.begin(json!({ "command": format!("sleep {word}") }), meta)
     };

@@ -32,6 +32,7 @@ async fn an_invalid_setting_stops_the_start_and_is_named() {
         ("SHELL_MEMORY_MB", "1", "from 64"),
         ("SHELL_PIDS", "many", "from 16"),
         ("SHELL_DISK_MB", "0", "from 1"),
+        ("SHELL_SESSIONS", "0", "from 1 to 10000"),
     ] {
         let output = output(&World::at("host").set(name, value)).await;
         assert!(!output.status.success(), "{name}={value}");
@@ -51,6 +52,7 @@ async fn an_empty_setting_counts_as_unset() {
         "SHELL_MEMORY_MB",
         "SHELL_PIDS",
         "SHELL_DISK_MB",
+        "SHELL_SESSIONS",
     ] {
         world = world.set(name, "");
     }
@@ -212,6 +214,7 @@ async fn help_teaches_and_hides_the_launcher() {
         "SHELL_MEMORY_MB",
         "SHELL_PIDS",
         "SHELL_DISK_MB",
+        "SHELL_SESSIONS",
         "Examples:",
     ] {
         assert!(help.contains(word), "{word}");

@@ -71,7 +71,11 @@ fn thoughts_are_delivered_and_are_no_answer() {
             pieces.take_chunk(&content, tell).unwrap();
         }
         assert_eq!((reported.as_str(), pieces.text().as_str()), ("hm", ""), "{chunks:?}");
-        assert_eq!(pieces.no_answer(), Some("the answer is empty"), "{chunks:?}");
+        assert_eq!(
+            pieces.no_answer(),
+            Some("the answer is empty: the model only thought"),
+            "{chunks:?}"
+        );
     }
 }
 

@@ -4,8 +4,8 @@ use super::ToolSettings;
 use crate::domain::tool::ApprovalDefault;
 
 impl ToolSettings {
-    /// Both together. What restricts a call holds, whoever says it. What permits something is said by `mcp.json`, or by a
-    /// server whose hints are trusted where `mcp.json` is silent.
+    /// Both together. What restricts a call holds, whether the file or the server says it. What permits something is
+    /// said by `mcp.json`, or by a server whose hints are trusted where `mcp.json` is silent.
     #[must_use]
     pub fn with(self, said: Self, is_trusted: bool) -> Self {
         let permitted = if is_trusted { said.clone() } else { Self::default() };

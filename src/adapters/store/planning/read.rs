@@ -201,7 +201,11 @@ mod tests {
             (texts.finish, &["autoindex_planning_session_1"]),
             (
                 texts.left_behind,
-                &["autoindex_planning_session_1", "autoindex_agent_run_1"],
+                &[
+                    "autoindex_planning_session_1",
+                    "autoindex_agent_run_1",
+                    "agent_run_by_root",
+                ],
             ),
             (
                 texts.waits_past,

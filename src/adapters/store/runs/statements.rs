@@ -38,8 +38,8 @@ pub(in super::super) struct RunStatements {
     /// hash: keeps it from being deleted until this transaction ends; only on PostgreSQL.
     pub(super) hold_snapshot: Option<Sql>,
     pub(super) create: Insert,
-    /// run → status (one that can be resumed counts as paused), attempt, request that reopened it, resumed by, fence, attempts, started at, completed at, stop
-    /// reason, error message, summary, steps.
+    /// run → status (paused if it can be resumed), attempt, request that reopened it, resumed by, fence, attempts, started
+    /// at, completed at, stop reason, error message, summary, steps.
     pub(super) reopenable: Sql,
     /// run, status, holder, lease in microseconds, request, attempts, settings, fences of this reopening.
     pub(super) reopen: Sql,
