@@ -952,11 +952,12 @@ async fn after_five_faults_in_a_row_calls_are_refused_at_once() {
 /// own limit does.
 #[tokio::test]
 async fn only_a_call_that_had_its_full_time_counts_against_the_server() {
+    // Long enough to connect on a busy machine: a call that was not sent says nothing either way.
     let late = || Call {
-        timeout: Duration::from_millis(100),
+        timeout: Duration::from_secs(1),
         ..Call::with(json!({}))
     };
-    for (limit, counts) in [(30_000, false), (100, true)] {
+    for (limit, counts) in [(30_000, false), (1000, true)] {
         let server = peer(|_| Answer::Hang).await;
         let mut entry = http(&server.url);
         entry["gavel"] = json!({"tools": {"act": {"timeoutMs": limit}}});
