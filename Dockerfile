@@ -5,8 +5,8 @@
 #
 # docs/how-to/run-in-a-container.md says how to run it, and how to name the bases by digest. BUILD_IMAGE needs cargo,
 # a C compiler and CA certificates; RUNTIME_IMAGE needs glibc of at least the same version as BUILD_IMAGE.
-ARG BUILD_IMAGE=rust:1.95-slim-bookworm
-ARG RUNTIME_IMAGE=debian:bookworm-slim
+ARG BUILD_IMAGE=rust:1.95-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082
+ARG RUNTIME_IMAGE=debian:bookworm-slim@sha256:abd67ffcfa541b485a3dff59865ab629aa048a6c613e639d36e7456b0b229241
 
 # What decides the dependencies and nothing else: manifests, the lock file, and an empty stand-in for
 # each source file that cargo wants to see. A changed source leaves this stage's result as it was,

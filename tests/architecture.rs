@@ -476,6 +476,19 @@ fn every_test_that_security_md_names_exists() {
 /// One module writes the output of commands and escapes external text for the terminal, so that a new command cannot
 /// forget to.
 #[test]
+fn every_base_image_is_named_by_digest() {
+    let image = Regex::new(r"(?m)^(?:ARG \w+_IMAGE=| +image: )(\S+:\S+)$").unwrap();
+    let pinned = Regex::new(r"^\S+:[^@]+@sha256:[0-9a-f]{64}$").unwrap();
+    let text = ["Dockerfile", "compose.yaml"].map(|file| fs::read_to_string(root().join(file)).unwrap());
+    let names: Vec<_> = image
+        .captures_iter(&text.concat())
+        .map(|found| found[1].to_owned())
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names.iter().all(|name| pinned.is_match(name)), "{names:?}");
+}
+
+#[test]
 fn only_one_module_writes_to_standard_output_and_standard_error() {
     const WRITERS: [&str; 5] = ["io::stdout", "io::stderr", "println!", "print!", "dbg!"];
     let mut invalid = Vec::new();
