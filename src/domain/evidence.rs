@@ -1,13 +1,13 @@
 //! What of a tool's result is evidence: text that a person would read, in words that the model did not write itself.
 //!
-//! A quote counts if it occurs, in whole words, in one text of the result. Keys, numbers, truth values, labels and ids are
-//! the envelope of a result. A quote of which every word occurs in the call's arguments is the model's own.
+//! A quote counts if it occurs, in whole words, in one line of a text of the result. Keys, numbers, truth values, labels and ids are
+//! the envelope of a result. Words that occur in the call's arguments are the model's own.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// The least letters and digits of a quote.
+/// The least letters and digits of a quote, beside the model's own words.
 pub const SHORTEST: usize = 8;
 /// The least letters among them: digits alone are a number or a time.
 const LETTERS: usize = 3;
@@ -26,18 +26,22 @@ pub fn check(result: &str, arguments: &str, quote: &str, step: u32) -> Result<()
     let quote = quote.trim();
     let mut texts = Vec::new();
     collect(&result, "text", &mut texts);
-    if !texts.iter().any(|text| occurs(text, quote)) {
+    if !texts
+        .iter()
+        .flat_map(|text| text.lines())
+        .any(|line| occurs(line, quote))
+    {
         return Err(format!(
-            "the quote {quote:?} does not occur in a text of the result of step {step}; copy whole words from one text \
-             of it literally, or say that the task is not complete. Keys, numbers, true, false, null, labels and ids are \
+            "the quote {quote:?} does not occur in a line of text of the result of step {step}; copy whole words from \
+             one line of it literally, or say that the task is not complete. Keys, numbers, true, false, null, labels and ids are \
              no text"
         ));
     }
     match is_telling(quote, &own_words(arguments)) {
         true => Ok(()),
         false => Err(format!(
-            "the quote {quote:?} shows too little: at least {SHORTEST} letters or digits are needed, {LETTERS} of them \
-             letters, and a word that the call's own arguments do not have"
+            "the quote {quote:?} shows too little: beside words of the call's own arguments, at least {SHORTEST} letters \
+             or digits are needed, {LETTERS} of them letters"
         )),
     }
 }
@@ -61,6 +65,10 @@ fn opened(result: &str) -> Value {
             let text = fields.remove("content").unwrap_or_default();
             let text = opened(&text.to_string());
             Value::Array(vec![text, Value::Object(fields)])
+        }
+        // How some servers wrap any result.
+        Value::Object(mut fields) if fields.len() == 1 && fields.contains_key("result") => {
+            block(fields.remove("result").unwrap_or_default())
         }
         other => block(other),
     }
@@ -91,7 +99,7 @@ fn unfinished(result: &Value) -> Option<String> {
     match field(&["exitcode", "exitstatus", "returncode"]) {
         Some(Value::Null) => Some("did not end by itself".to_owned()),
         Some(code) if code.as_f64() != Some(0.0) && code != "0" => Some(format!("ended with exit code {code}")),
-        _ => fields.values().filter(|value| value.is_object()).find_map(unfinished),
+        _ => fields.values().find_map(unfinished),
     }
 }
 
@@ -140,9 +148,8 @@ fn own_words(arguments: &str) -> BTreeSet<String> {
 }
 
 fn is_telling(quote: &str, own: &BTreeSet<String>) -> bool {
-    let count = |counts: fn(char) -> bool| quote.chars().filter(|c| counts(*c)).count();
-    let is_new = |word: String| !word.is_empty() && !own.contains(&word);
-    count(char::is_alphanumeric) >= SHORTEST && count(char::is_alphabetic) >= LETTERS && words(quote).any(is_new)
+    let new: String = words(quote).filter(|word| !own.contains(word)).collect();
+    new.chars().count() >= SHORTEST && new.chars().filter(|c| c.is_alphabetic()).count() >= LETTERS
 }
 
 #[cfg(test)]
@@ -175,7 +182,6 @@ mod tests {
             "all 118 tests passed",
             "118 tests passed",
             "  118 tests passed ",
-            "running 118 tests\nall",
             "{\"failed\": \"none of them\"}",
             "warning: deprecated_call",
         ] {
@@ -202,6 +208,7 @@ mod tests {
             "3f1c9ab53f1c9ab5",
             "text/html; charset=utf-8",
             "2026-11-28T10:11:12Z",
+            "running 118 tests\nall",
             "118 tests pass",
             "18 tests passed",
             "ll 118 tests passed",
@@ -253,6 +260,8 @@ mod tests {
                 json!({"content": [text], "structuredContent": {"ok": true}}),
                 json!({"content": "In short.", "structuredContent": of}),
                 json!({"result": of}),
+                json!({"result": text}),
+                json!({"runs": [of]}),
             ]
         };
         for result in forms(&whole) {
@@ -296,6 +305,7 @@ mod tests {
             "echo all 118; echo tests passed",
             "printf 'all %s tests %s' 118 PASSED | tr A-Z a-z",
             "cat <<E\nall 118 tests\npassed\nE",
+            "echo 'all 118 tests'; ./x",
         ] {
             let arguments = json!({"command": command, "env": [{"n": 118}]});
             assert!(!says(&result, &arguments, "all 118 tests passed"), "{command}");

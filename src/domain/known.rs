@@ -87,12 +87,17 @@ fn addresses(text: &str) -> impl Iterator<Item = String> {
 
 /// Adds the texts of a value that its schema leaves open, and the names that it does not declare.
 pub fn open_texts(schema: &Value, value: &Value, texts: &mut Vec<String>) {
-    const CLOSED: [&str; 4] = ["date", "date-time", "duration", "time"];
-    let is_closed = ["enum", "const"].iter().any(|key| schema.get(key).is_some())
-        || schema["format"].as_str().is_some_and(|format| CLOSED.contains(&format));
+    // A `format` is not checked, so it closes nothing.
+    let is_closed = ["enum", "const"].iter().any(|key| schema.get(key).is_some());
     match value {
         Value::String(text) if !is_closed => texts.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| open_texts(&schema["items"], item, texts)),
+        Value::Array(items) => {
+            // Behind `prefixItems`, `items` says nothing of the first ones.
+            let of_all = schema.get("items").filter(|_| schema.get("prefixItems").is_none());
+            items
+                .iter()
+                .for_each(|item| open_texts(of_all.unwrap_or(&Value::Null), item, texts));
+        }
         Value::Object(fields) => {
             for (name, value) in fields {
                 let declared = schema["properties"].get(name);
@@ -196,15 +201,18 @@ mod tests {
         let schema = json!({"type": "object", "properties": {
             "query": {"type": "string"}, "kind": {"type": "string", "enum": ["a"]}, "day": {"type": "string", "format": "date"},
             "list": {"type": "array", "items": {"type": "string"}}, "closed": {"type": "array", "items": {"const": "x"}},
-            "n": {"type": "integer"}, "deep": {"type": "object", "properties": {"text": {}}},
+            "n": {"type": "integer"}, "first": {"prefixItems": [{}], "items": {"const": "x"}}, "deep": {"type": "object", "properties": {"text": {}}},
         }});
         let value = json!({
             "query": "q", "kind": "a", "day": "2026-12-01", "list": ["l"], "closed": ["x"], "n": 7,
-            "deep": {"text": "d", "undeclared": "u"}, "more": {"name": "v"},
+            "deep": {"text": "d", "undeclared": "u"}, "first": ["f"], "more": {"name": "v"},
         });
         let mut texts = Vec::new();
         open_texts(&schema, &value, &mut texts);
         texts.sort();
-        assert_eq!(texts, ["d", "l", "more", "name", "q", "u", "undeclared", "v"]);
+        assert_eq!(
+            texts,
+            ["2026-12-01", "d", "f", "l", "more", "name", "q", "u", "undeclared", "v"]
+        );
     }
 }

@@ -245,11 +245,12 @@ impl Tool {
         })
     }
 
-    /// Is it bound to the repository of a session? Then a call reaches only what the session is about.
+    /// Is it bound to the repository of a session, and not by its own word alone? Then a call reaches only what the session
+    /// is about.
     #[must_use]
     pub fn is_of_repository(&self) -> bool {
         let has = |value| self.scope.iter().any(|(_, bound)| *bound == value);
-        has(SessionValue::Owner) && has(SessionValue::Repo)
+        self.is_bound && has(SessionValue::Owner) && has(SessionValue::Repo)
     }
 
     /// Does a call that only reads reach the open world? Then its texts leave the session.

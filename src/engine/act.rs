@@ -277,16 +277,18 @@ fn facts(engine: &Engine, run: &Run, calls: &[Proposed], grants: Vec<Grant>) -> 
 /// cannot have written them: in a planning run, and in the first task before its first side effect.
 fn known(run: &Run, words: &[String], calls: &[Proposed]) -> Known {
     let asks = |call: &Proposed| matches!(&call.target, Target::Tool(tool) if tool.asks_the_world());
-    let mut known = Known::of(words);
     if !calls.iter().any(asks) {
-        return known;
+        return Known::default();
     }
+    let mut known = Known::of(words);
     let mut is_unchanged = match &run.context.strategy {
         Strategy::React(work) => work.is_first(),
-        _ => true,
+        // An agent that a task calls does not know what the session wrote before.
+        _ => run.context.scope.is_none(),
     };
     for call in Ledger::of(&run.record.journal).calls() {
-        is_unchanged &= !call.has_side_effect() || !call.was_started();
+        let may_write = call.has_side_effect() || call.tool().is_none();
+        is_unchanged &= !may_write || !call.was_started();
         let (Some(tool), Some(data)) = (call.tool(), call.data()) else {
             continue;
         };

@@ -343,7 +343,7 @@ fn own_error(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Sourc
     let mut forms = structured.map(|raw| raw.get().to_owned()).into_iter().chain(texts);
     let own = forms.find_map(|text| {
         let said: Value = serde_json::from_str(&text).ok()?;
-        OwnError::read(said.get("error").unwrap_or(&said))
+        OwnError::read(said.get("error").filter(|error| error.is_object()).unwrap_or(&said))
     })?;
     let text = serde_json::to_string(&own).ok()?;
     (source.said(&text, usize::MAX) == text).then(|| Box::new(own))

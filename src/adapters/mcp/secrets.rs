@@ -30,6 +30,8 @@ const VARIABLE: usize = 8;
 const CREDENTIAL: usize = 4;
 /// The same for a part of a URL's path, which may be any word.
 const PATH_PART: usize = 6;
+/// A variable that names a file with a key, as Google's libraries read it.
+const KEY_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// For a secret of at least this length, the first half alone is masked too, because the secret may have been
 /// truncated.
 const CUT: usize = 16;
@@ -154,13 +156,16 @@ impl Found<'_> {
     }
 
     fn is_secret(&self, name: &str) -> bool {
+        let name = name.trim_start_matches('-');
         self.named.iter().any(|named| named.eq_ignore_ascii_case(name)) || says_secret(name)
     }
 
     /// A variable of the environment of a program that starts in `directory`.
     fn variable(&mut self, name: &str, value: &str, directory: Option<&Path>) {
-        if name.to_ascii_uppercase().ends_with("_FILE") {
-            self.lines(&contents(&directory.unwrap_or(Path::new("")).join(value)));
+        if name.to_ascii_uppercase().ends_with("_FILE") || name == KEY_FILE {
+            let text = contents(&directory.unwrap_or(Path::new("")).join(value));
+            self.lines(&text);
+            self.by_form(&text);
         } else if self.is_secret(name) {
             self.lines(value);
         }
@@ -174,9 +179,13 @@ impl Found<'_> {
             if let Some((name, value)) = arg.split_once(':') {
                 self.header(name, value);
             }
-            let flag = n.checked_sub(1).map(|before| &args[before]);
-            if let Some(flag) = flag.filter(|flag| flag.starts_with('-')) {
-                self.by_form(&format!("{flag}={arg}"));
+            let flag = n.checked_sub(1).map(|before| &*args[before]);
+            let flag = flag.filter(|flag| flag.starts_with('-'));
+            let pairs = [arg.split_once('='), flag.map(|flag| (flag, &**arg))];
+            for (name, value) in pairs.into_iter().flatten() {
+                if self.is_secret(name) {
+                    self.add(value, CREDENTIAL);
+                }
             }
         }
     }
@@ -223,7 +232,8 @@ impl Found<'_> {
     /// What is secret in any text: tokens, private keys, passwords of addresses, and `NAME=VALUE` with a secret's name.
     fn by_form(&mut self, text: &str) {
         if text.contains("PRIVATE KEY-----") {
-            self.lines(text);
+            // In JSON it is one line.
+            self.lines(&text.replace("\\n", "\n"));
         }
         for found in TOKEN.find_iter(text) {
             self.add(found.as_str(), VARIABLE);
@@ -243,18 +253,23 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).unwrap_or_else(|error| unreachable!("it is constant: {error}"))
 }
 
-static TOKEN: LazyLock<Regex> =
-    LazyLock::new(|| regex(r"\b(?:gh[oprsu]_|github_pat_|glpat-|sk-|xox|AIza|AQ\.|AKIA|ya29\.|eyJ)[\w.+~-]{12,}"));
+static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
+    let begins = r"gh[oprsu]_|github_pat_|glpat-|xox|AIza|AQ\.|AKIA|ya29\.|eyJ";
+    regex(&format!(
+        r"(?-u:\b)(?:(?:{begins})[0-9A-Za-z_.+~-]{{12,}}|sk-(?:[a-z]+-)*[0-9A-Za-z_]{{16,}})"
+    ))
+});
 /// The password of an address; in one of the web, also a user without one, which is a token.
 static PASSWORD: LazyLock<Regex> =
-    LazyLock::new(|| regex(r#"(?:https?://(?:[^\s/?#"'@:]*:)?|://[^\s/?#"'@:]*:)([^\s/?#"'@]+)@"#));
-static PAIR: LazyLock<Regex> = LazyLock::new(|| regex(r#"([\w.-]+)=["']?([^\s"';,&#]+)"#));
+    LazyLock::new(|| regex(r#"(?:https?://(?:[^\s/?#"'@:]*:)?|://[^\s/?#"'@:]*:)([^\s/?#"']+)@"#));
+static PAIR: LazyLock<Regex> = LazyLock::new(|| regex(r#"([0-9A-Za-z_.-]+)=["']?([^\s"';,&#]+)"#));
 /// Where a word of a name begins within letters: `apiKey`.
 static CASE: LazyLock<Regex> = LazyLock::new(|| regex("([a-z0-9])([A-Z])"));
 /// Words that make a name that of a secret, and ends of words that do.
 static SECRET: LazyLock<Regex> = LazyLock::new(|| {
-    let words = "auth|authorization|bearer|cookie|credentials?|jwt|keys?|pass|passphrase|pat|pwd|sig|signature";
-    let ends = "token|secrets?|passwords?|passwd|apikey|accesskey|privatekey|secretkey";
+    let words = "auth|authorization|bearer|cookie|cred(?:ential)?s?|jwt|keys?|oauth|pass|passcode|passphrase|pat|pwd|sig|\
+                 signature|(?:access|api|auth)_?tokens";
+    let ends = "token|secrets?|passwords?|passwd|dbpass|apikey|accesskey|privatekey|secretkey|sshkey";
     regex(&format!("(?:^|[^a-z])(?:{words})(?:[^a-z]|$)|(?:{ends})(?:[^a-z]|$)"))
 });
 /// Names whose last word says where a secret is, or how it is used.

@@ -109,6 +109,12 @@ fn only_values_that_are_secret_by_their_name_or_form_are_masked() {
         ("HTTP_AUTHORIZATION", true),
         ("SESSION_COOKIE", true),
         ("LICENSE", true),
+        ("DBPASS", true),
+        ("MYSQL_CREDS", true),
+        ("API_TOKENS", true),
+        ("PASSCODE", true),
+        ("SSHKEY", true),
+        ("MAX_TOKENS", false),
         ("DOCKER_IMAGES", false),
         ("WEB_ALLOW", false),
         ("WEB_ALLOW_PRIVATE", false),
@@ -125,8 +131,9 @@ fn only_values_that_are_secret_by_their_name_or_form_are_masked() {
     ] {
         let stdio = serde_json::json!({"command": "x", "env": {name: value}, "gavel": {"secrets": ["LICENSE"]}});
         assert_eq!(is_masked(&stdio, value), secret, "{name}");
-        let flag = serde_json::json!({"command": "x", "args": [format!("--{name}"), value]});
-        assert_eq!(is_masked(&flag, value), secret && name != "LICENSE", "--{name}");
+        let args = [format!("--{name}"), value.to_owned()];
+        let flag = serde_json::json!({"command": "x", "args": args, "gavel": {"secrets": ["LICENSE"]}});
+        assert_eq!(is_masked(&flag, value), secret, "--{name}");
         let pair = serde_json::json!({"command": "x", "args": [format!("--{name}={value}")]});
         assert_eq!(is_masked(&pair, value), secret && name != "LICENSE", "--{name}=");
         let query = serde_json::json!({"url": format!("https://host.example/mcp?{name}={value}")});
@@ -163,6 +170,11 @@ fn only_values_that_are_secret_by_their_name_or_form_are_masked() {
             "-----BEGIN PRIVATE KEY-----\nMIIBVwIBADAN\n".to_owned(),
             vec!["MIIBVwIBADAN"],
         ),
+        (
+            r#"{"key": "-----BEGIN PRIVATE KEY-----\nMIIBVwIBADAN\nAAAABBBB\n"}"#.to_owned(),
+            vec!["MIIBVwIBADAN", "AAAABBBB"],
+        ),
+        ("postgres://gavel:Sup3r@Secret@db/x".to_owned(), vec!["Sup3r@Secret"]),
     ] {
         let entry = serde_json::json!({"command": "x", "env": {"OTHER": text}, "args": [text]});
         for secret in secret {
@@ -172,6 +184,13 @@ fn only_values_that_are_secret_by_their_name_or_form_are_masked() {
             assert!(!is_masked(&entry, common), "{common} of {text}");
         }
     }
+    let flags =
+        serde_json::json!({"command": "x", "args": ["--password", "hunter,2-abcdef", "--api-key=ab&cdefghijk"]});
+    assert_eq!(secrets(&flags).hide("hunter,2-abcdef ab&cdefghijk"), "*** ***");
+    let images =
+        serde_json::json!({"command": "x", "env": {"A": "sk-sk.facebook.com", "B": "acme/sk-learn-notebook-env"}});
+    let names = "sk-sk.facebook.com acme/sk-learn-notebook-env";
+    assert_eq!(secrets(&images).hide(names), names);
     let permitted = "docker.io/library/debian@sha256:3f1c9ab53f1c9ab53f1c9ab53f1c9ab53f1c9ab53f1c9ab53f1c9ab53f1c9ab5";
     let entry = serde_json::json!({"command": "x", "env": {"DOCKER_IMAGES": permitted}});
     let said = format!("Permitted are: {permitted}");
@@ -186,10 +205,14 @@ fn the_contents_of_a_file_that_a_variable_names_are_masked() {
     std::fs::write(&path, "first-line-of-it\nsecond-line-of-it\n").unwrap();
     for entry in [
         serde_json::json!({"command": "x", "env": {"APP_KEY_FILE": path}}),
+        serde_json::json!({"command": "x", "env": {"GOOGLE_APPLICATION_CREDENTIALS": path}}),
         serde_json::json!({"command": "x", "cwd": directory.path(), "env": {"whatever_file": "key.pem"}}),
     ] {
         let said = format!("cannot use {}: second-line-of-it", path.display());
         let hidden = secrets(&entry).hide(&said).into_owned();
         assert_eq!(hidden, format!("cannot use {}: ***", path.display()));
     }
+    std::fs::write(&path, "postgres://gavel:hunter22@db/x\n").unwrap();
+    let entry = serde_json::json!({"command": "x", "env": {"DATABASE_URL_FILE": path}});
+    assert_eq!(secrets(&entry).hide("no user hunter22"), "no user ***");
 }

@@ -249,11 +249,19 @@ fn a_server_that_is_not_trusted_only_restricts_its_tools() {
     });
     let list = [json!({"name": "t", "inputSchema": {"type": "object"}, "_meta": {"gavel/settings": said}})];
     let tool = offered("s", &list, &json!({})).remove(0);
-    assert!(tool.side_effect && !tool.is_bound && !tool.repositories && tool.approval.is_none());
+    assert!(tool.side_effect && !tool.is_bound && tool.repositories && tool.approval.is_none());
     assert!(
         !tool.repeatable() && tool.creates.is_empty() && tool.free_arguments.is_empty() && tool.preflight.is_none()
     );
-    assert_eq!(tool.recipients.len(), 1);
+    assert!(tool.recipients.is_empty());
+    // Its word does not make it a tool of the session's repository either, whose reads ask nobody.
+    let reads = json!({"o": "session.owner", "r": "session.repo"});
+    let search =
+        [json!({"name": "t", "inputSchema": {"type": "object"}, "_meta": {"gavel/settings": {"scope": reads}}})];
+    for (trust, asks) in [(false, true), (true, false)] {
+        let gavel = json!({"trustHints": trust, "tools": {"t": {"sideEffect": false}}});
+        assert_eq!(offered("s", &search, &gavel)[0].asks_the_world(), asks, "{trust}");
+    }
     let tool = offered("s", &list, &json!({"trustHints": true})).remove(0);
     assert!(!tool.side_effect && tool.is_bound && tool.repositories && tool.preflight.is_some());
     assert_eq!(tool.approval, Some(ApprovalDefault::NotRequired));

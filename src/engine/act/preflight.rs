@@ -31,7 +31,8 @@ pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]
     let ledger = Ledger::of(&shared.record.journal);
     let waiting = calls.iter().filter_map(|call| match &call.target {
         Target::Tool(tool) => {
-            let name = tool.preflight.as_deref()?;
+            // A person decides first whether the text of a read may leave.
+            let name = tool.preflight.as_deref().filter(|_| !tool.asks_the_world())?;
             let state = ledger.call(call.id).filter(|state| state.requires_approval())?;
             Some((state, tool, name))
         }

@@ -33,6 +33,12 @@ pub(super) struct Refused {
     pub(super) by: Option<DecidedBy>,
 }
 
+impl Refused {
+    fn by(self, by: DecidedBy) -> Self {
+        Self { by: Some(by), ..self }
+    }
+}
+
 pub(super) fn refused(code: FailureCode, message: impl Into<String>) -> Refused {
     Refused {
         code,
@@ -86,26 +92,20 @@ pub(super) fn tool_call(
         error @ CheckError::Invalid(_) => invalid(error.to_string()).into(),
     })?;
     if let Some(message) = not_allowed(tool, &arguments, facts) {
-        let refused = refused(FailureCode::Denied, message);
-        let by = Some(DecidedBy::Repositories);
-        return Err(Refused { by, ..refused }.into());
+        return Err(refused(FailureCode::Denied, message).by(DecidedBy::Repositories).into());
     }
     let outside = out_of_bounds(tool, &arguments, facts);
     let plan = in_plan(tool, &arguments, facts, outside.as_deref());
     if let Some(message) = outside.filter(|_| plan.is_none()) {
-        let refused = refused(FailureCode::Denied, message);
-        let by = Some(DecidedBy::Session);
-        return Err(Refused { by, ..refused }.into());
+        return Err(refused(FailureCode::Denied, message).by(DecidedBy::Session).into());
     }
     let now_us = match attempt {
         Attempt::First => facts.now_us,
         Attempt::Again(started_us) => started_us,
     };
     let most = facts.policy.most_recipients;
-    let mut findings = arguments::check(tool, &arguments, most, facts.zone, now_us).map_err(|errors| Refused {
-        by: Some(DecidedBy::Parameters),
-        ..invalid(errors.join("; "))
-    })?;
+    let mut findings = arguments::check(tool, &arguments, most, facts.zone, now_us)
+        .map_err(|errors| invalid(errors.join("; ")).by(DecidedBy::Parameters))?;
     let sends = sends(tool, &arguments, facts);
     let answer = answer(&Question {
         facts: policy::Facts {
@@ -220,14 +220,27 @@ fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>)
         return Some(InPlan::Outside(why));
     }
     if !tool.is_bound && !scope.by_code {
-        return Some(InPlan::Outside(NOT_BOUND.to_owned()));
+        let why = "the tool is not bound to the session: it has no `scope`".to_owned();
+        return Some(InPlan::Outside(why));
+    }
+    // The server would take a default of its own.
+    let is_missing = |path: &&ArgumentPath| arguments.get(path.to_string()).is_none_or(Value::is_null);
+    let mut whole = tool.scope.iter().map(|(path, _)| path).filter(|path| path.is_whole());
+    if let Some(path) = whole.find(is_missing) {
+        return Some(InPlan::Outside(format!(
+            "{path} is missing, which binds the call to the session"
+        )));
     }
     if let Some(why) = outside {
         return Some(InPlan::Outside(why.to_owned()));
     }
     let prefix = scope.branch_prefix.as_str();
     // OWNER:BRANCH is a branch of another repository.
-    let is_own = |branch: &Value| branch.as_str().is_some_and(|branch| branch.starts_with(prefix));
+    let is_own = |branch: &Value| {
+        branch
+            .as_str()
+            .is_some_and(|branch| branch.starts_with(prefix) && !branch.contains(':'))
+    };
     let foreign = foreign(tool, arguments, |path, value, given| match value {
         SessionValue::Owner | SessionValue::Repo => None,
         SessionValue::Branch => (!is_own(given)).then(|| format!("branches begin with {prefix:?}")),
@@ -243,9 +256,6 @@ fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>)
     });
     Some(foreign.map_or(InPlan::Within, InPlan::Outside))
 }
-
-/// Why a tool without a `scope` asks in every session.
-const NOT_BOUND: &str = "the tool is not bound to the session: it has no `scope`";
 
 /// Checks a call of another agent: allowlist, depth, inputs, and the rules that name it. The called agent's own calls
 /// are decided one by one, under its name; so only a rule denies a delegation, or requires an approval for it.

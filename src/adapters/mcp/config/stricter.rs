@@ -9,20 +9,17 @@ impl ToolSettings {
     #[must_use]
     pub fn with(self, said: Self, is_trusted: bool) -> Self {
         let permitted = if is_trusted { said.clone() } else { Self::default() };
-        let (required, acts) = (Some(ApprovalDefault::Required), Some(true));
         Self {
-            side_effect: acts
-                .filter(|_| said.side_effect == acts)
-                .or(self.side_effect)
-                .or(permitted.side_effect),
-            approval: required
-                .filter(|_| said.approval == required)
-                .or(self.approval)
-                .or(permitted.approval),
+            side_effect: strictest(true, self.side_effect, said.side_effect, is_trusted),
+            approval: strictest(ApprovalDefault::Required, self.approval, said.approval, is_trusted),
             timeout: self.timeout.or(permitted.timeout),
             idempotency: self.idempotency.or(permitted.idempotency),
             hidden: united(self.hidden, said.hidden),
-            recipients: united(self.recipients, said.recipients),
+            // Alone, an untrusted server could name some and keep silent about others.
+            recipients: match self.recipients.is_empty() {
+                true => permitted.recipients,
+                false => united(self.recipients, said.recipients),
+            },
             free_arguments: or(self.free_arguments, permitted.free_arguments),
             single_line: united(self.single_line, said.single_line),
             times: self.times.or(said.times),
@@ -35,9 +32,17 @@ impl ToolSettings {
                 false => self.creates,
             },
             amounts_to: united(self.amounts_to, said.amounts_to),
-            repositories: self.repositories.or(permitted.repositories),
+            repositories: strictest(true, self.repositories, said.repositories, is_trusted),
             preflight: self.preflight.or(permitted.preflight),
         }
+    }
+}
+
+/// The value that restricts, whoever says it; else that of the file, or of a server that is trusted.
+fn strictest<T: PartialEq>(restricts: T, own: Option<T>, said: Option<T>, is_trusted: bool) -> Option<T> {
+    match said.as_ref() == Some(&restricts) {
+        true => said,
+        false => own.or(said.filter(|_| is_trusted)),
     }
 }
 
