@@ -37,11 +37,11 @@ fn with(line: &str) -> String {
 }
 
 fn read(text: &str) -> Definition {
-    Definition::from_markdown(text, "x.md").unwrap_or_else(|errors| panic!("{errors:#?}"))
+    Definition::read(text.as_bytes(), Form::Markdown, "x.md").unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
 fn errors(text: &str) -> Vec<DefinitionError> {
-    Definition::from_markdown(text, "x.md").expect_err("the definition is invalid")
+    Definition::read(text.as_bytes(), Form::Markdown, "x.md").expect_err("the definition is invalid")
 }
 
 fn shown(text: &str) -> Vec<String> {

@@ -51,7 +51,7 @@ impl Constitution {
     /// Parses a constitution; `path` is used only in errors.
     ///
     /// # Errors
-    /// All errors: those of [`Definition::from_markdown`], and fields that do not apply to a chat.
+    /// All errors: those of [`Definition::read`], and fields that do not apply to a chat.
     pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
         let (definition, places) =
             form::read(text.as_bytes(), Form::Markdown, path).map_err(|refused| refused.errors)?;

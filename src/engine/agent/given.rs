@@ -43,8 +43,7 @@ impl Known<'_> {
         Ok(Given {
             bundle: DefinitionSnapshot::read_once(&stored.snapshot, known)
                 .map_err(|error| unable("its definition cannot be read", &error))?,
-            settings: serde_json::from_str(stored.settings.get())
-                .map_err(|error| unable("its settings cannot be read", &error))?,
+            settings: Settings::read(&stored.settings).map_err(Ending::Unable)?,
             input: serde_json::from_str(stored.input.get())
                 .map_err(|error| unable("its inputs cannot be read", &error))?,
         })

@@ -176,6 +176,24 @@ async fn a_run_is_not_resumed_after_its_deadline() {
     }
 }
 
+/// What cannot be read may be its deadline, or another restriction: nothing is begun.
+#[tokio::test]
+async fn a_run_whose_settings_cannot_be_read_is_not_resumed() {
+    for setup in both() {
+        let script = vec![Reply::call("list_tasks", json!({})), Reply::Text("Paused.")];
+        let app = spawn_app(setup.agent("short.md", SHORT).script(script)).await;
+        let paused = app.triggered("short", "x").await;
+        let run = id(&paused);
+        let damaged = format!(
+            "UPDATE agent_run SET settings = REPLACE(settings, '{{\"steps\"', '{{\"until_us\":\"x\",\"steps\"') \
+             WHERE id = '{run}'"
+        );
+        execute(&app.database_url, &damaged).await;
+        app.resume(&run, json!({})).await.problem(503, "record_unavailable");
+        assert_eq!(app.run(&run).await, paused);
+    }
+}
+
 const ACTOR: &str = "---\nname: actor\ndescription: Acts.\napproval: never\ntools: [act]\n---\n\nYou are the actor.\n";
 
 /// A server whose tool `act` closes the connection.
