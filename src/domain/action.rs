@@ -142,8 +142,6 @@ pub struct Action {
     pub session: Option<PlanningSessionId>,
     /// The user on whose behalf it acts.
     pub user: String,
-    /// The project of the agent.
-    pub project: String,
     /// The agent.
     pub agent: String,
     /// Position in its run.

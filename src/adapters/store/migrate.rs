@@ -232,9 +232,6 @@ fn check(applied: &[Applied], known: &[Migration], dialect: Dialect) -> Result<(
         });
     }
     for (applied, ours) in applied.iter().zip(known) {
-        if applied.version != ours.version {
-            return Err(StoreError::Gap(ours.version));
-        }
         let checksum = ours.checksum(dialect);
         if applied.checksum != checksum {
             return Err(StoreError::Changed {

@@ -134,6 +134,13 @@ pub struct TaskOutcome {
     pub created: BTreeSet<String>,
 }
 
+impl TaskOutcome {
+    /// Reads the result of a task's run, as the journal of the run that works through the plan has it.
+    pub(crate) fn read(data: &RawValue) -> serde_json::Result<Self> {
+        serde_json::from_value(flow::StepOutput::read(data).output)
+    }
+}
+
 /// What a confirmed plan allows without asking a person again (PLANNING.md section 6).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {

@@ -340,12 +340,7 @@ mod tests {
             ),
             (
                 texts.prunable,
-                &[
-                    "agent_run_over",
-                    "autoindex_agent_run_1",
-                    "agent_action_by_root",
-                    "autoindex_planning_session_1",
-                ],
+                &["agent_run_over", "agent_action_by_root", "autoindex_planning_session_1"],
             ),
             (
                 texts.holds,
