@@ -620,12 +620,10 @@ async fn a_run_with_an_unreadable_journal_fails_with_that_reason() {
 /// Its settings restrict a run, so it does not continue without them.
 #[tokio::test]
 async fn a_run_with_unreadable_settings_fails_with_that_reason() {
-    for damage in [
-        "\"until_us\": \"tomorrow\",",
-        "\"floor\": \"another time\",",
-        "\"zone\": \"Mars/Base\",",
-    ] {
-        let damage = format!("UPDATE agent_run SET settings = REPLACE(settings, '{{\"steps\"', '{{{damage}\"steps\"')");
+    for field in ["until_us", "floor", "zone"] {
+        let damage = format!(
+            "UPDATE agent_run SET settings = REPLACE(settings, '\"{field}\":null', '\"{field}\":\"another time\"')"
+        );
         fails_once_damaged(&damage, "its settings cannot be read: ").await;
     }
 }

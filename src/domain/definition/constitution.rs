@@ -35,15 +35,6 @@ impl ChatLimits {
     pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 }
 
-impl Default for ChatLimits {
-    fn default() -> Self {
-        Self {
-            iterations: Self::MAX_ITERATIONS,
-            deadline: Self::DEFAULT_DEADLINE,
-        }
-    }
-}
-
 impl Constitution {
     /// The constitution compiled into the binary, so that the binary runs without other files.
     pub const BUILT_IN: &'static str = include_str!("../../../constitution.md");

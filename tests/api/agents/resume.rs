@@ -163,7 +163,7 @@ async fn a_run_is_not_resumed_after_its_deadline() {
         assert_eq!(paused["status"], "paused", "{paused}");
         let run = id(&paused);
         let with_deadline = format!(
-            "UPDATE agent_run SET settings = REPLACE(settings, '{{\"steps\"', '{{\"until_us\":1700000000000000,\"steps\"') \
+            "UPDATE agent_run SET settings = REPLACE(settings, '\"until_us\":null', '\"until_us\":1700000000000000') \
              WHERE id = '{run}'"
         );
         execute(&app.database_url, &with_deadline).await;
@@ -185,8 +185,7 @@ async fn a_run_whose_settings_cannot_be_read_is_not_resumed() {
         let paused = app.triggered("short", "x").await;
         let run = id(&paused);
         let damaged = format!(
-            "UPDATE agent_run SET settings = REPLACE(settings, '{{\"steps\"', '{{\"until_us\":\"x\",\"steps\"') \
-             WHERE id = '{run}'"
+            "UPDATE agent_run SET settings = REPLACE(settings, '\"until_us\":null', '\"until_us\":\"x\"') WHERE id = '{run}'"
         );
         execute(&app.database_url, &damaged).await;
         app.resume(&run, json!({})).await.problem(503, "record_unavailable");

@@ -126,7 +126,7 @@ impl Batch<'_> {
     }
 
     /// Records a settlement as the outcome of an in-doubt action, in its row and in the tool-call log. Returns its run
-    /// and tool, or `None` if there is no such action: a read has none.
+    /// and tool, or `None` if the call has none, as that of an agent.
     pub(in super::super) async fn settle_action(
         &self,
         conn: &mut Conn,
