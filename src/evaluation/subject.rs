@@ -2,13 +2,14 @@
 
 use async_trait::async_trait;
 use chrono::NaiveDate;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::case::Turn;
 use crate::domain::decision::{DecisionType, Outcome};
 
-/// A system that decides on messages and keeps tasks: the chat surface with a task server, in process. An error
-/// means that the set-up failed. Every decision, also a failed one, is an [`Observed`].
+/// A system that decides on messages and keeps tasks: the chat surface with a task server, in process or over HTTP. An
+/// error means that the set-up failed. Every decision, also a failed one, is an [`Observed`].
 #[async_trait]
 pub trait Subject: Send + Sync {
     /// The current day as the model sees it, for cases with relative days.
@@ -42,12 +43,13 @@ pub struct Seed {
     pub done: bool,
 }
 
-/// A decision as returned, as far as an evaluation looks at it.
-#[derive(Clone, Debug)]
+/// A decision as returned. Deserialized from the body of `POST /v1/chat`; unused fields are omitted.
+#[derive(Clone, Debug, Deserialize)]
 pub struct Observed {
     /// The decision type.
     pub decision_type: DecisionType,
     /// The outcome.
+    #[serde(rename = "outcome_category", deserialize_with = "outcome")]
     pub outcome: Outcome,
     /// The text for the user.
     pub response: String,
@@ -60,11 +62,12 @@ pub struct Observed {
     /// Elapsed time in milliseconds.
     pub duration_ms: u64,
     /// Decision rows that exist for it; absent if the subject cannot count them. One is correct.
+    #[serde(skip)]
     pub records: Option<u64>,
 }
 
 /// A proposed call with its result.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct ObservedCall {
     /// Its sequence number.
     pub sequence: u32,
@@ -77,16 +80,17 @@ pub struct ObservedCall {
 }
 
 /// The result of a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct ObservedResult {
     /// Did the tool succeed?
     pub success: bool,
     /// The error, if it failed.
+    #[serde(default)]
     pub error: Option<ObservedError>,
 }
 
 /// The error of a failed call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct ObservedError {
     /// One of gavel's error codes.
     pub code: String,
@@ -133,4 +137,27 @@ pub struct ObservedTask {
     pub notes: Option<String>,
     /// Is it done?
     pub done: bool,
+}
+
+fn outcome<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Outcome, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Outcome::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not an outcome category")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_body_of_a_chat_answer_is_read() {
+        let body = r#"{"decision_id":"x","decision_type":"INVOKE_TOOL","outcome_category":"SUCCESS:TASK_COMPLETED","response":"ok",
+            "tool_calls":[{"sequence":1,"tool":"add_task","parameters":{"description":"x"},
+              "result":{"success":true,"data":{"task":{}},"error":null,"duration_ms":3}}],
+            "iterations":2,"model":"demo","usage":{},"duration_ms":5}"#;
+        let observed: Observed = serde_json::from_str(body).unwrap();
+        assert_eq!(observed.outcome, Outcome::TaskCompleted);
+        assert!(observed.tool_calls[0].ran() && observed.tool_calls[0].succeeded());
+        let unknown = body.replace("TASK_COMPLETED", "TASK_DONE");
+        assert!(serde_json::from_str::<Observed>(&unknown).is_err());
+    }
 }

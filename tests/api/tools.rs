@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use chrono::NaiveDate;
-use gavel::domain::decision::Outcome;
-use gavel::evaluation::{
-    self, Exit, Gate, Observed, ObservedCall, ObservedError, ObservedResult, ObservedTask, Options, Seed, Subject, Turn,
-};
+use gavel::evaluation::{self, Exit, Gate, Observed, ObservedTask, Options, Seed, Subject, Turn};
 use serde_json::{Value, json};
 
 use crate::gemini::{Reply, last_tool_data};
@@ -649,7 +646,7 @@ async fn a_server_that_closes_on_every_call_never_takes_gavel_down() {
     assert_eq!(hello["outcome_category"], "SUCCESS:RESPONSE_GIVEN", "{hello}");
 }
 
-/// A decision that was already made.
+/// A decision that was already made, in the form that `gavel eval` reads.
 struct Decided(Value);
 
 #[async_trait]
@@ -664,28 +661,7 @@ impl Subject for Decided {
         Ok(())
     }
     async fn decide(&self, _: &str, _: &[Turn], _: &str) -> Result<Observed, String> {
-        let (decision, words) = (&self.0, |value: &Value| value.as_str().unwrap().to_owned());
-        let call = |call: &Value| ObservedCall {
-            sequence: call["sequence"].as_u64().unwrap().try_into().unwrap(),
-            tool: words(&call["tool"]),
-            parameters: call["parameters"].clone(),
-            result: Some(ObservedResult {
-                success: call["result"]["success"].as_bool().unwrap(),
-                error: call["result"]["error"].as_object().map(|error| ObservedError {
-                    code: words(&error["code"]),
-                }),
-            }),
-        };
-        Ok(Observed {
-            decision_type: serde_json::from_value(decision["decision_type"].clone()).unwrap(),
-            outcome: Outcome::parse(&words(&decision["outcome_category"])).unwrap(),
-            response: words(&decision["response"]),
-            tool_calls: decision["tool_calls"].as_array().unwrap().iter().map(call).collect(),
-            iterations: decision["iterations"].as_u64().unwrap().try_into().unwrap(),
-            model: None,
-            duration_ms: 0,
-            records: None,
-        })
+        serde_json::from_value(self.0.clone()).map_err(|error| error.to_string())
     }
     async fn tasks(&self, _: &str) -> Result<Vec<ObservedTask>, String> {
         Ok(Vec::new())

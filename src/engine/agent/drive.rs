@@ -170,10 +170,7 @@ impl Agents {
             ));
         }
         let (journal, why) = match (history, Settings::read(&stored.settings)) {
-            (Ok(history), Ok(_)) => {
-                let known = known.map_or(Known::Nothing, Known::Bundle);
-                return self.driven(log, cancel, stored, history, known).await;
-            }
+            (Ok(history), Ok(_)) => return self.driven(log, cancel, stored, history, Known::Bundle(known)).await,
             (Ok(history), Err(why)) => (history.journal, why),
             (Err(why), _) => (Vec::new(), why),
         };

@@ -63,7 +63,7 @@ impl Agents {
             // What a session left behind is removed whatever ends its run.
             if let Ok(settings) = Settings::read(&stored.settings)
                 && let Some(execution) = settings.execution
-                && let Ok(parts) = prepare::parts(self, stored, Known::Nothing, true).await
+                && let Ok(parts) = prepare::parts(self, stored, Known::Bundle(None), true).await
             {
                 let log = record.log().cloned().ok_or(Stop::LeaseLost)?;
                 let run = parts.run(self, stored, Vec::new(), Duration::ZERO, log, CancellationToken::new());
