@@ -2,8 +2,8 @@
 -- columns, indexes and views as ../sqlite; only the dialect differs. Text compares by its bytes (COLLATE "C"), as in
 -- SQLite, so that order, prefixes and pages are the same on both.
 
--- A running process. Open rows of an owner without a living lease are finished by recovery. `url`: where
--- it serves, for commands over the same SQLite database; NULL for a command, and on PostgreSQL.
+-- A running process. Open rows of an owner without a living lease are finished by recovery. `url`: where it serves, for
+-- commands over the same SQLite database; NULL for a command, and on PostgreSQL.
 CREATE TABLE instance (
     id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     started_at BIGINT NOT NULL,
@@ -12,8 +12,7 @@ CREATE TABLE instance (
 );
 
 -- One row for each request that parsed. `open` between commit 1 (before the first effect) and commit 2.
--- `requested_model` is the model that was asked, `model` the one that answered; `service_tier` is the tier that served
--- it.
+-- `requested_model` was asked, `model` answered, and `service_tier` is the tier that served.
 CREATE TABLE decision_log (
     id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     tenant TEXT COLLATE "C" NOT NULL,
@@ -247,8 +246,8 @@ CREATE INDEX agent_run_by_session ON agent_run (session_id) WHERE session_id IS 
 CREATE INDEX agent_run_by_settlement ON agent_run (session_id, id)
 WHERE status = 'awaiting_confirmation' AND waits_for IS NOT NULL;
 
--- The journal: what happened in a run, in order. Working state, read by the engine alone. `position`: the
--- place of an entry among those of its outermost run and of all runs that it called, in the order of their commits.
+-- The journal: what happened in a run, in order. Working state, read by the engine alone. `position`: the place of
+-- an entry among those of its outermost run and of all runs that it called, in the order of their commits.
 CREATE TABLE agent_run_entry (
     run_id TEXT COLLATE "C" NOT NULL,
     number BIGINT NOT NULL,
@@ -411,9 +410,9 @@ CREATE UNIQUE INDEX approval_grant_live ON approval_grant (tenant, user_id, serv
 WHERE revoked_at IS NULL;
 CREATE INDEX approval_grant_by_user ON approval_grant (tenant, user_id, created_at, id);
 
--- One row for each thing that happened. `subject` names what it happened to, once for each kind, so that a commit that
--- went unheard and is made again enters nothing twice. `hash` is an HMAC over all other columns with the key that
--- `key_id` names, `previous_hash` that of the row before; `format` says how the columns are put together for it.
+-- The audit log: one row for each thing that happened. `subject` names what it happened to, once for each kind, so that
+-- a commit that went unheard and is made again enters nothing twice. `hash` is an HMAC over all other columns with the
+-- key that `key_id` names, `previous_hash` that of the row before; `format` says how the columns are put together for it.
 CREATE TABLE audit (
     number BIGINT NOT NULL PRIMARY KEY,
     format BIGINT NOT NULL,
@@ -588,7 +587,8 @@ CREATE TABLE planning_change (
     CONSTRAINT change_proposal_is_first CHECK ((kind = 'proposed') = (version = 1))
 );
 
--- The analysts' tables: these names and columns stay when the tables above change.
+-- The analysts' tables: these names and columns stay when the tables above change. A later migration replaces a view and
+-- does not drop it: others may look through it, and have rights on it.
 CREATE VIEW v_decisions AS
 SELECT
     id AS decision_id,

@@ -1,8 +1,8 @@
 -- All tables of gavel. Times are microseconds since the epoch (UTC); ids are UUIDv7 as text; JSON is text.
 -- Same tables, columns, indexes and views as ../postgres; only the dialect differs.
 
--- A running process. Open rows of an owner without a living lease are finished by recovery. `url`: where
--- it serves, for commands over the same SQLite database; NULL for a command, and on PostgreSQL.
+-- A running process. Open rows of an owner without a living lease are finished by recovery. `url`: where it serves, for
+-- commands over the same SQLite database; NULL for a command, and on PostgreSQL.
 CREATE TABLE instance (
     id TEXT NOT NULL PRIMARY KEY,
     started_at BIGINT NOT NULL,
@@ -11,8 +11,7 @@ CREATE TABLE instance (
 );
 
 -- One row for each request that parsed. `open` between commit 1 (before the first effect) and commit 2.
--- `requested_model` is the model that was asked, `model` the one that answered; `service_tier` is the tier that served
--- it.
+-- `requested_model` was asked, `model` answered, and `service_tier` is the tier that served.
 CREATE TABLE decision_log (
     id TEXT NOT NULL PRIMARY KEY,
     tenant TEXT NOT NULL,
@@ -242,8 +241,8 @@ CREATE INDEX agent_run_by_session ON agent_run (session_id) WHERE session_id IS 
 CREATE INDEX agent_run_by_settlement ON agent_run (session_id, id)
 WHERE status = 'awaiting_confirmation' AND waits_for IS NOT NULL;
 
--- The journal: what happened in a run, in order. Working state, read by the engine alone. `position`: the
--- place of an entry among those of its outermost run and of all runs that it called, in the order of their commits.
+-- The journal: what happened in a run, in order. Working state, read by the engine alone. `position`: the place of
+-- an entry among those of its outermost run and of all runs that it called, in the order of their commits.
 CREATE TABLE agent_run_entry (
     run_id TEXT NOT NULL,
     number BIGINT NOT NULL,
@@ -405,9 +404,9 @@ CREATE UNIQUE INDEX approval_grant_live ON approval_grant (tenant, user_id, serv
 WHERE revoked_at IS NULL;
 CREATE INDEX approval_grant_by_user ON approval_grant (tenant, user_id, created_at, id);
 
--- One row for each thing that happened. `subject` names what it happened to, once for each kind, so that a commit that
--- went unheard and is made again enters nothing twice. `hash` is an HMAC over all other columns with the key that
--- `key_id` names, `previous_hash` that of the row before; `format` says how the columns are put together for it.
+-- The audit log: one row for each thing that happened. `subject` names what it happened to, once for each kind, so that
+-- a commit that went unheard and is made again enters nothing twice. `hash` is an HMAC over all other columns with the
+-- key that `key_id` names, `previous_hash` that of the row before; `format` says how the columns are put together for it.
 CREATE TABLE audit (
     number BIGINT NOT NULL PRIMARY KEY,
     format BIGINT NOT NULL,
