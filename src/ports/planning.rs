@@ -199,7 +199,8 @@ pub struct PlanNotes {
     pub assumptions: Vec<String>,
     /// What may go wrong.
     pub risks: Vec<String>,
-    /// What was read before; a version that a person edited has that of the version before. `None` before the first plan.
+    /// What was read before; a version that a person edited has that of the version before. `None` before the first
+    /// plan.
     pub read: Option<RepositoryRead>,
 }
 
