@@ -189,8 +189,8 @@ pub struct ConfigIssue {
 }
 
 impl McpConfig {
-    /// Reads the text of a file of this name, which errors show. `env` returns the value of a variable, for `${VAR}` and
-    /// for the variables that are passed to children.
+    /// Reads the text of a file of this name, which errors show. `env` returns the value of a variable, for `${VAR}`
+    /// and for the variables that are passed to children.
     ///
     /// # Errors
     /// Every error in the file, each with its position.
