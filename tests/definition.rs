@@ -37,11 +37,11 @@ fn with(line: &str) -> String {
 }
 
 fn read(text: &str) -> Definition {
-    Definition::from_markdown(text, "x.md").unwrap_or_else(|errors| panic!("{errors:#?}"))
+    Definition::read(text.as_bytes(), Form::Markdown, "x.md").unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
 fn errors(text: &str) -> Vec<DefinitionError> {
-    Definition::from_markdown(text, "x.md").expect_err("the definition is invalid")
+    Definition::read(text.as_bytes(), Form::Markdown, "x.md").expect_err("the definition is invalid")
 }
 
 fn shown(text: &str) -> Vec<String> {
@@ -106,7 +106,11 @@ fn a_small_definition_gets_the_documented_defaults() {
 #[test]
 fn a_constitution_without_limits_gets_five_iterations_and_thirty_seconds() {
     let constitution = Constitution::from_markdown(SMALL, "x.md").unwrap();
-    assert_eq!(constitution.limits, ChatLimits::default());
+    let limits = ChatLimits {
+        iterations: 5,
+        deadline: Duration::from_secs(30),
+    };
+    assert_eq!(constitution.limits, limits);
     assert_eq!(
         constitution.limits,
         ChatLimits {

@@ -115,10 +115,8 @@ fn observed(said: Said, model: &str) -> Observed {
     };
     let result = |call: &memory::Call| ObservedResult {
         success: call.success,
-        data: None,
         error: (!call.success).then(|| ObservedError {
             code: if call.ran { "tool_error" } else { "unknown_tool" }.to_owned(),
-            message: String::new(),
         }),
     };
     let calls = said.calls.iter().zip(1..).map(|(call, sequence)| ObservedCall {

@@ -48,7 +48,7 @@ impl Real {
         let server = env!("CARGO_BIN_EXE_gavel");
         let config = json!({"mcpServers": {"tasks": {
             "command": server, "args": ["mcp-server", "tasks", "--database", at("tasks.db")], "gavel": {"trustHints": true}}}});
-        let config = McpConfig::from_json(&config.to_string(), &|_| None).unwrap();
+        let config = McpConfig::from_file("mcp.json", &config.to_string(), &|_| None).unwrap();
         let mcp = Mcp::start(config, McpOptions::default()).unwrap();
         let store = Store::open(StoreConfig::new(at("gavel.db"), InstanceId::new()))
             .await

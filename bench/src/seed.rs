@@ -21,11 +21,11 @@ const NUMBERS: &str = "
 
 /// Six in ten decisions call a tool, one in a hundred fails, one in fifty thousand takes long.
 const DECISIONS: &str = "
-    INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, definition_hash, request_id,
-        created_at, owner, status, decision_type, outcome_category, intent, response, model, iterations,
+    INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, definition_hash,
+        requested_model, request_id, created_at, owner, status, decision_type, outcome_category, intent, response, model, iterations,
         input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us)
     SELECT id, 'default', 'chat', 'user-' || (k % 10000), 'conversation-' || (k % 200000),
-        'Please look after task number ' || n, printf('%064x', 1), 'request-' || n, at, 'seed', 'closed',
+        'Please look after task number ' || n, printf('%064x', 1), 'gemini-3.8-flash', 'request-' || n, at, 'seed', 'closed',
         CASE WHEN k % 100 < 60 THEN 'INVOKE_TOOL' WHEN k % 100 < 90 THEN 'RESPOND_ONLY'
              WHEN k % 100 < 96 THEN 'REQUEST_CLARIFICATION' ELSE 'REFUSE' END,
         CASE WHEN k % 100 = 0 THEN 'ERROR:TOOL_INVOCATION' WHEN k % 100 < 60 THEN 'SUCCESS:TASK_COMPLETED'

@@ -94,23 +94,18 @@ impl Resolution {
 
 /// What an approver should know before answering, in addition to the arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[serde(default)]
 pub struct Details {
     /// Why it requires approval.
     pub reason: String,
-    /// The text of the approval request in the thread; absent in requests of earlier versions.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The text of the approval request in the thread; `None` until it is written.
     pub request: Option<String>,
     /// What is suspicious about it, for example a look-alike domain.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// All recipients; `None` if the tool has no recipient arguments or the call names no recipients.
     pub recipients: Option<Recipients>,
     /// The call sets an argument that no grant can cover, so it can be approved only once.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ungrantable: bool,
     /// The account that would be used, as named by the tool's server; approval covers it, like the arguments.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
 }
 
@@ -147,8 +142,6 @@ pub struct Action {
     pub session: Option<PlanningSessionId>,
     /// The user on whose behalf it acts.
     pub user: String,
-    /// The project of the agent.
-    pub project: String,
     /// The agent.
     pub agent: String,
     /// Position in its run.

@@ -32,11 +32,6 @@ macro_rules! uuid_id {
             pub fn parse(text: &str) -> Option<Self> {
                 Uuid::try_parse(text).ok().map(Self)
             }
-            /// The id's bits, for values derived from it (bucketing, sampling).
-            #[must_use]
-            pub fn as_u128(self) -> u128 {
-                self.0.as_u128()
-            }
         }
 
         impl fmt::Display for $name {

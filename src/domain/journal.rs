@@ -116,7 +116,6 @@ pub enum Cause {
         /// Which phase.
         phase: Phase,
         /// Is the phase asked for a second time, since the first answer was unusable?
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         again: bool,
         /// The first eight bytes of the SHA-256 of its template, as a number.
         template: u64,
@@ -167,7 +166,6 @@ pub enum Entry {
         /// The model that was asked, and the one that answered, if any.
         served: Served,
         /// The text of the model's turn so far, if the turn was cut or the time limit interrupted it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         said: Option<String>,
     },
     /// The policy's decision on a call.

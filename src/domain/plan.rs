@@ -153,24 +153,19 @@ pub struct Task {
     /// Its status.
     pub status: TaskStatus,
     /// Why it failed or became unnecessary.
-    #[serde(default)]
     pub status_reason: Option<StatusReason>,
     /// The task whose place it takes.
-    #[serde(default)]
     #[schema(value_type = Option<String>, example = "t1")]
     pub replaces: Option<TaskId>,
     /// Its run, once it has begun.
     #[schema(value_type = Option<String>, format = "uuid")]
     pub run_id: Option<RunId>,
     /// Its steps so far.
-    #[serde(default)]
     pub steps: u32,
     /// When it began, RFC 3339.
-    #[serde(default)]
     #[schema(format = "date-time")]
     pub started_at: Option<String>,
     /// When it ended.
-    #[serde(default)]
     #[schema(format = "date-time")]
     pub completed_at: Option<String>,
 }

@@ -26,9 +26,6 @@ use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::commit::NewAction;
 use crate::ports::records::Intent;
 
-/// How long an approval request is valid by default (DESIGN.md section 12).
-pub const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 3600);
-
 /// The servers of approved calls that have no result. A rejected call needs no server.
 pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str>> {
     let approved = |id| {

@@ -29,13 +29,10 @@ pub struct StepOutput {
     /// The structured output, or the final text.
     pub output: Value,
     /// Did the agent end the loop?
-    #[serde(default)]
     pub exits_loop: bool,
     /// Its model calls, including those of its own steps.
-    #[serde(default)]
     pub steps: u32,
     /// The tokens of these calls.
-    #[serde(default)]
     pub usage: Usage,
 }
 

@@ -23,7 +23,6 @@ pub struct PlanningWork {
     /// The tools that a task may name.
     pub tools: Vec<String>,
     /// The tasks of the version that it refines; none for the first one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<Vec<Task>>,
     /// The number of the last task id that was given.
     pub last: u32,

@@ -86,7 +86,6 @@ struct Stored {
 #[derive(Serialize, Deserialize)]
 struct StoredMember {
     definition: Value,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     output_schema: Option<Value>,
 }
 

@@ -161,19 +161,6 @@ pub enum Exit {
     NotRun,
 }
 
-impl Exit {
-    /// The exit status of an evaluation process: 0, 1, 2, 3.
-    #[must_use]
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Met => 0,
-            Self::BelowThreshold => 1,
-            Self::InvariantBroken => 2,
-            Self::NotRun => 3,
-        }
-    }
-}
-
 impl Report {
     pub(super) fn new(cases: Vec<CaseResult>, bystander: Option<String>, elapsed: Duration) -> Self {
         let answered = cases.iter().filter(|case| case.ran());

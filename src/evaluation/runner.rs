@@ -26,8 +26,6 @@ pub struct Options {
 pub struct Progress<'a> {
     /// Completed cases, including this one.
     pub done: usize,
-    /// All cases.
-    pub total: usize,
     /// The result of this case.
     pub result: &'a CaseResult,
 }
@@ -52,7 +50,6 @@ pub async fn run(
     while let Some((n, result)) = running.next().await {
         progress(Progress {
             done: results.len() + 1,
-            total: cases.len(),
             result: &result,
         });
         results.push((n, result));

@@ -84,9 +84,6 @@ pub struct ObservedCall {
 pub struct ObservedResult {
     /// Did the tool succeed?
     pub success: bool,
-    /// The returned data.
-    #[serde(default)]
-    pub data: Option<Value>,
     /// The error, if it failed.
     #[serde(default)]
     pub error: Option<ObservedError>,
@@ -97,9 +94,6 @@ pub struct ObservedResult {
 pub struct ObservedError {
     /// One of gavel's error codes.
     pub code: String,
-    /// The message.
-    #[serde(default)]
-    pub message: String,
 }
 
 impl ObservedCall {

@@ -136,10 +136,8 @@ pub struct StoredSession {
 #[schema(as = PlanningCleanup)]
 pub struct Cleanup {
     /// Those that were removed.
-    #[serde(default)]
     pub removed: Vec<String>,
     /// Those that are left, or why that is not known. Their server removes them later.
-    #[serde(default)]
     pub left: Vec<String>,
 }
 
@@ -156,7 +154,7 @@ impl Cleanup {
 
 /// What code read of a repository before a plan was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 #[schema(as = PlanningRead)]
 pub struct RepositoryRead {
     /// The default branch.
@@ -194,7 +192,6 @@ pub struct FileRead {
 
 /// What the author of a plan says about it, and what the author had read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(default)]
 pub struct PlanNotes {
     /// The plan in a few sentences.
     pub summary: String,
@@ -202,9 +199,8 @@ pub struct PlanNotes {
     pub assumptions: Vec<String>,
     /// What may go wrong.
     pub risks: Vec<String>,
-    /// What was read before; a version that a person edited has that of the version before. `None`: an older gavel did
-    /// not store it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What was read before; a version that a person edited has that of the version before. `None` before the first
+    /// plan.
     pub read: Option<RepositoryRead>,
 }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::BoxFuture;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
-use crate::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
+use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
 use crate::domain::journal::CallFailure;
 use crate::domain::policy::Effect;
 use crate::domain::tool::Tool;
@@ -150,10 +150,6 @@ pub struct CallRecord {
     /// Data (content mode applies) or failure; `FailureCode::InDoubt` makes the row `in_doubt`.
     pub outcome: Result<Arc<RawValue>, CallFailure>,
 }
-
-/// The writing instance. Recovery closes the open rows of a dead instance.
-#[derive(Clone, Copy, Debug)]
-pub struct Owner(pub InstanceId);
 
 /// Queries of the decision log. All reads are bounded by `page_size`.
 pub trait Decisions: Send + Sync {

@@ -251,8 +251,6 @@ pub enum Reopened {
     Mismatch,
     /// The run is not paused; its status.
     NotPaused(RunStatus),
-    /// A run of before resumed it: this one.
-    ResumedBy(RunId),
     /// There is no such run.
     NotFound,
     /// The lease of the parent is lost.
@@ -482,10 +480,6 @@ pub struct StoredRun {
     pub id: RunId,
     /// Its status.
     pub status: RunStatus,
-    /// The tenant.
-    pub tenant: TenantId,
-    /// The acting user.
-    pub user: UserId,
     /// The project.
     pub project: ProjectId,
     /// The agent's name.
@@ -537,8 +531,6 @@ impl StoredRun {
         Self {
             id: new.id,
             status: RunStatus::Running,
-            tenant: new.decision.tenant.clone(),
-            user: new.decision.user.clone(),
             project: new.project.clone(),
             agent: Arc::clone(&new.agent),
             version: new.version,

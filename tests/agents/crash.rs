@@ -613,6 +613,22 @@ async fn the_time_of_a_called_run_counts_for_its_caller_after_a_crash() {
 /// Promise 7: a run with an unreadable journal fails with an error that says so, and is not claimed again.
 #[tokio::test]
 async fn a_run_with_an_unreadable_journal_fails_with_that_reason() {
+    let damage = "UPDATE agent_run_entry SET body = '{\"of\": \"another time\"}' WHERE number = 1";
+    fails_once_damaged(damage, "its journal cannot be read").await;
+}
+
+/// Its settings restrict a run, so it does not continue without them.
+#[tokio::test]
+async fn a_run_with_unreadable_settings_fails_with_that_reason() {
+    for field in ["until_us", "floor", "zone"] {
+        let damage = format!(
+            "UPDATE agent_run SET settings = REPLACE(settings, '\"{field}\":null', '\"{field}\":\"another time\"')"
+        );
+        fails_once_damaged(&damage, "its settings cannot be read: ").await;
+    }
+}
+
+async fn fails_once_damaged(damage: &str, reason: &str) {
     let rig = Rig::new(&[ALONE]).await;
     rig.model.answers("alone", |asked| match asked.before {
         0 => call("send", json!({})),
@@ -624,15 +640,12 @@ async fn a_run_with_an_unreadable_journal_fails_with_that_reason() {
     let process = rig.process(rig.store.clone());
     let stopped = rig.drive_until(&process, begun, CancellationToken::new(), halt).await;
     assert!(matches!(stopped, Err(Stop::Halted)), "{stopped:?}");
-    rig.db
-        .run("UPDATE agent_run_entry SET body = '{\"of\": \"another time\"}' WHERE number = 1")
-        .await;
+    rig.db.run(damage).await;
     let begun = rig.take_over(begun).await.unwrap();
     let ended = rig.drive(&rig.process(rig.store.clone()), begun).await.unwrap();
-    assert_eq!(
-        (ended.status, ended.error_message.as_deref()),
-        (RunStatus::Failed, Some("its journal cannot be read"))
-    );
+    assert_eq!(ended.status, RunStatus::Failed, "{damage}");
+    let said = ended.error_message.unwrap();
+    assert!(said.starts_with(reason), "{said}");
     assert_eq!(rig.tools.effects().len(), 0);
     assert!(rig.take_over(begun).await.is_none());
 }

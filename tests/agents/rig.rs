@@ -191,7 +191,7 @@ impl Rig {
             models: Models::default(),
             runs: store,
             actions: self.store.clone(),
-            approvals_expire: gavel::engine::approvals::DEFAULT_EXPIRY,
+            approvals_expire: Duration::from_secs(24 * 3600),
             running: Running::default(),
         })
     }
@@ -258,7 +258,7 @@ impl Rig {
         let new = self.new_run(agent, inputs, None);
         let settings = Settings {
             until_us: Some(until_us),
-            ..Settings::read(&new.settings)
+            ..Settings::read(&new.settings).unwrap()
         };
         self.create(NewRun {
             settings: settings.to_raw(),
@@ -293,7 +293,7 @@ impl Rig {
         let calls: BTreeMap<_, _> = settled.iter().copied().collect();
         let settings = Settings {
             settled: calls.clone(),
-            until_us: Settings::read(&stored.settings).until_us,
+            until_us: Settings::read(&stored.settings).unwrap().until_us,
             ..Settings::top(definition, None, None)
         };
         let reopen = Reopen {

@@ -6,7 +6,6 @@ use gavel::domain::action::{ActionStatus, Resolution};
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::time::rfc3339;
 use gavel::domain::tool::FailureCode;
-use gavel::engine::agent::Settings;
 use gavel::ports::actions::Actions;
 use gavel::ports::clock::Clock;
 use serde_json::{Value, json};
@@ -243,12 +242,4 @@ pub(crate) async fn a_run_that_starts_after_its_deadline_begins_nothing(db: Test
         is_past_deadline(&run, until_us);
         assert_eq!((rig.model.asked().len(), run.called().len()), (0, 0));
     }
-}
-
-/// A run that was stored before there were deadlines has none.
-#[test]
-fn the_settings_of_an_older_run_have_no_deadline() {
-    let kept = serde_json::value::to_raw_value(&json!({"time_us": 5})).unwrap();
-    assert_eq!(Settings::read(&kept).until_us, None);
-    assert!(!Settings::default().to_raw().get().contains("until"));
 }

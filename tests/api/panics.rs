@@ -29,13 +29,13 @@ use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use gavel::surfaces::definitions::{Directory, FileAgents};
-use gavel::surfaces::planning::{Planning, PlanningSettings, Repositories};
+use gavel::surfaces::planning::Planning;
 use gavel::surfaces::runs::{self, AtOnce};
 use gavel::surfaces::sessions::Sessions;
 use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
 use serde_json::{Value, json};
 
-use crate::fakes::{Around, Fixed, NoServers, OneTool, Scripted};
+use crate::fakes::{Around, Fixed, NoServers, OneTool, Scripted, planning_settings};
 use crate::harness::{Database, client, until};
 use crate::postgres;
 
@@ -185,7 +185,7 @@ async fn serve(database: Database) -> Served {
         models: Models::default(),
         runs: store.clone(),
         actions: store.clone(),
-        approvals_expire: gavel::engine::approvals::DEFAULT_EXPIRY,
+        approvals_expire: Duration::from_secs(24 * 3600),
         running: agent::Running::default(),
     });
     let files = FileAgents {
@@ -220,13 +220,12 @@ async fn serve(database: Database) -> Served {
         Duration::from_secs(60),
         Duration::from_secs(60),
     );
-    let planning = PlanningSettings::new(Repositories::new("https://github.com".parse().unwrap(), None));
     let planning = Planning::new(
         runs.clone(),
         directory.clone(),
         store.clone(),
         Arc::new(NoServers),
-        planning,
+        planning_settings(),
     );
     let edge = Edge {
         chat,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use chrono::NaiveDate;
-use gavel::evaluation::{self, Gate, Observed, ObservedTask, Options, Seed, Subject, Turn};
+use gavel::evaluation::{self, Exit, Gate, Observed, ObservedTask, Options, Seed, Subject, Turn};
 use serde_json::{Value, json};
 
 use crate::gemini::{Reply, last_tool_data};
@@ -705,7 +705,7 @@ async fn a_call_stopped_by_the_circuit_breaker_is_recorded_as_not_sent() {
             case_timeout: Duration::from_secs(30),
         };
         let report = evaluation::run(&cases, &Decided(decision), &options, &|_| {}).await;
-        assert_eq!(report.exit(Gate::Invariants).code(), 0, "{report:?}");
+        assert_eq!(report.exit(Gate::Invariants), Exit::Met, "{report:?}");
         app.stop().await;
     }
 }

@@ -340,7 +340,7 @@ fn a_definition_without_newer_fields_keeps_its_hash() {
         r#""What the agent is asked to do.","required":true,"type":"string"}}},"modelConfig":{},"name":"helper","#,
         r#""promptConfig":{"query":"${query}","systemPrompt":"Be kind."},"runConfig":{},"toolConfig":{"tools":[]}}"#
     );
-    let definition = Definition::from_markdown(super::SMALL, "x.md").unwrap();
+    let definition = Definition::read(super::SMALL.as_bytes(), Form::Markdown, "x.md").unwrap();
     assert_eq!(*definition.hash, *hex::encode(Sha256::digest(canonical)));
     assert_eq!((definition.flow, definition.provider), (Flow::Single, None::<Provider>));
 }

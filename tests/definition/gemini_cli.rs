@@ -7,7 +7,7 @@ use gavel::domain::definition::{Definition, Form, Source, check};
 
 fn shown(front_matter: &str) -> Vec<String> {
     let text = format!("---\nname: a\ndescription: d\n{front_matter}\n---\nBe kind.\n");
-    let errors = Definition::from_markdown(&text, "a.md").expect_err("it is not supported");
+    let errors = Definition::read(text.as_bytes(), Form::Markdown, "a.md").expect_err("it is not supported");
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -16,7 +16,7 @@ fn shown(front_matter: &str) -> Vec<String> {
 fn an_agent_file_of_gemini_cli_loads_unchanged() {
     let text = "---\nkind: local\nname: security-auditor\ndisplay_name: Auditor\ndescription: Finds holes.\ntools:\n  - read_file\n  - \
                 grep_search\nmodel: inherit\ntemperature: 0.2\nmax_turns: 10\ntimeout_mins: 7\n---\n\nYou audit.\n\n1. Read.\n\n---\n\n2. Tell.\n";
-    let definition = Definition::from_markdown(text, ".gemini/agents/security-auditor.md").unwrap();
+    let definition = Definition::read(text.as_bytes(), Form::Markdown, ".gemini/agents/security-auditor.md").unwrap();
     assert_eq!(
         (definition.name.as_str(), definition.display_name.as_deref()),
         ("security-auditor", Some("Auditor"))
@@ -86,7 +86,7 @@ fn an_agent_of_gemini_cli_without_a_tool_list_causes_a_warning() {
 fn a_dollar_brace_in_the_text_is_reported_with_its_line() {
     let error = |body: &str| {
         let text = format!("---\nname: a\ndescription: d\n---\n\n\nYou write shell.\n\n{body}\n");
-        let errors = Definition::from_markdown(&text, "a.md").expect_err("these are no inputs");
+        let errors = Definition::read(text.as_bytes(), Form::Markdown, "a.md").expect_err("these are no inputs");
         errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let allowed = "an input: query; or `$${` for a literal `${`";
@@ -138,7 +138,11 @@ fn fields_of_other_programs_are_reported_with_gavels_names() {
     ] {
         assert_eq!(shown(front_matter), [reported], "{front_matter}");
     }
-    let named = Definition::from_markdown("---\nname: Code Reviewer (v2)\ndescription: d\n---\nBe kind.\n", "a.md");
+    let named = Definition::read(
+        "---\nname: Code Reviewer (v2)\ndescription: d\n---\nBe kind.\n".as_bytes(),
+        Form::Markdown,
+        "a.md",
+    );
     let reported: Vec<_> = named
         .expect_err("it is no name")
         .iter()
@@ -156,7 +160,10 @@ fn fields_of_other_programs_are_reported_with_gavels_names() {
 fn max_turns_is_accepted_in_camel_case() {
     let text = "---\nname: a\ndescription: d\nmaxTurns: 7\n---\nBe kind.\n";
     assert_eq!(
-        Definition::from_markdown(text, "a.md").unwrap().limits.max_turns,
+        Definition::read(text.as_bytes(), Form::Markdown, "a.md")
+            .unwrap()
+            .limits
+            .max_turns,
         Some(7)
     );
 }

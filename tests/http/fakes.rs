@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use gavel::domain::budget::SessionLimits;
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
 use gavel::domain::schema::JsonSchema;
 use gavel::domain::tool::Tool;
+use gavel::engine::strategy::plan::TaskRules;
 use gavel::http::google;
 use gavel::http::health::{McpServer, McpState, Surroundings};
 use gavel::ports::BoxFuture;
@@ -20,6 +22,7 @@ use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::records::{ClosedDecision, Decisions, ListQuery, Page, QueryError, RecordError, StoredAnswer};
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
+use gavel::surfaces::planning::{PlanningSettings, PlanningTemplates, Repositories};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
@@ -294,5 +297,26 @@ pub struct NoServers;
 impl Conditions for NoServers {
     fn look(&self) -> BoxFuture<'_, Vec<Condition>> {
         Box::pin(std::future::ready(Vec::new()))
+    }
+}
+
+/// The defaults of the configuration, for tests that look at no planning session.
+pub(crate) fn planning_settings() -> PlanningSettings {
+    let templates = PlanningTemplates::built_in();
+    PlanningSettings {
+        repositories: Repositories::new("https://github.com".parse().unwrap(), None),
+        max_hours: 168,
+        sessions: SessionLimits::new(20, 3),
+        confirm_hours: 24,
+        branch_prefix: "gavel/".to_owned(),
+        rules: TaskRules {
+            steps_per_task: 25,
+            steps: 300,
+            tokens: None,
+            context_tokens: 200_000,
+            model_patience: 15 * 60,
+            templates: templates.phases.clone(),
+        },
+        templates,
     }
 }

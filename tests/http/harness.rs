@@ -22,7 +22,7 @@ use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use gavel::surfaces::definitions::Directory;
-use gavel::surfaces::planning::{Planning, PlanningSettings, Repositories};
+use gavel::surfaces::planning::Planning;
 use gavel::surfaces::runs::{AtOnce, Runs};
 use gavel::surfaces::sessions::Sessions;
 use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
@@ -33,7 +33,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::fakes::{Around, Failing, Fixed, NoAccounts, NoServers, OneTool, Record, Scripted};
+use crate::fakes::{Around, Failing, Fixed, NoAccounts, NoServers, OneTool, Record, Scripted, planning_settings};
 
 /// The maximum duration of a response in these tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -117,13 +117,12 @@ pub async fn serve(setup: Setup) -> Running {
         on_reject: OnReject::Continue,
     };
     let threads = Threads::new(runs.clone(), directory.clone(), kept.clone(), settings);
-    let planning = PlanningSettings::new(Repositories::new("https://github.com".parse().unwrap(), None));
     let planning = Planning::new(
         runs.clone(),
         directory.clone(),
         kept.clone(),
         Arc::new(NoServers),
-        planning,
+        planning_settings(),
     );
     let sessions = Sessions::new(
         kept.clone(),
@@ -180,7 +179,7 @@ async fn runs(engine: &Engine, quota: Arc<Fixed>) -> (Arc<Runs>, Arc<Store>, Tem
         models: Models::default(),
         runs: store.clone(),
         actions: store.clone(),
-        approvals_expire: gavel::engine::approvals::DEFAULT_EXPIRY,
+        approvals_expire: Duration::from_secs(24 * 3600),
         running: agent::Running::default(),
     });
     let at_once = AtOnce {

@@ -18,7 +18,7 @@ fn env(name: &str) -> Option<String> {
 }
 
 fn issues(text: &str) -> Vec<ConfigIssue> {
-    McpConfig::from_json(text, &env).unwrap_err()
+    McpConfig::from_file("mcp.json", text, &env).unwrap_err()
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_standard_mcp_json_is_read_unchanged() {
         "off": {"command": "${NOT_SET}", "disabled": true}
     }})
     .to_string();
-    let config = McpConfig::from_json(&text, &env).unwrap();
+    let config = McpConfig::from_file("mcp.json", &text, &env).unwrap();
     let names: Vec<&str> = config.servers.iter().map(|server| &*server.name).collect();
     assert_eq!(names, ["files", "off", "remote"]);
     let TransportConfig::Stdio { command, args, cwd, .. } = config.servers[0].transport.as_ref().unwrap() else {
@@ -57,7 +57,7 @@ fn gavels_own_settings_are_under_gavel() {
                            "times": {"start": "start", "end": "event.end", "zone": "zone", "allowPast": "past"}}}
     }}}})
     .to_string();
-    let config = McpConfig::from_json(&text, &env).unwrap();
+    let config = McpConfig::from_file("mcp.json", &text, &env).unwrap();
     let gavel = &config.servers[0].gavel;
     assert_eq!(gavel.identity, Identity::Argument("user_id".into()));
     assert_eq!(gavel.connection, Connection::PerUser);
@@ -150,7 +150,7 @@ fn a_file_of_another_client_is_read_as_intended() {
         \"off too\": {\"command\": \"x\", \"enabled\": true, \"disabled\": true},
       },
     }";
-    let config = McpConfig::from_json(text, &env).unwrap();
+    let config = McpConfig::from_file("mcp.json", text, &env).unwrap();
     let states: Vec<_> = config
         .servers
         .iter()
@@ -189,11 +189,11 @@ fn a_file_that_is_not_a_list_of_servers_is_an_error() {
 #[test]
 fn an_identity_token_requires_a_strong_secret() {
     let text = r#"{"mcpServers": {"s": {"command": "x", "gavel": {"identity": "token"}}}}"#;
-    let missing = McpConfig::from_json(text, &|_| None).unwrap_err();
+    let missing = McpConfig::from_file("mcp.json", text, &|_| None).unwrap_err();
     assert!(missing[0].message.contains("GAVEL_IDENTITY_SECRET"), "{missing:?}");
-    let short = McpConfig::from_json(text, &|_| Some("short".into())).unwrap_err();
+    let short = McpConfig::from_file("mcp.json", text, &|_| Some("short".into())).unwrap_err();
     assert!(short[0].message.contains("32 bytes"), "{short:?}");
-    assert!(McpConfig::from_json(text, &|_| Some("x".repeat(32))).is_ok());
+    assert!(McpConfig::from_file("mcp.json", text, &|_| Some("x".repeat(32))).is_ok());
 }
 
 /// A server that acts as the given user receives the tenant, unless its entry says otherwise.
@@ -207,7 +207,7 @@ fn a_server_with_an_identity_receives_users_with_their_tenant() {
         (json!({"identity": "token", "tenantUsers": false}), false),
     ] {
         let text = json!({"mcpServers": {"s": {"command": "x", "gavel": gavel}}}).to_string();
-        let config = McpConfig::from_json(&text, &|_| Some("x".repeat(32))).unwrap();
+        let config = McpConfig::from_file("mcp.json", &text, &|_| Some("x".repeat(32))).unwrap();
         assert_eq!(config.servers[0].gavel.tells_tenants(), tells, "{text}");
     }
 }
@@ -217,7 +217,7 @@ fn a_server_with_an_identity_receives_users_with_their_tenant() {
 fn recipients_without_free_arguments_cause_a_warning() {
     let tools = json!({"send": {"recipients": ["to"]}});
     let text = json!({"mcpServers": {"a": {"command": "x", "gavel": {"tools": tools}}}}).to_string();
-    let warned = McpConfig::from_json(&text, &env).unwrap().warnings;
+    let warned = McpConfig::from_file("mcp.json", &text, &env).unwrap().warnings;
     let says = "gavel/tools/send: `freeArguments` is missing";
     assert!(
         warned.iter().any(|warning| warning.to_string().contains(says)),
@@ -230,7 +230,7 @@ fn recipients_without_free_arguments_cause_a_warning() {
 fn a_server_with_a_missing_setting_is_off_and_names_it() {
     let text = r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${GITHUB_TOKEN}"}, "gavel": {"requiredEnv": [["GITHUB_TOKEN"]]}},
                                   "b": {"command": "x"}}}"#;
-    let config = McpConfig::from_json(text, &env).unwrap();
+    let config = McpConfig::from_file("mcp.json", text, &env).unwrap();
     let off = config.servers[0].off.as_deref();
     assert_eq!(off, Some("needs GITHUB_TOKEN, which is not set"));
     assert!(config.servers[1].off.is_none());
@@ -289,7 +289,8 @@ fn a_misspelled_key_is_an_error_and_a_key_of_another_client_is_not() {
         "version",
     ] {
         let text = json!({"mcpServers": {"s": {"command": "x", theirs: "y"}}}).to_string();
-        let config = McpConfig::from_json(&text, &env).unwrap_or_else(|issues| panic!("{theirs}: {issues:?}"));
+        let config =
+            McpConfig::from_file("mcp.json", &text, &env).unwrap_or_else(|issues| panic!("{theirs}: {issues:?}"));
         let warned: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
         assert_eq!(
             warned,
@@ -304,7 +305,7 @@ fn invalid_paths_are_errors_with_their_location() {
     let text = json!({"mcpServers": {"s": {"command": "x", "gavel": {"tools": {"send": {
         "recipients": ["to", "cc[0]"], "singleLine": [""], "times": {"begin": "start", "end": "events[].end"},
     }}}}}});
-    let issues = McpConfig::from_json(&text.to_string(), &env).unwrap_err();
+    let issues = McpConfig::from_file("mcp.json", &text.to_string(), &env).unwrap_err();
     let reported: Vec<_> = issues.iter().map(ToString::to_string).collect();
     let at = "mcp.json:1: /mcpServers/s/gavel/tools/send";
     assert_eq!(
@@ -328,7 +329,7 @@ fn a_server_is_off_until_one_list_of_required_settings_is_complete() {
             Some(set) if set.ends_with('=') => Some(String::new()),
             found => found.map(|_| "value".to_owned()),
         };
-        let config = McpConfig::from_json(&text.to_string(), &env).unwrap();
+        let config = McpConfig::from_file("mcp.json", &text.to_string(), &env).unwrap();
         assert_eq!(config.servers[0].off.is_some(), config.servers[0].transport.is_none());
         config.servers[0].off.clone()
     };
@@ -358,7 +359,7 @@ fn a_server_is_off_until_one_list_of_required_settings_is_complete() {
 fn required_settings_may_be_in_the_entry() {
     let off = |value: &str| {
         let text = json!({"mcpServers": {"mail": {"command": "x", "env": {"ACCOUNT_FILE": value}, "gavel": {"requiredEnv": [["ACCOUNT"]]}}}});
-        let config = McpConfig::from_json(&text.to_string(), &|name| {
+        let config = McpConfig::from_file("mcp.json", &text.to_string(), &|name| {
             (name == "DIR").then(|| "/run/keys".to_owned())
         });
         config.unwrap().servers[0].off.clone()
@@ -556,7 +557,7 @@ fn the_scope_of_a_tool_is_read_strictly() {
         json!({"mcpServers": {"s": {"command": "x", "gavel": {"tools": {"t": {"scope": scope}}}}}}).to_string()
     };
     let good = of(json!({"project": "session.owner", "name": "session.repo", "ref": "session.branch"}));
-    let config = McpConfig::from_json(&good, &env).unwrap();
+    let config = McpConfig::from_file("mcp.json", &good, &env).unwrap();
     let scope = config.servers[0].gavel.tools["t"].scope.as_ref().unwrap();
     let pairs: Vec<_> = scope.iter().map(|(path, value)| (path.to_string(), *value)).collect();
     assert_eq!(
@@ -567,7 +568,7 @@ fn the_scope_of_a_tool_is_read_strictly() {
             ("ref".to_owned(), SessionValue::Branch)
         ]
     );
-    let empty = McpConfig::from_json(&of(json!({})), &env).unwrap();
+    let empty = McpConfig::from_file("mcp.json", &of(json!({})), &env).unwrap();
     assert!(empty.servers[0].gavel.tools["t"].scope.as_ref().unwrap().is_empty());
     let at = "/mcpServers/s/gavel/tools/t/scope";
     for (invalid, place, says) in [
@@ -597,7 +598,7 @@ fn the_built_in_web_server_is_off_until_its_hosts_are_named() {
             "GAVEL_PROGRAM" => Some("gavel".to_owned()),
             name => set.contains(&name).then(|| "*".to_owned()),
         };
-        let servers = McpConfig::from_json(gavel::app::BUILT_IN_SERVERS, &env)
+        let servers = McpConfig::from_file("mcp.json", gavel::app::BUILT_IN_SERVERS, &env)
             .unwrap()
             .servers;
         servers.into_iter().find(|server| &*server.name == "web").unwrap().off
@@ -618,7 +619,7 @@ fn the_built_in_github_server_is_off_until_it_has_credentials() {
     let off = |set: &[&str]| {
         let env = |name: &str| set.contains(&name).then(|| "value".to_owned());
         let program = |name: &str| (name == "GAVEL_PROGRAM").then(|| "gavel".to_owned());
-        let config = McpConfig::from_json(gavel::app::BUILT_IN_SERVERS, &|name| {
+        let config = McpConfig::from_file("mcp.json", gavel::app::BUILT_IN_SERVERS, &|name| {
             env(name).or_else(|| program(name))
         });
         let servers = config.unwrap().servers.into_iter();

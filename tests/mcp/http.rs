@@ -338,7 +338,7 @@ async fn an_identity_token_is_signed_for_the_server_and_the_user() {
     let server = HttpServer::start(Era::Stateless).await;
     let secret = "0123456789abcdef0123456789abcdef";
     let text = json!({"mcpServers": {"tasks": {"url": server.url, "gavel": {"identity": "token"}}}}).to_string();
-    let config = gavel::adapters::mcp::McpConfig::from_json(&text, &|name| {
+    let config = gavel::adapters::mcp::McpConfig::from_file("mcp.json", &text, &|name| {
         (name == "GAVEL_IDENTITY_SECRET").then(|| secret.to_owned())
     })
     .unwrap();

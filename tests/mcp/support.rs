@@ -28,7 +28,7 @@ pub(crate) fn bridge_with(entry: &Value, options: McpOptions) -> Arc<Mcp> {
 
 /// A configuration that may use the real environment.
 pub(crate) fn read(text: &str) -> McpConfig {
-    McpConfig::from_json(text, &|name| std::env::var(name).ok()).unwrap()
+    McpConfig::from_file("mcp.json", text, &|name| std::env::var(name).ok()).unwrap()
 }
 
 /// An entry for a server over HTTP.

@@ -22,11 +22,9 @@ use crate::support::{
     T0, TestDb, begin, closed, done, failed, intent, new_run, open_decision, queued_run, raw, tenant, tool,
 };
 
-/// Verifies the audit log, and the tool-call log as if the audit log had existed from the start. Findings about
-/// triggers are omitted: an attacker who changes rows removes the triggers first, and another test covers them.
+/// Verifies the audit log. Findings about triggers are omitted: an attacker who changes rows removes the triggers first,
+/// and another test covers them.
 pub(crate) async fn verify(db: &TestDb, kept: Vec<Head>) -> Vec<Finding> {
-    db.run("UPDATE gavel_schema SET applied_at = 0 WHERE name = 'audit'")
-        .await;
     let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
     let verified = log.verify(kept, |_, _| {}).await.unwrap();
     log.close().await;

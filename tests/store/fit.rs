@@ -87,8 +87,9 @@ impl Pooler {
         std::fs::write(&file, text).unwrap();
         let open = Command::new("chmod").args(["-R", "a+rX"]).arg(&directory).status();
         assert!(open.unwrap().success());
-        let process = Command::new("runuser")
-            .args(["-u", "postgres", "--", program, "-q"])
+        // `runuser` would stay between: killed, it leaves the pooler behind, with every file that it inherited.
+        let process = Command::new("setpriv")
+            .args(["--reuid=postgres", "--regid=postgres", "--clear-groups", program, "-q"])
             .arg(&file)
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -186,7 +186,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
         (run.id, RunStatus::Running, 1)
     );
     assert_eq!(
-        (&stored.tenant, stored.user.as_str(), &stored.project),
+        (&stored.decision.tenant, stored.decision.user.as_str(), &stored.project),
         (&tenant(), "ann", &project())
     );
     assert_eq!((&*stored.agent, stored.version), ("reporter", Some(3)));
@@ -977,7 +977,6 @@ pub(crate) async fn the_table_of_runs_refuses_contradictory_rows(db: TestDb) {
         (run.id, "completed_at = 1"),
         (run.id, "lease_until = NULL"),
         (run.id, "started_at = NULL"),
-        (run.id, "resumed_by = 'x'"),
         (run.id, "root_id = 'x'"),
         (run.id, "parent_run_id = 'x'"),
         (run.id, "fence = -1"),
@@ -1444,8 +1443,8 @@ async fn runs_and_definitions_in_use_are_not_deleted() {
     // It has found the snapshot, and waits with its decision, because another has that id.
     let lock = db
         .hold(&format!(
-            "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, definition_hash, request_id, \
-             created_at, owner, status) VALUES ('{}', '', '', '', '', '', '', 0, '', 'open')",
+            "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, definition_hash, requested_model, \
+             request_id, created_at, owner, status) VALUES ('{}', '', '', '', '', '', '', '', 0, '', 'open')",
             next.id
         ))
         .await;

@@ -54,7 +54,7 @@ pub fn tools(bytes: &[u8]) {
         return;
     };
     let text = r#"{"mcpServers": {"s": {"command": "x"}}}"#;
-    let config = McpConfig::from_json(text, &|_| None).expect("a configuration");
+    let config = McpConfig::from_file("mcp.json", text, &|_| None).expect("a configuration");
     let server = &config.servers[0];
     let _ = definition::read(server, &Source::new(server, &answers::budget()), list, &[]);
 }

@@ -13,7 +13,7 @@ fn secrets(entry: &serde_json::Value) -> Secrets {
         "HOME" => Some("/home/someone".to_owned()),
         _ => None,
     };
-    Secrets::of(&McpConfig::from_json(&text, &env).unwrap().servers[0])
+    Secrets::of(&McpConfig::from_file("mcp.json", &text, &env).unwrap().servers[0])
 }
 
 fn of(secret: &str) -> Secrets {

@@ -184,7 +184,7 @@ mod tests {
 
     fn source(secret: &str) -> Arc<Source> {
         let text = serde_json::json!({"mcpServers": {"s": {"command": "x", "env": {"API_KEY": secret}}}}).to_string();
-        let config = McpConfig::from_json(&text, &|_| None).unwrap();
+        let config = McpConfig::from_file("mcp.json", &text, &|_| None).unwrap();
         Source::new(&config.servers[0], &answers::budget())
     }
 

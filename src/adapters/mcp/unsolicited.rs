@@ -232,7 +232,7 @@ pub(super) mod testing {
     /// For a connection to a server `s`.
     pub(in crate::adapters::mcp) fn unsolicited() -> Arc<Unsolicited> {
         let text = r#"{"mcpServers": {"s": {"command": "x"}}}"#;
-        let config = McpConfig::from_json(text, &|_| None).unwrap();
+        let config = McpConfig::from_file("mcp.json", text, &|_| None).unwrap();
         let source = Source::new(&config.servers[0], &answers::budget());
         Unsolicited::new(source, SideTasks::default())
     }

@@ -45,9 +45,6 @@ pub enum StoreError {
         /// Highest in this binary.
         known: i64,
     },
-    /// A migration is missing although a later one was applied.
-    #[error("migration {0} was never applied although a later one was; the table gavel_schema was changed by hand")]
-    Gap(i64),
     /// A migration failed and was rolled back.
     #[error("migration {version} ({name}) failed: {cause}")]
     Failed {

@@ -16,6 +16,7 @@ use super::db::{Conn, Dialect, Value};
 use super::error::{StoreError, describe, is_locked};
 
 /// One migration, with the same number and name in both dialects.
+#[derive(Clone)]
 struct Migration {
     version: i64,
     name: &'static str,
@@ -23,37 +24,13 @@ struct Migration {
     postgres: &'static str,
 }
 
-macro_rules! migration {
-    ($version:literal, $name:literal, $file:literal) => {
-        Migration {
-            version: $version,
-            name: $name,
-            sqlite: include_str!(concat!("../../../migrations/sqlite/", $file, ".sql")),
-            postgres: include_str!(concat!("../../../migrations/postgres/", $file, ".sql")),
-        }
-    };
-}
-
 /// All migrations, in order. New ones are added at the end.
-const MIGRATIONS: &[Migration] = &[
-    migration!(1, "decisions", "0001_decisions"),
-    migration!(2, "quota", "0002_quota"),
-    migration!(3, "lists", "0003_lists"),
-    migration!(4, "runs", "0004_runs"),
-    migration!(5, "actions", "0005_actions"),
-    migration!(6, "audit", "0006_audit"),
-    migration!(7, "console", "0007_console"),
-    migration!(8, "record", "0008_record"),
-    migration!(9, "takes", "0009_takes"),
-    migration!(10, "actions", "0010_actions"),
-    migration!(11, "resume", "0011_resume"),
-    migration!(12, "events", "0012_events"),
-    migration!(13, "planning", "0013_planning"),
-    migration!(14, "execution", "0014_execution"),
-    migration!(15, "url", "0015_url"),
-    migration!(16, "worked", "0016_worked"),
-    migration!(17, "models", "0017_models"),
-];
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "schema",
+    sqlite: include_str!("../../../migrations/sqlite/0001_schema.sql"),
+    postgres: include_str!("../../../migrations/postgres/0001_schema.sql"),
+}];
 
 /// How long `gavel migrate` waits for another process that is migrating.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,6 +58,11 @@ pub struct MigrationStatus {
     pub pending: Vec<(i64, &'static str)>,
 }
 
+/// The first migration, which creates the tables and the triggers of the audit log.
+pub(super) fn schema(dialect: Dialect) -> &'static str {
+    MIGRATIONS[0].text(dialect)
+}
+
 /// A migration that was applied to a database.
 struct Applied {
     version: i64,
@@ -91,15 +73,18 @@ struct Applied {
 /// Applies pending migrations; waits at most `patience` for another process that is migrating. With nothing pending it
 /// takes no lock, so it works on a locked database too.
 pub(super) async fn migrate(conn: &mut Conn, patience: Duration) -> Result<MigrationStatus, StoreError> {
-    let dialect = conn.dialect();
-    match status(conn).await {
+    migrate_to(conn, patience, MIGRATIONS).await
+}
+
+async fn migrate_to(conn: &mut Conn, patience: Duration, known: &[Migration]) -> Result<MigrationStatus, StoreError> {
+    match compare(conn, known).await {
         Ok(there) if there.pending.is_empty() && has_its_journal(conn).await? => return Ok(there),
         // Another process may be creating the file at this moment.
         Ok(_) | Err(StoreError::Unavailable(_)) => {}
         Err(error) => return Err(error),
     }
     lock(conn, patience).await?;
-    match apply(conn, dialect).await {
+    match apply(conn, known).await {
         Ok(status) => {
             run(conn, "COMMIT").await.map_err(StoreError::from)?;
             Ok(status)
@@ -124,8 +109,11 @@ pub(super) async fn has_its_journal(conn: &mut Conn) -> Result<bool, StoreError>
 
 /// Reads the status without changes. A database without `gavel_schema` has no applied migrations.
 pub(super) async fn status(conn: &mut Conn) -> Result<MigrationStatus, StoreError> {
-    let dialect = conn.dialect();
-    let exists = match dialect {
+    compare(conn, MIGRATIONS).await
+}
+
+async fn compare(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus, StoreError> {
+    let exists = match conn.dialect() {
         Dialect::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'gavel_schema'",
         Dialect::Postgres => {
             "SELECT table_name::text FROM information_schema.tables \
@@ -136,8 +124,8 @@ pub(super) async fn status(conn: &mut Conn) -> Result<MigrationStatus, StoreErro
         Some(_) => applied(conn).await?,
         None => Vec::new(),
     };
-    check(&applied, dialect)?;
-    Ok(summary(applied))
+    check(&applied, known, conn.dialect())?;
+    Ok(summary(applied, known))
 }
 
 /// Begins the exclusive transaction.
@@ -172,7 +160,8 @@ pub(super) async fn lock(conn: &mut Conn, patience: Duration) -> Result<(), Stor
     }
 }
 
-async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, StoreError> {
+async fn apply(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus, StoreError> {
+    let dialect = conn.dialect();
     run(
         conn,
         "CREATE TABLE IF NOT EXISTS gavel_schema (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, \
@@ -181,13 +170,13 @@ async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, Sto
     .await
     .map_err(StoreError::from)?;
     let mut done = applied(conn).await?;
-    check(&done, dialect)?;
+    check(&done, known, dialect)?;
     let insert = format!(
         "INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES ($1, $2, $3, {})",
         dialect.now()
     );
     let before = done.len();
-    for migration in &MIGRATIONS[before..] {
+    for migration in &known[before..] {
         let failed = |error: sqlx::Error| StoreError::Failed {
             version: migration.version,
             name: migration.name,
@@ -214,7 +203,7 @@ async fn apply(conn: &mut Conn, dialect: Dialect) -> Result<MigrationStatus, Sto
     if done.len() > before {
         tracing::info!(from = before, to = done.len(), "the database was migrated");
     }
-    Ok(summary(done))
+    Ok(summary(done, known))
 }
 
 async fn applied(conn: &mut Conn) -> Result<Vec<Applied>, StoreError> {
@@ -233,19 +222,16 @@ async fn applied(conn: &mut Conn) -> Result<Vec<Applied>, StoreError> {
     Ok(rows)
 }
 
-/// Checks that the applied migrations are an unchanged prefix of this binary's.
-fn check(applied: &[Applied], dialect: Dialect) -> Result<(), StoreError> {
-    let known = MIGRATIONS.last().map_or(0, |last| last.version);
-    if let Some(newest) = applied.last().filter(|newest| newest.version > known) {
+/// Checks that the applied migrations are an unchanged prefix of the known ones.
+fn check(applied: &[Applied], known: &[Migration], dialect: Dialect) -> Result<(), StoreError> {
+    let last = known.last().map_or(0, |last| last.version);
+    if let Some(newest) = applied.last().filter(|newest| newest.version > last) {
         return Err(StoreError::Newer {
             found: newest.version,
-            known,
+            known: last,
         });
     }
-    for (applied, ours) in applied.iter().zip(MIGRATIONS) {
-        if applied.version != ours.version {
-            return Err(StoreError::Gap(ours.version));
-        }
+    for (applied, ours) in applied.iter().zip(known) {
         let checksum = ours.checksum(dialect);
         if applied.checksum != checksum {
             return Err(StoreError::Changed {
@@ -259,9 +245,9 @@ fn check(applied: &[Applied], dialect: Dialect) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn summary(applied: Vec<Applied>) -> MigrationStatus {
+fn summary(applied: Vec<Applied>, known: &[Migration]) -> MigrationStatus {
     MigrationStatus {
-        pending: MIGRATIONS[applied.len()..]
+        pending: known[applied.len()..]
             .iter()
             .map(|migration| (migration.version, migration.name))
             .collect(),
@@ -275,7 +261,7 @@ pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, St
         can_be_created(path).map_err(|error| {
             StoreError::Unavailable(format!("{} cannot be created: {error}", path.display()).into())
         })?;
-        return Ok(summary(Vec::new()));
+        return Ok(summary(Vec::new(), MIGRATIONS));
     }
     let mut conn = target.reader().await.map_err(StoreError::from)?;
     let result = status(&mut conn).await;
@@ -298,7 +284,65 @@ async fn run(conn: &mut Conn, sql: &str) -> Result<(), sqlx::Error> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+
+    /// The migrations of an invented later release, which changes a table of this one.
+    fn of_a_later_release(sqlite: &'static str) -> Vec<Migration> {
+        let next = Migration {
+            version: MIGRATIONS.last().unwrap().version + 1,
+            name: "next",
+            sqlite,
+            postgres: "",
+        };
+        [MIGRATIONS, &[next]].concat()
+    }
+
+    #[tokio::test]
+    async fn a_later_release_migrates_the_database_once_and_keeps_its_rows() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = Target::parse(&format!("sqlite:{}", directory.path().join("t.db").display()), None).unwrap();
+        target.create().unwrap();
+        let mut conn = target.writer().await.unwrap();
+        let first = migrate(&mut conn, Duration::ZERO).await.unwrap();
+        run(
+            &mut conn,
+            "INSERT INTO instance (id, started_at, lease_until) VALUES ('kept', 1, 2)",
+        )
+        .await
+        .unwrap();
+        // One that fails leaves nothing behind, also what it did before.
+        let broken = of_a_later_release("ALTER TABLE instance ADD COLUMN next TEXT; CREATE TABLE instance (id TEXT)");
+        let failed = migrate_to(&mut conn, Duration::ZERO, &broken).await;
+        assert!(
+            matches!(failed, Err(StoreError::Failed { version: 2, .. })),
+            "{failed:?}"
+        );
+        assert_eq!(status(&mut conn).await.unwrap(), first);
+        let later = of_a_later_release("ALTER TABLE instance ADD COLUMN next TEXT NOT NULL DEFAULT 'new'");
+        assert_eq!(compare(&mut conn, &later).await.unwrap().pending, [(2, "next")]);
+        for _ in 0..2 {
+            let done = migrate_to(&mut conn, Duration::ZERO, &later).await.unwrap();
+            assert_eq!((done.applied.len(), done.pending.len()), (2, 0));
+        }
+        let row = conn
+            .first(&"SELECT id, next FROM instance".into(), vec![])
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (row.text(0).unwrap(), row.text(1).unwrap()),
+            ("kept".to_owned(), "new".to_owned())
+        );
+        // This release does not touch what the later one made.
+        for refused in [status(&mut conn).await, migrate(&mut conn, Duration::ZERO).await] {
+            assert!(
+                matches!(refused, Err(StoreError::Newer { found: 2, known: 1 })),
+                "{refused:?}"
+            );
+        }
+    }
 
     #[test]
     fn migrations_are_numbered_without_a_gap() {

@@ -41,7 +41,7 @@ fn servers() -> Vec<(&'static str, Vec<Value>)> {
 /// The tools as a server offers them that any command starts.
 fn offered(name: &str, list: &[Value], gavel: &Value) -> Vec<Arc<Tool>> {
     let text = json!({"mcpServers": {name: {"command": "env", "args": ["any", "wrapper"], "gavel": gavel}}});
-    let config = McpConfig::from_json(&text.to_string(), &|_| None).unwrap();
+    let config = McpConfig::from_file("mcp.json", &text.to_string(), &|_| None).unwrap();
     tools_of(&config.servers[0], list)
 }
 

@@ -102,10 +102,8 @@ fn observed(decision: &AgentDecision, records: u64) -> Observed {
         |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| Value::String(raw.get().to_owned()));
     let result = |result: &ToolResult| ObservedResult {
         success: result.success,
-        data: result.data.as_deref().map(value),
         error: result.error.as_ref().map(|error| ObservedError {
             code: error.code.to_owned(),
-            message: error.message.clone(),
         }),
     };
     let call = |call: &ToolCall| ObservedCall {

@@ -35,15 +35,6 @@ impl ChatLimits {
     pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 }
 
-impl Default for ChatLimits {
-    fn default() -> Self {
-        Self {
-            iterations: Self::MAX_ITERATIONS,
-            deadline: Self::DEFAULT_DEADLINE,
-        }
-    }
-}
-
 impl Constitution {
     /// The constitution compiled into the binary, so that the binary runs without other files.
     pub const BUILT_IN: &'static str = include_str!("../../../constitution.md");
@@ -51,7 +42,7 @@ impl Constitution {
     /// Parses a constitution; `path` is used only in errors.
     ///
     /// # Errors
-    /// All errors: those of [`Definition::from_markdown`], and fields that do not apply to a chat.
+    /// All errors: those of [`Definition::read`], and fields that do not apply to a chat.
     pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
         let (definition, places) =
             form::read(text.as_bytes(), Form::Markdown, path).map_err(|refused| refused.errors)?;

@@ -29,14 +29,6 @@ pub enum Form {
 }
 
 impl Form {
-    /// Every form with its name.
-    pub const NAMES: [(&'static str, Self); 4] = [
-        ("md", Self::Markdown),
-        ("yaml", Self::Yaml),
-        ("json", Self::Json),
-        ("proto", Self::Proto),
-    ];
-
     /// The extensions of definition files.
     pub const ENDINGS: &'static str = ".md, .yaml, .yml, .json, .pb, .binpb";
 

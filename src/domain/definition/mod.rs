@@ -104,15 +104,6 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Parses Markdown with YAML front matter; the body is the system prompt. `path` is used only in errors; no file is
-    /// opened.
-    ///
-    /// # Errors
-    /// All errors of the text, in the order of their lines.
-    pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
-        Self::read(text.as_bytes(), Form::Markdown, path)
-    }
-
     /// Parses a definition in any form. `path` is used only in errors; no file is opened.
     ///
     /// # Errors

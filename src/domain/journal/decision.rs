@@ -18,7 +18,6 @@ pub enum PolicyDecision {
         /// Identity injected, checked, canonical.
         arguments: Arc<RawValue>,
         /// What approved it; `None` if no approval was required.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<DecidedBy>,
     },
     /// An approver must approve it first.
@@ -28,19 +27,14 @@ pub enum PolicyDecision {
         /// Why it requires approval.
         reason: String,
         /// What requires the approval.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         by: Vec<DecidedBy>,
         /// What the approver should know, as text.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
         /// All recipients of the call.
-        #[serde(default, skip_serializing_if = "Recipients::is_empty")]
         recipients: Recipients,
         /// The call sets an argument that no grant can cover.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ungrantable: bool,
         /// The account that would be used, as named by the tool's server.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         account: Option<String>,
     },
     /// It must not run.
@@ -50,7 +44,6 @@ pub enum PolicyDecision {
         /// Why, as text for the model and the logs.
         message: String,
         /// The part of the policy that decided it; empty if the call itself was invalid.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         by: Vec<DecidedBy>,
     },
 }

@@ -32,10 +32,8 @@ pub struct CallFailure {
     /// own.
     pub message: String,
     /// The author of `message`.
-    #[serde(default, skip_serializing_if = "WordsOf::are_gavels")]
     pub words_of: WordsOf,
     /// The tool's own error, beside its text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<Box<OwnError>>,
 }
 
@@ -46,7 +44,6 @@ pub struct OwnError {
     /// The tool's code.
     pub code: String,
     /// Its further fields, such as the number of what exists already.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, Value>,
 }
 
@@ -81,22 +78,15 @@ fn is_of_word(c: char) -> bool {
 }
 
 /// The author of a failure's text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WordsOf {
     /// gavel.
-    #[default]
     Gavel,
     /// The tool's server. The text may contain program internals, including credentials, so callers do not see it.
     Server,
     /// The tool's server. Callers see its first line (`exposeErrors` of `mcp.json`).
     TrustedServer,
-}
-
-impl WordsOf {
-    fn are_gavels(&self) -> bool {
-        *self == Self::Gavel
-    }
 }
 
 impl CallResult {

@@ -22,7 +22,7 @@ pub enum TaskChange {
         /// What it must reach.
         goal: String,
         /// What can be observed once it is done.
-        #[serde(rename = "doneWhen", alias = "done_when")]
+        #[serde(rename = "doneWhen")]
         done_when: String,
         /// The tools that it needs.
         tools: Vec<String>,
@@ -46,12 +46,7 @@ pub enum TaskChange {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         goal: Option<String>,
         /// Its condition from now on.
-        #[serde(
-            default,
-            rename = "doneWhen",
-            alias = "done_when",
-            skip_serializing_if = "Option::is_none"
-        )]
+        #[serde(default, rename = "doneWhen", skip_serializing_if = "Option::is_none")]
         done_when: Option<String>,
         /// Its tools from now on.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -236,11 +236,7 @@ impl Children {
         match self.agents.runs.reopen(reopen).await? {
             // One that is not paused was reopened in a commit that was not acknowledged.
             Reopened::Yes(_) | Reopened::NotPaused(_) => Ok(()),
-            Reopened::LeaseLost
-            | Reopened::NotFound
-            | Reopened::ResumedBy(_)
-            | Reopened::Replayed
-            | Reopened::Mismatch => Err(Stop::LeaseLost),
+            Reopened::LeaseLost | Reopened::NotFound | Reopened::Replayed | Reopened::Mismatch => Err(Stop::LeaseLost),
         }
     }
 

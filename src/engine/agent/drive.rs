@@ -169,14 +169,13 @@ impl Agents {
                 known,
             ));
         }
-        match history {
-            Ok(history) => {
-                let known = known.map_or(Known::Nothing, Known::Bundle);
-                self.driven(log, cancel, stored, history, known).await
-            }
-            // The journal cannot be read, so no process can continue the run.
-            Err(why) => self.unable(&stored, Vec::new(), log, Ending::Unable(why).into()).await,
-        }
+        let (journal, why) = match (history, Settings::read(&stored.settings)) {
+            (Ok(history), Ok(_)) => return self.driven(log, cancel, stored, history, Known::Bundle(known)).await,
+            (Ok(history), Err(why)) => (history.journal, why),
+            (Err(why), _) => (Vec::new(), why),
+        };
+        // No process can continue the run.
+        self.unable(&stored, journal, log, Ending::Unable(why).into()).await
     }
 
     // Longer than a screen: what a run goes through, in this order, and each way in which it ends before it begins.
@@ -203,7 +202,10 @@ impl Agents {
         if stored.origin.parent().is_none() || was_at_work(&journal) {
             before += log.unseen;
         }
-        let is_past_deadline = || Settings::read(&stored.settings).is_past(self.engine.clock.now_us());
+        let is_past_deadline = || {
+            let settings = Settings::read(&stored.settings);
+            settings.is_ok_and(|settings| settings.is_past(self.engine.clock.now_us()))
+        };
         // A run of a thread cannot be resumed, nor can its child runs. So it continues without a server: its calls
         // there fail, and other approvals remain valid.
         let tolerate_missing_tools = !is_new && self.is_of_thread(&stored, log.hold.lease().run).await?;

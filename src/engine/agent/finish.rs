@@ -20,6 +20,7 @@ use crate::domain::thread;
 use crate::domain::tool::FailureCode;
 use crate::engine::attempt::iterations;
 use crate::engine::ledger::{Call, Ledger};
+use crate::engine::limits::Limits;
 use crate::engine::log::Log;
 use crate::engine::next::Ending;
 use crate::engine::record::{self, Durability, Record};
@@ -60,8 +61,9 @@ impl Agents {
                 record.journal.extend(results);
             }
             // What a session left behind is removed whatever ends its run.
-            if let Some(execution) = Settings::read(&stored.settings).execution
-                && let Ok(parts) = prepare::parts(self, stored, Known::Nothing, true).await
+            if let Ok(settings) = Settings::read(&stored.settings)
+                && let Some(execution) = settings.execution
+                && let Ok(parts) = prepare::parts(self, stored, Known::Bundle(None), true).await
             {
                 let log = record.log().cloned().ok_or(Stop::LeaseLost)?;
                 let run = parts.run(self, stored, Vec::new(), Duration::ZERO, log, CancellationToken::new());
@@ -88,19 +90,19 @@ impl Agents {
         let is_fresh = record.log().is_some_and(|log| log.is_fresh);
         let place = context.and_then(|context| context.agent.as_ref());
         let now_us = self.engine.clock.now_us();
-        let (strategy, limits) = match context {
-            Some(context) => (&context.strategy, context.limits),
-            None => (
-                &Strategy::Turns,
-                Settings::read(&stored.settings).limits_at(now_us, Duration::ZERO, false),
-            ),
+        // `None`: they cannot be read, which is why the run ends.
+        let settings = Settings::read(&stored.settings).ok();
+        let (strategy, limits) = match (context, &settings) {
+            (Some(context), _) => (&context.strategy, context.limits),
+            (None, Some(settings)) => (&Strategy::Turns, settings.limits_at(now_us, Duration::ZERO, false)),
+            (None, None) => (&Strategy::Turns, Limits::AGENT),
         };
         let formatted = formatted(place.map(|place| &*place.definition), ending);
         let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
         let ending = too_long.as_ref().unwrap_or(ending);
         let derived = derive::derive(own, ending);
         let mut summary = summarize(&record, strategy, &limits, ending, formatted.unwrap_or_default());
-        let task = task_work(stored, context);
+        let task = task_work(settings.as_ref(), context);
         let is_of_session = stored.origin.session().is_some() || task.is_some();
         let fails = match summary.stop_reason {
             // It can be resumed all the same, and its child runs with it.
@@ -162,7 +164,13 @@ impl Agents {
             false => None,
         };
         let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
-        let planned = planned(stored, &record, ending, summary.error_message.as_deref());
+        let planned = planned(
+            stored,
+            settings.as_ref(),
+            &record,
+            ending,
+            summary.error_message.as_deref(),
+        );
         let end = RunEnd {
             status: summary.status,
             summary: summary.summary.as_deref().map(Arc::from),
@@ -264,25 +272,30 @@ impl Agents {
 }
 
 /// The task that a run works on, if it is one of a plan.
-fn task_work(stored: &StoredRun, context: Option<&Context>) -> Option<Arc<TaskWork>> {
+fn task_work(settings: Option<&Settings>, context: Option<&Context>) -> Option<Arc<TaskWork>> {
     match context.map(|context| &context.strategy) {
         Some(Strategy::React(work)) => Some(Arc::clone(work)),
         Some(_) => None,
-        None => Settings::read(&stored.settings).task,
+        None => settings?.task.clone(),
     }
 }
 
 /// What the end of a run leads to in its planning session, if it works for one.
-fn planned(stored: &StoredRun, record: &Record, ending: &Ending, message: Option<&str>) -> Option<Fact> {
+fn planned(
+    stored: &StoredRun,
+    settings: Option<&Settings>,
+    record: &Record,
+    ending: &Ending,
+    message: Option<&str>,
+) -> Option<Fact> {
     let session = *stored.origin.session()?;
-    let settings = Settings::read(&stored.settings);
-    if let Some(execution) = &settings.execution {
+    if let Some(execution) = settings.and_then(|settings| settings.execution.as_ref()) {
         let worked = execution.ended(&record.journal, ending, message);
         return Some(Fact::Worked(session, Box::new(worked)));
     }
-    let opening = settings.opening.as_deref();
-    let planned = settings.planning.as_ref().map_or_else(
-        // Its settings are of a later version, or damaged.
+    let opening = settings.and_then(|settings| settings.opening.as_deref());
+    let planned = settings.and_then(|settings| settings.planning.as_ref()).map_or_else(
+        // Its settings cannot be read.
         || Planned::None(SessionReason::Internal, message.unwrap_or("the run failed").into()),
         |work| work.planned(session, opening, &record.journal, ending, message),
     );

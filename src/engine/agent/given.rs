@@ -22,9 +22,8 @@ pub struct Given {
 
 /// What is known of a run before its row is read.
 pub(super) enum Known<'a> {
-    Nothing,
-    /// The definitions of the run that called it.
-    Bundle(&'a Arc<DefinitionSnapshot>),
+    /// The definitions of the run that called it, if one did.
+    Bundle(Option<&'a Arc<DefinitionSnapshot>>),
     All(Box<Given>),
 }
 
@@ -37,14 +36,12 @@ impl Known<'_> {
         let unable = |what: &str, error: &dyn Display| Ending::Unable(format!("{what}: {error}"));
         let known = match self {
             Self::All(given) => return Ok(*given),
-            Self::Bundle(bundle) => Some(bundle),
-            Self::Nothing => None,
+            Self::Bundle(bundle) => bundle,
         };
         Ok(Given {
             bundle: DefinitionSnapshot::read_once(&stored.snapshot, known)
                 .map_err(|error| unable("its definition cannot be read", &error))?,
-            settings: serde_json::from_str(stored.settings.get())
-                .map_err(|error| unable("its settings cannot be read", &error))?,
+            settings: Settings::read(&stored.settings).map_err(Ending::Unable)?,
             input: serde_json::from_str(stored.input.get())
                 .map_err(|error| unable("its inputs cannot be read", &error))?,
         })

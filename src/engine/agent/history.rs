@@ -162,7 +162,7 @@ impl Agents {
                 Err(ending) => return Err((journal, ending)),
             }
         } else if is_resumed(&journal) {
-            journal.extend(settled(&journal, stored));
+            journal.extend(settled(&journal, &parts.settings));
             if !parts.strategy.has_steps() {
                 journal.push(notices::resumed());
             }
@@ -181,8 +181,7 @@ pub(super) fn is_resumed(journal: &[Entry]) -> bool {
 }
 
 /// The user's answers about in-doubt calls, given when the run was resumed.
-fn settled(journal: &[Entry], stored: &StoredRun) -> Vec<Entry> {
-    let settings = Settings::read(&stored.settings);
+fn settled(journal: &[Entry], settings: &Settings) -> Vec<Entry> {
     let ledger = Ledger::of(journal);
     let in_doubt = ledger.calls().filter(|call| call.is_in_doubt());
     in_doubt.filter_map(|call| settings.settled(call.id())).collect()

@@ -22,7 +22,6 @@ use crate::engine::strategy::plan::{Execution, Scope, TaskWork};
 
 /// The settings of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Settings {
     /// Limit of model calls, for this run alone, not counting the runs that it resumes.
     pub steps: Option<u32>,
@@ -30,7 +29,6 @@ pub struct Settings {
     pub time_us: Option<u64>,
     /// Its deadline, in microseconds since the epoch. It does not move while the run waits or is resumed, and its child
     /// runs have the same.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub until_us: Option<i64>,
     /// Time for the final summary, in microseconds.
     pub grace_us: u64,
@@ -44,46 +42,30 @@ pub struct Settings {
     pub in_loop: bool,
     /// W3C `traceparent` of the request.
     pub traceparent: Option<String>,
-    /// The user's time zone, if the caller named it. An unknown zone name, from another version, counts as none.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "zone")]
+    /// The user's time zone, if the caller named it.
     pub zone: Option<Tz>,
     /// Is it a run of a thread? Then it has few model calls, and no final summary.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub in_thread: bool,
     /// The least approval that the surface demands, if it demands any.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<Approval>,
     /// What happens when the user rejects a call.
     pub on_reject: OnReject,
     /// The values of its planning session, by name: also in child runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<Arc<BTreeMap<String, String>>>,
     /// In a planning session: what persons wrote or confirmed, also in child runs. Words of a model are none of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub words: Option<Arc<Vec<String>>>,
     /// What code reads before the first turn, in place of the definition's first message.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub opening: Option<Arc<Opening>>,
     /// What the run does for a planning session.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub planning: Option<Arc<PlanningWork>>,
     /// The confirmed plan that the run works through.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub execution: Option<Arc<Execution>>,
     /// The task that the run works on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Arc<TaskWork>>,
     /// What the confirmed plan allows: also in child runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Arc<Scope>>,
     /// The user's answers about in-doubt calls, for a run that resumes after them: did the call happen?
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settled: BTreeMap<ActionId, bool>,
-}
-
-fn zone<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Tz>, D::Error> {
-    let name = Option::<String>::deserialize(from)?;
-    Ok(name.and_then(|name| name.parse().ok()))
 }
 
 /// A round of a loop without steps, in which the agent itself is repeated.
@@ -276,10 +258,12 @@ impl Settings {
         Some(Entry::Result { call, result })
     }
 
-    /// Reads the settings of an existing run. Fields that an older gavel did not store have their defaults.
-    #[must_use]
-    pub fn read(kept: &RawValue) -> Self {
-        serde_json::from_str(kept.get()).unwrap_or_default()
+    /// Reads the settings of an existing run.
+    ///
+    /// # Errors
+    /// They are of a later version, or damaged. No run continues without them, since they restrict it.
+    pub fn read(kept: &RawValue) -> Result<Self, String> {
+        serde_json::from_str(kept.get()).map_err(|error| format!("its settings cannot be read: {error}"))
     }
 
     /// The stored form.
@@ -317,17 +301,25 @@ mod tests {
         );
     }
 
-    /// Settings of another version are read as far as possible: an unknown zone does not drop the run's restrictions.
+    /// A part that cannot be read may be a restriction, so nothing of the rest is used without it.
     #[test]
-    fn a_zone_that_is_not_known_takes_nothing_else_with_it() {
-        for (zone, read) in [("Europe/Berlin", Some(Tz::Europe__Berlin)), ("Mars/Base", None)] {
-            let kept = json!({"in_thread": true, "floor": "side_effects", "zone": zone}).to_string();
-            let settings = Settings::read(&RawValue::from_string(kept).unwrap());
-            let floor = Some(Approval::SideEffects);
-            assert_eq!((settings.zone, settings.in_thread, settings.floor), (read, true, floor));
-            let again = Settings::read(&settings.to_raw());
-            assert_eq!(again, settings);
+    fn settings_are_read_whole_or_not_at_all() {
+        let settings = Settings {
+            zone: Some(Tz::Europe__Berlin),
+            until_us: Some(5),
+            ..Settings::default().in_thread(Approval::SideEffects, OnReject::Continue)
+        };
+        let kept = settings.to_raw();
+        assert_eq!(Settings::read(&kept), Ok(settings));
+        for (whole, damaged) in [
+            ("Europe/Berlin", "Mars/Base"),
+            ("side_effects", "nothing"),
+            (":5", ":\"5\""),
+        ] {
+            let damaged = RawValue::from_string(kept.get().replace(whole, damaged)).unwrap();
+            let error = Settings::read(&damaged).unwrap_err();
+            assert!(error.starts_with("its settings cannot be read: "), "{error}");
         }
-        assert_eq!(Settings::read(RawValue::NULL), Settings::default());
+        assert!(Settings::read(RawValue::NULL).is_err());
     }
 }

@@ -115,29 +115,30 @@ pub struct TaskOutcome {
     /// Completed or failed.
     pub status: TaskStatus,
     /// Why it failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<TaskReason>,
     /// Details of that.
-    #[serde(default)]
     pub detail: String,
     /// What its last reflection says.
-    #[serde(default)]
     pub summary: String,
     /// What later tasks should know.
-    #[serde(default)]
     pub learnings: Vec<String>,
     /// Its steps.
     pub steps: u32,
     /// The plan as the task left it, with the task itself.
     pub plan: Plan,
     /// The changes of the plan.
-    #[serde(default)]
     pub changes: u32,
     /// Its calls that are in doubt.
-    #[serde(default)]
     pub in_doubt: BTreeSet<ActionId>,
     /// What its calls have created.
     pub created: BTreeSet<String>,
+}
+
+impl TaskOutcome {
+    /// Reads the result of a task's run, as the journal of the run that works through the plan has it.
+    pub(crate) fn read(data: &RawValue) -> serde_json::Result<Self> {
+        serde_json::from_value(flow::StepOutput::read(data).output)
+    }
 }
 
 /// What a confirmed plan allows without asking a person again (PLANNING.md section 6).

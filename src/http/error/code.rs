@@ -74,8 +74,6 @@ codes! {
     TooManyAgents = "too_many_agents", 409;
     /// Only a paused run can be resumed.
     NotPaused = "not_paused", 409;
-    /// The run was resumed already; `run_id` names the run that continues it.
-    AlreadyResumed = "already_resumed", 409;
     /// The run was called by another run, which must be resumed instead; or the action is settled by resuming its run.
     /// `run_id` names that run.
     PartOfRun = "part_of_run", 409;

@@ -78,12 +78,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// The code of the error.
-    #[must_use]
-    pub fn code(&self) -> Code {
-        self.clone().tell().code
-    }
-
     // One table: each error with its code and its words. As separate functions it could not be read at a glance.
     #[rustfmt::skip]
     fn tell(self) -> ProblemParts {

@@ -155,7 +155,7 @@ macro_rules! problems {
             #[schema(schema_with = crate::http::openapi::schemas::id, required = false)]
             #[serde(skip_serializing_if = "Option::is_none")]
             pub decision_id: Option<DecisionId>,
-            /// The run concerned (`already_resumed`, `part_of_run`, `run_unreadable`, `outcome_unrecorded` of a run).
+            /// The run concerned (`part_of_run`, `run_unreadable`, `outcome_unrecorded` of a run).
             #[schema(schema_with = crate::http::openapi::schemas::id, required = false)]
             #[serde(skip_serializing_if = "Option::is_none")]
             pub run_id: Option<RunId>,

@@ -48,10 +48,6 @@ impl From<RunError> for Error {
                 Code::NotPaused,
                 format!("Only a run that is paused, or whose processes were lost, can be resumed; this one is {}.", status.as_str()),
             ),
-            RunError::ResumedBy(run) => {
-                let detail = format!("The run was resumed already, by run {run}.");
-                ProblemParts::new(Code::AlreadyResumed, detail).about(run)
-            }
             RunError::PartOf(run) => {
                 let detail = format!("The run was called by another run; resume run {run} instead.");
                 ProblemParts::new(Code::PartOfRun, detail).about(run)

@@ -106,8 +106,7 @@ pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: P
 /// Resumes a run that is paused, or that failed since its processes were lost.
 ///
 /// The run continues with a fresh budget of steps and time, at most 500 steps over all resumes for an agent with a limit
-/// of its own. `attempts` lists what came before. A run that another run resumed in an earlier version of gavel answers
-/// 409 `already_resumed`; resume that one.
+/// of its own. `attempts` lists what came before.
 #[utoipa::path(
     post,
     path = "/api/runs/{id}/resume",
@@ -147,7 +146,7 @@ pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: P
         ),
     ),
     extensions(("x-problems" = json!([
-        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::NotPaused, Code::AlreadyResumed, Code::PartOfRun,
+        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::NotPaused, Code::PartOfRun,
         Code::StepLimitExceeded, Code::DeadlinePassed, Code::CallsInDoubt, Code::IdempotencyKeyReused, Code::RateLimited,
         Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))

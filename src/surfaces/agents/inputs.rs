@@ -15,12 +15,6 @@ pub enum Inputs {
     Text(String),
 }
 
-impl From<Map<String, Value>> for Inputs {
-    fn from(inputs: Map<String, Value>) -> Self {
-        Self::Named(inputs)
-    }
-}
-
 impl Inputs {
     /// The inputs by name.
     ///

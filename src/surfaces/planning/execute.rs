@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::checks::{confirmed_words, project, values_error};
 use super::run::{SessionRun, bound};
-use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError, SessionResult};
+use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError};
 use crate::domain::definition::Definition;
 use crate::domain::ids::UserId;
 use crate::domain::plan::Plan;
@@ -229,17 +229,6 @@ impl<'a> Execution<'a> {
             run: stored.run,
             begun: None,
         }
-    }
-
-    /// Waits until the session has ended, also while a person is waited for. Returns its status and the log of its
-    /// actions. If the service stops meanwhile, the status is the one until then.
-    ///
-    /// # Errors
-    /// The store is unavailable.
-    pub async fn wait(&self) -> Result<SessionResult, PlanningError> {
-        self.ended().await?;
-        let stored = self.planning.stored(self.caller, None, self.session).await?;
-        Ok(self.planning.result(&stored).await?.0)
     }
 
     /// Waits until the session has ended, or the service stops.

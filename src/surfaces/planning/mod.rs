@@ -96,30 +96,6 @@ pub struct PlanningSettings {
     pub templates: PlanningTemplates,
 }
 
-impl PlanningSettings {
-    /// The defaults of the configuration, for these repositories.
-    #[must_use]
-    pub fn new(repositories: Repositories) -> Self {
-        let templates = PlanningTemplates::built_in();
-        Self {
-            repositories,
-            max_hours: 168,
-            sessions: SessionLimits::new(20, 3),
-            confirm_hours: 24,
-            branch_prefix: "gavel/".to_owned(),
-            rules: TaskRules {
-                steps_per_task: 25,
-                steps: 300,
-                tokens: None,
-                context_tokens: 200_000,
-                model_patience: 15 * 60,
-                templates: templates.phases.clone(),
-            },
-            templates,
-        }
-    }
-}
-
 /// `startPlanning` (P-F1).
 #[derive(Clone, Debug)]
 pub struct StartPlanning {

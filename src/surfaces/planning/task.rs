@@ -192,7 +192,6 @@ impl From<StepState> for Step {
             observation,
             started_us,
             duration_us,
-            decided_by: _,
         } = action;
         Self {
             action: Some(StepDone {
@@ -270,7 +269,6 @@ mod tests {
                 observation,
                 started_us: Some(1_000_000),
                 duration_us: Some(41_200_000),
-                decided_by: Some("plan".into()),
             }),
             reflection: Some(Reflection {
                 is_task_complete: true,

@@ -36,9 +36,6 @@ pub enum RunError {
     /// Only a run that is paused, or whose processes were lost, can be resumed; this run's status.
     #[error("the run is {}", .0.as_str())]
     NotPaused(RunStatus),
-    /// The run was already resumed, by this run.
-    #[error("the run was resumed by {0}")]
-    ResumedBy(RunId),
     /// The run was called by another one, and is resumed with its outermost run: this one.
     #[error("the run belongs to {0}")]
     PartOf(RunId),

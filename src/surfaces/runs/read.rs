@@ -77,7 +77,7 @@ impl Runs {
     /// The settings of a run.
     pub(in crate::surfaces) async fn settings_of(&self, run: RunId) -> Result<Settings, StoreFailure> {
         let stored = self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)?;
-        Ok(Settings::read(&stored.settings))
+        read_settings(&stored)
     }
 
     /// Reads a journal page by page. `take` receives each entry, with the time at which it was written, in microseconds
@@ -122,4 +122,12 @@ impl Runs {
         self.get(caller, user, run).await?;
         self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)
     }
+}
+
+/// The settings of a run, which restrict what it may do.
+pub(super) fn read_settings(stored: &StoredRun) -> Result<Settings, StoreFailure> {
+    Settings::read(&stored.settings).map_err(|error| {
+        tracing::error!(run_id = %stored.id, %error, "a run cannot be used");
+        StoreFailure::Unavailable
+    })
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::read::read_settings;
 use super::start::{How, Start};
 use super::{Begun, RunError, Runs};
 use crate::domain::agent_run::{RunStatus, StopReason};
@@ -36,8 +37,8 @@ impl Runs {
     /// Resumes a run that is paused, or failed since its processes were lost. The session of a plan continues with it.
     ///
     /// # Errors
-    /// [`RunError`]: the run does not exist, is not paused, was already resumed, has no steps left, its deadline has
-    /// passed, or it has unsettled in-doubt calls.
+    /// [`RunError`]: the run does not exist, is not paused, has no steps left, its deadline has passed, or it has
+    /// unsettled in-doubt calls.
     pub async fn resume(
         self: &Arc<Self>,
         caller: &Caller,
@@ -53,7 +54,7 @@ impl Runs {
         if let Origin::Called((parent, _)) = paused.origin {
             return Err(RunError::PartOf(self.outermost(parent).await?));
         }
-        let before = Settings::read(&paused.settings);
+        let before = read_settings(&paused)?;
         let lost = paused.stop_reason == Some(StopReason::ProcessLost)
             && paused.origin.thread().is_none()
             && (paused.origin.session().is_none() || before.execution.is_some());

@@ -163,7 +163,7 @@ async fn a_run_is_not_resumed_after_its_deadline() {
         assert_eq!(paused["status"], "paused", "{paused}");
         let run = id(&paused);
         let with_deadline = format!(
-            "UPDATE agent_run SET settings = REPLACE(settings, '{{\"steps\"', '{{\"until_us\":1700000000000000,\"steps\"') \
+            "UPDATE agent_run SET settings = REPLACE(settings, '\"until_us\":null', '\"until_us\":1700000000000000') \
              WHERE id = '{run}'"
         );
         execute(&app.database_url, &with_deadline).await;
@@ -172,6 +172,23 @@ async fn a_run_is_not_resumed_after_its_deadline() {
             problem["detail"],
             "The deadline of this run, 2023-11-14T22:13:20.000000Z, has passed, so it cannot be resumed."
         );
+        assert_eq!(app.run(&run).await, paused);
+    }
+}
+
+/// What cannot be read may be its deadline, or another restriction: nothing is begun.
+#[tokio::test]
+async fn a_run_whose_settings_cannot_be_read_is_not_resumed() {
+    for setup in both() {
+        let script = vec![Reply::call("list_tasks", json!({})), Reply::Text("Paused.")];
+        let app = spawn_app(setup.agent("short.md", SHORT).script(script)).await;
+        let paused = app.triggered("short", "x").await;
+        let run = id(&paused);
+        let damaged = format!(
+            "UPDATE agent_run SET settings = REPLACE(settings, '\"until_us\":null', '\"until_us\":\"x\"') WHERE id = '{run}'"
+        );
+        execute(&app.database_url, &damaged).await;
+        app.resume(&run, json!({})).await.problem(503, "record_unavailable");
         assert_eq!(app.run(&run).await, paused);
     }
 }

@@ -189,19 +189,11 @@ pub struct ConfigIssue {
 }
 
 impl McpConfig {
-    /// Reads `mcp.json`. `env` returns the value of a variable, for `${VAR}` and for the variables that are passed to
-    /// children.
+    /// Reads the text of a file of this name, which errors show. `env` returns the value of a variable, for `${VAR}`
+    /// and for the variables that are passed to children.
     ///
     /// # Errors
     /// Every error in the file, each with its position.
-    pub fn from_json(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
-        Self::from_file("mcp.json", text, env)
-    }
-
-    /// As [`McpConfig::from_json`], for a file that has another name.
-    ///
-    /// # Errors
-    /// As [`McpConfig::from_json`].
     pub fn from_file(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
         read::read(file, text, env)
     }

@@ -8,7 +8,10 @@ use crate::adapters::mcp::config::McpConfig;
 fn server(gavel: &str) -> ServerConfig {
     let text =
         format!(r#"{{"mcpServers": {{"s": {{"command": "x", "excludeTools": ["hidden"], "gavel": {gavel}}}}}}}"#);
-    McpConfig::from_json(&text, &|_| None).unwrap().servers.remove(0)
+    McpConfig::from_file("mcp.json", &text, &|_| None)
+        .unwrap()
+        .servers
+        .remove(0)
 }
 
 fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -> Offer {
@@ -101,7 +104,7 @@ fn hints_count_only_where_they_are_trusted_and_settings_override_them() {
 #[test]
 fn the_bundled_github_server_changes_nothing_without_a_side_effect() {
     let built_in = include_str!("../../../../mcp.json");
-    let config = McpConfig::from_json(built_in, &|_| Some("x".to_owned())).unwrap();
+    let config = McpConfig::from_file("mcp.json", built_in, &|_| Some("x".to_owned())).unwrap();
     let mut servers = config.servers.into_iter();
     let server = servers.find(|server| &*server.name == "github").unwrap();
     let snapshot = include_str!("../../../../mcp-servers/github/tests/api/snapshots/api__startup__tools_list.snap");

@@ -13,8 +13,7 @@ use crate::domain::time::rfc3339;
 macro_rules! action_columns {
     ($arguments:literal, $details:literal) => {
         concat!(
-            "created_at, id, approval_id, run_id, root_id, thread_id, user_id, project_id, agent_id, sequence, server, tool, \
-             tool_digest, ",
+            "created_at, id, approval_id, run_id, root_id, thread_id, user_id, agent_id, sequence, server, tool, tool_digest, ",
             $arguments,
             ", ",
             $details,
@@ -69,7 +68,7 @@ pub(in super::super) const THREAD: &str = concat!(
 
 /// A row of [`ACTION`]. Adds to the bytes read so far.
 pub(in super::super) fn action(row: &Row, bytes: &mut usize) -> Result<Action, sqlx::Error> {
-    let (arguments, details) = (row.text(13)?, row.opt_text(14)?.unwrap_or_default());
+    let (arguments, details) = (row.text(12)?, row.opt_text(13)?.unwrap_or_default());
     *bytes += arguments.len() + details.len();
     Ok(Action {
         created_at: row.int(0)?,
@@ -78,32 +77,31 @@ pub(in super::super) fn action(row: &Row, bytes: &mut usize) -> Result<Action, s
         run: parsed(row, 3, RunId::parse)?,
         root: parsed(row, 4, RunId::parse)?,
         thread: opt_parsed(row, 5, ThreadId::parse)?,
-        session: opt_parsed(row, 31, PlanningSessionId::parse)?,
+        session: opt_parsed(row, 30, PlanningSessionId::parse)?,
         user: row.text(6)?,
-        project: row.text(7)?,
-        agent: row.text(8)?,
-        sequence: row.int(9)?.try_into().unwrap_or(u32::MAX),
-        server: row.text(10)?,
-        tool: row.text(11)?,
-        tool_digest: row.text(12)?,
-        arguments: parsed(row, 13, |text| serde_json::from_str(text).ok())?,
+        agent: row.text(7)?,
+        sequence: row.int(8)?.try_into().unwrap_or(u32::MAX),
+        server: row.text(9)?,
+        tool: row.text(10)?,
+        tool_digest: row.text(11)?,
+        arguments: parsed(row, 12, |text| serde_json::from_str(text).ok())?,
         details: self::details(&details),
-        status: parsed(row, 15, ActionStatus::parse)?,
-        expires_at: row.opt_int(16)?,
-        resolution: opt_parsed(row, 17, Resolution::parse)?,
-        resolved_by: row.opt_text(18)?,
-        reason: row.opt_text(19)?,
-        grant: opt_parsed(row, 20, GrantId::parse)?,
-        error_code: row.opt_text(21)?,
-        model: row.text(22)?,
-        input_hash: row.text(23)?,
-        policy: row.text(24)?,
-        resolved_at: row.opt_int(25)?,
-        started_at: row.opt_int(26)?,
-        completed_at: row.opt_int(27)?,
-        error_message: row.opt_text(28)?,
-        side_effect: row.bool(29)?,
-        settled_by: row.opt_text(30)?,
+        status: parsed(row, 14, ActionStatus::parse)?,
+        expires_at: row.opt_int(15)?,
+        resolution: opt_parsed(row, 16, Resolution::parse)?,
+        resolved_by: row.opt_text(17)?,
+        reason: row.opt_text(18)?,
+        grant: opt_parsed(row, 19, GrantId::parse)?,
+        error_code: row.opt_text(20)?,
+        model: row.text(21)?,
+        input_hash: row.text(22)?,
+        policy: row.text(23)?,
+        resolved_at: row.opt_int(24)?,
+        started_at: row.opt_int(25)?,
+        completed_at: row.opt_int(26)?,
+        error_message: row.opt_text(27)?,
+        side_effect: row.bool(28)?,
+        settled_by: row.opt_text(29)?,
     })
 }
 

@@ -36,12 +36,11 @@ impl Batch<'_> {
         let root = parse(&row.text(2)?, RunStatus::parse)?;
         // The next steps of the root run depend on the outcome in its journal. A planning session's run reads the
         // settlement, and may wait for it.
-        if !root.has_ended() && row.opt_text(5)?.is_none() {
+        if !root.has_ended() && row.opt_text(4)?.is_none() {
             return Ok(SettleDone::RunInProgress);
         }
         if root == RunStatus::Paused
-            && row.opt_text(3)?.is_none()
-            && let Some(calls) = row.opt_text(4)?
+            && let Some(calls) = row.opt_text(3)?
         {
             let calls: Vec<InDoubtCall> = parse(&calls, |text| serde_json::from_str(text).ok())?;
             if calls.iter().any(|call| call.action_id == settle.action) {
@@ -65,7 +64,7 @@ impl Batch<'_> {
                 .with("happened", settle.happened);
             self.audit(entry);
         }
-        if let Some(waits_for) = row.opt_text(6)?
+        if let Some(waits_for) = row.opt_text(5)?
             && self.all_settled(conn, &parse(&waits_for, action_ids)?).await?
         {
             self.wake(conn, settle.root).await?;
@@ -127,7 +126,7 @@ impl Batch<'_> {
     }
 
     /// Records a settlement as the outcome of an in-doubt action, in its row and in the tool-call log. Returns its run
-    /// and tool, or `None` if there is no such action, as for runs from before actions existed.
+    /// and tool, or `None` if the call has none, as that of an agent.
     pub(in super::super) async fn settle_action(
         &self,
         conn: &mut Conn,

@@ -73,8 +73,8 @@ pub(in super::super) struct ActionStatements {
     pub(super) close: Sql,
     /// root: started actions without a recorded outcome → action, run, tool, whether it has a side effect.
     pub(super) mark_in_doubt: Sql,
-    /// action → status, settled by; of its outermost run: status, resumed by, in-doubt calls, session, and what it waits
-    /// for while it is suspended.
+    /// action → status, settled by; of its outermost run: status, in-doubt calls, session, and what it waits for while
+    /// it is suspended.
     pub(super) in_doubt: Sql,
     /// action, status, code, message, by → run, tool. Replaces an earlier settlement whose resume never started.
     pub(super) settle: Sql,
@@ -235,7 +235,7 @@ impl ActionStatements {
                 action_may_become(InDoubt)
             )
             .into(),
-            in_doubt: "SELECT action.status, action.settled_by, root.status, root.resumed_by, root.in_doubt, \
+            in_doubt: "SELECT action.status, action.settled_by, root.status, root.in_doubt, \
                        root.session_id, CASE root.status WHEN 'awaiting_confirmation' THEN root.waits_for END FROM agent_action action JOIN agent_run root ON root.id = action.root_id WHERE action.id = $1"
                 .into(),
             is_settled: "SELECT id FROM agent_action WHERE id = $1 AND settled_by IS NOT NULL".into(),

@@ -13,9 +13,6 @@ use super::entry::field;
 use super::finding::Finding;
 use super::verify::Verifier;
 
-/// When the audit log began: older events have no entries.
-const BEGAN: &str = "(SELECT MAX(applied_at) FROM gavel_schema WHERE name = 'audit')";
-
 /// Compares everything.
 pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
     effects(conn, verifier).await?;
@@ -23,7 +20,7 @@ pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), 
     grants(conn, verifier).await
 }
 
-/// Side effects that were logged since the audit log began.
+/// Side effects of the tool-call log.
 async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
     let texts = Texts::new(
         conn.dialect(),
@@ -41,8 +38,7 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
     );
     let sql = format!(
         "SELECT t.decision_id, t.sequence, t.id, t.status, \
-         i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL \
-         AND t.started_at >= {BEGAN}), \
+         i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL), \
          EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id), \
          CASE t.status WHEN 'started' THEN NOT {} WHEN 'not_sent' THEN NOT {} ELSE {} END, \
          t.side_effect, {} \

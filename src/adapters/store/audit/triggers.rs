@@ -14,10 +14,6 @@ use super::super::error::{Fault, StoreError};
 use super::super::migrate;
 use super::entry::{AuditKind, Entry, Whose};
 
-/// The migrations that create the triggers.
-const SQLITE: &str = include_str!("../../../../migrations/sqlite/0006_audit.sql");
-const POSTGRES: &str = include_str!("../../../../migrations/postgres/0006_audit.sql");
-
 /// How a trigger differs from the migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -75,10 +71,11 @@ struct Expected {
 impl Expected {
     /// All of them, read from the migration.
     fn all(dialect: Dialect) -> Vec<Self> {
-        let (text, end) = match dialect {
-            Dialect::Sqlite => (SQLITE, "END;"),
-            Dialect::Postgres => (POSTGRES, ";"),
+        let end = match dialect {
+            Dialect::Sqlite => "END;",
+            Dialect::Postgres => ";",
         };
+        let text = migrate::schema(dialect);
         text.match_indices("CREATE TRIGGER ")
             .map(|(begin, _)| {
                 let rest = &text[begin..];
@@ -125,13 +122,16 @@ impl Expected {
 
 /// The functions of the triggers on PostgreSQL, each from its name to its end.
 fn functions() -> impl Iterator<Item = &'static str> {
-    POSTGRES.split("CREATE FUNCTION ").skip(1).map(|text| {
-        let end = text
-            .match_indices("$$")
-            .nth(1)
-            .map_or(text.len(), |(at, end)| at + end.len());
-        &text[..end]
-    })
+    migrate::schema(Dialect::Postgres)
+        .split("CREATE FUNCTION ")
+        .skip(1)
+        .map(|text| {
+            let end = text
+                .match_indices("$$")
+                .nth(1)
+                .map_or(text.len(), |(at, end)| at + end.len());
+            &text[..end]
+        })
 }
 
 fn single_line(text: &str) -> String {

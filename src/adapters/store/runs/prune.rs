@@ -10,7 +10,7 @@ use super::values::{each, int};
 
 impl Batch<'_> {
     /// Deletes runs that ended this long ago, with their child runs and their lines in threads. True if it deleted any:
-    /// there may be more, including the runs that these resumed.
+    /// there may be more.
     pub(in super::super) async fn prune_runs(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
         let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
         let mut roots = Vec::new();

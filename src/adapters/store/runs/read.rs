@@ -235,8 +235,6 @@ fn away(error: QueryError) -> RecordError {
 }
 
 fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Error> {
-    let tenant = parsed(row, 1, |text| TenantId::parse(text).ok())?;
-    let user = parsed(row, 2, |text| UserId::parse(text).ok())?;
     let message = row.opt_text(24)?.filter(|_| keeps_words).unwrap_or_default();
     Ok(StoredRun {
         id,
@@ -246,9 +244,9 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
         version: row.opt_int(5)?,
         decision: OpenDecision {
             id: id.decision(),
-            tenant: tenant.clone(),
+            tenant: parsed(row, 1, |text| TenantId::parse(text).ok())?,
             surface: parsed(row, 22, |text| SURFACES.into_iter().find(|surface| *surface == text))?,
-            user: user.clone(),
+            user: parsed(row, 2, |text| UserId::parse(text).ok())?,
             conversation: parsed(row, 23, |text| ConversationId::parse(text).ok())?,
             message: message.into(),
             definition_hash: row.text(25)?.into(),
@@ -256,8 +254,6 @@ fn stored(row: &Row, id: RunId, keeps_words: bool) -> Result<StoredRun, sqlx::Er
             request_id: row.text(26)?.into(),
             created_at: row.int(27)?,
         },
-        tenant,
-        user,
         origin: origin(row, 6, 32)?,
         attempt: row.int(8)?.try_into().unwrap_or(u32::MAX),
         snapshot: Snapshot {
@@ -344,12 +340,7 @@ mod tests {
             ),
             (
                 texts.prunable,
-                &[
-                    "agent_run_over",
-                    "autoindex_agent_run_1",
-                    "agent_action_by_root",
-                    "autoindex_planning_session_1",
-                ],
+                &["agent_run_over", "agent_action_by_root", "autoindex_planning_session_1"],
             ),
             (
                 texts.holds,

@@ -8,7 +8,6 @@ use super::super::db::{Conn, Row, Value};
 use super::super::error::Fault;
 use super::values::{id, int, parse};
 use crate::domain::agent_run::{Attempt, RunStatus, StopReason};
-use crate::domain::ids::RunId;
 use crate::domain::time::rfc3339;
 use crate::ports::claims::Claimed;
 use crate::ports::runs::{Lease, Reopen, Reopened, ReopenedFor, Settled};
@@ -66,7 +65,7 @@ impl Batch<'_> {
             ReopenedFor::Caller { queued: true, .. } => None,
             ReopenedFor::Caller { queued: false, .. } => Some(Lease {
                 run: run.run,
-                fence: row.int(4)?,
+                fence: row.int(3)?,
             }),
         })
     }
@@ -115,9 +114,6 @@ impl Batch<'_> {
 /// Why a run is not reopened.
 fn refused(row: &Row, run: &Reopen) -> Result<Option<Reopened>, Fault> {
     let status = parse(&row.text(0)?, RunStatus::parse)?;
-    if let Some(by) = row.opt_text(3)? {
-        return Ok(Some(Reopened::ResumedBy(parse(&by, RunId::parse)?)));
-    }
     Ok(match (status, row.int(1)? == i64::from(run.attempt)) {
         (RunStatus::Paused, true) => None,
         // It was reopened since it was read, and is paused again.
@@ -128,19 +124,19 @@ fn refused(row: &Row, run: &Reopen) -> Result<Option<Reopened>, Fault> {
 
 /// The attempts of a run, with the one that has ended last, as JSON.
 fn attempts(row: &Row) -> Result<String, Fault> {
-    let mut attempts: Vec<Attempt> = match row.opt_text(5)? {
+    let mut attempts: Vec<Attempt> = match row.opt_text(4)? {
         Some(before) => parse(&before, |text| serde_json::from_str(text).ok())?,
         None => Vec::new(),
     };
     let time = |column| -> Result<String, Fault> { Ok(row.opt_int(column)?.map_or_else(String::new, rfc3339)) };
-    let reason = row.opt_text(8)?;
+    let reason = row.opt_text(7)?;
     attempts.push(Attempt {
-        started_at: time(6)?,
-        completed_at: time(7)?,
+        started_at: time(5)?,
+        completed_at: time(6)?,
         stop_reason: reason.map(|text| parse(&text, StopReason::parse)).transpose()?,
-        error_message: row.opt_text(9)?,
-        summary: row.opt_text(10)?,
-        steps: row.int(11)?.try_into().unwrap_or(u32::MAX),
+        error_message: row.opt_text(8)?,
+        summary: row.opt_text(9)?,
+        steps: row.int(10)?.try_into().unwrap_or(u32::MAX),
     });
     serde_json::to_string(&attempts).map_err(|error| Fault::Refused(error.to_string().into()))
 }

@@ -38,8 +38,8 @@ pub(in super::super) struct RunStatements {
     /// hash: keeps it from being deleted until this transaction ends; only on PostgreSQL.
     pub(super) hold_snapshot: Option<Sql>,
     pub(super) create: Insert,
-    /// run → status (paused if it can be resumed), attempt, request that reopened it, resumed by, fence, attempts, started
-    /// at, completed at, stop reason, error message, summary, steps.
+    /// run → status (paused if it can be resumed), attempt, request that reopened it, fence, attempts, started at,
+    /// completed at, stop reason, error message, summary, steps.
     pub(super) reopenable: Sql,
     /// run, status, holder, lease in microseconds, request, attempts, settings, fences of this reopening.
     pub(super) reopen: Sql,
@@ -97,8 +97,8 @@ pub(in super::super) struct RunStatements {
     pub(super) cancel: Sql,
     /// run: its outermost run and all runs below become ready for a worker, if they await approval.
     pub(super) wake_cancelled: Sql,
-    /// age in microseconds → at most [`PRUNED_AT_ONCE`] roots. A resumed run is kept while the resuming run is kept,
-    /// whose cumulative limits count it. A run of a planning session is kept while the session is kept.
+    /// age in microseconds → at most [`PRUNED_AT_ONCE`] roots. A run of a planning session is kept while the session
+    /// is kept.
     pub(super) prunable: Sql,
     /// [`MANY`] roots → the snapshots of their runs.
     pub(super) prunable_snapshots: Sql,
@@ -207,7 +207,7 @@ impl RunStatements {
                 CREATE_TAIL,
             ),
             reopenable: format!(
-                "SELECT CASE WHEN {RESUMABLE} THEN 'paused' ELSE status END, attempt, reopened_by, resumed_by, fence, attempts, \
+                "SELECT CASE WHEN {RESUMABLE} THEN 'paused' ELSE status END, attempt, reopened_by, fence, attempts, \
                  started_at, completed_at, stop_reason, error_message, summary, steps FROM agent_run WHERE id = $1"
             )
             .into(),
@@ -217,7 +217,7 @@ impl RunStatements {
                  reopened_fence = fence, fence = fence + $8, cancel_requested = FALSE, completed_at = NULL, \
                  started_at = CASE WHEN $2 = 'queued' THEN NULL ELSE {now} END, summary = NULL, output = NULL, \
                  error_message = NULL, stop_reason = NULL, recovered_from = NULL, in_doubt = NULL \
-                 WHERE id = $1 AND {RESUMABLE} AND resumed_by IS NULL"
+                 WHERE id = $1 AND {RESUMABLE}"
             )
             .into(),
             reopen_entry: "INSERT INTO agent_run_entry (run_id, number, created_at, elapsed_us, body, root_id, position) \
@@ -352,8 +352,7 @@ impl RunStatements {
                 };
                 format!(
                     "SELECT run.id FROM agent_run run WHERE run.parent_run_id IS NULL AND run.completed_at IS NOT NULL \
-                     AND run.completed_at <= {now} - $1 AND NOT EXISTS (SELECT 1 FROM agent_run next \
-                     WHERE next.id = run.resumed_by) \
+                     AND run.completed_at <= {now} - $1 \
                      AND NOT EXISTS (SELECT 1 FROM agent_action action WHERE action.root_id = run.id \
                      AND action.status = 'in_doubt') \
                      AND NOT EXISTS (SELECT 1 FROM planning_session session WHERE session.id = run.session_id) \

@@ -15,7 +15,7 @@ use crate::domain::planning_session::{PLANNER, TASK_WORKER};
 use crate::evaluation::Seed;
 use crate::evaluation::agents::{AgentCase, AgentCases};
 use crate::ports::tools::Tools;
-use crate::surfaces::agents::Trigger;
+use crate::surfaces::agents::{Inputs, Trigger};
 use crate::surfaces::runs::Begun;
 
 /// How long a server may take to start.
@@ -69,7 +69,7 @@ async fn begin(stage: &Stage<'_>, user: UserId, agent: &str, case: &AgentCase) -
     let trigger = Trigger {
         project: ProjectId::parse(DEFAULT_PROJECT).context("the project")?,
         agent: agent.to_owned(),
-        inputs: case.input.clone().into(),
+        inputs: Inputs::Named(case.input.clone()),
         timeout: None,
         time_zone: Some(Tz::UTC),
         background: false,

@@ -7,7 +7,6 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::Entry;
 use crate::domain::plan::{Plan, TaskId, TaskReason, TaskStatus};
 use crate::domain::time::rfc3339;
-use crate::engine::flow::StepOutput;
 use crate::engine::ledger::{Call, Ledger};
 
 /// How far the work on a plan has come.
@@ -67,13 +66,10 @@ impl Progress {
     fn take(&mut self, id: TaskId, call: &Call<'_>) {
         match call.result().map(|result| (&result.outcome, result.duration_us)) {
             None => {}
-            Some((Ok(data), _)) => {
-                let output = StepOutput::read(data).output;
-                match serde_json::from_value::<TaskOutcome>(output) {
-                    Ok(outcome) => self.end(id, outcome),
-                    Err(error) => self.fail(id, &format!("its outcome cannot be read: {error}")),
-                }
-            }
+            Some((Ok(data), _)) => match TaskOutcome::read(data) {
+                Ok(outcome) => self.end(id, outcome),
+                Err(error) => self.fail(id, &format!("its outcome cannot be read: {error}")),
+            },
             Some((Err(failure), _)) => self.fail(id, &failure.message),
         }
         let Some(task) = self.plan.task_mut(id) else { return };

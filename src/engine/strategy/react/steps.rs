@@ -45,8 +45,6 @@ pub struct StepAction {
     pub started_us: Option<i64>,
     /// How long it took, in microseconds.
     pub duration_us: Option<i64>,
-    /// What allowed it, or asked for an approval; `None` if nothing was required.
-    pub decided_by: Option<Arc<str>>,
 }
 
 /// The steps of a task's run, in order.
@@ -111,7 +109,6 @@ fn action(call: &Call<'_>) -> StepAction {
         observation: result.map(|result| result.outcome.clone()),
         started_us: call.first_started_us(),
         duration_us: result.filter(|_| call.was_started()).map(|result| result.duration_us),
-        decided_by: call.policy().and_then(|policy| policy.by),
     }
 }
 

@@ -60,7 +60,12 @@ fn catalog() -> Catalog {
 
 fn worker() -> Definition {
     let text = include_str!("../../../../../agents/task_worker.md");
-    Definition::from_markdown(text, "task_worker.md").unwrap()
+    Definition::read(
+        text.as_bytes(),
+        crate::domain::definition::Form::Markdown,
+        "task_worker.md",
+    )
+    .unwrap()
 }
 
 /// What the gate would answer about a tool, under these rules and with these tools that always ask.

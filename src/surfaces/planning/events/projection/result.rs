@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
 use super::{Projected, Projection};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::CallResult;
@@ -85,7 +82,7 @@ impl Projection {
 
     fn task_ended(&mut self, task_id: TaskId, result: &CallResult) -> SessionEvent {
         let outcome = match &result.outcome {
-            Ok(data) => outcome(data).ok_or_else(|| (TaskReason::Internal, String::new())),
+            Ok(data) => TaskOutcome::read(data).map_err(|_| (TaskReason::Internal, String::new())),
             Err(failure) => Err((reason(failure.code), failure.for_callers().into_owned())),
         };
         match outcome {
@@ -121,14 +118,4 @@ const fn reason(code: FailureCode) -> TaskReason {
         FailureCode::Cancelled => TaskReason::Cancelled,
         _ => TaskReason::Internal,
     }
-}
-
-/// The outcome of a task: alone, or with what a flow records beside the output of a step.
-fn outcome(data: &RawValue) -> Option<TaskOutcome> {
-    #[derive(Deserialize)]
-    struct Beside {
-        output: TaskOutcome,
-    }
-    let beside = serde_json::from_str::<Beside>(data.get()).map(|beside| beside.output);
-    beside.or_else(|_| serde_json::from_str(data.get())).ok()
 }

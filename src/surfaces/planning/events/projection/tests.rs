@@ -303,12 +303,16 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
 fn a_task_ends_with_its_outcome() {
     let ended = |result: Entry, task: &mut InTask| task.of(task.root, &result);
     let plan = json!({"tasks": [], "last": 1});
-    let outcome = json!({"status": "COMPLETED", "summary": "All pass.", "steps": 3, "plan": plan, "created": []});
+    let outcome = json!({"status": "COMPLETED", "reason": null, "detail": "", "summary": "All pass.", "learnings": [],
+        "steps": 3, "plan": plan, "changes": 0, "in_doubt": [], "created": []});
     let mut task = InTask::new();
     let step = task.step.id;
     assert_eq!(
         ended(
-            result(step, Ok(json!({"output": outcome, "exits_loop": false, "steps": 9}))),
+            result(
+                step,
+                Ok(json!({"output": outcome, "exits_loop": false, "steps": 9, "usage": Usage::default()}))
+            ),
             &mut task
         ),
         json!([{"type": "task_ended", "taskId": "t1", "status": "COMPLETED", "reason": null, "detail": "", "summary": "All pass.", "steps": 3}])
