@@ -20,8 +20,9 @@ enum Verb {
     Refuse(&'static str),
 }
 
-const EXAMPLES: &str = "I am the demo model. I understand one short request at a time: “show my tasks”, “add buy milk”, \
-                        “done with buy milk”, “rename buy milk to buy bread”, “delete buy milk”, or call TOOL {…}";
+const EXAMPLES: &str = "I am the demo model. I understand one short request at a time: “show my tasks”, “add buy \
+                        milk”, “done with buy milk”, “rename buy milk to buy bread”, “delete buy milk”, or \
+                        call TOOL {…}";
 const HELLO: &str = "I keep your task list. What would you like to do?";
 const SCOPE: &str = "I'm sorry, I can only help with your task list.";
 const ONE_BY_ONE: &str = "I'm sorry, I delete tasks one at a time, each by its name.";
@@ -70,9 +71,7 @@ const FORMS: [(Verb, &[&str]); 9] = [
     ),
     (
         Verb::Delete,
-        &[
-            r"(?:delete|remove|erase|drop|cancel) (?P<x>.+?)(?: (?:from|off) (?:my|the) (?:to-?do |task )?(?:list|tasks))?",
-        ],
+        &[r"(?:delete|remove|drop|cancel) (?P<x>.+?)(?: (?:from|off) (?:my|the) (?:to-?do |task )?(?:list|tasks))?"],
     ),
     (Verb::Rename, &[r"rename (?P<x>.+?) to (?P<y>.+)"]),
     (
@@ -217,8 +216,8 @@ impl Turn<'_> {
     }
 }
 
-/// The function and its arguments, if the message asks for a call by name: `call order_article {"article": "tea"}`. With
-/// it, one's own server, policy and approvals can be tried without a key.
+/// The function and its arguments, if the message asks for a call by name: `call order_article {"article": "tea"}`.
+/// With it, one's own server, policy and approvals can be tried without a key.
 fn by_name(message: &str) -> Option<(&str, Map<String, Value>)> {
     static CALL: LazyLock<Regex> = LazyLock::new(|| super::pattern(r"(?is)^call\s+([\w.-]+)\s*(\{.*)$"));
     let (_, [name, arguments]) = CALL.captures(message)?.extract();
