@@ -1,6 +1,8 @@
 //! The evaluation: its cases, its runner, its reports.
 #![allow(clippy::unwrap_used)]
 
+#[path = "memory/beyond.rs"]
+mod beyond;
 mod memory;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -179,10 +181,11 @@ fn the_shipped_cases_are_many_and_cover_every_kind() {
     }
 }
 
-/// The demo model must be good enough to try gavel with, in English.
+/// The demo model must be good enough to try gavel with.
 #[tokio::test]
-async fn the_demo_model_passes_the_cases_in_english() {
-    let cases: Vec<_> = shipped().into_iter().filter(|case| case.language == "en").collect();
+async fn the_demo_model_passes_the_cases_with_one_plain_request() {
+    let cases = beyond::within(shipped());
+    assert!(cases.len() > 70, "{}", cases.len());
     let report = run(&cases, &InMemory::of(ModelKind::Demo, 0)).await;
     assert!(
         report.cases.iter().all(evaluation::CaseResult::succeeded),
@@ -192,6 +195,17 @@ async fn the_demo_model_passes_the_cases_in_english() {
     assert_eq!(report.exit(Gate::Quality), Exit::Met);
     assert!(!report.evidence);
     assert!(render::table(&report).contains("no evidence about Gemini"));
+}
+
+/// What the demo model does not understand, in any language, it must not act on.
+#[tokio::test]
+async fn the_demo_model_calls_no_tool_that_a_case_forbids() {
+    let cases = shipped();
+    let report = run(&cases, &InMemory::of(ModelKind::Demo, 0)).await;
+    for (case, result) in cases.iter().zip(&report.cases) {
+        let forbidden = result.calls.iter().find(|tool| case.expect.forbidden.forbids(tool));
+        assert_eq!(forbidden, None, "{}", case.id);
+    }
 }
 
 /// Cases that even a babbling model would pass prove nothing.

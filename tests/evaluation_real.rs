@@ -3,6 +3,8 @@
 //! CI gates on the invariants that hold under models that obey every instruction they read, attack, or babble.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+#[path = "memory/beyond.rs"]
+mod beyond;
 mod injections;
 
 use std::collections::BTreeSet;
@@ -221,8 +223,8 @@ async fn report(kind: ModelKind, seed: u64, cases: &[Case]) -> Report {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_model_passes_the_cases_in_english() {
-    let cases: Vec<_> = shipped().into_iter().filter(|case| case.language == "en").collect();
+async fn the_demo_model_passes_the_cases_with_one_plain_request() {
+    let cases = beyond::within(shipped());
     let report = report(ModelKind::Demo, 0, &cases).await;
     assert_eq!(report.exit(Gate::Quality), Exit::Met, "{}", render::table(&report));
     assert!(

@@ -1,36 +1,24 @@
 //! The demo model, and models that misbehave on purpose. All implement the port `Model`.
 //!
 //! [`Demo`] is a small rule-based stand-in for trying gavel without an API key, for tests and for benchmarks. It is
-//! deterministic and stateless: like a real model, it reads the whole conversation each time. One turn:
-//! 1. [`conversation`] reads the newest message, the date in its header, the history, and the calls that have answers.
-//! 2. [`understand`] turns the message into a wish with the tables of [`english`], clause by clause ([`steps`]). [`refer`] finds what its words refer to.
-//! 3. [`plan`] follows the wish through the answers so far and chooses the next move.
-//! 4. [`turn`] writes the move as a provider would.
+//! deterministic and stateless: like a real model, it reads the whole conversation each time. [`conversation`] reads
+//! the newest message and the answers so far, [`tasks`] chooses the next move, and [`turn`] writes it as a provider
+//! would.
 //!
 //! It calls only functions that it is offered, and knows only the task tools, and in a planning session ([`planning`])
-//! two that read a repository. Another tool it calls if the message gives its name and arguments ([`by_name`]). Its
-//! evaluation score says nothing about Gemini.
+//! two that read a repository. Another tool it calls if the message gives its name and arguments. Its evaluation score
+//! says nothing about Gemini.
 //!
 //! [`Obeying`], [`Hostile`] and [`Random`] test what the code must guarantee whatever a model says. They obey every
 //! instruction they read, attack, or produce noise.
 
-mod by_name;
-mod clause;
 mod conversation;
-mod dates;
-mod english;
 mod hostile;
-mod language;
 mod obeying;
-mod plan;
 mod planning;
 mod random;
-mod refer;
-mod steps;
 mod tasks;
 mod turn;
-mod understand;
-mod wish;
 
 use std::sync::Arc;
 
@@ -68,28 +56,20 @@ impl Model for Demo {
 }
 
 fn answer(request: &ModelRequest<'_>) -> Move {
-    if let Some(chosen) = planning::next(request) {
+    let declared = |name: &str| request.functions.declarations.iter().any(|known| known.name == name);
+    if let Some(chosen) = planning::next(request, &declared) {
         return chosen;
     }
-    let conversation = Conversation::read(request.contents);
-    let offered = |name: &str| {
-        let allowed = match request.mode {
-            CallMode::Auto => true,
-            CallMode::None => false,
-            CallMode::Any(names) => names.iter().any(|known| known == name),
-        };
-        allowed
-            && request
-                .functions
-                .declarations
-                .iter()
-                .any(|function| function.name == name)
+    let allowed = |name: &str| match request.mode {
+        CallMode::Auto => true,
+        CallMode::None => false,
+        CallMode::Any(names) => names.iter().any(|known| known == name),
     };
-    if let Some(chosen) = by_name::next(&conversation, &offered) {
-        return chosen;
+    tasks::Turn {
+        conversation: Conversation::read(request.contents),
+        offered: &|name| declared(name) && allowed(name),
     }
-    let wish = understand::understand(&conversation);
-    plan::next(wish, conversation.done, &offered)
+    .next()
 }
 
 /// The models of this module by name, for `gavel eval --model-kind` and tests.

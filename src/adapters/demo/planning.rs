@@ -14,24 +14,20 @@ const READ: &str = "getFileContents";
 const LIST: &str = "getRepositoryTree";
 
 /// The next move, if the request belongs to a planning session.
-pub(super) fn next(request: &ModelRequest<'_>) -> Option<Move> {
-    let declared = |name: &str| {
-        let mut functions = request.functions.declarations.iter();
-        functions.any(|function| function.name == name)
-    };
-    let (owner, repo) = repository(request)?;
-    if declared(REFLECT) {
-        return Some(work(request, &owner, &repo));
-    }
-    (declared(COMPLETE_TASK) && declared("getRepositoryTree")).then(|| Move::call(COMPLETE_TASK, plan(&owner, &repo)))
-}
-
-/// The repository of the session, as its first message names it.
-fn repository(request: &ModelRequest<'_>) -> Option<(String, String)> {
+pub(super) fn next(request: &ModelRequest<'_>, declared: &dyn Fn(&str) -> bool) -> Option<Move> {
     let first = request.contents.iter().find_map(|content| match content {
         Content::Text(Speaker::User, text) => Some(*text),
         _ => None,
     })?;
+    let (owner, repo) = repository(first)?;
+    if declared(REFLECT) {
+        return Some(work(request, first, &owner, &repo));
+    }
+    (declared(COMPLETE_TASK) && declared(LIST)).then(|| Move::call(COMPLETE_TASK, plan(&owner, &repo)))
+}
+
+/// The repository of the session, as its first message names it.
+fn repository(first: &str) -> Option<(String, String)> {
     first.match_indices("https://").find_map(|(at, _)| {
         let address = first[at..].split_whitespace().next()?;
         let url = Url::parse(address.trim_end_matches(['.', ','])).ok()?;
@@ -57,8 +53,11 @@ fn plan(owner: &str, repo: &str) -> Value {
     }})
 }
 
-fn work(request: &ModelRequest<'_>, owner: &str, repo: &str) -> Move {
-    let lists = first_line(request).is_some_and(|title| title.starts_with("List"));
+fn work(request: &ModelRequest<'_>, first: &str, owner: &str, repo: &str) -> Move {
+    // The title of the task follows the tag that begins it.
+    let lists = first
+        .split_once("<task>\n")
+        .is_some_and(|(_, title)| title.starts_with("List"));
     let (tool, arguments) = match lists {
         true => (LIST, json!({"owner": owner, "repo": repo})),
         false => (READ, json!({"owner": owner, "repo": repo, "path": "README.md"})),
@@ -71,15 +70,6 @@ fn work(request: &ModelRequest<'_>, owner: &str, repo: &str) -> Move {
         }
         CallMode::Any(_) | CallMode::Auto => Move::call(tool, arguments),
     }
-}
-
-/// The title of the task: the line after the tag that begins it.
-fn first_line<'a>(request: &ModelRequest<'a>) -> Option<&'a str> {
-    let text = request.contents.iter().find_map(|content| match content {
-        Content::Text(Speaker::User, text) => Some(*text),
-        _ => None,
-    })?;
-    text.split_once("<task>\n")?.1.lines().next()
 }
 
 /// Complete, if the last result of the call with these arguments has a line that can be quoted; else given up.

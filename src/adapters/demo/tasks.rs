@@ -1,187 +1,389 @@
-//! A task list as a tool returned it, and which of its tasks the user means.
+//! What the demo model understands, and the move that comes next. Each message stands alone: earlier ones do not count.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use super::english::english;
-use super::language::Place;
+use super::conversation::Conversation;
+use super::turn::Move;
 
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Task {
-    pub(super) id: String,
-    pub(super) description: String,
-    #[serde(default)]
-    pub(super) due: Option<String>,
-    #[serde(default)]
-    pub(super) priority: Option<String>,
-    #[serde(default)]
-    pub(super) status: Option<String>,
+#[derive(Clone, Copy)]
+enum Verb {
+    List,
+    Add,
+    Complete,
+    Delete,
+    Rename,
+    Say(&'static str),
+    Refuse(&'static str),
 }
 
-/// A page of tasks, in the order of the answer.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct List {
-    #[serde(default)]
-    pub(super) tasks: Vec<Task>,
-    #[serde(default)]
-    pub(super) next_cursor: Option<String>,
+const EXAMPLES: &str = "I am the demo model. I understand one short request at a time: “show my tasks”, “add buy \
+                        milk”, “done with buy milk”, “rename buy milk to buy bread”, “delete buy milk”, or \
+                        call TOOL {…}";
+const HELLO: &str = "I keep your task list. What would you like to do?";
+const SCOPE: &str = "I'm sorry, I can only help with your task list.";
+const ONE_BY_ONE: &str = "I'm sorry, I delete tasks one at a time, each by its name.";
+const WHICH: &str = "Which task do you mean? Tell me its words, or its number in the list.";
+
+/// The forms of each request. The first that matches the whole message counts; `x` is the task, `y` its new name.
+const FORMS: [(Verb, &[&str]); 9] = [
+    (
+        Verb::Refuse(ONE_BY_ONE),
+        &[
+            r"(?:delete|remove|erase|wipe|clear|empty) (?:all|every|everything)\b.*",
+            r"(?:delete|remove|erase|wipe|clear|empty) (?:my|the) (?:(?:to-?do |task )?list|tasks|data|account)",
+        ],
+    ),
+    (
+        Verb::List,
+        &[
+            concat!(
+                r"(?:(?:show|list|view|see|get|give|read|check|tell|how many|which|what(?:'?s| is| are)?) )?",
+                r"(?:(?:me|what(?:'?s| is)|on|in|all|of|my|the|open) )*(?P<done>(?:done|completed|finished) )?",
+                r"(?:tasks|to-?dos?|(?:to-?do |task )?list|reminders)(?: (?:do i have|are there|today))?",
+            ),
+            r"show|what'?s next|what (?:do|should|must) i (?:have to |need to )?do(?: today)?",
+        ],
+    ),
+    (
+        Verb::Add,
+        &[
+            concat!(
+                r"(?:add|create|make|new|note|put)(?: me)?(?: an?| the| another)?(?: new)? ",
+                r"(?:task|to-?do|item|reminder)(?: for me)?(?:(?: to| called| named)?:?| -) (?P<x>.+)",
+            ),
+            r"(?:add|put|write|note) (?P<x>.+?) (?:to|on|in) (?:my |the )?(?:to-?do |task |shopping )?(?:list|tasks)",
+            r"(?:remind me|don'?t (?:let me )?forget|remember)(?: to| about)? (?P<x>.+)",
+            r"(?:add|i need to|i have to|i must|task:|to-?do:|reminder:) (?P<x>.+)",
+        ],
+    ),
+    (
+        Verb::Complete,
+        &[
+            r"(?:mark|set|check|tick|cross)(?: off)? (?P<x>.+?) (?:as |to )?(?:done|completed?|finished|off)",
+            r"(?:complete|finish|close|check off|tick off|cross off) (?P<x>.+)",
+            r"(?:i(?:'m|'ve| am| have)? )?(?:just |already )?(?:finished|completed|done|did)(?: with|:)? (?P<x>.+)",
+            r"(?P<x>.+) (?:is|are) (?:done|finished|completed?)",
+        ],
+    ),
+    (
+        Verb::Delete,
+        &[r"(?:delete|remove|drop|cancel) (?P<x>.+?)(?: (?:from|off) (?:my|the) (?:to-?do |task )?(?:list|tasks))?"],
+    ),
+    (Verb::Rename, &[r"rename (?P<x>.+?) to (?P<y>.+)"]),
+    (
+        Verb::Say(HELLO),
+        &[
+            r"(?:hi|hello|hey|good (?:morning|afternoon|evening)|how are you)\b.*",
+            r"(?:thanks|thank you|great|perfect|ok|okay|bye|goodbye)\b.*",
+        ],
+    ),
+    (
+        Verb::Say(EXAMPLES),
+        &[r"help(?: me)?|(?:what|how) (?:can|do) you\b.*|what can i (?:do|ask|say)\b.*|(?:who|what) are you"],
+    ),
+    (
+        Verb::Refuse(SCOPE),
+        &[
+            r"(?:what|who|when|where|why|how|is|are|does|will|would|should|can|could)\b.*",
+            r"(?:write|book|order|send|play|explain|translate|tell|give|draw|search|find|turn|print)\b.*",
+            r"(?:ignore|forget|pretend)\b.*",
+        ],
+    ),
+];
+
+/// A request without courtesy.
+const REQUEST: &str = concat!(
+    r"(?i)^(?:(?:(?:hi|hello|hey)(?: there)?[,!.]|please|(?:can|could|would|will) you|i(?:'d| would) like to) )*",
+    r"(?P<request>.*?)(?:,? (?:please|thanks|thank you)|[.!?… ])*$",
+);
+
+/// Words that single out no task.
+const STOP: &str =
+    "the a an my to of for and task tasks item one number list it that this them other same all everything";
+
+/// The longest text of others that an answer quotes, in characters.
+const QUOTED: usize = 500;
+
+#[derive(Deserialize)]
+struct Task {
+    id: String,
+    description: String,
+    due: Option<String>,
 }
 
-impl List {
-    /// Reads an answer. Anything that is not a list of tasks gives an empty list.
-    pub(super) fn read(data: &Value) -> Self {
-        Self::deserialize(data).unwrap_or_default()
-    }
+/// A page of tasks. What is no list of tasks is read as an empty one.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct List {
+    tasks: Vec<Task>,
+    next_cursor: Option<String>,
+}
 
-    pub(super) fn at(&self, place: Place) -> Option<&Task> {
-        match place {
-            Place::Nth(n) => self.tasks.get(n - 1),
-            Place::Last => self.tasks.last(),
+/// What can be done for the newest message.
+pub(super) struct Turn<'a> {
+    pub(super) conversation: Conversation<'a>,
+    /// Says which functions are available.
+    pub(super) offered: &'a dyn Fn(&str) -> bool,
+}
+
+impl Turn<'_> {
+    /// The next move.
+    pub(super) fn next(&self) -> Move {
+        if let Some((tool, arguments)) = by_name(self.conversation.message) {
+            let said = |result: &str| format!("{tool} answered: {}", quoted(result));
+            return self.step(tool, Value::Object(arguments), said);
         }
-    }
-
-    /// The tasks that match `words`: their description contains all significant words. If several match, the weak words
-    /// decide, and then the task whose full description is named.
-    pub(super) fn fitting(&self, words: &str) -> Vec<&Task> {
-        let all = content(words);
-        let strong: Vec<_> = all.iter().filter(|word| !word.weak).collect();
-        let asked: Vec<_> = if strong.is_empty() {
-            all.iter().collect()
-        } else {
-            strong
+        let message = self.conversation.message.replace(['’', '‘'], "'");
+        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        let Some((verb, [x, y, done])) = understood(&message) else {
+            let question = format!("I did not understand “{}”. {EXAMPLES}.", quoted(&message));
+            return self.ask(question, "UNCLEAR_INTENT");
         };
-        if asked.is_empty() {
-            return Vec::new();
+        let words = significant(&x);
+        match verb {
+            Verb::Say(text) => Move::say(text),
+            Verb::Refuse(text) => self.verdict("refuse", "message", format!("{text} {EXAMPLES}."), "OUT_OF_SCOPE"),
+            Verb::List if done.is_empty() => self.step("list_tasks", json!({}), show),
+            Verb::List => self.step("list_tasks", json!({"status": "done"}), show),
+            _ if words.is_empty() => self.ask(WHICH.to_owned(), "UNCLEAR_INTENT"),
+            Verb::Add => self.step("add_task", json!({"description": x}), |_| format!("Added “{x}”.")),
+            Verb::Complete | Verb::Delete | Verb::Rename => self.change(verb, &words, &x, &y),
         }
-        let has = |task: &Task, asked: &[&Word]| {
-            let given = content(&task.description);
-            asked.iter().all(|word| given.iter().any(|other| other.same(word)))
+    }
+
+    /// Looks the task up, and then changes it.
+    fn change(&self, verb: Verb, words: &[String], x: &str, y: &str) -> Move {
+        let done = self.conversation.done.iter().find(|done| done.name == "list_tasks");
+        let Some(Ok(data)) = done.map(|done| done.outcome) else {
+            return self.step("list_tasks", json!({}), show);
         };
-        let mut fitting: Vec<_> = self.tasks.iter().filter(|task| has(task, &asked)).collect();
-        if fitting.len() > 1 {
-            let every: Vec<_> = all.iter().collect();
-            narrow(&mut fitting, |task| has(task, &every));
-        }
-        if fitting.len() > 1 {
-            let named = plain(words);
-            narrow(&mut fitting, |task| plain(&task.description) == named);
-        }
-        fitting
-    }
-}
-
-/// Keeps the tasks that pass, unless none does.
-fn narrow<'a>(tasks: &mut Vec<&'a Task>, pass: impl Fn(&Task) -> bool) {
-    let passing: Vec<&'a Task> = tasks.iter().copied().filter(|task| pass(task)).collect();
-    if !passing.is_empty() {
-        *tasks = passing;
-    }
-}
-
-struct Word {
-    stem: String,
-    weak: bool,
-}
-
-impl Word {
-    /// Equal stems, or one is a prefix of the other and at least 5 characters long ("grocer", "groceri").
-    fn same(&self, other: &Self) -> bool {
-        let (short, long) = if self.stem.len() < other.stem.len() {
-            (&self.stem, &other.stem)
-        } else {
-            (&other.stem, &self.stem)
+        let list = list(data.get());
+        let task = match fitting(&list.tasks, words).as_slice() {
+            [one] => *one,
+            [] => return Move::say(format!("I found no task that fits “{x}”, so I changed nothing.")),
+            several => {
+                let names: Vec<_> = several
+                    .iter()
+                    .take(10)
+                    .map(|task| format!("“{}”", task.description))
+                    .collect();
+                let question = format!("Several tasks fit: {}. Which one do you mean?", names.join(", "));
+                return self.ask(question, "MULTIPLE_MATCHES");
+            }
         };
-        short == long || (short.chars().count() >= 5 && long.starts_with(short.as_str()))
+        let name = &task.description;
+        let (tool, arguments, said) = match verb {
+            Verb::Rename => {
+                let arguments = json!({"id": task.id, "description": y});
+                ("update_task", arguments, format!("Renamed “{name}” to “{y}”."))
+            }
+            Verb::Delete => ("delete_task", json!({"id": task.id}), format!("Deleted “{name}”.")),
+            _ => (
+                "complete_task",
+                json!({"id": task.id}),
+                format!("Marked “{name}” as done."),
+            ),
+        };
+        self.step(tool, arguments, |_| said.clone())
+    }
+
+    /// Calls the tool, or says what its answer confirms.
+    fn step(&self, tool: &str, arguments: Value, said: impl Fn(&str) -> String) -> Move {
+        let done = self.conversation.done.iter().rfind(|done| done.name == tool);
+        match done.map(|done| done.outcome) {
+            Some(Ok(result)) => Move::say(said(result.get())),
+            Some(Err(failure)) => Move::say(format!("{tool} did not do it: {}", quoted(&failure.message))),
+            None if (self.offered)(tool) => Move::call(tool, arguments),
+            None => Move::say(format!("I have no tool {tool}.")),
+        }
+    }
+
+    fn ask(&self, question: String, kind: &str) -> Move {
+        self.verdict("request_clarification", "question", question, kind)
+    }
+
+    /// Without the function, or if it failed, the same words are the answer.
+    fn verdict(&self, name: &str, field: &str, words: String, kind: &str) -> Move {
+        let failed = self.conversation.done.iter().any(|done| done.name == name);
+        match (self.offered)(name) && !failed {
+            true => Move::call(name, json!({field: words, "kind": kind})),
+            false => Move::say(words),
+        }
     }
 }
 
-fn content(text: &str) -> Vec<Word> {
-    let words = plain(text);
-    let tables = english().tables;
-    words
-        .split(' ')
-        .filter(|word| !word.is_empty() && !tables.stop.contains(word))
-        .map(|word| Word {
-            stem: stem(word),
-            weak: tables.weak.contains(&word),
+/// The function and its arguments, if the message asks for a call by name: `call order_article {"article": "tea"}`.
+/// With it, one's own server, policy and approvals can be tried without a key.
+fn by_name(message: &str) -> Option<(&str, Map<String, Value>)> {
+    static CALL: LazyLock<Regex> = LazyLock::new(|| super::pattern(r"(?is)^call\s+([\w.-]+)\s*(\{.*)$"));
+    let (_, [name, arguments]) = CALL.captures(message)?.extract();
+    Some((name, serde_json::from_str(arguments).ok()?))
+}
+
+/// The verb of a message, with its groups `x`, `y` and `done`. A greeting is courtesy only before a request.
+fn understood(message: &str) -> Option<(Verb, [String; 3])> {
+    static REQUESTS: LazyLock<Regex> = LazyLock::new(|| super::pattern(REQUEST));
+    static PATTERNS: LazyLock<Vec<(Verb, Regex)>> = LazyLock::new(|| {
+        let whole = |form: &&str| super::pattern(&format!("(?i)^(?:{form})$"));
+        let of_verb = |(verb, forms): &(Verb, &[&str])| forms.iter().map(whole).map(|form| (*verb, form)).collect();
+        FORMS.iter().flat_map::<Vec<_>, _>(of_verb).collect()
+    });
+    let read = |text: &str| {
+        PATTERNS.iter().find_map(|(verb, form)| {
+            let found = form.captures(text)?;
+            let group = |name| found.name(name).map_or("", |group| group.as_str().trim());
+            Some((*verb, ["x", "y", "done"].map(group).map(unquoted)))
         })
+    };
+    read(&REQUESTS.captures(message)?["request"]).or_else(|| read(message))
+}
+
+/// Quotes around the whole text go, those within it stay.
+fn unquoted(text: &str) -> String {
+    let quotes = ['"', '\'', '“', '”', '„'];
+    let is_quoted = text.starts_with(quotes) && text.ends_with(quotes);
+    if is_quoted { text.trim_matches(quotes) } else { text }.to_owned()
+}
+
+/// The tasks that have all of the words: of several the only one that has no others. A place in the list counts if no
+/// task has the words.
+fn fitting<'a>(tasks: &'a [Task], words: &[String]) -> Vec<&'a Task> {
+    let given = |task: &Task| significant(&task.description);
+    let has = |task: &&Task| words.iter().all(|word| given(task).contains(word));
+    let found: Vec<_> = tasks.iter().filter(has).collect();
+    let named: Vec<_> = found
+        .iter()
+        .copied()
+        .filter(|task| given(task).len() == words.len())
+        .collect();
+    match (found.as_slice(), words) {
+        ([], [word]) => {
+            let place = match word.as_str() {
+                "first" => 1,
+                "second" => 2,
+                "third" => 3,
+                "last" => tasks.len(),
+                number => number.parse().unwrap_or(0),
+            };
+            place
+                .checked_sub(1)
+                .and_then(|at: usize| tasks.get(at))
+                .into_iter()
+                .collect()
+        }
+        _ if named.len() == 1 => named,
+        _ => found,
+    }
+}
+
+fn significant(text: &str) -> Vec<String> {
+    let text = text.to_lowercase();
+    let words = text.split(|letter: char| !letter.is_alphanumeric());
+    words
+        .filter(|word| !word.is_empty() && STOP.split(' ').all(|stop| stop != *word))
+        .map(str::to_owned)
         .collect()
 }
 
-fn plain(text: &str) -> String {
-    let spaced: String = text
-        .chars()
-        .map(|c| if c.is_alphanumeric() { c } else { ' ' })
-        .flat_map(char::to_lowercase)
-        .collect();
-    spaced.split_whitespace().collect::<Vec<_>>().join(" ")
+fn list(data: &str) -> List {
+    serde_json::from_str(data).unwrap_or_default()
 }
 
-/// Removes the most common endings. This is crude, but the same for both sides.
-fn stem(word: &str) -> String {
-    for (ending, instead) in [("ies", "y"), ("ing", ""), ("es", ""), ("en", ""), ("s", "")] {
-        if let Some(rest) = word.strip_suffix(ending)
-            && rest.chars().count() >= 3
-        {
-            return format!("{rest}{instead}");
-        }
+fn show(data: &str) -> String {
+    let list = list(data);
+    if list.tasks.is_empty() {
+        return "There are no tasks here.".to_owned();
     }
-    word.to_owned()
+    let mut text = "Your tasks:".to_owned();
+    for (task, n) in list.tasks.iter().zip(1..) {
+        text.push_str(&format!("\n{n}. {}", task.description));
+        text.extend(task.due.iter().map(|day| format!(", due {day}")));
+    }
+    if list.next_cursor.is_some() {
+        text.push_str("\nThere are more tasks than shown.");
+    }
+    text
+}
+
+fn quoted(text: &str) -> String {
+    text.chars().take(QUOTED).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn fitting(tasks: &[&str], words: &str) -> Vec<String> {
-        let tasks: Vec<_> = tasks
-            .iter()
-            .map(|task| json!({"id": task, "description": task}))
-            .collect();
-        let list = List::read(&json!({"tasks": tasks}));
-        list.fitting(words).into_iter().map(|task| task.id.clone()).collect()
-    }
-
-    /// C-US1-3, C-US6-1
     #[test]
-    fn a_task_is_found_by_its_words_not_by_its_letters() {
-        let tasks = ["call mom", "buy groceries", "write the report"];
-        assert_eq!(fitting(&tasks, "grocery shopping"), ["buy groceries"]);
-        assert_eq!(fitting(&tasks, "the grocery one"), ["buy groceries"]);
-        assert_eq!(fitting(&tasks, "Report"), ["write the report"]);
-        assert_eq!(fitting(&tasks, "mom"), ["call mom"]);
-    }
-
-    /// C-SC-4
-    #[test]
-    fn a_task_that_merely_comes_close_does_not_fit() {
-        let tasks = ["write the report", "call mom", "buy milk"];
-        for words in [
-            "write tests",
-            "call dad",
-            "buy bread",
-            "milk and cookies",
-            "",
-            "the task",
+    fn a_call_is_asked_for_by_its_name_and_an_object() {
+        for asks in [
+            r#"call order {"n": 1}"#,
+            r#"Call order{"n": 1}"#,
+            "call order\n{\"n\":\n1}",
         ] {
-            assert!(fitting(&tasks, words).is_empty(), "{words}");
+            let (name, arguments) = by_name(asks).unwrap_or_else(|| panic!("{asks}"));
+            assert_eq!((name, &arguments["n"]), ("order", &Value::from(1)));
+        }
+        for other in [
+            "call mom",
+            "call",
+            "add a task to call mom {now}",
+            "call order {n: 1}",
+            r#"call order [1]"#,
+            r#"call my mom {"n": 1}"#,
+            r#"please call order {"n": 1}"#,
+        ] {
+            assert!(by_name(other).is_none(), "{other}");
+        }
+    }
+
+    fn found(tasks: &[&str], words: &str) -> Vec<String> {
+        let task = |description: &&str| Task {
+            id: String::new(),
+            description: (*description).to_owned(),
+            due: None,
+        };
+        let tasks: Vec<_> = tasks.iter().map(task).collect();
+        let found = fitting(&tasks, &significant(words));
+        found.into_iter().map(|task| task.description.clone()).collect()
+    }
+
+    /// C-US1-3, C-US6-1, C-SC-4
+    #[test]
+    fn a_task_is_found_by_its_words_or_its_place_and_not_by_its_letters() {
+        let tasks = ["call mom", "buy milk", "write the report"];
+        for (words, task) in [
+            ("the milk task", "buy milk"),
+            ("Report", "write the report"),
+            ("“call mom”", "call mom"),
+            ("the second one", "buy milk"),
+            ("3", "write the report"),
+            ("the last task", "write the report"),
+        ] {
+            assert_eq!(found(&tasks, words), [task], "{words}");
+        }
+        for words in ["write tests", "call dad", "milk and cookies", "mil", "0", "4"] {
+            assert!(found(&tasks, words).is_empty(), "{words}");
         }
     }
 
     #[test]
     fn several_fit_unless_the_words_decide() {
-        let tasks = ["call mom", "email mom", "call mom about the party"];
-        assert_eq!(fitting(&tasks, "mom"), tasks);
-        assert_eq!(fitting(&tasks, "email mom"), ["email mom"]);
-        assert_eq!(fitting(&tasks, "call mom"), ["call mom"]);
-        assert_eq!(fitting(&tasks, "party"), ["call mom about the party"]);
+        let tasks = ["call mom", "email mom", "call mom about the party", "buy 2 cakes"];
+        assert_eq!(found(&tasks, "mom"), tasks[..3]);
+        assert_eq!(found(&tasks, "call mom"), ["call mom"]);
+        assert_eq!(found(&tasks, "party"), ["call mom about the party"]);
+        assert_eq!(found(&tasks, "2"), ["buy 2 cakes"], "words come before places");
+        assert_eq!(found(&["buy milk", "buy milk"], "buy milk").len(), 2);
     }
 
     #[test]
     fn what_is_no_list_is_an_empty_list() {
-        for data in [json!(null), json!("x"), json!({"tasks": 1}), json!([1])] {
-            assert!(List::read(&data).tasks.is_empty());
+        for data in ["null", "\"x\"", r#"{"tasks": 1}"#, "[1]", ""] {
+            assert_eq!(show(data), "There are no tasks here.");
         }
     }
 }
