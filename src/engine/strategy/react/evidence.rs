@@ -37,7 +37,7 @@ fn one(acts: &[&Call<'_>], evidence: &Evidence) -> Result<(), String> {
     // What an agent answers are words of a model.
     let Some(data) = call.data().filter(|_| call.tool().is_some()) else {
         return Err(format!(
-            "the call of step {observation}, {}, is no call of a tool that succeeded, so it shows nothing",
+            "the call of step {observation}, {}, did not succeed or called an agent, so it shows nothing",
             call.name()
         ));
     };
