@@ -31,6 +31,7 @@ use crate::engine::strategy::{Strategy, react};
 use crate::engine::{approvals, derive, flow, write};
 use crate::ports::BoxFuture;
 use crate::ports::commit::{Committed, Fact, Planned, RunEnd};
+use crate::ports::planning::Cleanup;
 use crate::ports::runs::{RunState, StoredRun};
 
 impl Agents {
@@ -164,13 +165,9 @@ impl Agents {
             false => None,
         };
         let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
-        let planned = planned(
-            stored,
-            settings.as_ref(),
-            &record,
-            ending,
-            summary.error_message.as_deref(),
-        );
+        let planned = self
+            .planned(stored, settings.as_ref(), &record, ending, summary.error_message.as_deref())
+            .await?;
         let end = RunEnd {
             status: summary.status,
             summary: summary.summary.as_deref().map(Arc::from),
@@ -261,6 +258,38 @@ impl Agents {
         Ok(found)
     }
 
+    /// What the end of a run leads to in its planning session, if it works for one.
+    async fn planned(
+        &self,
+        stored: &StoredRun,
+        settings: Option<&Settings>,
+        record: &Record,
+        ending: &Ending,
+        message: Option<&str>,
+    ) -> Result<Option<Fact>, Stop> {
+        let Some(session) = stored.origin.session().copied() else {
+            return Ok(None);
+        };
+        if let Some(execution) = settings.and_then(|settings| settings.execution.as_ref()) {
+            let mut worked = execution.ended(&record.journal, ending, message);
+            // A journal that cannot be read does not say what its tasks made.
+            if record.journal.is_empty()
+                && !self.runs.journal(stored.id, 0, 1).await?.is_empty()
+                && let Some(end) = &mut worked.ended
+            {
+                end.cleanup = Some(Cleanup::unknown("it was not done"));
+            }
+            return Ok(Some(Fact::Worked(session, Box::new(worked))));
+        }
+        let opening = settings.and_then(|settings| settings.opening.as_deref());
+        let planned = settings.and_then(|settings| settings.planning.as_ref()).map_or_else(
+            // Its settings cannot be read.
+            || Planned::None(SessionReason::Internal, message.unwrap_or("the run failed").into()),
+            |work| work.planned(session, opening, &record.journal, ending, message),
+        );
+        Ok(Some(Fact::Planned(session, planned)))
+    }
+
     /// The run of a flow's last step, if it did not complete.
     async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<RunState>, Stop> {
         let begun = flow::unfinished(journal).and_then(|call| Ledger::of(journal).call(call).and_then(Call::child));
@@ -278,28 +307,6 @@ fn task_work(settings: Option<&Settings>, context: Option<&Context>) -> Option<A
         Some(_) => None,
         None => settings?.task.clone(),
     }
-}
-
-/// What the end of a run leads to in its planning session, if it works for one.
-fn planned(
-    stored: &StoredRun,
-    settings: Option<&Settings>,
-    record: &Record,
-    ending: &Ending,
-    message: Option<&str>,
-) -> Option<Fact> {
-    let session = *stored.origin.session()?;
-    if let Some(execution) = settings.and_then(|settings| settings.execution.as_ref()) {
-        let worked = execution.ended(&record.journal, ending, message);
-        return Some(Fact::Worked(session, Box::new(worked)));
-    }
-    let opening = settings.and_then(|settings| settings.opening.as_deref());
-    let planned = settings.and_then(|settings| settings.planning.as_ref()).map_or_else(
-        // Its settings cannot be read.
-        || Planned::None(SessionReason::Internal, message.unwrap_or("the run failed").into()),
-        |work| work.planned(session, opening, &record.journal, ending, message),
-    );
-    Some(Fact::Planned(session, planned))
 }
 
 /// Has a call of the journal an action, or a child run? Most reads have neither.

@@ -26,7 +26,7 @@ use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::ports::planning::VersionKind;
 use crate::surfaces::StoreFailure;
-use crate::surfaces::caller::Caller;
+use crate::surfaces::caller::{Caller, Identity};
 use crate::surfaces::runs::{RunError, Watch};
 
 /// How often in a row a failed read of the session is repeated.
@@ -45,8 +45,8 @@ pub enum Watched {
 /// A reader of one session.
 pub struct SessionWatch {
     planning: Arc<Planning>,
-    caller: Caller,
-    user: Option<UserId>,
+    /// The session's user, as whom it is read on: whether the caller may read it was decided at the start.
+    owner: Caller,
     session: PlanningSessionId,
     /// What the reader has received.
     after: EventId,
@@ -125,11 +125,11 @@ impl Planning {
         session: PlanningSessionId,
         after: Option<EventId>,
     ) -> Result<Watched, StoreFailure> {
-        let found = self
-            .sessions
-            .session(&caller.tenant, caller.sees(user), session)
-            .await?;
-        let stored = found.ok_or(StoreFailure::NotFound)?;
+        let stored = self.readable(caller, user, session).await?;
+        let owner = Caller {
+            identity: Identity::User(stored.user),
+            ..caller.clone()
+        };
         let runs = self.runs_of(stored.id).await?;
         if let Some(after) = after {
             let index = (after.run as usize).checked_sub(1);
@@ -139,7 +139,7 @@ impl Planning {
             // The result has the position after the end of the last run.
             let is_last = after.run as usize == runs.len() && after.position >= 2;
             if stored.status.has_ended() && is_last {
-                let end = self.runs.watch(caller, user, run.id, after.position - 1).await?;
+                let end = self.runs.watch(&owner, None, run.id, after.position - 1).await?;
                 if end.is_reported().await? {
                     return Ok(Watched::Reported);
                 }
@@ -147,8 +147,7 @@ impl Planning {
         }
         Ok(Watched::Events(Box::new(SessionWatch {
             planning: Arc::clone(self),
-            caller: caller.clone(),
-            user: user.cloned(),
+            owner,
             session,
             after: after.unwrap_or_default(),
             last: EventId::default(),

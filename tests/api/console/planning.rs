@@ -300,7 +300,14 @@ async fn an_approver_reads_the_session_of_a_call_that_waits_and_no_other_user_do
             }
             found
         };
+        let events = async |name: &str, user: &str| {
+            let authorization = format!("Bearer {}", crate::console::rig::key(name));
+            let headers = [("authorization", authorization.as_str()), ("x-gavel-user", user)];
+            let request = app.request("GET", &format!("{path}/events"), &headers);
+            request.send().await.unwrap()
+        };
         assert_eq!(statuses("chief", "boss").await, [404; 4], "no call waits yet");
+        assert_eq!(events("chief", "boss").await.status(), 404, "no call waits yet");
         let ann = Browser::of(&app, "desk", "ann").await;
         confirms(&ann, &id, "1").await.leads_to(&page);
         until("a call to wait for an approval", || async {
@@ -310,8 +317,11 @@ async fn an_approver_reads_the_session_of_a_call_that_waits_and_no_other_user_do
         })
         .await;
         assert_eq!(statuses("chief", "boss").await, [200; 4]);
+        let stream = events("chief", "boss").await;
+        assert_eq!(stream.status(), 200);
         for (key, user) in [("desk", "eve"), ("web", "boss"), ("others", "boss"), ("others", "ann")] {
             assert_eq!(statuses(key, user).await, [404; 4], "{key} {user}");
+            assert_eq!(events(key, user).await.status(), 404, "{key} {user}");
         }
         for (method, change) in [
             ("POST", "cancel"),
@@ -360,7 +370,13 @@ async fn an_approver_reads_the_session_of_a_call_that_waits_and_no_other_user_do
             read(&app, &id).await["status"] == "COMPLETED"
         })
         .await;
+        let watched = stream.text().await.unwrap();
+        assert!(
+            watched.contains("\"type\":\"result\""),
+            "a stream that began is read to its end: {watched}"
+        );
         assert_eq!(statuses("chief", "boss").await, [404; 4]);
+        assert_eq!(events("chief", "boss").await.status(), 404);
         boss.get(&page).await.is(404);
         github.finish();
         app.stop().await;

@@ -25,7 +25,7 @@ impl SessionWatch {
         let runs = &self.planning.runs;
         let settings = runs.settings_of(run.id).await?;
         let versions = self.planning.all_versions(self.session).await?;
-        let watch = runs.watch(&self.caller, self.user.as_ref(), run.id, 0).await?;
+        let watch = runs.watch(&self.owner, None, run.id, 0).await?;
         let version = version_before(&self.runs, &versions, index);
         let execution = settings.execution;
         let is_execution = execution.is_some();
@@ -94,8 +94,8 @@ impl SessionWatch {
     pub(super) async fn look_after(&mut self) -> Result<(), PlanningError> {
         let stored = {
             let _look = self.planning.runs.look().await;
-            let (tenant, user) = (&self.caller.tenant, self.caller.sees(self.user.as_ref()));
-            self.planning.sessions.session(tenant, user, self.session).await
+            let sessions = &self.planning.sessions;
+            sessions.session(&self.owner.tenant, None, self.session).await
         };
         let Some(stored) = stored.map_err(StoreFailure::from)? else {
             self.stage = Stage::Ended;
@@ -171,8 +171,7 @@ impl SessionWatch {
 
     /// The end of the session.
     async fn end(&mut self, stored: &StoredSession) -> Result<(), PlanningError> {
-        let (caller, user) = (&self.caller, self.user.as_ref());
-        let session = self.planning.session(caller, user, self.session).await?;
+        let session = self.planning.session(&self.owner, None, self.session).await?;
         let Stage::After(After { index, end, .. }) = self.stage else {
             return Ok(());
         };
