@@ -156,7 +156,8 @@ impl<T> Guarded<T> {
             return written;
         }
         self.stuck_since.get_or_insert_with(Instant::now);
-        if self.has_ended(cx) {
+        // A peer that does not read may not keep the file of a connection that has lost its place.
+        if self.activity.connection().poll_closed(cx).is_ready() || self.has_ended(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending

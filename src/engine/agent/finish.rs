@@ -166,7 +166,13 @@ impl Agents {
         };
         let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
         let planned = self
-            .planned(stored, settings.as_ref(), &record, ending, summary.error_message.as_deref())
+            .planned(
+                stored,
+                settings.as_ref(),
+                &record,
+                ending,
+                summary.error_message.as_deref(),
+            )
             .await?;
         let end = RunEnd {
             status: summary.status,

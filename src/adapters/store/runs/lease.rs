@@ -55,7 +55,8 @@ impl Batch<'_> {
         let mut held = BTreeSet::new();
         let mut renewed = Renewed::default();
         for runs in many(&runs) {
-            let mut values = vec![self.lease_length(), self.lease_length(), self.writing.owner.clone()];
+            let mut values = vec![self.lease_length(); 4];
+            values.push(self.writing.owner.clone());
             values.extend(runs.clone());
             each(conn, &self.texts().renew, values, |row| {
                 held.insert((row.text(0)?, row.int(1)?));

@@ -296,9 +296,11 @@ impl RunStatements {
                       ORDER BY decision_id, sequence"
                 .into(),
             in_doubt: "UPDATE agent_run SET in_doubt = $2 WHERE id = $1".into(),
+            // A clock that was set back or a machine that slept adds no more than one lease.
             renew: text(format!(
-                "UPDATE agent_run SET worked_us = worked_us + CASE WHEN status = 'running' AND lease_until IS NOT NULL \
-                 THEN {now} + CAST(? AS BIGINT) - lease_until ELSE 0 END, \
+                "UPDATE agent_run SET worked_us = worked_us + CASE WHEN status <> 'running' OR lease_until IS NULL \
+                 OR lease_until > {now} + CAST(? AS BIGINT) THEN 0 WHEN lease_until < {now} THEN CAST(? AS BIGINT) \
+                 ELSE {now} + CAST(? AS BIGINT) - lease_until END, \
                  lease_until = CASE WHEN status = 'running' THEN {now} + CAST(? AS BIGINT) END \
                  WHERE holder = ? AND id IN ({many}) RETURNING id, fence"
             )),
