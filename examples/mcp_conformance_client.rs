@@ -29,7 +29,7 @@ async fn run() -> Result<(), String> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let url = std::env::args().next_back().ok_or("the URL of the server is missing")?;
     let text = json!({"mcpServers": {"suite": {"url": url}}}).to_string();
-    let config = McpConfig::from_json(&text, &|_| None).map_err(|issues| format!("{issues:?}"))?;
+    let config = McpConfig::from_file("mcp.json", &text, &|_| None).map_err(|issues| format!("{issues:?}"))?;
     let mcp = Mcp::start(config, McpOptions::default()).map_err(|error| error.to_string())?;
     mcp.ready(&["any".to_owned()], Instant::now() + PATIENCE).await;
     let status = mcp.status().remove(0);

@@ -103,8 +103,8 @@ async fn a_model_that_thinks_long_may_answer_until_the_deadline() {
     }
 }
 
-/// A stream is silent while its model thinks, at times but for a summary of its thoughts. Once it answers, silence means
-/// that it has stopped.
+/// A stream is silent while its model thinks, at times but for a summary of its thoughts. Once it answers, silence
+/// means that it has stopped.
 #[tokio::test]
 async fn the_stream_of_a_model_that_thinks_long_may_be_silent_until_it_answers() {
     let thought = event(&chunk(r#"{"text":"Hm.","thought":true}"#));
@@ -135,7 +135,8 @@ async fn the_stream_of_a_model_that_thinks_long_may_be_silent_until_it_answers()
                 model: Some(model.to_owned()),
                 ..ModelSettings::default()
             },
-            within: SHORT * 8,
+            // A row that does not wait for the deadline has more than enough time, also on a busy machine.
+            within: if ends == Err(SHORT * 8) { SHORT * 8 } else { SHORT * 100 },
             ..Question::default()
         };
         let (answer, _) = question.listen(&Gemini::new(short_waits(&far.url)).unwrap()).await;

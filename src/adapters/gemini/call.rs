@@ -307,8 +307,8 @@ impl Call<'_, '_> {
         self.served.service_tier = tier.map(Arc::from).or(self.served.service_tier.take());
     }
 
-    /// Reads until the connection closes, because a finish reason is not always the end. The limits are those before the
-    /// first text or call, and those from it on.
+    /// Reads until the connection closes, because a finish reason is not always the end. The limits are those before
+    /// the first text or call, and those from it on.
     async fn read_stream(
         &mut self,
         [waiting, answering]: [&Waiting<'_>; 2],
