@@ -50,12 +50,6 @@ impl ArgumentPath {
         })
     }
 
-    /// Is it an argument as a whole?
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        matches!(self.steps[..], [Step::Field(_)])
-    }
-
     /// The argument that the path begins with.
     #[must_use]
     pub fn argument(&self) -> &str {

@@ -89,8 +89,8 @@ impl Connections {
         Place(connection)
     }
 
-    /// Closes idle connections without an authenticated request; if there are none, other idle ones; then new ones, and
-    /// last those at work. Of these, those of the tenant or address that has most, and that were idle longest.
+    /// Closes idle connections without an authenticated request; if there are none, other idle ones; and if there are none,
+    /// new ones and those at work. Of these, those of the tenant or address that has most, and that were idle longest.
     fn make_room(&self, open: &mut HashMap<u64, Arc<Connection>>) {
         let mut sizes: HashMap<u64, usize> = HashMap::new();
         open.values()
@@ -102,8 +102,7 @@ impl Connections {
                 let kind = match (one.idle_since(), one.tenant.get()) {
                     (Some(since), None) if since.elapsed() >= NEW || size > (self.most / SHARE).max(1) => 0,
                     (Some(_), Some(_)) => 1,
-                    (Some(_), None) => 2,
-                    (None, _) => 3,
+                    (Some(_), None) | (None, _) => 2,
                 };
                 (kind, Reverse(size), one.last.load(Ordering::Relaxed), one.id)
             })

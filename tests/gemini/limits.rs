@@ -103,60 +103,6 @@ async fn a_model_that_thinks_long_may_answer_until_the_deadline() {
     }
 }
 
-/// A stream is silent while its model thinks, at times but for a summary of its thoughts. Once it answers, silence
-/// means that it has stopped.
-#[tokio::test]
-async fn the_stream_of_a_model_that_thinks_long_may_be_silent_until_it_answers() {
-    let thought = event(&chunk(r#"{"text":"Hm.","thought":true}"#));
-    let nothing = event(&chunk(r#"{"text":""}"#));
-    let answer = event(&said("Done."));
-    let call = event(&chunk(r#"{"functionCall":{"name":"add_task","args":{}}}"#));
-    let silence = || Step::Pause(SHORT * 3);
-    for (model, script, ends) in [
-        ("gemini-4-neon", vec![silence(), answer.clone()], Ok(())),
-        (
-            "gemini-4-neon",
-            vec![thought.clone(), silence(), nothing, silence(), answer.clone()],
-            Ok(()),
-        ),
-        (
-            "gemini-4-neon",
-            vec![silence(), event(&chunk(r#"{"text":"Hel"}"#)), Step::Hang],
-            Err(SHORT),
-        ),
-        ("gemini-4-neon", vec![silence(), call, Step::Hang], Err(SHORT)),
-        ("gemini-4-neon", vec![thought.clone(), Step::Hang], Err(SHORT * 8)),
-        ("gemini-3.8-flash", vec![silence(), answer], Err(SHORT)),
-        ("gemini-3.8-flash", vec![thought, Step::Hang], Err(SHORT)),
-    ] {
-        let far = Far::start([[open_stream(), script.clone()].concat()]).await;
-        let question = Question {
-            settings: ModelSettings {
-                model: Some(model.to_owned()),
-                ..ModelSettings::default()
-            },
-            // A row that does not wait for the deadline has more than enough time, also on a busy machine.
-            within: if ends == Err(SHORT * 8) { SHORT * 8 } else { SHORT * 100 },
-            ..Question::default()
-        };
-        let (answer, _) = question.listen(&Gemini::new(short_waits(&far.url)).unwrap()).await;
-        let detail = answer.map(|_| ()).map_err(|fault| fault.detail);
-        match ends {
-            Ok(()) => assert_eq!(detail, Ok(()), "{model}: {script:?}"),
-            Err(SHORT) => assert!(
-                detail
-                    .as_ref()
-                    .is_err_and(|detail| detail.contains("nothing more within 150ms")),
-                "{model}: {script:?}: {detail:?}"
-            ),
-            Err(_) => assert!(
-                detail.as_ref().is_err_and(|detail| detail.contains("deadline")),
-                "{model}: {script:?}: {detail:?}"
-            ),
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_deadline_that_has_passed_sends_nothing() {
     let far = Far::start([json(200, &said("late"))]).await;

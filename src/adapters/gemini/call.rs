@@ -248,16 +248,12 @@ impl Call<'_, '_> {
 
         let mut timeouts = self.gemini.timeouts;
         if self.prepared.thinks_long {
-            (timeouts.first_byte, timeouts.idle) = (Duration::MAX, Duration::MAX);
+            timeouts.first_byte = Duration::MAX;
         }
         let waiting = Waiting {
             timeouts: &timeouts,
             deadline,
             begun,
-        };
-        let answering = Waiting {
-            timeouts: &self.gemini.timeouts,
-            ..waiting
         };
         let client = &self.gemini.client;
         let response = waiting.post(client, &self.target, headers, body).await?;
@@ -276,11 +272,8 @@ impl Call<'_, '_> {
         let mut reply = Reply::default();
         let mut held = limits::held(self.request.holder);
         let read = match self.stream {
-            true => {
-                self.read_stream([&waiting, &answering], response, &mut reply, &mut held)
-                    .await
-            }
-            false => match answering.body(response, self.gemini.max_body, &mut held).await {
+            true => self.read_stream(&waiting, response, &mut reply, &mut held).await,
+            false => match waiting.body(response, self.gemini.max_body, &mut held).await {
                 Ok(body) => reply.take_whole(&body, self.gemini.auth.is_oauth()),
                 Err(failure) => Err(failure),
             },
@@ -307,30 +300,25 @@ impl Call<'_, '_> {
         self.served.service_tier = tier.map(Arc::from).or(self.served.service_tier.take());
     }
 
-    /// Reads until the connection closes, because a finish reason is not always the end. The limits are those before
-    /// the first text or call, and those from it on.
+    /// Reads until the connection closes, because a finish reason is not always the end.
     async fn read_stream(
         &mut self,
-        [waiting, answering]: [&Waiting<'_>; 2],
+        waiting: &Waiting<'_>,
         mut response: Response,
         reply: &mut Reply,
         held: &mut Held<'_>,
     ) -> Result<(), Failure> {
         let (cap, oauth) = (self.gemini.max_body, self.gemini.auth.is_oauth());
         let (mut framer, mut total) = (Framer::default(), 0_usize);
-        loop {
-            let waiting = if reply.has_begun() { answering } else { waiting };
-            let piece = waiting.piece(&mut response).await?;
-            let mut each = |frame: Frame<'_>| {
-                let mut tell = |event: ModelEvent<'_>| self.delivery.tell(event);
-                match frame {
-                    Frame::Event(json) => reply.take_chunk(json, oauth, &mut tell),
-                    Frame::Bare(json) => reply.take_bare(json, oauth, &mut tell),
-                }
-            };
-            let Some(piece) = piece else {
-                return framer.end(&mut each);
-            };
+        let delivery = &mut self.delivery;
+        let mut each = |frame: Frame<'_>| {
+            let mut tell = |event: ModelEvent<'_>| delivery.tell(event);
+            match frame {
+                Frame::Event(json) => reply.take_chunk(json, oauth, &mut tell),
+                Frame::Bare(json) => reply.take_bare(json, oauth, &mut tell),
+            }
+        };
+        while let Some(piece) = waiting.piece(&mut response).await? {
             total = total.saturating_add(piece.len());
             if total > cap {
                 return Err(too_large(cap));
@@ -338,6 +326,7 @@ impl Call<'_, '_> {
             held.add(piece.len()).map_err(limits::no_room)?;
             framer.feed(&piece, &mut each)?;
         }
+        framer.end(&mut each)
     }
 }
 

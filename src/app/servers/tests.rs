@@ -254,7 +254,7 @@ fn a_server_that_is_not_trusted_only_restricts_its_tools() {
         !tool.repeatable() && tool.creates.is_empty() && tool.free_arguments.is_empty() && tool.preflight.is_none()
     );
     assert!(tool.recipients.is_empty());
-    // Its word does not make it a tool of the session's repository either, whose reads ask nobody.
+    // Its word does not make it a tool of the session's repository either, whose reads run unasked.
     let reads = json!({"o": "session.owner", "r": "session.repo"});
     let search =
         [json!({"name": "t", "inputSchema": {"type": "object"}, "_meta": {"gavel/settings": {"scope": reads}}})];

@@ -223,14 +223,6 @@ fn in_plan(tool: &Tool, arguments: &Value, facts: &Facts, outside: Option<&str>)
         let why = "the tool is not bound to the session: it has no `scope`".to_owned();
         return Some(InPlan::Outside(why));
     }
-    // The server would take a default of its own.
-    let is_missing = |path: &&ArgumentPath| arguments.get(path.to_string()).is_none_or(Value::is_null);
-    let mut whole = tool.scope.iter().map(|(path, _)| path).filter(|path| path.is_whole());
-    if let Some(path) = whole.find(is_missing) {
-        return Some(InPlan::Outside(format!(
-            "{path} is missing, which binds the call to the session"
-        )));
-    }
     if let Some(why) = outside {
         return Some(InPlan::Outside(why.to_owned()));
     }

@@ -171,7 +171,7 @@ async fn a_claim_that_no_result_shows_is_refused_and_three_in_a_row_fail_the_tas
     let requests = studio.app.gemini.requests();
     let said = requests.last().unwrap()["contents"].to_string();
     assert!(
-        said.contains("does not occur in a text of the result of step 1"),
+        said.contains("does not occur in a line of text of the result of step 1"),
         "{said}"
     );
     assert_eq!(requests.len(), 6);
@@ -406,44 +406,6 @@ async fn a_session_without_the_tool_that_removes_containers_says_that_they_are_l
     let left = ended["result"]["cleanup"]["left"][0].as_str().unwrap_or_default();
     assert!(left.contains("no connected server offers the tool"), "{ended}");
     studio.app.stop().await;
-}
-
-/// A journal that cannot be read does not say what is left, so nothing says that all is removed.
-#[tokio::test]
-async fn a_session_whose_journal_cannot_be_read_does_not_know_what_is_left() {
-    on_both(async |setup| {
-        let script = vec![
-            plan(vec![task_with("One", &["getFileContents"])]),
-            reason("I begin."),
-            act("getFileContents", json!({"path": "README.md"})),
-        ];
-        let studio = Studio::new(setup, script).await;
-        let session = studio.start().await;
-        let ask = json!({"askFor": ["getFileContents"]});
-        studio.execute(&session, ask).await.expect(202);
-        let waits = studio
-            .once(&session, "it waits", |session| !session["waitingFor"][0].is_null())
-            .await;
-        let id = session["sessionId"].as_str().unwrap();
-        let spoil = "UPDATE agent_run_entry SET body = '{\"of\": \"another time\"}' WHERE number = 1 \
-                     AND run_id IN (SELECT run_id FROM planning_session)";
-        crate::console::login::run(&studio.app, spoil).await;
-        let answer = json!({"approvalId": waits["waitingFor"][0]["approvalId"], "decision": "approve_once"});
-        studio
-            .send("POST", "/api/agent/approvals/resolve", &[], answer)
-            .await
-            .expect(200);
-        let ended = format!(
-            "SELECT COUNT(*) FROM planning_session WHERE id = '{id}' AND status = 'FAILED' \
-             AND cleanup LIKE '%\"left\":[\"unknown: it was not done\"]%'"
-        );
-        until("the session to end, unaware of what is left", || async {
-            rows(&studio.app.database_url, &ended).await == 1
-        })
-        .await;
-        studio.app.stop().await;
-    })
-    .await;
 }
 
 /// PLANNING.md 13.14: sixty steps with 100 KiB each. Every request stays within the budget, and the journal has all.

@@ -34,10 +34,10 @@ fn one(acts: &[&Call<'_>], evidence: &Evidence) -> Result<(), String> {
             acts.len()
         ));
     };
-    // What an agent answers are words of a model.
+    // What an agent answers are words of a model, and show nothing either.
     let Some(data) = call.data().filter(|_| call.tool().is_some()) else {
         return Err(format!(
-            "the call of step {observation}, {}, did not succeed or called an agent, so it shows nothing",
+            "the call of step {observation}, {}, did not succeed, so it shows nothing",
             call.name()
         ));
     };
