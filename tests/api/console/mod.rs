@@ -3,7 +3,7 @@
 mod answers;
 mod browser;
 mod lists;
-pub(crate) mod login;
+mod login;
 mod news;
 mod pictures;
 mod planning;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::studio::{Studio, act, continues, done, on_both, path, plan, reason, step, task_with};
 use crate::console::rig::{Browser, form_token};
 use crate::gemini::Reply;
-use crate::harness::{Setup, binary, rows, until};
+use crate::harness::{Setup, binary};
 use crate::server::{Era, HttpServer};
 
 /// The worker of these tests: also with the tools of a server of their own.
