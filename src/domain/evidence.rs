@@ -1,7 +1,7 @@
 //! What of a tool's result is evidence: text that a person would read, in words that the model did not write itself.
 //!
-//! A quote counts if it occurs, in whole words, in one line of a text of the result. Keys, numbers, truth values, labels and ids are
-//! the envelope of a result. Words that occur in the call's arguments are the model's own.
+//! A quote counts if it occurs, in whole words, in one line of a text of the result. Keys, numbers, truth values, labels
+//! and ids are the envelope of a result. Words that occur in the call's arguments are the model's own.
 
 use std::collections::BTreeSet;
 
@@ -33,8 +33,8 @@ pub fn check(result: &str, arguments: &str, quote: &str, step: u32) -> Result<()
     {
         return Err(format!(
             "the quote {quote:?} does not occur in a line of text of the result of step {step}; copy whole words from \
-             one line of it literally, or say that the task is not complete. Keys, numbers, true, false, null, labels and ids are \
-             no text"
+             one line of it literally, or say that the task is not complete. Keys, numbers, true, false, null, labels \
+             and ids are no text"
         ));
     }
     match is_telling(quote, &own_words(arguments)) {

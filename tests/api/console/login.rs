@@ -289,7 +289,7 @@ async fn expired_logins_are_deleted() {
     }
 }
 
-pub(super) async fn run(app: &App, sql: &'static str) {
+pub(crate) async fn run(app: &App, sql: &'static str) {
     if app.database_url.starts_with("postgres") {
         let mut database = PgConnection::connect(&app.database_url).await.unwrap();
         sqlx::query(sql).execute(&mut database).await.unwrap();

@@ -3,7 +3,7 @@
 mod answers;
 mod browser;
 mod lists;
-mod login;
+pub(crate) mod login;
 mod news;
 mod pictures;
 mod planning;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::studio::{Studio, act, continues, done, on_both, path, plan, reason, step, task_with};
 use crate::console::rig::{Browser, form_token};
 use crate::gemini::Reply;
-use crate::harness::{Setup, binary};
+use crate::harness::{Setup, binary, rows, until};
 use crate::server::{Era, HttpServer};
 
 /// The worker of these tests: also with the tools of a server of their own.
@@ -406,6 +406,39 @@ async fn a_session_without_the_tool_that_removes_containers_says_that_they_are_l
     let left = ended["result"]["cleanup"]["left"][0].as_str().unwrap_or_default();
     assert!(left.contains("no connected server offers the tool"), "{ended}");
     studio.app.stop().await;
+}
+
+/// A journal that cannot be read does not say what is left, so nothing says that all is removed.
+#[tokio::test]
+async fn a_session_whose_journal_cannot_be_read_does_not_know_what_is_left() {
+    on_both(async |setup| {
+        let script = vec![
+            plan(vec![task_with("One", &["getFileContents"])]),
+            reason("I begin."),
+            act("getFileContents", json!({"path": "README.md"})),
+        ];
+        let studio = Studio::new(setup, script).await;
+        let session = studio.start().await;
+        let ask = json!({"askFor": ["getFileContents"]});
+        studio.execute(&session, ask).await.expect(202);
+        let waits = |session: &Value| !session["waitingFor"][0].is_null();
+        studio.once(&session, "a call to wait", waits).await;
+        let id = session["sessionId"].as_str().unwrap();
+        let spoil = "UPDATE agent_run_entry SET body = '{\"of\": \"another time\"}' WHERE number = 1 \
+                     AND run_id IN (SELECT run_id FROM planning_session)";
+        crate::console::login::run(&studio.app, spoil).await;
+        studio.cancel(&session).await;
+        let ended = format!(
+            "SELECT COUNT(*) FROM planning_session WHERE id = '{id}' \
+             AND cleanup LIKE '%\"left\":[\"unknown: it was not done\"]%'"
+        );
+        until("the session to end, unaware of what is left", || async {
+            rows(&studio.app.database_url, &ended).await == 1
+        })
+        .await;
+        studio.app.stop().await;
+    })
+    .await;
 }
 
 /// PLANNING.md 13.14: sixty steps with 100 KiB each. Every request stays within the budget, and the journal has all.

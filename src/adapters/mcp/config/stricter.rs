@@ -38,7 +38,8 @@ impl ToolSettings {
     }
 }
 
-/// The value that restricts, whether the file or the server says it; else that of the file, or of a server that is trusted.
+/// The value that restricts, whether the file or the server says it; else that of the file, or of a server that is
+/// trusted.
 fn strictest<T: PartialEq>(restricts: T, own: Option<T>, said: Option<T>, is_trusted: bool) -> Option<T> {
     match said.as_ref() == Some(&restricts) {
         true => said,

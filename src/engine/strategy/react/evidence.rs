@@ -34,8 +34,13 @@ fn one(acts: &[&Call<'_>], evidence: &Evidence) -> Result<(), String> {
             acts.len()
         ));
     };
-    // What an agent answers are words of a model, and show nothing either.
-    let Some(data) = call.data().filter(|_| call.tool().is_some()) else {
+    if call.tool().is_none() {
+        return Err(format!(
+            "step {observation} called the agent {}, whose answer is the word of a model, so it shows nothing",
+            call.name()
+        ));
+    }
+    let Some(data) = call.data() else {
         return Err(format!(
             "the call of step {observation}, {}, did not succeed, so it shows nothing",
             call.name()
