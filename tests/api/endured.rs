@@ -16,7 +16,7 @@ use crate::audit::audit_is_whole;
 use crate::crash::{Process, start_beside};
 use crate::gemini::{Gemini, Reply};
 use crate::github::{Fault, GitHub};
-use crate::harness::{Answer, binary, client};
+use crate::harness::{Answer, binary, client, rows, until};
 use crate::planning::{ahead, github, plan};
 use crate::postgres;
 
@@ -229,8 +229,16 @@ async fn play(place: &Place, count: usize, deaths: u32, round: usize) -> Vec<Val
         .unwrap();
         assert_eq!(status, 202, "{session}");
     }
-    for _ in 0..deaths {
+    for death in 0..deaths {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(50..1500))).await;
+        // A run that loses three processes in a row without progress fails, as it shall.
+        if death >= 2 {
+            let stuck = "SELECT COUNT(*) FROM agent_run WHERE status = 'running' AND takes > 0";
+            until("all runs to have made progress", async || {
+                rows(&place.database, stuck).await == 0
+            })
+            .await;
+        }
         process.child.0.kill().unwrap();
         process.child.0.wait().unwrap();
         process = place.start().await;

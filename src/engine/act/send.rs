@@ -84,7 +84,8 @@ pub(super) async fn attempt(
     let ledger = Ledger::of(&run.record.journal);
     let state = ledger.call(one.call.id);
     let repository = repository(run);
-    let repositories = engine.policy.repositories.of(&run.record.decision.tenant);
+    let repositories = || engine.policy.repositories.of(&run.record.decision.tenant);
+    let repositories = tool.repositories.then(repositories).flatten();
     let request = CallRequest {
         tool,
         arguments: &one.arguments,
@@ -98,7 +99,7 @@ pub(super) async fn attempt(
         account: state.filter(|_| run.can_wait()).and_then(Call::account),
         session: session(run),
         repository: repository.as_deref(),
-        repositories: repositories.as_deref().filter(|_| tool.repositories),
+        repositories: repositories.as_deref(),
         deadline_us: run.context.limits.until.map(|until| until.at_us),
         traceparent: own_place.as_deref().or(run.context.traceparent.as_deref()),
         timeout: time,
