@@ -231,7 +231,7 @@ async fn play(place: &Place, count: usize, deaths: u32, round: usize) -> Vec<Val
     }
     for death in 0..deaths {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(50..1500))).await;
-        // A run that loses three processes in a row without progress fails, as it shall.
+        // A run that loses three processes in a row without progress fails, as documented.
         if death >= 2 {
             let stuck = "SELECT COUNT(*) FROM agent_run WHERE status = 'running' AND takes > 0";
             until("all runs to have made progress", async || {
