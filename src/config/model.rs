@@ -10,6 +10,7 @@ use super::origin::Origin;
 use super::read::Read;
 use super::values;
 use crate::domain::definition::ThinkingLevel;
+use crate::domain::family::Family;
 
 /// The name that selects the demo model.
 const DEMO: &str = "demo";
@@ -121,6 +122,7 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Mo
     } else {
         providers(read, real, &name, listen)?
     };
+    warn_of_level(read, &name, thinking_level);
     let name = match provider {
         Provider::Demo { .. } => DEMO.to_owned(),
         Provider::Developer { .. } | Provider::VertexExpress { .. } | Provider::Vertex { .. } => name,
@@ -245,6 +247,16 @@ fn google(read: &Read<'_>) -> GoogleEnvironment {
         home: read.variable("HOME"),
         metadata_host: read.variable("GCE_METADATA_HOST"),
         quota_project: read.variable("GOOGLE_CLOUD_QUOTA_PROJECT"),
+    }
+}
+
+/// A level that the configured model does not know is replaced: the operator learns it at the start.
+fn warn_of_level(read: &mut Read<'_>, model: &str, level: Option<ThinkingLevel>) {
+    if let Some((level, allowed)) = level.and_then(|level| Some((level, Family::of(model).lacks(level)?))) {
+        read.warn(format!(
+            "gemini.thinking_level = {} is no level of {model}, so the nearest one is sent; allowed: {allowed}",
+            level.as_str()
+        ));
     }
 }
 

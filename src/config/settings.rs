@@ -341,7 +341,7 @@ pub const SETTINGS: &[Setting] = &[
         "model.idle_seconds",
         &["GAVEL_MODEL_IDLE_SECONDS"],
         SECONDS,
-        "Longest pause inside a reply.",
+        "Longest pause inside a reply; of a model that thinks long, once it has begun to answer.",
     )
     .default("60"),
     setting(

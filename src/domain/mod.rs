@@ -12,6 +12,7 @@ pub mod definition;
 pub mod error_class;
 pub mod event;
 pub mod evidence;
+pub(crate) mod family;
 pub(crate) mod hypertext;
 pub mod ids;
 pub mod journal;

@@ -223,3 +223,39 @@ fn a_model_of_another_provider_causes_a_warning() {
         assert_eq!(checked(model), [""; 0], "{model}");
     }
 }
+
+/// A level is one of the model that the definition names; each model has its own.
+#[test]
+fn a_level_that_the_model_does_not_know_causes_a_warning() {
+    let checked = |form, text: &str| {
+        let source = Source {
+            file: "a".to_owned(),
+            form,
+            bytes: text.as_bytes().to_vec(),
+        };
+        let found = check(&[source], &[]);
+        assert_eq!(found.errors, []);
+        found.warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let yaml = |model: &str, level: &str| {
+        let text = format!(
+            "name: a\ndescription: d\nsystem_prompt: s\nmodel: {model}\nmodelConfig:\n  thinkingLevel: {level}\n"
+        );
+        checked(Form::Yaml, &text)
+    };
+    for model in ["gemini-3.8-flash", "models/gemini-3.8-flash"] {
+        assert_eq!(
+            yaml(model, "xhigh"),
+            [format!(
+                "a:6: modelConfig.thinkingLevel: found \"xhigh\", which \"{model}\" does not know, so the nearest level \
+                 is sent; allowed: low, medium, high"
+            )]
+        );
+    }
+    assert_eq!(yaml("gemini-4-neon", "minimal").len(), 1);
+    for (model, level) in [("gemini-3.8-flash", "high"), ("gemini-4-neon", "xhigh"), ("gemini-2.5-pro", "high")] {
+        assert_eq!(yaml(model, level), [""; 0], "{model} {level}");
+    }
+    let markdown = "---\nname: a\ndescription: d\nmodel: gemini-3.8-flash\nthinking_level: xhigh\n---\nDo it.\n";
+    assert_eq!(checked(Form::Markdown, markdown).len(), 1, "{:?}", checked(Form::Markdown, markdown));
+}

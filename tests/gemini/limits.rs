@@ -7,7 +7,7 @@ use gavel::domain::definition::{ModelSettings, ThinkingLevel};
 use gavel::domain::journal::FaultKind;
 
 use crate::helpers::{Question, SHORT, ask, assert_fault, chunk, developer, gemini, listen, reply, said};
-use crate::server::{Far, Step, event, json, open_stream};
+use crate::server::{Far, Step, end_of_stream, event, json, open_stream};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 const MEBI: usize = 1024 * 1024;
@@ -100,6 +100,59 @@ async fn a_model_that_thinks_long_may_answer_until_the_deadline() {
         };
         let answer = question.ask(&Gemini::new(short_waits(&far.url)).unwrap()).await;
         assert_eq!(answer.is_ok(), waits, "{model} {level:?}: {answer:?}");
+    }
+}
+
+/// A stream is silent while its model thinks, at times but for a summary of its thoughts. Once it answers, silence means
+/// that it has stopped.
+#[tokio::test]
+async fn the_stream_of_a_model_that_thinks_long_may_be_silent_until_it_answers() {
+    let thought = event(&chunk(r#"{"text":"Hm.","thought":true}"#));
+    let nothing = event(&chunk(r#"{"text":""}"#));
+    let answer = event(&said("Done."));
+    let call = event(&chunk(r#"{"functionCall":{"name":"add_task","args":{}}}"#));
+    let silence = || Step::Pause(SHORT * 3);
+    for (model, script, ends) in [
+        ("gemini-4-neon", vec![silence(), answer.clone(), end_of_stream()], Ok(())),
+        (
+            "gemini-4-neon",
+            vec![thought.clone(), silence(), nothing, silence(), answer.clone(), end_of_stream()],
+            Ok(()),
+        ),
+        (
+            "gemini-4-neon",
+            vec![silence(), event(&chunk(r#"{"text":"Hel"}"#)), Step::Hang],
+            Err(SHORT),
+        ),
+        ("gemini-4-neon", vec![silence(), call, Step::Hang], Err(SHORT)),
+        ("gemini-4-neon", vec![thought.clone(), Step::Hang], Err(SHORT * 8)),
+        ("gemini-3.8-flash", vec![silence(), answer], Err(SHORT)),
+        ("gemini-3.8-flash", vec![thought, Step::Hang], Err(SHORT)),
+    ] {
+        let far = Far::start([[open_stream(), script.clone()].concat()]).await;
+        let question = Question {
+            settings: ModelSettings {
+                model: Some(model.to_owned()),
+                ..ModelSettings::default()
+            },
+            within: SHORT * 8,
+            ..Question::default()
+        };
+        let (answer, _) = question.listen(&Gemini::new(short_waits(&far.url)).unwrap()).await;
+        let detail = answer.map(|_| ()).map_err(|fault| fault.detail);
+        match ends {
+            Ok(()) => assert_eq!(detail, Ok(()), "{model}: {script:?}"),
+            Err(SHORT) => assert!(
+                detail
+                    .as_ref()
+                    .is_err_and(|detail| detail.contains("nothing more within 150ms")),
+                "{model}: {script:?}: {detail:?}"
+            ),
+            Err(_) => assert!(
+                detail.as_ref().is_err_and(|detail| detail.contains("deadline")),
+                "{model}: {script:?}: {detail:?}"
+            ),
+        }
     }
 }
 

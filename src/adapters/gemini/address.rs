@@ -69,11 +69,6 @@ impl Address {
     }
 }
 
-/// Removes the prefixes `models/` and `publishers/google/models/`.
-pub(super) fn bare_model(model: &str) -> &str {
-    model.rsplit_once("models/").map_or(model, |(_, name)| name)
-}
-
 fn vertex_host(location: &str) -> String {
     match location {
         "global" => "aiplatform.googleapis.com".to_owned(),
@@ -172,9 +167,6 @@ mod tests {
             url.as_str(),
             "http://h/v1beta/models/..%2F..%2Fx%3Fkey%3D1%23%2Fy:generateContent"
         );
-        assert_eq!(bare_model("models/gemini-x"), "gemini-x");
-        assert_eq!(bare_model("publishers/google/models/gemini-x"), "gemini-x");
-        assert_eq!(bare_model("gemini-x"), "gemini-x");
     }
 
     #[test]

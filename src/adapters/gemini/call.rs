@@ -249,6 +249,9 @@ impl Call<'_, '_> {
         let mut timeouts = self.gemini.timeouts;
         if self.prepared.thinks_long {
             timeouts.first_byte = Duration::MAX;
+            if self.stream {
+                timeouts.idle = Duration::MAX;
+            }
         }
         let waiting = Waiting {
             timeouts: &timeouts,
@@ -300,25 +303,34 @@ impl Call<'_, '_> {
         self.served.service_tier = tier.map(Arc::from).or(self.served.service_tier.take());
     }
 
-    /// Reads until the connection closes, because a finish reason is not always the end.
+    /// Reads until the connection closes, because a finish reason is not always the end. A model that thinks long may
+    /// be silent until it answers.
     async fn read_stream(
         &mut self,
-        waiting: &Waiting<'_>,
+        thinking: &Waiting<'_>,
         mut response: Response,
         reply: &mut Reply,
         held: &mut Held<'_>,
     ) -> Result<(), Failure> {
         let (cap, oauth) = (self.gemini.max_body, self.gemini.auth.is_oauth());
         let (mut framer, mut total) = (Framer::default(), 0_usize);
-        let delivery = &mut self.delivery;
-        let mut each = |frame: Frame<'_>| {
-            let mut tell = |event: ModelEvent<'_>| delivery.tell(event);
-            match frame {
-                Frame::Event(json) => reply.take_chunk(json, oauth, &mut tell),
-                Frame::Bare(json) => reply.take_bare(json, oauth, &mut tell),
-            }
+        let answering = Waiting {
+            timeouts: &self.gemini.timeouts,
+            ..*thinking
         };
-        while let Some(piece) = waiting.piece(&mut response).await? {
+        loop {
+            let waiting = if reply.has_begun() { &answering } else { thinking };
+            let piece = waiting.piece(&mut response).await?;
+            let mut each = |frame: Frame<'_>| {
+                let mut tell = |event: ModelEvent<'_>| self.delivery.tell(event);
+                match frame {
+                    Frame::Event(json) => reply.take_chunk(json, oauth, &mut tell),
+                    Frame::Bare(json) => reply.take_bare(json, oauth, &mut tell),
+                }
+            };
+            let Some(piece) = piece else {
+                return framer.end(&mut each);
+            };
             total = total.saturating_add(piece.len());
             if total > cap {
                 return Err(too_large(cap));
@@ -326,7 +338,6 @@ impl Call<'_, '_> {
             held.add(piece.len()).map_err(limits::no_room)?;
             framer.feed(&piece, &mut each)?;
         }
-        framer.end(&mut each)
     }
 }
 

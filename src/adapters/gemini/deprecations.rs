@@ -1,7 +1,7 @@
 //! What Google does with the names of older models, and since when (WIRE.md section 9).
 
-use super::address::bare_model;
 use super::routes::is_other;
+use crate::domain::family::bare_model;
 
 /// A name with its versions, or a beginning of names; since when; and the model that answers, or `""` if requests fail.
 /// State of 2026-11-28.

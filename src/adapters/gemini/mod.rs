@@ -2,7 +2,7 @@
 //!
 //! A call passes through these modules, in this order:
 //!
-//! 1. `settings` (with `family`) translates a definition's settings for the model that will answer, as far as `routes`
+//! 1. `settings` (with `domain/family.rs`) translates a definition's settings for the model that will answer, as far as `routes`
 //!    knows it; `request` writes the body.
 //! 2. `call` makes attempts and follows `CONTINUATION` hops. It is the only place that retries, limited by the delays
 //!    and the budget of `retry` and by the endpoint's `breaker`.
@@ -31,7 +31,6 @@ mod content;
 mod delivery;
 mod deprecations;
 mod failure;
-mod family;
 mod finish;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -54,7 +53,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use self::address::{Address, Method, bare_model};
+use self::address::{Address, Method};
 use self::auth::Auth;
 pub use self::auth::{AdcSources, AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount, adc_from_env_values};
 use self::call::Call;
@@ -65,7 +64,6 @@ pub use self::config_error::ConfigError;
 use self::config_error::invalid;
 use self::delivery::Delivery;
 pub use self::deprecations::advice;
-use self::family::Family;
 use self::metrics::{DefaultMetrics, Metrics};
 use self::request::SystemCache;
 pub use self::retry::RetrySettings;
@@ -77,6 +75,7 @@ use super::breaker::Breaker;
 pub use super::breaker::BreakerState;
 use crate::domain::decision::Usage;
 use crate::domain::definition::ThinkingLevel;
+use crate::domain::family::{Family, bare_model};
 use crate::domain::journal::{FaultKind, ModelTurn, Served};
 use crate::ports::BoxFuture;
 use crate::ports::model::{Model, ModelEvent, ModelFault, ModelRequest, ModelSettings};

@@ -2,7 +2,6 @@
 
 use serde_json::value::RawValue;
 
-use super::address::bare_model;
 use super::api_error::ApiError;
 use super::content::Pieces;
 use super::failure::Failure;
@@ -11,7 +10,8 @@ use super::retry::Retry;
 use super::wire::{self, Count, Response, UsageMetadata};
 use super::wire_enum::label;
 use crate::domain::decision::Usage;
-use crate::domain::journal::FaultKind;
+use crate::domain::family::bare_model;
+use crate::domain::journal::{FaultKind, Part};
 use crate::domain::surrogates;
 use crate::ports::model::ModelEvent;
 
@@ -126,6 +126,15 @@ impl Reply {
             *kept = new.or(*kept);
         }
         kept.service_tier = usage.service_tier.or(kept.service_tier.take());
+    }
+
+    /// Has a text or a call arrived, and not only thoughts?
+    pub(super) fn has_begun(&self) -> bool {
+        self.pieces.parts().any(|part| match part {
+            Part::Text(text) => !text.is_empty(),
+            Part::Call(_) => true,
+            Part::Thought(_) | Part::Other => false,
+        })
     }
 
     /// Tokens used, whether or not the reply is usable.

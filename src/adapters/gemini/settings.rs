@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
-use super::family::{Family, Thinking};
 use crate::domain::definition::{ModelSettings, ThinkingLevel};
+use crate::domain::family::{Family, Thinking};
 
 /// Which warnings have been logged.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ pub struct Timeouts {
     /// For the head of the reply. A unary reply begins when the model has finished, so this also limits its thinking
     /// time.
     pub first_byte: Duration,
-    /// Between two pieces of the body.
+    /// Between two pieces of the body; of a stream whose model thinks long, from its first text or call on.
     pub idle: Duration,
     /// For an access token.
     pub token: Duration,

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use self::directory::{Directory, read};
 use self::schemas::{output_schema, template_of_output, unknown_schema};
-use self::warnings::{gemini_cli, other_model, unused_inputs};
+use self::warnings::{gemini_cli, other_model, unknown_level, unused_inputs};
 use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::Field;
 use super::unknown::unknown_name_message;
@@ -189,6 +189,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
         limits::check(agent, &directory, &mut checked.warnings);
         gemini_cli(agent, &mut checked.warnings);
         other_model(agent, &mut checked.warnings);
+        unknown_level(agent, &mut checked.warnings);
         if errors.is_empty() {
             let right = Agent {
                 definition: agent.definition.clone(),

@@ -6,6 +6,7 @@ use super::super::error::DefinitionError;
 use super::super::fields::Field;
 use super::super::node::quoted;
 use super::directory::Read;
+use crate::domain::family::Family;
 use crate::domain::templates::Template;
 
 /// Warns about an input that neither prompt uses, so that it never reaches the model.
@@ -42,6 +43,22 @@ pub(super) fn other_model(agent: &Read, warnings: &mut Vec<DefinitionError>) {
         let found = format!("{}, which is not a Google model", quoted(model));
         let allowed = "a model of Gemini, or no model: the configured one".to_owned();
         warnings.push(agent.place.error(&Field::Model.portable(), found, allowed));
+    }
+}
+
+/// Warns about a level that the definition's own model does not know.
+pub(super) fn unknown_level(agent: &Read, warnings: &mut Vec<DefinitionError>) {
+    let settings = &agent.definition.model;
+    let (Some(model), Some(level)) = (&settings.model, settings.thinking_level) else {
+        return;
+    };
+    if let Some(allowed) = Family::of(model).lacks(level) {
+        let found = format!(
+            "{}, which {} does not know, so the nearest level is sent",
+            quoted(level.as_str()),
+            quoted(model)
+        );
+        warnings.push(agent.place.error(&Field::ThinkingLevel.portable(), found, allowed));
     }
 }
 

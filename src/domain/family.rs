@@ -1,11 +1,11 @@
 //! Which settings a model supports (WIRE.md sections 2 and 8): by its generation, or by its name where models of one
 //! generation differ.
 
-use crate::domain::definition::ThinkingLevel::{self, High, Low, Medium, Minimal, Xhigh};
+use super::definition::ThinkingLevel::{self, High, Low, Medium, Minimal, Xhigh};
 
 /// What is known of a model, read from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Family<'a> {
+pub(crate) struct Family<'a> {
     name: &'a str,
     /// MAJOR and MINOR of `gemini-MAJOR.MINOR-…`; `None` for a moving alias, a tuned model, or anything else.
     generation: Option<(u32, u32)>,
@@ -13,7 +13,7 @@ pub(super) struct Family<'a> {
 
 /// How a model's thinking is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Thinking {
+pub(crate) enum Thinking {
     /// By `thinkingBudget` within these bounds; −1 lets the model decide.
     Budget {
         /// The minimum, unless 0 is allowed.
@@ -36,8 +36,14 @@ pub(super) enum Thinking {
     Unknown,
 }
 
+/// Removes the prefixes `models/` and `publishers/google/models/`.
+pub(crate) fn bare_model(model: &str) -> &str {
+    model.rsplit_once("models/").map_or(model, |(_, name)| name)
+}
+
 impl<'a> Family<'a> {
-    pub(super) fn of(name: &'a str) -> Self {
+    pub(crate) fn of(model: &'a str) -> Self {
+        let name = bare_model(model);
         let generation = || {
             let version = name.strip_prefix("gemini-")?.split('-').next()?;
             let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
@@ -54,20 +60,20 @@ impl<'a> Family<'a> {
     }
 
     /// From Gemini 4 on, `temperature` and `topP` are ignored.
-    pub(super) fn samples(self) -> bool {
+    pub(crate) fn samples(self) -> bool {
         !self.is_gemini_4()
     }
 
     /// It rejects a unary request for more output tokens than this, but not a stream. For a Gemini 4 whose cap is not
     /// known, the lowest known one is assumed.
-    pub(super) fn unary_cap(self) -> Option<u32> {
+    pub(crate) fn unary_cap(self) -> Option<u32> {
         self.is_gemini_4().then_some(match self.name {
             name if name.starts_with("gemini-4-hydrogen") || name.starts_with("gemini-4-neon") => 65_536,
             _ => 32_768,
         })
     }
 
-    pub(super) fn thinking(self) -> Thinking {
+    pub(crate) fn thinking(self) -> Thinking {
         let Some(generation) = self.generation else {
             return Thinking::Unknown;
         };
@@ -92,9 +98,20 @@ impl<'a> Family<'a> {
         }
     }
 
+    /// The names of its levels, if `asked` is none of them. Then the nearest one is sent.
+    pub(crate) fn lacks(self, asked: ThinkingLevel) -> Option<String> {
+        match self.thinking() {
+            Thinking::Level { levels, .. } if !levels.contains(&asked) => {
+                let names: Vec<_> = levels.iter().map(|level| level.as_str()).collect();
+                Some(names.join(", "))
+            }
+            Thinking::Level { .. } | Thinking::Budget { .. } | Thinking::Unknown => None,
+        }
+    }
+
     /// Does it think if a request does not specify how much? Google rejects a request for thoughts if the model does
     /// not think.
-    pub(super) fn thinks_by_itself(self) -> bool {
+    pub(crate) fn thinks_by_itself(self) -> bool {
         match self.thinking() {
             Thinking::Budget { by_itself, .. } => by_itself,
             Thinking::Level { .. } => true,
@@ -104,7 +121,7 @@ impl<'a> Family<'a> {
 
     /// Can its answer begin minutes after the request, with `asked` or its default? Then only the deadline limits the
     /// wait.
-    pub(super) fn thinks_long(self, asked: Option<ThinkingLevel>) -> bool {
+    pub(crate) fn thinks_long(self, asked: Option<ThinkingLevel>) -> bool {
         let default = match self.thinking() {
             Thinking::Level { default, .. } => Some(default),
             Thinking::Budget { .. } | Thinking::Unknown => None,
@@ -125,6 +142,7 @@ mod tests {
             ("gemini-3.8-flash", Some((3, 8))),
             ("gemini-4-argon", Some((4, 0))),
             ("gemini-10.1-x", Some((10, 1))),
+            ("publishers/google/models/gemini-4-argon", Some((4, 0))),
             ("gemini-flash-latest", None),
             ("gemma-3-27b-it", None),
             ("", None),
@@ -154,6 +172,22 @@ mod tests {
                 "{name}: {:?}",
                 family.thinking()
             );
+        }
+    }
+
+    #[test]
+    fn a_level_that_a_model_lacks_is_answered_with_those_that_it_has() {
+        for (name, level, has) in [
+            ("models/gemini-3.8-flash", Xhigh, Some("low, medium, high")),
+            ("gemini-3.8-flash", Minimal, Some("low, medium, high")),
+            ("gemini-3-pro-preview", Medium, Some("low, high")),
+            ("gemini-4-neon", Xhigh, None),
+            ("gemini-3-flash-preview", Minimal, None),
+            // A level becomes a budget.
+            ("gemini-2.5-flash", Xhigh, None),
+            ("gemini-flash-latest", Xhigh, None),
+        ] {
+            assert_eq!(Family::of(name).lacks(level).as_deref(), has, "{name} {level:?}");
         }
     }
 
