@@ -145,6 +145,7 @@ contract! {
     planning::sessions_are_deleted_after_their_retention_time,
     planning::without_content_the_session_keeps_all,
     planning::the_table_of_sessions_refuses_contradictory_rows,
+    executing::a_session_that_is_resumed_takes_a_place,
     executing::an_execution_begins_with_a_confirmation_of_the_current_version,
     executing::of_two_executions_at_once_one_begins,
     executing::a_repeated_execution_begins_once,

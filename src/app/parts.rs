@@ -19,6 +19,7 @@ use crate::adapters::quota::{LeasedQuota, LocalQuota};
 use crate::adapters::store::Store;
 use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, StoreConfig};
 use crate::config::{Auth, Config, Content, FileError, Jwt, JwtKeys, ModelConfig, Provider};
+use crate::domain::budget::SessionLimits;
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::engine::agent::Models;
@@ -138,6 +139,7 @@ pub(super) fn store_config(config: &Config, instance: InstanceId, serves: Option
         serves,
         run_lease: config.runs.lease,
         runs_kept: config.runs.kept,
+        sessions: SessionLimits::new(config.planning.sessions, config.planning.sessions_per_user),
         audit: audit_secrets(config),
         ..StoreConfig::new(config.database_url.expose_secret(), instance)
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, Auth, Config, FileError};
-use crate::domain::budget::SessionLimits;
 use crate::engine::strategy::plan::TaskRules;
 use crate::surfaces::planning::{
     Planning, PlanningSettings, PlanningTemplates, Repositories, RepositoryPattern, TemplateFile,
@@ -32,8 +31,6 @@ pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
         repositories: _,
         github,
         max_hours,
-        sessions_per_user,
-        sessions,
         confirm_hours,
         templates,
         branch_prefix,
@@ -42,6 +39,7 @@ pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
         max_tokens,
         context_tokens,
         model_patience,
+        ..
     } = config.planning.clone();
     let templates = match templates {
         Some(directory) => of_directory(&directory)?,
@@ -50,7 +48,6 @@ pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
     Ok(PlanningSettings {
         repositories: Repositories::new(github, allowed(config)),
         max_hours,
-        sessions: SessionLimits::new(sessions, sessions_per_user),
         confirm_hours,
         branch_prefix,
         rules: TaskRules {

@@ -19,7 +19,7 @@ use super::claims::{Claim, Claimed};
 use super::clock::Clock;
 use super::records::{ListQuery, OpenDecision, Page, QueryError, RecordError};
 use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
-use crate::domain::budget::{Exceeded, SessionLimits};
+use crate::domain::budget::Exceeded;
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, PlanningSessionId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::planning_session::SessionStatus;
@@ -251,6 +251,8 @@ pub enum Reopened {
     Mismatch,
     /// The run is not paused; its status.
     NotPaused(RunStatus),
+    /// Its planning session would exceed a limit.
+    TooManySessions(Exceeded),
     /// There is no such run.
     NotFound,
     /// The lease of the parent is lost.
@@ -286,8 +288,6 @@ pub struct InSession {
     pub session: PlanningSessionId,
     /// What it does there.
     pub work: SessionWork,
-    /// With it, no more than these may be at once.
-    pub most: SessionLimits,
 }
 
 /// What a run does in a planning session.

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gavel::domain::budget::SessionLimits;
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
@@ -306,7 +305,6 @@ pub(crate) fn planning_settings() -> PlanningSettings {
     PlanningSettings {
         repositories: Repositories::new("https://github.com".parse().unwrap(), None),
         max_hours: 168,
-        sessions: SessionLimits::new(20, 3),
         confirm_hours: 24,
         branch_prefix: "gavel/".to_owned(),
         rules: TaskRules {

@@ -648,17 +648,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
 
 /// DESIGN.md 7 and 8: several writers of several processes make one chain without a gap, and never deadlock.
 pub(crate) async fn many_writers_make_one_chain(db: TestDb) {
-    // SQLite's lock goes to the process that happens to ask when it is free. On a busy machine the other one can wait for
-    // longer than the deadline of a request.
-    let patient = || StoreConfig {
-        write_deadline: Duration::from_secs(60),
-        close_deadline: Duration::from_secs(60),
-        ..db.config()
-    };
-    let stores = [
-        Store::open(patient()).await.unwrap(),
-        Store::open(patient()).await.unwrap(),
-    ];
+    let stores = [db.open().await, db.open().await];
     let mut working = tokio::task::JoinSet::new();
     for n in 0..24_usize {
         let store = Arc::clone(&stores[n % 2]);

@@ -3,18 +3,19 @@
 use futures_util::future::join_all;
 use gavel::adapters::store::Store;
 use gavel::domain::agent_run::RunStatus;
+use gavel::domain::budget::{Exceeded, Scope};
 use gavel::domain::ids::{PlanningSessionId, UserId};
 use gavel::domain::plan::{Plan, TaskReason, TaskStatus};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, PlanChanged, Planned, Recorder, SessionEnd, Worked};
 use gavel::ports::planning::{Cleanup, MadePlan, Moved, PlanningSessions, StoredSession, VersionKind};
-use gavel::ports::runs::{Created, Lease, NewRun, Runs, SessionWork};
+use gavel::ports::runs::{Created, Lease, NewRun, Reopen, Reopened, Runs, SessionWork};
 
 use crate::audit::whole;
-use crate::commits::{Append, entries, finished, key};
+use crate::commits::{Append, entries, finished, key, reopen};
 use crate::planning::{
-    DEADLINE, END, cancel, cancelled, edit, finish, made, plan, proposed, refines, run_status, shown, starts, versions,
-    works,
+    DEADLINE, END, cancel, cancelled, edit, finish, made, open_for, plan, proposed, refines, run_status, shown, starts,
+    versions, works,
 };
 use crate::support::{T0, TestDb, begin, called_run, eventually};
 
@@ -594,4 +595,29 @@ async fn deadlocks(db: &TestDb) -> i64 {
     eventually("the connections are closed", async || db.count(connections).await == 0).await;
     db.count("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         .await
+}
+
+/// A session that continues after its processes were lost takes a place, as at its start.
+pub(crate) async fn a_session_that_is_resumed_takes_a_place(db: TestDb) {
+    let store = open_for(&db, 1, 4).await;
+    let lost = executing(&store).await;
+    write(&store, lost.end(failed())).await;
+    db.run("UPDATE agent_run SET stop_reason = 'process_lost' WHERE status = 'failed'").await;
+    let other = PlanningSessionId::new();
+    begin(&store, &starts(other)).await;
+    let resuming = Reopen {
+        session: Some(lost.session),
+        ..reopen(lost.run.id, 0)
+    };
+    let refused = Reopened::TooManySessions(Exceeded {
+        scope: Scope::User,
+        limit: 1,
+        unit: "planning sessions at work",
+    });
+    assert_eq!(store.reopen(resuming.clone()).await.unwrap(), refused);
+    assert_eq!(shown(&store, lost.session).await.status, SessionStatus::Failed);
+
+    assert_eq!(cancelled(&store, cancel(other)).await, Moved::Yes);
+    assert!(matches!(store.reopen(resuming).await.unwrap(), Reopened::Yes(Some(_))));
+    assert_eq!(shown(&store, lost.session).await.status, SessionStatus::Executing);
 }

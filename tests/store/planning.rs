@@ -25,10 +25,6 @@ use crate::support::{T0, TestDb, begin, called_run, eventually, new_run, open_de
 
 /// The deadline of every session: an hour after its start.
 pub(crate) const DEADLINE: i64 = T0 + 3_600_000_000;
-/// Limits that no other test reaches.
-fn many() -> SessionLimits {
-    SessionLimits::new(1000, 1000)
-}
 /// The end of every run of a session.
 pub(crate) const END: i64 = T0 + 1_234_567;
 
@@ -39,11 +35,7 @@ pub(crate) fn ann() -> UserId {
 /// A run that works for a session and that its creator claims at once.
 pub(crate) fn works(session: PlanningSessionId, work: SessionWork) -> NewRun {
     NewRun {
-        origin: Origin::Session(InSession {
-            session,
-            work,
-            most: many(),
-        }),
+        origin: Origin::Session(InSession { session, work }),
         ..new_run()
     }
 }
@@ -225,20 +217,21 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
     assert!(store.session(&tenant(), Some(&ann()), session).await.unwrap().is_some());
 }
 
-/// A run that starts a session of this user within these limits, with a key of its own.
-fn starts_within(user: &str, of_user: u32, of_all: u32) -> NewRun {
+/// A store that allows this many sessions.
+pub(crate) async fn open_for(db: &TestDb, of_user: u32, of_all: u32) -> Arc<Store> {
+    let config = StoreConfig {
+        sessions: SessionLimits::new(of_all, of_user),
+        ..db.config()
+    };
+    Store::open(config).await.unwrap()
+}
+
+/// A run that starts a session of this user, with a key of its own.
+fn starts_of(user: &str) -> NewRun {
     let session = PlanningSessionId::new();
     let mut run = starts(session);
     run.decision.user = UserId::parse(user).unwrap();
     run.claim = Some(key(&session.to_string(), "body"));
-    within(run, of_user, of_all)
-}
-
-/// The run within these limits.
-fn within(mut run: NewRun, of_user: u32, of_all: u32) -> NewRun {
-    if let Origin::Session(place) = &mut run.origin {
-        place.most = SessionLimits::new(of_all, of_user);
-    }
     run
 }
 
@@ -252,9 +245,9 @@ fn too_many(unit: &'static str, scope: Scope, limit: u64) -> Created {
 pub(crate) async fn sessions_that_wait_for_confirmation_take_no_place_of_those_at_work(db: TestDb) {
     const AT_WORK: &str = "planning sessions at work";
     const WAITING: &str = "planning sessions that wait for confirmation";
-    let store = db.open().await;
+    let store = open_for(&db, 2, 4).await;
     let mut waiting = Vec::new();
-    let start = async |run: NewRun| store.create(within(run, 2, 4)).await.unwrap();
+    let start = async |run: NewRun| store.create(run).await.unwrap();
     // Two at work, three for a tenant, four in all; and ten times as many that wait.
     while waiting.len() < 20 {
         let session = PlanningSessionId::new();
@@ -330,7 +323,7 @@ pub(crate) async fn a_plan_that_no_person_confirms_ends_its_session(db: TestDb) 
 /// PLANNING 14: starts at once, in two processes, begin as many sessions as the limits allow and no more. Nothing of the
 /// others is kept, and their keys can be used again. A start whose acknowledgement was lost has its place.
 pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
-    let stores = [db.open().await, db.open().await];
+    let stores = [open_for(&db, 3, 5).await, open_for(&db, 3, 5).await];
     let at_once = async |runs: &[NewRun]| {
         let creates = runs.iter().zip(stores.iter().cycle());
         let creates = join_all(creates.map(|(run, store)| store.create(run.clone()))).await;
@@ -350,7 +343,7 @@ pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
         }
         refused.into_iter().map(|(_, limit)| limit).collect::<Vec<_>>()
     };
-    let of_ann: Vec<_> = (0..10).map(|_| starts_within("ann", 3, 5)).collect();
+    let of_ann: Vec<_> = (0..10).map(|_| starts_of("ann")).collect();
     let refused = |scope, limit| Exceeded {
         scope,
         limit,
@@ -358,7 +351,7 @@ pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
     };
     assert_eq!(at_once(&of_ann).await, [refused(Scope::User, 3); 7]);
     assert_eq!(open(&db).await, 3);
-    let of_others: Vec<_> = (0..10).map(|n| starts_within(&format!("user-{n}"), 3, 5)).collect();
+    let of_others: Vec<_> = (0..10).map(|n| starts_of(&format!("user-{n}"))).collect();
     assert_eq!(at_once(&of_others).await, [refused(Scope::Tenant, 4); 9]);
     assert_eq!(open(&db).await, 4);
     // A start that is repeated needs no second place, and one of the others has the place of a session that ended.

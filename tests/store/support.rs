@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
+use gavel::domain::budget::SessionLimits;
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
@@ -62,11 +63,15 @@ impl TestDb {
         self.directory.is_some()
     }
 
-    /// The defaults, with a lease that outlasts every test.
+    /// The defaults, with a lease that outlasts every test. A commit may take long: a machine with other work is not a
+    /// fault of the database.
     pub(crate) fn config(&self) -> StoreConfig {
         StoreConfig {
             // No heartbeat during a test.
             lease: Duration::from_secs(3600),
+            write_deadline: Duration::from_secs(60),
+            close_deadline: Duration::from_secs(60),
+            sessions: SessionLimits::new(1000, 1000),
             ..StoreConfig::new(&self.url, InstanceId::new())
         }
     }

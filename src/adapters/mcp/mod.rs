@@ -58,6 +58,7 @@ mod secrets;
 mod server;
 mod session;
 mod slips;
+mod slots;
 mod source;
 mod status;
 mod stdio;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram};
-use tokio::sync::Semaphore;
 
 use self::send::{Compare, not_sent, send, tells_of_the_server, unavailable, unknown};
 use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
@@ -17,6 +16,7 @@ use super::link::Link;
 use super::outputs::Outputs;
 use super::result::{self, Said};
 use super::session::{Session, State};
+use super::slots::Slots;
 use super::source::Source;
 use super::status::{ServerState, ServerStatus};
 use super::tool_listing::{ToolListing, is_up};
@@ -38,7 +38,7 @@ pub(super) struct Server {
     users: Option<Arc<Users>>,
     listing: Arc<ToolListing>,
     /// Closed at the shutdown.
-    permits: Semaphore,
+    slots: Slots,
     outputs: Outputs,
     metrics: Metrics,
 }
@@ -83,7 +83,7 @@ impl Server {
                 unknown: calls("unknown"),
                 seconds: metrics::histogram!("gavel_mcp_call_seconds", "server" => config.name.to_string()),
             },
-            permits: Semaphore::new(config.gavel.max_concurrent),
+            slots: Slots::new(config.gavel.max_concurrent),
             common: common.clone(),
             users,
             outputs: Outputs::default(),
@@ -182,8 +182,8 @@ impl Server {
         };
         let (attempt, given) = tokio::select! {
             biased;
-            slot = self.permits.acquire() => match slot {
-                Ok(_slot) => {
+            slot = self.slots.acquire(request.tenant, request.user) => match slot {
+                Some(_slot) => {
                     let given = outgoing.deadline.saturating_duration_since(Instant::now());
                     let compare = Compare {
                         at_all: self.config.gavel.pin || request.is_approved,
@@ -193,7 +193,7 @@ impl Server {
                     };
                     (send(&link, &outgoing, started, compare).await, given)
                 }
-                Err(_) => return not_sent(Lost::Cancelled, "gavel is shutting down".to_owned()),
+                None => return not_sent(Lost::Cancelled, "gavel is shutting down".to_owned()),
             },
             lost = outgoing.given_up() => {
                 return not_sent(lost, format!("{} (waiting for a free slot)", lost.words(request.timeout)));
@@ -279,7 +279,7 @@ impl Server {
 
     /// Waiting calls stop waiting for a slot, and no more slots are given out.
     pub(super) fn close(&self) {
-        self.permits.close();
+        self.slots.close();
     }
 
     /// The current status.

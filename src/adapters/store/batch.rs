@@ -8,6 +8,7 @@ use super::db::{Conn, Sql, Value};
 use super::error::Fault;
 use super::rows::Writing;
 use super::statements::Statements;
+use crate::domain::budget::SessionLimits;
 use crate::domain::tool::FailureCode;
 
 /// What a transaction needs besides its ops.
@@ -19,6 +20,8 @@ pub(super) struct Batch<'a> {
     pub(super) run_lease: Duration,
     /// How long ended runs are kept; `None` keeps them forever.
     pub(super) runs_kept: Option<Duration>,
+    /// How many planning sessions there may be at once.
+    pub(super) sessions: SessionLimits,
     /// The key that signs the audit log.
     pub(super) signer: Option<&'a Signer>,
     /// The audit entries of this transaction.

@@ -8,6 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
 use super::audit::AuditSecrets;
+use crate::domain::budget::SessionLimits;
 use crate::domain::ids::InstanceId;
 
 /// Timeout of a query on the records.
@@ -41,6 +42,8 @@ pub struct StoreConfig {
     /// How long ended runs are kept, with their journals and their lines in threads, and ended planning sessions with
     /// their plans; `None` keeps them forever.
     pub runs_kept: Option<Duration>,
+    /// How many planning sessions there may be at once.
+    pub sessions: SessionLimits,
     /// The configured audit keys.
     pub audit: AuditSecrets,
     /// SQLite only: maximum size of the file in bytes; beyond it writes are `Unavailable`.
@@ -63,6 +66,7 @@ impl StoreConfig {
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
             runs_kept: None,
+            sessions: SessionLimits::default(),
             audit: AuditSecrets::default(),
             max_bytes: None,
         }

@@ -176,6 +176,7 @@ impl Store {
             lease: config.lease,
             run_lease: config.run_lease,
             runs_kept: config.runs_kept,
+            sessions: config.sessions,
             migrating: match config.at_start {
                 AtStart::Fail => migrate::PATIENCE,
                 AtStart::Background => CONNECTING,

@@ -206,6 +206,7 @@ mod tests {
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
             runs_kept: None,
+            sessions: crate::domain::budget::SessionLimits::default(),
             signer: Some(&Signer::new("a key")),
             trail: Trail::default(),
         };

@@ -18,6 +18,8 @@ names! {
         SessionsAtWork = "planning sessions at work",
         /// Planning sessions that wait for a person, over all processes.
         SessionsWaiting = "planning sessions that wait for confirmation",
+        /// Calls to one MCP server in progress.
+        CallsToServer = "calls to one server",
         /// Open streams.
         Streams = "open streams",
         /// Bytes of request bodies in progress.
@@ -43,9 +45,12 @@ impl Pool {
     pub fn limits(self, whole: u64) -> Limits {
         let shares = |[process, tenant, user]: [u64; 3]| Limits { process, tenant, user };
         match self {
-            Self::Chats | Self::WaitedFor | Self::Background | Self::SessionsAtWork | Self::SessionsWaiting => {
-                Limits::with_reserve(whole)
-            }
+            Self::Chats
+            | Self::WaitedFor
+            | Self::Background
+            | Self::SessionsAtWork
+            | Self::SessionsWaiting
+            | Self::CallsToServer => Limits::with_reserve(whole),
             // A user with 64 open streams has ten tabs in six browsers.
             Self::Streams => shares([1024, 512, 64]),
             // Honest users do not send 16 MiB of bodies at once in many pieces.
@@ -72,6 +77,13 @@ pub struct SessionLimits {
     pub at_work: Limits,
     /// That wait for the confirmation of their plan. Only the start of a further session is refused.
     pub waiting: Limits,
+}
+
+/// The defaults of `planning.sessions` and `planning.sessions_per_user`.
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self::new(20, 3)
+    }
 }
 
 impl SessionLimits {
@@ -115,9 +127,13 @@ mod tests {
     fn the_documentation_has_a_row_for_each_pool() {
         let page = include_str!("../../../docs/reference/limits.md");
         for pool in Pool::ALL {
-            // The defaults of `runs.background` and `max_in_flight`.
-            let whole = if *pool == Pool::Background { 64 } else { 1024 };
-            let sessions = SessionLimits::new(20, 3);
+            // The defaults of `runs.background`, `maxConcurrent` and `max_in_flight`.
+            let whole = match pool {
+                Pool::Background => 64,
+                Pool::CallsToServer => 256,
+                _ => 1024,
+            };
+            let sessions = SessionLimits::default();
             let Limits { process, tenant, user } = match pool {
                 Pool::SessionsAtWork => sessions.at_work,
                 Pool::SessionsWaiting => sessions.waiting,

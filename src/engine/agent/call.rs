@@ -236,7 +236,11 @@ impl Children {
         match self.agents.runs.reopen(reopen).await? {
             // One that is not paused was reopened in a commit that was not acknowledged.
             Reopened::Yes(_) | Reopened::NotPaused(_) => Ok(()),
-            Reopened::LeaseLost | Reopened::NotFound | Reopened::Replayed | Reopened::Mismatch => Err(Stop::LeaseLost),
+            Reopened::LeaseLost
+            | Reopened::NotFound
+            | Reopened::Replayed
+            | Reopened::Mismatch
+            | Reopened::TooManySessions(_) => Err(Stop::LeaseLost),
         }
     }
 

@@ -79,7 +79,6 @@ impl Planning {
                     repo_url: repo_url.as_str().into(),
                     deadline_us,
                 },
-                most: self.settings.sessions,
             },
             opening: opening(&repository, &self.settings.templates.plan, values),
             repository,
@@ -126,7 +125,6 @@ impl Planning {
                 work: SessionWork::Refine {
                     version: stored.version,
                 },
-                most: self.settings.sessions,
             },
             opening: opening(&repository, &self.settings.templates.refine, values),
             repository,

@@ -171,7 +171,6 @@ impl Planning {
                     version: stored.version,
                     by: by.into(),
                 },
-                most: self.settings.sessions,
             },
             snapshot,
             settings,

@@ -54,7 +54,6 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
 use super::runs::{Begun, Runs};
-use crate::domain::budget::SessionLimits;
 use crate::domain::definition::Approval;
 use crate::domain::ids::{PlanningSessionId, RunId, UserId};
 pub use crate::domain::plan::{Draft, DraftTask};
@@ -84,8 +83,6 @@ pub struct PlanningSettings {
     pub repositories: Repositories,
     /// How far ahead a deadline may be, in hours.
     pub max_hours: u32,
-    /// The most sessions at once.
-    pub sessions: SessionLimits,
     /// How long a plan waits for its confirmation, in hours.
     pub confirm_hours: u32,
     /// What the names of branches begin with that a confirmed plan may write.

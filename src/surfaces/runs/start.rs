@@ -177,6 +177,7 @@ impl Runs {
                 Reopened::Replayed => Ok(Started::Before(start.run)),
                 Reopened::Mismatch => Err(StoreFailure::KeyReused.into()),
                 Reopened::NotPaused(status) => Err(RunError::NotPaused(status)),
+                Reopened::TooManySessions(limit) => Err(RunError::TooManySessions(limit)),
                 // The run was deleted by the retention since it was read.
                 Reopened::NotFound => Err(StoreFailure::NotFound.into()),
                 Reopened::LeaseLost => Err(StoreFailure::Unavailable.into()),

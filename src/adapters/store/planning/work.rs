@@ -98,8 +98,12 @@ impl Batch<'_> {
     }
 
     /// Continues the session of a run that is reopened. False: it did not fail with the run, or its deadline has passed.
-    pub(in super::super) async fn resume_session(&self, conn: &mut Conn, run: &Reopen) -> Result<bool, Fault> {
-        let Some(session) = run.session else { return Ok(true) };
+    pub(in super::super) async fn resume_session(
+        &self,
+        conn: &mut Conn,
+        session: PlanningSessionId,
+        run: &Reopen,
+    ) -> Result<bool, Fault> {
         let values = vec![id(session), id(run.run), int(run.at_us)];
         Ok(conn.execute(&self.planning_texts().resume, values).await? == 1)
     }

@@ -43,7 +43,9 @@ impl Batch<'_> {
             Value::text(run.decision.tenant.as_str()),
             Value::text(run.decision.user.as_str()),
         ];
-        if let Err(exceeded) = self.fits(conn, run, place).await? {
+        let of = [run.decision.tenant.as_str(), run.decision.user.as_str()];
+        let is_start = matches!(place.work, SessionWork::Start { .. });
+        if let Err(exceeded) = self.fits(conn, of, is_start).await? {
             return Ok(Some(Created::TooManySessions(exceeded)));
         }
         let mut values = session.clone();
@@ -76,9 +78,14 @@ impl Batch<'_> {
         Ok(None)
     }
 
-    /// Whether the session can be at work with this run, or the limit that it would exceed.
-    async fn fits(&self, conn: &mut Conn, run: &NewRun, place: &InSession) -> Result<Result<(), Exceeded>, Fault> {
-        let values = [run.decision.tenant.as_str(), run.decision.user.as_str()].map(Value::text);
+    /// Whether one more session of this tenant and user can be at work, or the limit that it would exceed.
+    pub(in super::super) async fn fits(
+        &self,
+        conn: &mut Conn,
+        of: [&str; 2],
+        is_start: bool,
+    ) -> Result<Result<(), Exceeded>, Fault> {
+        let values = of.map(Value::text);
         let (mut at_work, mut waiting) = ([0; 3], [0; 3]);
         each(conn, &self.planning_texts().open, values.into(), |row| {
             let used = if row.bool(0)? { &mut waiting } else { &mut at_work };
@@ -89,9 +96,9 @@ impl Batch<'_> {
             Ok(())
         })
         .await?;
-        let most = place.most;
+        let most = self.sessions;
         let mut fits = most.at_work.check(Pool::SessionsAtWork, at_work, 1);
-        if matches!(place.work, SessionWork::Start { .. }) {
+        if is_start {
             fits = fits.and(most.waiting.check(Pool::SessionsWaiting, waiting, 1));
         }
         Ok(fits)

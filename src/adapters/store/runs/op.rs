@@ -131,9 +131,13 @@ impl RunOp {
         }
     }
 
-    /// Does it begin the work of a run for a planning session?
+    /// Does a run begin to work for a planning session with it, or continue?
     pub(super) fn starts_session(&self) -> bool {
-        matches!(self, Self::Create(run) if run.origin.session().is_some())
+        match self {
+            Self::Create(run) => run.origin.session().is_some(),
+            Self::Reopen(run, _) => run.session.is_some(),
+            _ => false,
+        }
     }
 
     /// The planning sessions whose runs it changes.

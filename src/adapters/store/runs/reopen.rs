@@ -35,8 +35,14 @@ impl Batch<'_> {
             }
         }
         let mut refused = refused(&row, run)?;
-        if refused.is_none() && !self.resume_session(conn, run).await? {
-            refused = Some(Reopened::NotPaused(RunStatus::Failed));
+        if refused.is_none()
+            && let Some(session) = run.session
+        {
+            refused = match self.fits(conn, [&row.text(11)?, &row.text(12)?], false).await? {
+                Err(exceeded) => Some(Reopened::TooManySessions(exceeded)),
+                Ok(()) if self.resume_session(conn, session, run).await? => None,
+                Ok(()) => Some(Reopened::NotPaused(RunStatus::Failed)),
+            };
         }
         if let Some(refused) = refused {
             if let ReopenedFor::Caller { claim: Some(claim), .. } = &run.place {

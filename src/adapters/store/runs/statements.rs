@@ -208,7 +208,8 @@ impl RunStatements {
             ),
             reopenable: format!(
                 "SELECT CASE WHEN {RESUMABLE} THEN 'paused' ELSE status END, attempt, reopened_by, fence, attempts, \
-                 started_at, completed_at, stop_reason, error_message, summary, steps FROM agent_run WHERE id = $1"
+                 started_at, completed_at, stop_reason, error_message, summary, steps, tenant, user_id \
+                 FROM agent_run WHERE id = $1"
             )
             .into(),
             reopen: format!(

@@ -17,6 +17,7 @@ use super::super::state::State;
 use super::super::statements::Statements;
 use super::super::transaction::Attempt;
 use super::ATTEMPT_TIMEOUT;
+use crate::domain::budget::SessionLimits;
 
 /// State shared by all writers of a store.
 pub(in super::super) struct Shared {
@@ -30,6 +31,7 @@ pub(in super::super) struct Shared {
     pub(in super::super) lease: Duration,
     pub(in super::super) run_lease: Duration,
     pub(in super::super) runs_kept: Option<Duration>,
+    pub(in super::super) sessions: SessionLimits,
     /// How long to wait for a process that is migrating.
     pub(in super::super) migrating: Duration,
     pub(in super::super) state: State,
@@ -102,6 +104,7 @@ impl Shared {
             lease: self.lease,
             run_lease: self.run_lease,
             runs_kept: self.runs_kept,
+            sessions: self.sessions,
             signer: self.signer.get(),
             trail: Trail::default(),
         }

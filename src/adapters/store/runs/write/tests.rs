@@ -15,6 +15,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::*;
+use crate::domain::budget::SessionLimits;
 use crate::domain::ids::{ConversationId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use crate::ports::commit::{Commit, Writer};
 use crate::ports::definitions::NewVersion;
@@ -70,6 +71,7 @@ async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must(
         lease: Duration::from_secs(10),
         run_lease: Duration::from_secs(10),
         runs_kept: None,
+        sessions: SessionLimits::default(),
         signer: Some(&Signer::new("a key")),
         trail: Trail::default(),
     };
