@@ -2,11 +2,11 @@
 //! layer below the environment and are never put into it, so no child process inherits them.
 
 use std::collections::BTreeMap;
-use std::{env, fmt, fs, io};
+use std::{env, fmt, io};
 
 use super::error::{ConfigError, ConfigErrors};
 use super::settings::SETTINGS;
-use super::trust::{REMEDY, is_trusted};
+use super::trust::{REMEDY, is_trusted, read};
 
 /// The variables of a `.env` file. Their values can be secrets, so `Debug` prints only the names.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Dotenv {
     /// The file cannot be read, or a line is not of the form `NAME=value`; it has settings of gavel, and the directory is
     /// not trusted.
     pub fn read() -> Result<Self, ConfigErrors> {
-        let problem = match fs::read_to_string(FILE) {
+        let problem = match read(FILE) {
             Ok(text) => {
                 let found = Self::parse(&text).map_err(|error| ConfigErrors(vec![error]))?;
                 if is_trusted() {

@@ -8,7 +8,7 @@ use super::dotenv::Dotenv;
 use super::error::{ConfigError, ConfigErrors};
 use super::origin::Origin;
 use super::settings::{CONFIG_FILE, SETTINGS};
-use super::trust::{REMEDY, is_trusted};
+use super::trust::{self, REMEDY, is_trusted};
 use super::{Config, Flags, Resolved, Sources};
 
 /// The file that is read when no other is named.
@@ -79,7 +79,7 @@ fn file(
     };
     let Some((path, origin)) = by_flag.or_else(by_variable).or_else(by_dotenv) else {
         let found = |text| Some((PathBuf::from(DEFAULT_FILE), text));
-        return match fs::read_to_string(DEFAULT_FILE) {
+        return match trust::read(DEFAULT_FILE) {
             Ok(text) if is_trusted() => Ok(found(text)),
             Ok(_) => Err(ConfigError {
                 key: CONFIG_FILE.to_owned(),

@@ -20,6 +20,12 @@ impl SessionValue {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Owner, Self::Repo, Self::Branch, Self::Base, Self::Created];
 
+    /// Does it say where an effect takes place? Without such an argument the server would choose.
+    #[must_use]
+    pub const fn names_a_place(self) -> bool {
+        matches!(self, Self::Owner | Self::Repo | Self::Branch)
+    }
+
     /// Its name in `mcp.json`.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -321,6 +321,13 @@ fn files_of_a_directory_count_only_if_the_user_trusts_it_or_names_them() {
             }
         }
     }
+    // Neither is it read without end.
+    fs::remove_file(place.path().join(".env")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", place.path().join(".env")).unwrap();
+    let refused = place.run_with(&["config"], &untrusted[0]);
+    assert_eq!(refused.status, 2, "{}", refused.err);
+    assert!(refused.err.contains("no file of at most 1 MiB"), "{}", refused.err);
+    fs::remove_file(place.path().join(".env")).unwrap();
     // The file of another program is not ours to refuse, and gives nothing.
     fs::write(
         place.path().join(".env"),

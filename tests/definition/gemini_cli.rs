@@ -253,9 +253,13 @@ fn a_level_that_the_model_does_not_know_causes_a_warning() {
         );
     }
     assert_eq!(yaml("gemini-4-neon", "minimal").len(), 1);
-    for (model, level) in [("gemini-3.8-flash", "high"), ("gemini-4-neon", "xhigh"), ("gemini-2.5-pro", "high")] {
+    for (model, level) in [
+        ("gemini-3.8-flash", "high"),
+        ("gemini-4-neon", "xhigh"),
+        ("gemini-2.5-pro", "high"),
+    ] {
         assert_eq!(yaml(model, level), [""; 0], "{model} {level}");
     }
     let markdown = "---\nname: a\ndescription: d\nmodel: gemini-3.8-flash\nthinking_level: xhigh\n---\nDo it.\n";
-    assert_eq!(checked(Form::Markdown, markdown).len(), 1, "{:?}", checked(Form::Markdown, markdown));
+    assert_eq!(checked(Form::Markdown, markdown).len(), 1);
 }

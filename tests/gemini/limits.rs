@@ -113,10 +113,21 @@ async fn the_stream_of_a_model_that_thinks_long_may_be_silent_until_it_answers()
     let call = event(&chunk(r#"{"functionCall":{"name":"add_task","args":{}}}"#));
     let silence = || Step::Pause(SHORT * 3);
     for (model, script, ends) in [
-        ("gemini-4-neon", vec![silence(), answer.clone(), end_of_stream()], Ok(())),
         (
             "gemini-4-neon",
-            vec![thought.clone(), silence(), nothing, silence(), answer.clone(), end_of_stream()],
+            vec![silence(), answer.clone(), end_of_stream()],
+            Ok(()),
+        ),
+        (
+            "gemini-4-neon",
+            vec![
+                thought.clone(),
+                silence(),
+                nothing,
+                silence(),
+                answer.clone(),
+                end_of_stream(),
+            ],
             Ok(()),
         ),
         (

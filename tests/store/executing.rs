@@ -602,7 +602,8 @@ pub(crate) async fn a_session_that_is_resumed_takes_a_place(db: TestDb) {
     let store = open_for(&db, 1, 4).await;
     let lost = executing(&store).await;
     write(&store, lost.end(failed())).await;
-    db.run("UPDATE agent_run SET stop_reason = 'process_lost' WHERE status = 'failed'").await;
+    db.run("UPDATE agent_run SET stop_reason = 'process_lost' WHERE status = 'failed'")
+        .await;
     let other = PlanningSessionId::new();
     begin(&store, &starts(other)).await;
     let resuming = Reopen {

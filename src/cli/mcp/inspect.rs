@@ -142,7 +142,7 @@ fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
     }
     for name in &tool.hidden {
         warnings.push(format!(
-            "{name:?} is set by the tool's server and hidden from the model (hidden in mcp.json)"
+            "{name:?} is set by the tool's server and hidden from the model (hidden)"
         ));
     }
     if tool.description.trim().is_empty() {

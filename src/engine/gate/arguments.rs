@@ -87,7 +87,9 @@ fn without_grant(others: &[String]) -> Option<String> {
         more => format!(" and {more} more"),
     };
     (!others.is_empty()).then(|| {
-        format!("a grant cannot cover this call: besides the recipients it sets {named}{more}, which mcp.json does not declare free")
+        format!(
+            "a grant cannot cover this call: besides the recipients it sets {named}{more}, which are not declared free"
+        )
     })
 }
 

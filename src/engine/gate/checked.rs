@@ -178,6 +178,9 @@ fn foreign(
     tool.scope
         .iter()
         .find_map(|(path, value)| match path.values(arguments) {
+            Ok(found) if tool.side_effect && found.is_empty() && value.names_a_place() => {
+                Some(format!("{path} is left out, so the server would choose it"))
+            }
             Ok(found) => found.into_iter().find_map(|(_, given)| {
                 let allowed = allowed(path, *value, given)?;
                 Some(format!("{path} is {given}; {allowed}"))

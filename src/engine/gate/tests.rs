@@ -101,6 +101,9 @@ fn arguments_are_bound_by_the_scope_of_the_tool_and_not_by_their_names() {
         elsewhere,
         r#"{"project":"acme","ref":"main"}"#,
         r#"{"project":"acme","ref":["gavel/x"]}"#,
+        // The server would choose them.
+        r#"{"project":"acme"}"#,
+        r#"{"ref":"gavel/x"}"#,
     ] {
         let asked = decided(true, project, outside);
         assert!(
@@ -206,7 +209,8 @@ fn a_read_that_carries_unknown_text_out_of_a_session_asks() {
 #[test]
 fn a_bound_argument_has_no_other_value() {
     let tool = tool_with("getFileContents", r#"{"type":"object"}"#, |tool| {
-        tool.scope = scope(REPOSITORY)
+        tool.side_effect = false;
+        tool.scope = scope(REPOSITORY);
     });
     let bound = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let facts = Facts {
@@ -273,14 +277,13 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
     let plan = ("allow", vec![DecidedBy::Plan]);
     let asks = ("ask", vec![DecidedBy::SideEffects]);
     assert_eq!(by("createPullRequest", None, ours, &facts), plan);
-    assert_eq!(
-        by("updateIssue", None, r#"{"owner":"acme","repo":"dates"}"#, &facts),
-        plan
-    );
+    assert_eq!(by("updateIssue", None, ours, &facts), plan);
     for outside in [
         r#"{"owner":"acme","repo":"other","head":"gavel/iso"}"#,
         r#"{"owner":"acme","repo":"dates","head":"main"}"#,
         r#"{"owner":"acme","repo":"dates","head":"mallory:gavel/iso"}"#,
+        // The server would choose the branch.
+        r#"{"owner":"acme","repo":"dates"}"#,
     ] {
         assert_eq!(by("createPullRequest", None, outside, &facts), asks, "{outside}");
     }
@@ -700,7 +703,7 @@ fn the_approver_reads_why_a_grant_does_not_cover_a_call() {
     assert_eq!(
         warnings,
         [
-            r#"a grant cannot cover this call: besides the recipients it sets "/calendar", "/m/x", which mcp.json does not declare free"#
+            r#"a grant cannot cover this call: besides the recipients it sets "/calendar", "/m/x", which are not declared free"#
         ]
     );
 }
