@@ -2,8 +2,8 @@
 //!
 //! A call passes through these modules, in this order:
 //!
-//! 1. `settings` (with `domain/family.rs`) translates a definition's settings for the model that will answer, as far as `routes`
-//!    knows it; `request` writes the body.
+//! 1. `settings` (with `domain/family.rs`) translates a definition's settings for the model that will answer, as far as
+//!    `routes` knows it; `request` writes the body.
 //! 2. `call` makes attempts and follows `CONTINUATION` hops. It is the only place that retries, limited by the delays
 //!    and the budget of `retry` and by the endpoint's `breaker`.
 //! 3. `auth` sets the key or an access token; `client` sends the request, with a limit on every wait and every byte.
