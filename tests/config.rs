@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use gavel::config::settings::{SETTINGS, Secrecy};
 use gavel::config::{Auth, Config, ConfigError, ConfigErrors, Content, Dotenv, JwtKeys, Provider, Resolved, Sources};
+use gavel::domain::budget::SessionLimits;
 use gavel::domain::definition::ThinkingLevel;
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
@@ -600,7 +601,8 @@ fn repositories_of_planning_are_patterns_and_each_invalid_one_is_named() {
     let file = "[planning]\nrepositories = [\n \"acme/*\",\n \"t2:other/one\",\n]\nmax_hours = 24\n";
     let planning = toml(file).config().planning;
     assert_eq!((planning.repositories.len(), planning.max_hours), (2, 24));
-    assert_eq!((planning.sessions_per_user, planning.sessions), (3, 20));
+    let sessions = SessionLimits::new(planning.sessions, planning.sessions_per_user);
+    assert_eq!(sessions, SessionLimits::default());
     let from_environment = env(&[("GAVEL_PLANNING_REPOSITORIES", "acme/*, t2:other/one")]).config();
     assert_eq!(from_environment.planning.repositories.len(), 2);
     let invalid = toml("[planning]\nrepositories = [\n \"acme\",\n \"acme/x\",\n \"a b/c\",\n]\n").refusal();
@@ -672,6 +674,32 @@ fn hashed_records_need_a_key() {
     insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash"), ("GAVEL_RECORDS_KEY", "short")]).refusal());
     let config = env(&[("GAVEL_RECORDS_CONTENT", "hash"), ("GAVEL_RECORDS_KEY", CANARY)]).config();
     assert!(matches!(config.records, Content::Hash(key) if key.expose_secret() == CANARY));
+}
+
+/// The operator learns at the start which level the model does not know.
+#[test]
+fn a_level_that_the_configured_model_does_not_know_causes_a_warning() {
+    let warnings = |model: &'static str, level: &'static str| {
+        let given = [
+            ("GEMINI_API_KEY", "k"),
+            ("GEMINI_MODEL", model),
+            ("GEMINI_THINKING_LEVEL", level),
+        ];
+        env(&given).resolved().warnings
+    };
+    assert_eq!(
+        warnings("gemini-3.8-flash", "xhigh"),
+        [
+            "gemini.thinking_level = xhigh is no level of gemini-3.8-flash, so the nearest one is sent; allowed: low, medium, high"
+        ]
+    );
+    for (model, level) in [
+        ("gemini-4-neon", "xhigh"),
+        ("gemini-2.5-pro", "xhigh"),
+        ("demo", "xhigh"),
+    ] {
+        assert_eq!(warnings(model, level), [""; 0], "{model}");
+    }
 }
 
 #[test]

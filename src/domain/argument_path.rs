@@ -6,7 +6,7 @@
 use std::fmt;
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::definition::quoted;
 
@@ -67,6 +67,25 @@ impl ArgumentPath {
         let mut found = Vec::new();
         walk(&self.steps, arguments, String::new(), false, &mut found)?;
         Ok(found)
+    }
+
+    /// Sets the value at the path; in a list, as its only item.
+    pub fn set(&self, arguments: &mut Value, value: Value) {
+        let at = self.steps.iter().fold(arguments, |at, step| match step {
+            Step::Field(name) => {
+                if !at.is_object() {
+                    *at = Value::Object(Map::default());
+                }
+                &mut at[name.as_str()]
+            }
+            Step::Each => {
+                if !at.is_array() {
+                    *at = Value::Array(vec![Value::Null]);
+                }
+                &mut at[0]
+            }
+        });
+        *at = value;
     }
 
     /// The texts at the path: a text, a list of texts, or objects with an `email`.

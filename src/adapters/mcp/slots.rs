@@ -10,7 +10,7 @@ use crate::domain::budget::{Budget, Limits, Pool, Share};
 pub(super) struct Slots {
     all: Semaphore,
     shares: Arc<Budget>,
-    /// Signals that a share was returned, or that no slot is given anymore.
+    /// Signals that a share was returned, or that the slots are closed.
     changed: Notify,
 }
 
@@ -37,7 +37,7 @@ impl Slots {
     /// `most` calls at once.
     pub(super) fn new(most: usize) -> Self {
         let limits = Limits {
-            // Calls wait for one of all in the order in which they came, and here they would not.
+            // The semaphore limits all calls, and serves them in the order in which they came.
             process: u64::MAX,
             ..Pool::CallsToServer.limits(most as u64)
         };
@@ -48,7 +48,7 @@ impl Slots {
         }
     }
 
-    /// Waits for a slot. `None`: none is given anymore.
+    /// Waits for a slot. `None`: the slots are closed.
     pub(super) async fn acquire(&self, tenant: &str, user: &str) -> Option<Slot<'_>> {
         let share = loop {
             let changed = self.changed.notified();
@@ -70,7 +70,7 @@ impl Slots {
         })
     }
 
-    /// Gives no slot anymore. Calls that wait for one end.
+    /// Gives out no more slots. Waiting calls stop waiting.
     pub(super) fn close(&self) {
         self.all.close();
         self.changed.notify_waiters();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_user_and_no_tenant_takes_all_slots_and_who_waits_gets_the_next_one() {
+    async fn no_user_and_no_tenant_takes_all_slots_and_a_waiting_call_gets_the_next_one() {
         let slots = Slots::new(16);
         let mut anns = fill(&slots, "ann");
         let bobs = fill(&slots, "bob");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_ends_when_no_slot_is_given_anymore() {
+    async fn a_call_stops_waiting_when_the_slots_are_closed() {
         let slots = Slots::new(16);
         let anns = fill(&slots, "ann");
         let waiting = slots.acquire("t", "ann");

@@ -179,6 +179,7 @@ mod tests {
     use super::*;
     use serde_json::value::RawValue;
 
+    use crate::domain::budget::SessionLimits;
     use crate::domain::ids::{ActionId, ConversationId, InstanceId, TenantId, UserId};
     use crate::domain::tool::Tool;
     use crate::ports::commit::{Commit, Fact};
@@ -206,7 +207,7 @@ mod tests {
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
             runs_kept: None,
-            sessions: crate::domain::budget::SessionLimits::default(),
+            sessions: SessionLimits::default(),
             signer: Some(&Signer::new("a key")),
             trail: Trail::default(),
         };

@@ -24,6 +24,19 @@ fn a_path_is_names_with_dots_and_lists() {
 }
 
 #[test]
+fn a_value_is_found_at_the_path_at_which_it_was_set() {
+    let mut arguments = Value::Null;
+    for path in ["to", "m.x", "m.y", "p[].email", "p[].name", "to.deeper"] {
+        let path = ArgumentPath::parse(path).unwrap();
+        path.set(&mut arguments, path.to_string().into());
+        assert_eq!(path.one_text(&arguments).unwrap().unwrap().1, path.to_string());
+    }
+    let set = json!({"to": {"deeper": "to.deeper"}, "m": {"x": "m.x", "y": "m.y"},
+        "p": [{"email": "p[].email", "name": "p[].name"}]});
+    assert_eq!(arguments, set);
+}
+
+#[test]
 fn every_shape_of_recipients_is_found_with_its_place() {
     let of = |found: &[(&str, &str)]| Ok(found.iter().map(|(p, t)| ((*p).to_owned(), (*t).to_owned())).collect());
     for (path, arguments, expected) in [

@@ -99,7 +99,7 @@ pub(in crate::http) enum Answer {
     extensions(("x-problems" = json!([
         Code::UserMismatch, Code::RepositoryNotAllowed, Code::NotFound, Code::PlanInProgress, Code::PlanChanged,
         Code::SessionOver, Code::DeadlinePassed, Code::IdempotencyKeyReused, Code::RateLimited,
-        Code::OutcomeUnrecorded, Code::RunUnreadable, Code::AgentUnavailable
+        Code::TooManySessions, Code::OutcomeUnrecorded, Code::RunUnreadable, Code::AgentUnavailable
     ])))
 )]
 pub(in crate::http) async fn execute(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {

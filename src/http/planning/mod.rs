@@ -167,7 +167,7 @@ pub(super) async fn start(state: Data<State>, request: HttpRequest, payload: Pay
     extensions(("x-problems" = json!([
         Code::UserMismatch, Code::NotFound, Code::PlanInProgress, Code::PlanLocked, Code::PlanChanged,
         Code::SessionOver, Code::DeadlinePassed, Code::IdempotencyKeyReused, Code::RateLimited,
-        Code::OutcomeUnrecorded, Code::RunUnreadable, Code::AgentUnavailable
+        Code::TooManySessions, Code::OutcomeUnrecorded, Code::RunUnreadable, Code::AgentUnavailable
     ])))
 )]
 pub(super) async fn refine(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {

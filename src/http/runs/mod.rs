@@ -148,7 +148,7 @@ pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: P
     extensions(("x-problems" = json!([
         Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::NotPaused, Code::PartOfRun,
         Code::StepLimitExceeded, Code::DeadlinePassed, Code::CallsInDoubt, Code::IdempotencyKeyReused, Code::RateLimited,
-        Code::OutcomeUnrecorded, Code::RunUnreadable
+        Code::TooManySessions, Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]
 pub(super) async fn resume(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{DryRunAnswer, DryRunTool};
 use crate::domain::canonical;
@@ -52,12 +52,13 @@ impl SessionValues {
             SessionValue::Base => Some(&self.base),
             SessionValue::Created => None,
         };
-        let whole = tool
-            .scope
-            .iter()
-            .filter(|(path, _)| path.to_string() == path.argument());
-        let arguments = whole.filter_map(|(path, of)| Some((path.to_string(), value(*of)?.as_str().into())));
-        Value::Object(arguments.collect())
+        let mut arguments = Value::Object(Map::default());
+        for (path, of) in &tool.scope {
+            if let Some(value) = value(*of) {
+                path.set(&mut arguments, value.as_str().into());
+            }
+        }
+        arguments
     }
 }
 

@@ -37,6 +37,12 @@ fn tool(name: &str, side_effect: bool, approval: Option<ApprovalDefault>) -> Arc
             }],
             _ => Vec::new(),
         },
+        scope: match name {
+            "createPullRequest" => ["target.owner", "targets[].owner", "targets[].owners"]
+                .map(|path| (ArgumentPath::parse(path).unwrap(), SessionValue::Owner))
+                .into(),
+            _ => Vec::new(),
+        },
         ..Tool::named("github", name)
     })
 }
