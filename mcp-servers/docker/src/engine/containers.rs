@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::AsyncRead;
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::io::StreamReader;
 
 use super::labels::{Labels, MANAGED};
@@ -21,9 +21,13 @@ use super::{Engine, EngineFault};
 /// How long a list that failed is asked for again.
 const LISTING: Duration = Duration::from_secs(5);
 
-/// How long the engine is asked to remove a container, and how often.
+/// How long the engine is asked to remove a container, or to restart one whose script does not end otherwise, and how
+/// often.
 const REMOVING: Duration = Duration::from_secs(20);
+const RESTARTING: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
+/// Podman answers a kill when the container does not run: not at all if another request has started it again meanwhile.
+const KILLING: Duration = Duration::from_secs(5);
 
 /// A container of gavel, in the list of all.
 #[derive(Debug, Clone)]
@@ -88,19 +92,31 @@ impl Engine {
         Ok(self.docker().await?.start_container(id, options).await?)
     }
 
-    /// Kills everything in a container and starts it again. Its files stay. Returns whether it was restarted: one that
-    /// does not run has nothing to kill, and is left as it is.
-    pub(crate) async fn restart(&self, id: &str) -> Result<bool, EngineFault> {
-        let _turn = self.turn(id).await;
-        let found: Inspected = match self.read(&format!("containers/{id}/json")).await {
-            Err(EngineFault::Missing) => return Ok(false),
-            found => found?,
-        };
-        if !found.state.running {
+    /// Kills everything in a container and starts it again, as often as it takes. Its files stay. Returns its turn if it
+    /// was restarted: one that does not run has nothing to kill, and is left as it is.
+    pub(crate) async fn restart(&self, id: &str) -> Result<Option<OwnedMutexGuard<()>>, EngineFault> {
+        let turn = self.turn(id).await;
+        let until = Instant::now() + RESTARTING;
+        let mut was_running = false;
+        loop {
+            match self.restart_once(id, &mut was_running).await {
+                Err(EngineFault::Missing) => return Ok(None),
+                Err(_) if Instant::now() < until => sleep(LOOK).await,
+                done => return Ok(done?.then_some(turn)),
+            }
+        }
+    }
+
+    async fn restart_once(&self, id: &str, was_running: &mut bool) -> Result<bool, EngineFault> {
+        let found: Inspected = self.read(&format!("containers/{id}/json")).await?;
+        *was_running |= found.state.running;
+        if !*was_running {
             return Ok(false);
         }
         // Podman's own restart starts a container that was removed meanwhile; its start does not.
-        self.kill(id).await?;
+        if found.state.running {
+            self.kill(id).await?;
+        }
         self.start(id).await?;
         Ok(true)
     }
@@ -113,10 +129,7 @@ impl Engine {
         let options = RemoveContainerOptionsBuilder::new().v(true).build();
         let until = Instant::now() + REMOVING;
         loop {
-            match self.kill(id).await {
-                Ok(()) | Err(EngineFault::Conflict | EngineFault::Missing) => {}
-                fault => return fault,
-            }
+            self.kill(id).await.ok();
             let removed = self.docker().await?.remove_container(id, Some(options.clone())).await;
             match removed.map_err(EngineFault::from) {
                 Err(EngineFault::Missing) => return Ok(()),
@@ -130,12 +143,15 @@ impl Engine {
     /// Kills everything in a container. A conflict means that it does not run.
     async fn kill(&self, id: &str) -> Result<(), EngineFault> {
         let docker = self.docker().await?;
-        let killed = docker.kill_container(id, None::<KillContainerOptions>).await;
-        match killed.map_err(EngineFault::from) {
+        let kill = async || match timeout(KILLING, docker.kill_container(id, None::<KillContainerOptions>)).await {
+            Ok(killed) => killed.map_err(EngineFault::from),
+            Err(_) => Err(EngineFault::Unavailable),
+        };
+        match kill().await {
             Err(EngineFault::Conflict) => {
                 // One that is paused can neither be killed nor removed.
                 docker.unpause_container(id).await?;
-                Ok(docker.kill_container(id, None::<KillContainerOptions>).await?)
+                kill().await
             }
             done => done,
         }

@@ -46,13 +46,12 @@ if [ ! -d "$dir" ]; then
     rm -rf "$new"
     fault storage
   fi
-  # Creating the directory is what only one attempt can do.
-  if mkdir "$dir"; then
-    mv "$new"/* "$dir"/
+  # Only one directory takes the name, whole; the next one would be moved into it.
+  if mv "$new" "$dir" && [ ! -d "$dir/${new##*/}" ]; then
     GAVEL_SUPERVISOR=$1 setsid /bin/sh -c "$7" gavel "$1" "$dir" "$4" "$5" "$8" "$mask" "$6" \
       </dev/null >/dev/null 2>&1 3>&- &
   fi
-  rm -rf "$new"
+  rm -rf "$new" "$dir/${new##*/}"
 fi
 
 # Sets `value` to what was noted; false if nothing was.

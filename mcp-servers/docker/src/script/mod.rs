@@ -97,9 +97,12 @@ pub(crate) async fn run(engine: &Engine, script: &Script, signals: &Signals) -> 
     Ok(frame)
 }
 
-/// A script whose supervisor ended before it may have left processes behind.
+/// A script whose supervisor ended before it may have left processes behind; or another attempt of the call ends it by a
+/// restart, and has not yet noted that.
 async fn settle(engine: &Engine, script: &Script, mut frame: Frame) -> Result<Frame, Fault> {
     if matches!(frame.ending, Ending::Lost) {
+        drop(engine.turn(&script.container).await);
+        frame = result(engine, script).await?;
         frame.has_restarted |= stop(engine, script, Why::Interrupted).await;
     }
     Ok(frame)

@@ -8,9 +8,8 @@ use super::{STOP, Script};
 use crate::engine::Engine;
 use crate::engine::exec::Command;
 
-/// Two seconds between TERM and KILL, and five for what remains.
-const TIME: Duration = Duration::from_secs(12);
-const RESTART: Duration = Duration::from_secs(20);
+/// Five seconds until it has begun, two between TERM and KILL, and five for what remains.
+const TIME: Duration = Duration::from_secs(15);
 
 /// Why a script is ended.
 #[derive(Debug, Clone, Copy)]
@@ -38,19 +37,19 @@ pub(super) async fn stop(engine: &Engine, script: &Script, why: Why) -> bool {
     if ends(engine, script, why, "").await {
         return false;
     }
-    match timeout(RESTART, engine.restart(&script.container)).await {
-        Ok(Ok(true)) => {
+    match engine.restart(&script.container).await {
+        Ok(Some(_turn)) => {
             tracing::warn!(
                 container = script.container,
                 "a script could not be ended; its container was restarted"
             );
-            // Nothing is left to end: this notes what happened, for the kept result.
+            // Nothing is left to end: this notes what happened, for the kept result. Who waits for the turn reads it.
             ends(engine, script, why, "restarted").await;
             true
         }
         // The container has stopped, or is gone, and the script with it.
-        Ok(Ok(false)) => false,
-        Ok(Err(_)) | Err(_) => {
+        Ok(None) => false,
+        Err(_) => {
             tracing::error!(
                 container = script.container,
                 "a container with a script that could not be ended did not restart"

@@ -2,7 +2,8 @@
 #
 # $1 key  $2 directory of the call  $3 why: timeout or cancelled  $4 "restarted" after a restart of the container
 #
-# Prints "ended" if the script had ended by itself, "stopped" if nothing of it is left, "left" if something is.
+# Prints "ended" if the script had ended by itself or now never begins, "stopped" if nothing of it is left, "left" if
+# something is.
 exec 2>/dev/null
 key=$1
 dir=$2
@@ -11,12 +12,6 @@ pause() {
   sleep "$1" || sleep 1
 }
 
-state=
-read -r state rest <"$dir/end"
-if [ "$state" = end ]; then
-  echo ended
-  exit 0
-fi
 # Sets `value` to what was noted; false if nothing was.
 noted() {
   value=
@@ -24,11 +19,28 @@ noted() {
   [ -n "$value" ]
 }
 
+# What has not begun never begins: this takes the call's name, or what the supervisor takes first.
+if [ ! -d "$dir" ]; then
+  new=${dir%/*}/.stop.$key.$$
+  mkdir "$new" && mkdir "$new/go" && : >"$new/out" && : >"$new/err" && printf '%s\n' "$3" >"$new/stop" &&
+    printf 'never\n' >"$new/end" && mv "$new" "$dir"
+  rm -rf "$new" "$dir/${new##*/}"
+elif mkdir "$dir/go"; then
+  printf '%s\n' "$3" 1<>"$dir/stop"
+  printf 'never\n' 1<>"$dir/end"
+fi
+noted end
+case $value in
+  end* | never)
+    echo ended
+    exit 0
+    ;;
+esac
 # Over the room that is there: the disk may be full.
 [ -z "$4" ] || printf '%s\n' "$4" 1<>"$dir/restart"
 noted stop || printf '%s\n' "$3" 1<>"$dir/stop"
 round=0
-while ! noted pid && [ "$round" -lt 20 ]; do
+while ! noted pid && [ "$round" -lt 50 ]; do
   pause 0.1
   round=$((round + 1))
 done

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::engine::Engine;
-use crate::harness::{Server, until, world};
+use crate::harness::{Failing, Server, World, until, world};
 
 /// Whatever a script can start to survive its end.
 const SURVIVORS: &str = "setsid sleep 71 & setsid env -i sleep 72 & (trap '' TERM; sleep 73; sleep 73) & \
@@ -122,34 +122,84 @@ async fn a_cancelled_script_is_dead_within_five_seconds_and_is_not_run_again() {
     assert_eq!(server.run(&container, "wc -l <count").await["stdout"], "1\n");
 }
 
-/// It also cannot be stopped from inside: nothing more can be started there.
 #[tokio::test]
-async fn a_script_that_cannot_be_ended_otherwise_is_ended_by_a_restart_of_its_container() {
+async fn a_script_that_is_cancelled_while_it_starts_is_ended_or_never_begins() {
+    let Some((_, world)) = world() else { return };
+    let server = world.server().await;
+    let container = server.container().await;
+    let cancelled = (0..24_u64).map(|step| {
+        let arguments = json!({ "containerId": container, "script": "sleep 595" });
+        let meta = json!({ "gavel/session_id": server.session, "gavel/idempotency_key": format!("k{step}") });
+        let server = &server;
+        async move {
+            let handle = server.send("executeScript", arguments, meta).await;
+            tokio::time::sleep(Duration::from_millis(40 * step)).await;
+            handle.cancel(None).await.expect("cancelled");
+        }
+    });
+    futures_util::future::join_all(cancelled).await;
+    // One that begins after its end would run for minutes.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    until("no script is left", || !runs("sleep\x00595")).await;
+}
+
+/// It fills the table of processes: nothing more can be started there, and its end takes a restart of the container, but
+/// for the rare case that the engine's process gets a place that becomes free. A shell would end when it cannot fork.
+#[tokio::test]
+async fn a_script_that_leaves_no_room_for_processes_is_ended() {
     let Some((engine, world)) = world() else { return };
     let server = world.server().await;
     let container = server.container_with(json!({ "pids": 48 })).await;
-    // The table of processes stays full, and the script itself stays in its loop. A shell would end when it cannot fork.
-    let bomb = "echo x >>count; \
-                perl -MPOSIX -e 'for (;;) { \
-                  my $p = fork; \
-                  $0 = \"gavel-full\" if !defined $p; \
-                  if (defined $p && !$p) { setsid; exec qw(sleep 78) } \
-                }' & \
-                while :; do :; done";
+    let bomb = "echo x >>count; perl -MPOSIX -e 'for (;;) { my $p = fork; $0 = \"gavel-bomb\" if !defined $p; \
+                if (defined $p && !$p) { setsid; exec qw(sleep 78) } }' & while :; do :; done";
     let arguments = json!({ "containerId": container, "script": bomb });
-    cancel_once_it_runs(&server, &arguments, "gavel-full").await;
+    cancel_once_it_runs(&server, &arguments, "gavel-bomb").await;
     let kept = server
         .first("k", "executeScript", arguments)
         .await
         .expect("an answer")
         .ok();
     assert_eq!(
-        (&kept["interrupted"], &kept["restarted"]),
-        (&json!(true), &json!(true)),
+        (&kept["interrupted"], &kept["timedOut"]),
+        (&json!(true), &json!(false)),
         "{kept}"
     );
     assert_eq!(sleeps(engine, &container), "");
     assert_eq!(server.run(&container, "wc -l <count").await["stdout"], "1\n");
+}
+
+#[tokio::test]
+async fn a_script_that_cannot_be_ended_otherwise_is_ended_by_a_restart_that_is_tried_until_the_engine_makes_it() {
+    let Some((engine, _)) = world() else { return };
+    for (path, seconds) in [("/json", 591), ("/kill", 592), ("/start", 593)] {
+        let failing = Failing::new(engine);
+        let server = World::at(&failing.host()).server().await;
+        let container = server.container().await;
+        let script = format!("echo x >>count; sleep {seconds}");
+        let arguments = json!({ "containerId": container, "script": script });
+        let meta = json!({ "gavel/session_id": server.session, "gavel/idempotency_key": "k" });
+        let handle = server.send("executeScript", arguments.clone(), meta).await;
+        until("the script runs", || runs(&format!("sleep\0{seconds}"))).await;
+        failing.fail("/exec", 1);
+        failing.fail(path, 3);
+        handle.cancel(None).await.expect("cancelled");
+        until("the engine has failed", || {
+            failing.has_failed_at("/exec") && failing.has_failed_at(path)
+        })
+        .await;
+        let kept = server
+            .first("k", "executeScript", arguments)
+            .await
+            .expect("an answer")
+            .ok();
+        assert_eq!(
+            (&kept["interrupted"], &kept["restarted"]),
+            (&json!(true), &json!(true)),
+            "{path}: {kept}"
+        );
+        assert!(!runs(&format!("sleep\0{seconds}")), "{path}");
+        assert_eq!(server.run(&container, "wc -l <count").await["stdout"], "1\n");
+    }
 }
 
 #[tokio::test]

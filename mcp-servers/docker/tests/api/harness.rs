@@ -15,6 +15,8 @@ use rmcp::transport::TokioChildProcess;
 use rmcp::{RoleClient, ServiceExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
 
 use crate::engine::{Engine, IMAGE, engine};
@@ -217,6 +219,78 @@ impl Server {
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).expect("a log")
     }
+}
+
+/// A socket of an engine that fails at some requests, as one does that has too much to do.
+pub(crate) struct Failing {
+    left: Arc<Failures>,
+    directory: TempDir,
+}
+
+/// How often it will fail, by the end of a request's path.
+type Failures = std::sync::Mutex<HashMap<&'static str, u32>>;
+
+impl Failing {
+    pub(crate) fn new(engine: &'static Engine) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(directory.path().join("s")).expect("a socket");
+        let left = Arc::<Failures>::default();
+        let shared = left.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let engine = UnixStream::connect(&engine.host()[7..]).await.expect("the engine");
+                tokio::spawn(pass_on(client, engine, shared.clone()));
+            }
+        });
+        Self { left, directory }
+    }
+
+    /// From now on it fails this often at requests whose path ends so.
+    pub(crate) fn fail(&self, path: &'static str, count: u32) {
+        self.left.lock().expect("a count").insert(path, count);
+    }
+
+    pub(crate) fn has_failed_at(&self, path: &str) -> bool {
+        self.left.lock().expect("a count").get(path) == Some(&0)
+    }
+
+    pub(crate) fn host(&self) -> String {
+        format!("unix://{}/s", self.directory.path().display())
+    }
+}
+
+async fn pass_on(client: UnixStream, engine: UnixStream, left: Arc<Failures>) {
+    let ((mut requests, client), (answers, mut engine)) = (client.into_split(), engine.into_split());
+    let client = Arc::new(tokio::sync::Mutex::new(client));
+    let to_client = client.clone();
+    tokio::spawn(async move {
+        let (mut answers, mut part) = (answers, vec![0; 65536]);
+        while let Ok(length @ 1..) = answers.read(&mut part).await {
+            to_client.lock().await.write_all(&part[..length]).await.ok();
+        }
+        to_client.lock().await.shutdown().await.ok();
+    });
+    let mut part = vec![0; 65536];
+    while let Ok(length @ 1..) = requests.read(&mut part).await {
+        let line = String::from_utf8_lossy(&part[..length])
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        let path = line.split(['?', ' ']).nth(1).unwrap_or_default();
+        let fails = left
+            .lock()
+            .expect("a count")
+            .iter_mut()
+            .any(|(end, count)| path.ends_with(end) && count.checked_sub(1).map(|less| *count = less).is_some());
+        if fails {
+            let answer = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 23\r\n\r\n{\"message\":\"too busy\"}\n";
+            client.lock().await.write_all(answer.as_bytes()).await.ok();
+        } else {
+            engine.write_all(&part[..length]).await.ok();
+        }
+    }
+    engine.shutdown().await.ok();
 }
 
 /// Waits until something holds, for at most 30 s.
