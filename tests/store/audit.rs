@@ -233,8 +233,7 @@ pub(crate) async fn a_call_ended_by_recovery_is_entered(db: TestDb) {
     let open = open_decision();
     let intents = vec![intent(&open, 1)];
     dead.open(open.clone(), intents.clone()).await.unwrap();
-    db.run("UPDATE instance SET lease_until = 0").await;
-    let _next = db.open().await;
+    let _next = db.open_after_all_expired().await;
     let in_doubt = ["effect_intended", "effect_in_doubt"];
     assert_eq!(kinds(&rows(&db).await, &intents[0].id), in_doubt);
     whole(&db).await;

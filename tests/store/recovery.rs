@@ -123,8 +123,7 @@ pub(crate) async fn the_owners_outcome_replaces_that_of_recovery(db: TestDb) {
     let open = open_decision();
     let intent = intent(&open, 1);
     owner.open(open.clone(), vec![intent.clone()]).await.unwrap();
-    db.run("UPDATE instance SET lease_until = 0").await;
-    let other = db.open().await;
+    let other = db.open_after_all_expired().await;
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "in_doubt");
     owner.close(closed(open, vec![done(&intent)], true)).await.unwrap();
     assert_eq!(

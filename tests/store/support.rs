@@ -80,6 +80,23 @@ impl TestDb {
         Store::open(self.config()).await.unwrap()
     }
 
+    /// Another process, which has recovered the rows of all others: their leases have expired. One that still runs may
+    /// renew its lease in between, as after a write that took long; then once more.
+    pub(crate) async fn open_after_all_expired(&self) -> Arc<Store> {
+        for _ in 0..20 {
+            self.run("UPDATE instance SET lease_until = 0").await;
+            let other = self.open().await;
+            if self
+                .count("SELECT COUNT(*) FROM tool_invocation_log WHERE status = 'started'")
+                .await
+                == 0
+            {
+                return other;
+            }
+        }
+        panic!("the rows are not recovered");
+    }
+
     pub(crate) async fn open_with(&self, content: ContentMode) -> Arc<Store> {
         Store::open(StoreConfig {
             content,
