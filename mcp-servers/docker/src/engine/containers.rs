@@ -129,6 +129,7 @@ impl Engine {
         let options = RemoveContainerOptionsBuilder::new().v(true).build();
         let until = Instant::now() + REMOVING;
         loop {
+            // What could not be killed, the engine refuses to remove.
             self.kill(id).await.ok();
             let removed = self.docker().await?.remove_container(id, Some(options.clone())).await;
             match removed.map_err(EngineFault::from) {

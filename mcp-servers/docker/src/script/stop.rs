@@ -43,7 +43,8 @@ pub(super) async fn stop(engine: &Engine, script: &Script, why: Why) -> bool {
                 container = script.container,
                 "a script could not be ended; its container was restarted"
             );
-            // Nothing is left to end: this notes what happened, for the kept result. Who waits for the turn reads it.
+            // Nothing is left to end: this notes what happened, for the kept result. Another attempt
+            // waits for the turn, and then reads it.
             ends(engine, script, why, "restarted").await;
             true
         }

@@ -1,5 +1,6 @@
 //! Output, memory and disk.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -177,8 +178,12 @@ async fn many_commands_together_stay_within_the_limit_of_their_session(level: &'
             .expect("a size")
             .parse()
             .expect("KiB");
-        // What is cut off was seen first: on a busy machine a little more is there.
-        assert!(kib <= 5 * 1024 + 256, "{command}: {kib} KiB");
+        // The names of thousands of files take space in the directory itself, which does not count.
+        let names = std::fs::metadata(&work).expect("a directory").blocks() / 2;
+        assert!(
+            kib - names <= 5 * 1024 + 64,
+            "{command}: {kib} KiB, {names} of them for names"
+        );
         assert!(
             std::fs::metadata(work.join("kept")).expect("a file").len() >= 3 << 20,
             "{command}"
