@@ -14,6 +14,7 @@
 //! [`surfaces::runs`], then `engine::agent`.
 
 pub mod adapters;
+pub mod api;
 pub mod app;
 pub mod cli;
 pub mod config;

@@ -7,6 +7,7 @@ use utoipa::openapi::{Object, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::ids::{ConversationId, DecisionId};
+use super::tool::FailureCode;
 
 /// The type of a decision: the first that applies, in the order REFUSE, REQUEST_CLARIFICATION, INVOKE_TOOL,
 /// RESPOND_ONLY.
@@ -208,11 +209,10 @@ pub struct ToolResult {
 }
 
 /// Why a tool call failed, in a form that is safe to show.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ToolFailure {
     /// A code from a closed list; docs/reference/outcomes.md explains it.
-    #[schema(value_type = super::tool::FailureCode)]
-    pub code: &'static str,
+    pub code: FailureCode,
     /// Text for people.
     pub message: String,
 }

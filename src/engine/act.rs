@@ -26,7 +26,7 @@ use crate::domain::known::Known;
 use crate::domain::policy::Grant;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::commit::{Commit, Fact};
-use crate::ports::records::{Intent, RecordError};
+use crate::ports::records::{OpenCall, RecordError};
 
 /// A call that may run.
 struct Cleared<'a> {
@@ -303,7 +303,7 @@ fn known(run: &Run, words: &[String], calls: &[Proposed]) -> Known {
 }
 
 /// The intents of the side effects among the calls, to be recorded before they are sent.
-fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> {
+fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<OpenCall> {
     let now = engine.clock.now_us();
     let ledger = Ledger::of(&run.record.journal);
     let effects = cleared.iter().filter_map(|one| match one.callee {
@@ -311,22 +311,23 @@ fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<Intent> 
         _ => None,
     });
     effects
-        .map(|(one, tool)| Intent {
+        .map(|(one, tool)| OpenCall {
             id: one.call.id,
             decision: run.record.decision.id,
             tenant: run.record.decision.tenant.clone(),
             sequence: one.call.sequence,
-            tool: Arc::clone(tool),
+            tool: Some(Arc::clone(tool)),
+            name: Arc::from(one.call.call.name.as_str()),
             arguments: Arc::clone(&one.arguments),
             policy: ledger.call(one.call.id).and_then(Call::policy),
-            idempotency_key: Arc::from(one.key.as_str()),
-            started_at: now,
+            idempotency_key: Some(Arc::from(one.key.as_str())),
+            created_at: now,
         })
         .collect()
 }
 
 /// Commit 1: makes intents durable before their calls are sent.
-async fn intend(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), RecordError> {
+async fn intend(engine: &Engine, run: &mut Run, intents: Vec<OpenCall>) -> Result<(), RecordError> {
     if intents.is_empty() {
         return Ok(());
     }

@@ -24,7 +24,7 @@ use crate::domain::policy::{AGENTS, Grant};
 use crate::domain::templates::Text;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::commit::NewAction;
-use crate::ports::records::Intent;
+use crate::ports::records::OpenCall;
 
 /// The servers of approved calls that have no result. A rejected call needs no server.
 pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str>> {
@@ -124,7 +124,7 @@ fn newly_started(run: &Run) -> Vec<ActionId> {
 }
 
 /// Actions that start without an approval request: side effects, and read-only calls that a grant allows.
-pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
+pub(super) fn unasked(run: &Run, intents: &[OpenCall]) -> Vec<NewAction> {
     let started = newly_started(run);
     if started.is_empty() {
         return Vec::new();
@@ -143,7 +143,7 @@ pub(super) fn unasked(run: &Run, intents: &[Intent]) -> Vec<NewAction> {
     };
     let effects = intents.iter().filter_map(|intent| {
         let call = ledger.call(intent.id).filter(|call| call.requested().is_none())?;
-        Some(action(call, &intent.tool, &intent.arguments))
+        Some(action(call, intent.tool.as_ref()?, &intent.arguments))
     });
     let reads = started.iter().filter_map(|id| {
         let call = ledger.call(*id).filter(|call| call.grant().is_some())?;

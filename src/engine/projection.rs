@@ -135,7 +135,7 @@ impl Projection {
             Err(failure) => (
                 None,
                 Some(ToolFailure {
-                    code: failure.code.as_str(),
+                    code: failure.code,
                     message: failure.for_callers().into_owned(),
                 }),
             ),

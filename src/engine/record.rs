@@ -15,7 +15,7 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Target};
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::Spent;
-use crate::ports::records::{CallRecord, ClosedDecision, OpenDecision, StoredAnswer};
+use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, StoredAnswer};
 
 /// A run's row and journal, and how they become durable: enough to close it.
 pub struct Record {
@@ -126,14 +126,16 @@ impl Record {
             usage: derive::usage(journal),
             duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
             error_detail: self.fault_detail.clone(),
-            calls: of_attempt(&Ledger::of(journal), journal).map(call_record).collect(),
+            calls: of_attempt(&Ledger::of(journal), journal)
+                .map(|call| self.ended_call(call))
+                .collect(),
             answer,
             opened: self.is_opened(),
         }
     }
 
     /// Outcomes of side effects in the entries that are not written yet.
-    pub(super) fn ended(&self) -> Option<(OpenDecision, Vec<CallRecord>)> {
+    pub(super) fn ended(&self) -> Option<Vec<ClosedCall>> {
         let written = self.written();
         let has_new_result = |entry: &Entry| matches!(entry, Entry::Result { .. });
         if !self.journal.iter().skip(written).any(has_new_result) {
@@ -145,8 +147,30 @@ impl Record {
             let is_new = call.has_result_from(written) && call.was_started();
             is_new && call.tool().is_some_and(|tool| tool.side_effect)
         });
-        let effects: Vec<_> = ended.map(call_record).collect();
-        (!effects.is_empty()).then(|| (self.decision.clone(), effects))
+        let effects: Vec<_> = ended.map(|call| self.ended_call(call)).collect();
+        (!effects.is_empty()).then_some(effects)
+    }
+
+    fn ended_call(&self, call: &Call<'_>) -> ClosedCall {
+        let (id, sent_us, result) = (call.id(), call.sent_us(), call.result());
+        let decision = &self.decision;
+        ClosedCall {
+            open: OpenCall {
+                id,
+                decision: decision.id,
+                tenant: decision.tenant.clone(),
+                sequence: call.proposed.sequence,
+                tool: call.tool().map(Arc::clone),
+                name: Arc::from(call.proposed.call.name.as_str()),
+                arguments: call.arguments(),
+                policy: call.policy(),
+                idempotency_key: sent_us.map(|_| Arc::from(id.to_string())),
+                created_at: sent_us.unwrap_or(decision.created_at),
+            },
+            started_at: sent_us,
+            duration_us: result.map_or(0, |result| result.duration_us),
+            outcome: result.map_or_else(|| Err(without_result(call)), |result| result.outcome.clone()),
+        }
     }
 
     /// Total usage of the run and of the flows that it is a step of, if entries that are not written yet change it.
@@ -232,22 +256,6 @@ fn of_attempt<'a>(ledger: &'a Ledger<'_>, journal: &[Entry]) -> impl Iterator<It
         let calls_agent = matches!(call.proposed.target, Target::Agent(_));
         !before.contains(&call.id()) || (calls_agent && call.has_result_from(resumed))
     })
-}
-
-fn call_record(call: &Call<'_>) -> CallRecord {
-    let (id, sent_us, result) = (call.id(), call.sent_us(), call.result());
-    CallRecord {
-        id,
-        sequence: call.proposed.sequence,
-        tool: call.tool().map(Arc::clone),
-        name: Arc::from(call.proposed.call.name.as_str()),
-        arguments: call.arguments(),
-        policy: call.policy(),
-        idempotency_key: sent_us.map(|_| Arc::from(id.to_string())),
-        started_at: sent_us,
-        duration_us: result.map_or(0, |result| result.duration_us),
-        outcome: result.map_or_else(|| Err(without_result(call)), |result| result.outcome.clone()),
-    }
 }
 
 /// A started call without a result is a step that was cut short; a call that was not started was not recorded.

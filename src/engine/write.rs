@@ -11,7 +11,7 @@ use super::run::{Engine, Run};
 use super::stop::Stop;
 use crate::domain::journal::Entry;
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
-use crate::ports::records::Intent;
+use crate::ports::records::OpenCall;
 use crate::ports::runs::StoredEntry;
 
 impl Record {
@@ -42,7 +42,7 @@ impl Record {
 }
 
 /// Makes new journal entries durable, together with these intents.
-pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) -> Result<(), Stop> {
+pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<OpenCall>) -> Result<(), Stop> {
     let record = &run.record;
     let unwritten = |log: &Log| log.written < record.journal.len();
     if !record.log().is_some_and(|log| unwritten(log) || !intents.is_empty()) {
@@ -53,12 +53,12 @@ pub(super) async fn flush(engine: &Engine, run: &mut Run, intents: Vec<Intent>) 
 }
 
 /// What the entries that are not written yet, and these intents, change.
-fn facts(run: &Run, intents: Vec<Intent>) -> Vec<Fact> {
+fn facts(run: &Run, intents: Vec<OpenCall>) -> Vec<Fact> {
     let record = &run.record;
     let begun = approvals::asked(run).into_iter().map(Fact::Begun);
     let actions = approvals::unasked(run, &intents).into_iter().map(Fact::Action);
     let spent = record.spent(&run.context.strategy).into_iter().map(Fact::Spent);
-    let called = record.ended().map(|(decision, calls)| Fact::Called(decision, calls));
+    let called = record.ended().map(Fact::Called);
     let outcomes = approvals::outcomes(record).into_iter().map(Fact::Outcome);
     let facts = spent.chain(intents.into_iter().map(Fact::Intended)).chain(called);
     let worked = run.context.strategy.worked(&record.journal, record.written());
@@ -145,6 +145,6 @@ pub(super) async fn meanwhile<T>(
 }
 
 /// Must the starts that are not written yet be written before their calls, as those of effects and of approved calls?
-pub(super) fn announces(run: &Run, intents: &[Intent]) -> bool {
+pub(super) fn announces(run: &Run, intents: &[OpenCall]) -> bool {
     !intents.is_empty() || !approvals::asked(run).is_empty() || !approvals::unasked(run, intents).is_empty()
 }

@@ -1,13 +1,11 @@
 //! The decision log and tool-call log, for analysts: `GET /v1/decisions[/{id}]`, `GET /v1/tool-invocations`.
 
-mod rows;
-
 use actix_web::http::header;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
-use self::rows::{DecisionDetail, DecisionRecord, ToolInvocation};
 use super::State;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
@@ -16,6 +14,7 @@ use super::openapi::schemas::page;
 use super::routes::Route;
 use super::spelling::Spelling;
 use super::{acting, headers, query};
+use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::ids::DecisionId;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::{ListQuery, Page};
@@ -139,13 +138,12 @@ async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error
     Ok(response(&row.ok_or(Error::NotFound)?))
 }
 
-fn page_response(name: &str, page: Page<Value>) -> HttpResponse {
+fn page_response<T: Serialize>(name: &str, page: Page<T>) -> HttpResponse {
     response(&json!({ name: page.items, "next_page_token": page.next_page_token }))
 }
 
-fn response(value: &Value) -> HttpResponse {
+fn response(answer: &impl Serialize) -> HttpResponse {
     let mut response = HttpResponse::Ok();
-    response.insert_header((header::CONTENT_TYPE, headers::JSON));
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
-    response.body(value.to_string())
+    response.json(answer)
 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::BoxFuture;
 use super::claims::{Claim, Claimant, Claimed};
 use super::planning::{Cleanup, MadePlan};
-use super::records::{CallRecord, ClosedDecision, Intent, OpenDecision, RecordError};
+use super::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, RecordError};
 use super::runs::{Lease, StoredEntry};
 use crate::domain::action::{ActionStatus, Details};
 use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
@@ -79,7 +79,7 @@ pub enum Fact {
     /// A decision is open.
     Opened(OpenDecision),
     /// A side effect is about to be sent. Survives power loss.
-    Intended(Intent),
+    Intended(OpenCall),
     /// A call that needed an approval is about to be sent, with or without side effects. Its approved action becomes
     /// executing.
     Begun(ActionId),
@@ -89,7 +89,7 @@ pub enum Fact {
     Outcome(ActionOutcome),
     /// Outcomes of side effects for the tool-call log, with their decision. They are known before the decision is
     /// closed, and a run may wait for an approval in between.
-    Called(OpenDecision, Vec<CallRecord>),
+    Called(Vec<ClosedCall>),
     /// A run's usage has changed.
     Spent(Spent),
     /// The run waits for an approval. This also ends the lease of the outermost run.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
+use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
 use crate::domain::journal::CallFailure;
@@ -75,7 +76,7 @@ pub struct ClosedDecision {
     /// Details of a failure for operators; safe, without payload.
     pub error_detail: Option<Arc<str>>,
     /// Every proposed call, in order.
-    pub calls: Vec<CallRecord>,
+    pub calls: Vec<ClosedCall>,
     /// The idempotency claim to complete with the stored answer, if the request had a key.
     pub answer: Option<StoredAnswer>,
     /// True when commit 1 was made, so that rows exist to update.
@@ -103,9 +104,9 @@ pub struct PolicyOutcome {
     pub by: Option<Arc<str>>,
 }
 
-/// A side effect that is about to be sent.
+/// The part of a tool call that is known before it is sent.
 #[derive(Clone, Debug)]
-pub struct Intent {
+pub struct OpenCall {
     /// Its id.
     pub id: ActionId,
     /// Its decision.
@@ -114,26 +115,7 @@ pub struct Intent {
     pub tenant: TenantId,
     /// Place in the run.
     pub sequence: u32,
-    /// The tool; its digest is recorded.
-    pub tool: Arc<Tool>,
-    /// Canonical arguments (content mode applies).
-    pub arguments: Arc<RawValue>,
-    /// The policy's decision on it.
-    pub policy: Option<PolicyOutcome>,
-    /// The idempotency key that is sent.
-    pub idempotency_key: Arc<str>,
-    /// Microseconds since the epoch.
-    pub started_at: i64,
-}
-
-/// A call that has ended.
-#[derive(Clone, Debug)]
-pub struct CallRecord {
-    /// Its id.
-    pub id: ActionId,
-    /// Place in the run.
-    pub sequence: u32,
-    /// The tool; `None` when the model named no tool on the allowlist.
+    /// The tool, whose digest is recorded; `None` when the model named no tool on the allowlist.
     pub tool: Option<Arc<Tool>>,
     /// The name the model used.
     pub name: Arc<str>,
@@ -141,8 +123,25 @@ pub struct CallRecord {
     pub arguments: Arc<RawValue>,
     /// The policy's decision on it; `None` where the policy was not asked.
     pub policy: Option<PolicyOutcome>,
-    /// The idempotency key, if the call was sent.
+    /// The idempotency key, if it is sent.
     pub idempotency_key: Option<Arc<str>>,
+    /// When it is sent, or when its decision began if nothing is. Microseconds since the epoch.
+    pub created_at: i64,
+}
+
+impl OpenCall {
+    /// Whether it acts, so that it is recorded before it is sent.
+    #[must_use]
+    pub fn has_side_effect(&self) -> bool {
+        self.tool.as_ref().is_some_and(|tool| tool.side_effect)
+    }
+}
+
+/// A call that has ended.
+#[derive(Clone, Debug)]
+pub struct ClosedCall {
+    /// As it was before it was sent.
+    pub open: OpenCall,
     /// Microseconds since the epoch; `None` when nothing was sent.
     pub started_at: Option<i64>,
     /// Time from sending to the answer, in microseconds.
@@ -153,24 +152,24 @@ pub struct CallRecord {
 
 /// Queries of the decision log. All reads are bounded by `page_size`.
 pub trait Decisions: Send + Sync {
-    /// A page of decisions of one tenant, as JSON objects.
+    /// A page of decisions of one tenant.
     fn list<'a>(
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<serde_json::Value>, QueryError>>;
+    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>>;
     /// One decision with its calls; `None` when the tenant has no such decision.
     fn get<'a>(
         &'a self,
         tenant: &'a TenantId,
         id: DecisionId,
-    ) -> BoxFuture<'a, Result<Option<serde_json::Value>, QueryError>>;
-    /// A page of tool calls of one tenant, as JSON objects.
+    ) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>>;
+    /// A page of tool calls of one tenant.
     fn tool_invocations<'a>(
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<serde_json::Value>, QueryError>>;
+    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>>;
     /// Does the store respond? For `/readyz` and `doctor`.
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>>;
 }

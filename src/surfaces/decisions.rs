@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::caller::{Caller, Identity};
+use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::ids::{DecisionId, UserId};
-use crate::domain::tool::FailureCode;
 use crate::ports::records::Decisions;
 pub use crate::ports::records::{ListQuery, Page, QueryError};
 
@@ -27,20 +25,30 @@ impl DecisionQueries {
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn list(&self, caller: &Caller, query: ListQuery) -> Result<Page<Value>, QueryError> {
+    pub async fn list(&self, caller: &Caller, query: ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
         let query = bound(caller, query);
         let page = self.store.list(&caller.tenant, &query).await?;
-        Ok(page_for(query.user.is_some(), page))
+        Ok(page.map(|decision| match query.user {
+            Some(_) => decision_for_its_user(decision),
+            None => decision,
+        }))
     }
 
     /// A page of tool calls.
     ///
     /// # Errors
     /// [`QueryError`].
-    pub async fn tool_invocations(&self, caller: &Caller, query: ListQuery) -> Result<Page<Value>, QueryError> {
+    pub async fn tool_invocations(
+        &self,
+        caller: &Caller,
+        query: ListQuery,
+    ) -> Result<Page<ToolInvocation>, QueryError> {
         let query = bound(caller, query);
         let page = self.store.tool_invocations(&caller.tenant, &query).await?;
-        Ok(page_for(query.user.is_some(), page))
+        Ok(page.map(|call| match query.user {
+            Some(_) => call_for_its_user(call),
+            None => call,
+        }))
     }
 
     /// One decision, of `user` if given; `None` also when it belongs to another user.
@@ -52,13 +60,16 @@ impl DecisionQueries {
         caller: &Caller,
         user: Option<&UserId>,
         id: DecisionId,
-    ) -> Result<Option<Value>, QueryError> {
+    ) -> Result<Option<DecisionDetail>, QueryError> {
         let found = self.store.get(&caller.tenant, id).await?;
         let Some(user) = only_user(caller).or(user) else {
             return Ok(found);
         };
-        let own = found.filter(|row| row.get("user_id").and_then(Value::as_str) == Some(user.as_str()));
-        Ok(own.map(for_its_user))
+        let own = found.filter(|found| found.decision.user_id == user.as_str());
+        Ok(own.map(|found| DecisionDetail {
+            decision: decision_for_its_user(found.decision),
+            tool_calls: found.tool_calls.into_iter().map(call_for_its_user).collect(),
+        }))
     }
 
     /// Does the store respond?
@@ -78,37 +89,23 @@ fn only_user(caller: &Caller) -> Option<&UserId> {
     }
 }
 
-fn page_for(user: bool, page: Page<Value>) -> Page<Value> {
-    if !user {
-        return page;
-    }
-    Page {
-        items: page.items.into_iter().map(for_its_user).collect(),
-        ..page
+/// A row as its own user may read it: texts of a provider are for operators only.
+fn decision_for_its_user(decision: DecisionRecord) -> DecisionRecord {
+    DecisionRecord {
+        error_detail: None,
+        ..decision
     }
 }
 
-/// A row as its own user may read it. Texts of a provider or of a tool's server are for operators only. The log
-/// does not record whether gavel or the server worded a failure, so an ambiguous code gets its fixed text.
-fn for_its_user(mut row: Value) -> Value {
-    if let Some(detail) = row.get_mut("error_detail") {
-        *detail = Value::Null;
+/// As [`decision_for_its_user`]: texts of a tool's server are for operators only. The log does not record whether gavel
+/// or the server worded a failure, so an ambiguous code gets its fixed text.
+fn call_for_its_user(mut call: ToolInvocation) -> ToolInvocation {
+    if let Some(error) = &mut call.result.error
+        && let Some(words) = error.code.in_place_of_a_server()
+    {
+        error.message = words.into();
     }
-    if let Some(Value::Array(calls)) = row.get_mut("tool_calls") {
-        calls.iter_mut().for_each(safe_words);
-    }
-    safe_words(&mut row);
-    row
-}
-
-fn safe_words(call: &mut Value) {
-    let Some(error) = call.pointer_mut("/result/error").filter(|error| error.is_object()) else {
-        return;
-    };
-    let code = error.get("code").and_then(Value::as_str).and_then(FailureCode::parse);
-    if let Some(words) = code.unwrap_or(FailureCode::ToolError).in_place_of_a_server() {
-        error["message"] = words.into();
-    }
+    call
 }
 
 fn bound(caller: &Caller, query: ListQuery) -> ListQuery {

@@ -13,7 +13,7 @@ use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use gavel::ports::commit::{ActionOutcome, Committed, NewAction, Recorder};
-use gavel::ports::records::{CallRecord, Intent};
+use gavel::ports::records::{ClosedCall, OpenCall};
 use gavel::ports::runs::{Reopen, Reopened, Runs};
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ fn detail(row: &AuditRow) -> Value {
 }
 
 /// A decision with one effect: two entries.
-pub(crate) async fn effect(store: &Store) -> Intent {
+pub(crate) async fn effect(store: &Store) -> OpenCall {
     let open = open_decision();
     let intent = intent(&open, 1);
     store.open(open.clone(), vec![intent.clone()]).await.unwrap();
@@ -167,12 +167,12 @@ pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_outcome_
         failed(&intents[1], FailureCode::ToolError, "no such task"),
         failed(&intents[2], FailureCode::InDoubt, "it did not answer"),
         // Never sent.
-        CallRecord {
+        ClosedCall {
             started_at: None,
             ..failed(&intents[3], FailureCode::Denied, "denied")
         },
         // Announced, and never sent: the service stopped before.
-        CallRecord {
+        ClosedCall {
             started_at: None,
             ..failed(&intents[4], FailureCode::NotRecorded, "cut short")
         },
@@ -198,8 +198,11 @@ pub(crate) async fn a_read_makes_no_entry(db: TestDb) {
     let open = open_decision();
     let mut reads = tool("list_tasks");
     Arc::get_mut(&mut reads).unwrap().side_effect = false;
-    let call = CallRecord {
-        tool: Some(reads),
+    let call = ClosedCall {
+        open: OpenCall {
+            tool: Some(reads),
+            ..intent(&open, 1)
+        },
         ..done(&intent(&open, 1))
     };
     store.close(closed(open, vec![call], false)).await.unwrap();
@@ -736,9 +739,9 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
     let lease = begin(&store, &run).await;
-    let sent = Intent {
-        tool: tool("send"),
-        started_at: T0,
+    let sent = OpenCall {
+        tool: Some(tool("send")),
+        created_at: T0,
         ..intent(&run.decision, 1)
     };
     let action = NewAction {
@@ -759,7 +762,7 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
         by: by.into(),
     };
     let mut call = failed(&sent, FailureCode::InDoubt, "it did not answer");
-    call.name = "send".into();
+    call.open.name = "send".into();
     let mut end = finished(lease, &run, RunStatus::Paused, vec![call]);
     end.in_doubt = vec![InDoubtCall {
         action_id: sent.id,
@@ -852,10 +855,10 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     assert_eq!(store.expire(10).await.unwrap(), [run.id]);
     // It continues, is sent, and its process dies before it receives the outcome.
     let lease = store.take(run.id).await.unwrap().unwrap();
-    let sent = Intent {
+    let sent = OpenCall {
         id: actions[0].0,
-        tool: tool("send"),
-        started_at: T0,
+        tool: Some(tool("send")),
+        created_at: T0,
         decision: run.decision.id,
         ..intent(&run.decision, 1)
     };
@@ -866,7 +869,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     };
     assert_eq!(store.append(append).await.unwrap(), Committed::Written);
     let mut call = failed(&sent, FailureCode::InDoubt, "it did not answer");
-    call.name = "send".into();
+    call.open.name = "send".into();
     let mut end = finished(lease, &run, RunStatus::Paused, vec![call]);
     end.outcomes = vec![ActionOutcome {
         id: sent.id,
@@ -1085,10 +1088,10 @@ pub(crate) async fn a_call_started_without_an_approval_is_found(db: TestDb) {
     )
     .await;
     let lease = store.take(run.id).await.unwrap().unwrap();
-    let sent = Intent {
+    let sent = OpenCall {
         id: action,
-        tool: tool("send"),
-        started_at: T0,
+        tool: Some(tool("send")),
+        created_at: T0,
         decision: run.decision.id,
         ..intent(&run.decision, 1)
     };
@@ -1134,9 +1137,9 @@ pub(crate) async fn a_call_started_under_a_forged_grant_is_found(db: TestDb) {
             grant_id: grant_id.clone()
         }]
     );
-    let sent = Intent {
-        tool: tool("send"),
-        started_at: T0,
+    let sent = OpenCall {
+        tool: Some(tool("send")),
+        created_at: T0,
         ..intent(&run.decision, 1)
     };
     let action = NewAction {

@@ -8,7 +8,7 @@ use gavel::domain::decision::Usage;
 use gavel::domain::ids::{ActionId, RunId};
 use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{ActionOutcome, Commit, Committed, Fact, NewAction, Recorder, RunEnd, Spent, Wait, Writer};
-use gavel::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, RecordError};
+use gavel::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, RecordError};
 use gavel::ports::runs::{Lease, NewRun, Reopen, ReopenedFor, Settled, StoredEntry};
 use serde_json::value::RawValue;
 
@@ -20,7 +20,7 @@ pub(crate) struct Append {
     pub(crate) lease: Lease,
     pub(crate) run: RunId,
     pub(crate) entries: Vec<StoredEntry>,
-    pub(crate) intents: Vec<Intent>,
+    pub(crate) intents: Vec<OpenCall>,
     /// Approved calls that begin.
     pub(crate) asked: Vec<ActionId>,
     pub(crate) actions: Vec<NewAction>,
@@ -129,7 +129,7 @@ impl From<FinishedRun> for Commit {
 }
 
 /// The end of a run with all its `calls` completed.
-pub(crate) fn finished(lease: Lease, run: &NewRun, status: RunStatus, calls: Vec<CallRecord>) -> FinishedRun {
+pub(crate) fn finished(lease: Lease, run: &NewRun, status: RunStatus, calls: Vec<ClosedCall>) -> FinishedRun {
     FinishedRun {
         lease,
         run: run.id,
@@ -196,8 +196,8 @@ pub(crate) fn claim(scope: &str, fingerprint: &str) -> Asked {
 
 /// The uses of a commit, by name.
 pub(crate) trait Writes {
-    async fn open(&self, row: OpenDecision, intents: Vec<Intent>) -> Result<(), RecordError>;
-    async fn intend(&self, intents: Vec<Intent>) -> Result<(), RecordError>;
+    async fn open(&self, row: OpenDecision, intents: Vec<OpenCall>) -> Result<(), RecordError>;
+    async fn intend(&self, intents: Vec<OpenCall>) -> Result<(), RecordError>;
     async fn close(&self, decision: ClosedDecision) -> Result<(), RecordError>;
     async fn claims(&self, asked: Asked) -> Result<Claimed, RecordError>;
     async fn append(&self, append: Append) -> Result<Committed, RecordError>;
@@ -205,13 +205,13 @@ pub(crate) trait Writes {
 }
 
 impl Writes for Store {
-    async fn open(&self, row: OpenDecision, intents: Vec<Intent>) -> Result<(), RecordError> {
+    async fn open(&self, row: OpenDecision, intents: Vec<OpenCall>) -> Result<(), RecordError> {
         let facts = [Fact::Opened(row)]
             .into_iter()
             .chain(intents.into_iter().map(Fact::Intended));
         self.commit(Commit::of_process(facts.collect())).await.map(drop)
     }
-    async fn intend(&self, intents: Vec<Intent>) -> Result<(), RecordError> {
+    async fn intend(&self, intents: Vec<OpenCall>) -> Result<(), RecordError> {
         let facts = intents.into_iter().map(Fact::Intended).collect();
         self.commit(Commit::of_process(facts)).await.map(drop)
     }

@@ -2,9 +2,10 @@
 
 use gavel::adapters::store::{ContentKey, ContentMode};
 use gavel::domain::tool::FailureCode;
-use gavel::ports::records::{CallRecord, Decisions, ListQuery};
+use gavel::ports::records::{ClosedCall, ListQuery, OpenCall};
 
 use crate::commits::Writes;
+use crate::support::AsJson as _;
 use crate::support::{TestDb, closed, done, failed, intent, open_decision, raw, tenant};
 
 const CANARY: &str = "canary-7f3a";
@@ -21,12 +22,14 @@ async fn plant(db: &TestDb, content: ContentMode) {
     completed.outcome = Ok(raw(&format!(r#"{{"result":"{CANARY}"}}"#)));
     let mut calls = vec![
         completed,
-        CallRecord {
-            tool: None,
-            name: format!("name_{CANARY}").into(),
+        ClosedCall {
             started_at: None,
             ..failed(
-                &intent(&open, 2),
+                &OpenCall {
+                    tool: None,
+                    name: format!("name_{CANARY}").into(),
+                    ..intent(&open, 2)
+                },
                 FailureCode::UnknownTool,
                 &format!("no tool name_{CANARY}"),
             )

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::AsJson as _;
 use gavel::adapters::store::{AtStart, Store, StoreConfig, StoreError};
 use gavel::domain::ids::{InstanceId, TenantId};
 use gavel::ports::commit::Recorder;
-use gavel::ports::records::{Decisions, ListQuery, RecordError};
+use gavel::ports::records::{ListQuery, RecordError};
 use gavel::ports::runs::{self, NewRun};
 
 use crate::commits::Writes;

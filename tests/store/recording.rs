@@ -5,10 +5,10 @@ use std::sync::Arc;
 use gavel::domain::decision::Outcome;
 use gavel::domain::tool::FailureCode;
 use gavel::ports::commit::Recorder;
-use gavel::ports::records::{CallRecord, RecordError};
+use gavel::ports::records::{ClosedCall, OpenCall, RecordError};
 
 use crate::commits::Writes;
-use crate::support::{TestDb, closed, done, eventually, failed, intent, open_decision, raw};
+use crate::support::{T0, TestDb, closed, done, eventually, failed, intent, open_decision, raw};
 
 const DECISION: &str = "SELECT status, decision_type, outcome_category, intent, response, iterations, duration_us \
                         FROM decision_log";
@@ -68,19 +68,31 @@ pub(crate) async fn closing_twice_leaves_one_record(db: TestDb) {
 pub(crate) async fn each_end_of_a_call_has_its_status(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
-    let unsent = |sequence, code: FailureCode| CallRecord {
+    let unsent = |sequence, code: FailureCode| ClosedCall {
         started_at: None,
-        idempotency_key: None,
-        ..failed(&intent(&open, sequence), code, "words")
+        ..failed(
+            &OpenCall {
+                idempotency_key: None,
+                created_at: T0,
+                ..intent(&open, sequence)
+            },
+            code,
+            "words",
+        )
     };
     let calls = vec![
         done(&intent(&open, 1)),
         failed(&intent(&open, 2), FailureCode::Timeout, "no answer"),
         failed(&intent(&open, 3), FailureCode::InDoubt, "connection lost"),
         unsent(4, FailureCode::Denied),
-        CallRecord {
-            tool: None,
-            name: "x".repeat(9_000).into(),
+        ClosedCall {
+            open: OpenCall {
+                tool: None,
+                name: "x".repeat(9_000).into(),
+                idempotency_key: None,
+                created_at: T0,
+                ..intent(&open, 5)
+            },
             ..unsent(5, FailureCode::UnknownTool)
         },
     ];
@@ -246,7 +258,7 @@ pub(crate) async fn json_is_kept_byte_for_byte(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
     let mut call = done(&intent(&open, 1));
-    call.arguments = raw(r#"{"n":12345678901234567890123, "é":"\u0000"}"#);
+    call.open.arguments = raw(r#"{"n":12345678901234567890123, "é":"\u0000"}"#);
     store.close(closed(open, vec![call], false)).await.unwrap();
     let arguments = db.line("SELECT arguments FROM tool_invocation_log").await;
     assert_eq!(arguments, r#"{"n":12345678901234567890123, "é":"\u0000"}"#);

@@ -10,7 +10,7 @@ use gavel::domain::ids::{ActionId, GrantId, ProjectId, RunId, TenantId, ThreadId
 use gavel::ports::actions;
 use gavel::ports::claims::Claimed;
 use gavel::ports::commit::{Commit, Committed, NewAction, Recorder as _};
-use gavel::ports::records::{Intent, ListQuery, QueryError, RecordError};
+use gavel::ports::records::{ListQuery, OpenCall, QueryError, RecordError};
 use gavel::ports::runs::{Created, InThread, Lease, NewRun, Origin, Parent, Reopen, Reopened, Runs};
 use serde_json::json;
 
@@ -35,12 +35,12 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, RecordError>) {
 }
 
 /// The action of a call that requires no approval.
-fn unasked(intent: &Intent, grant: Option<GrantId>) -> NewAction {
+fn unasked(intent: &OpenCall, grant: Option<GrantId>) -> NewAction {
     NewAction {
         id: intent.id,
         approval: None,
         sequence: intent.sequence,
-        tool: (&*intent.tool).into(),
+        tool: (&**intent.tool.as_ref().unwrap()).into(),
         arguments: Arc::clone(&intent.arguments),
         model: "gemini-test".into(),
         details: Details::default(),

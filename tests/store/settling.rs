@@ -8,7 +8,7 @@ use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Settle, SettleDone};
 use gavel::ports::commit::{ActionOutcome, Commit, Committed, Fact, NewAction, Recorder, Wait, Writer};
 use gavel::ports::planning::{Moved, PlanningSessions, SessionWait, WaitKind};
-use gavel::ports::records::{CallRecord, Intent};
+use gavel::ports::records::{ClosedCall, OpenCall};
 use gavel::ports::runs::{Lease, NewRun, Runs};
 use serde_json::json;
 
@@ -19,10 +19,10 @@ use crate::planning::{DEADLINE, cancel, cancelled, run_status};
 use crate::support::{T0, TestDb, begin, called_run, failed, intent, new_run, tenant, tool};
 
 /// A call of this run that was sent, and its record: the outcome is unknown.
-async fn in_doubt(store: &Store, lease: Lease, run: &NewRun, number: u32) -> (Intent, CallRecord) {
-    let sent = Intent {
-        tool: tool("send"),
-        started_at: T0,
+async fn in_doubt(store: &Store, lease: Lease, run: &NewRun, number: u32) -> (OpenCall, ClosedCall) {
+    let sent = OpenCall {
+        tool: Some(tool("send")),
+        created_at: T0,
         ..intent(&run.decision, number)
     };
     let action = NewAction {
@@ -38,13 +38,13 @@ async fn in_doubt(store: &Store, lease: Lease, run: &NewRun, number: u32) -> (In
     };
     assert_eq!(store.append(begins).await.unwrap(), Committed::Written);
     let mut call = failed(&sent, FailureCode::InDoubt, "it did not answer");
-    call.name = "send".into();
+    call.open.name = "send".into();
     let mut ends = Commit::from(Append {
         run: run.id,
         outcomes: vec![is_in_doubt(sent.id)],
         ..entries(lease, first + 1..=first + 1)
     });
-    ends.facts.push(Fact::Called(run.decision.clone(), vec![call.clone()]));
+    ends.facts.push(Fact::Called(vec![call.clone()]));
     assert_eq!(store.commit(ends).await.unwrap(), Committed::Written);
     (sent, call)
 }
@@ -114,9 +114,7 @@ pub(crate) async fn an_action_of_a_session_is_settled_while_its_run_is_in_progre
             outcomes: vec![is_in_doubt(sent.id)],
             ..entries(work.lease, entry..=entry)
         });
-        again
-            .facts
-            .push(Fact::Called(task.decision.clone(), vec![call.clone()]));
+        again.facts.push(Fact::Called(vec![call.clone()]));
         assert_eq!(store.commit(again).await.unwrap(), Committed::Written);
         assert_eq!(db.line(&state).await, settled);
         if number == 2 {

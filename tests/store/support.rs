@@ -11,9 +11,13 @@ use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, Proje
 use gavel::domain::journal::CallFailure;
 use gavel::domain::policy::Effect;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
-use gavel::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision, PolicyOutcome, StoredAnswer};
+use gavel::ports::records::{
+    ClosedCall, ClosedDecision, Decisions, ListQuery, OpenCall, OpenDecision, Page, PolicyOutcome, QueryError,
+    StoredAnswer,
+};
 use gavel::ports::runs::{Created, Lease, NewRun, Origin, Parent, Runs, Snapshot, StoredEntry};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
 
 use crate::postgres;
@@ -266,49 +270,44 @@ pub(crate) fn open_decision() -> OpenDecision {
     }
 }
 
-pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> Intent {
-    Intent {
+pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> OpenCall {
+    OpenCall {
         id: ActionId::new(),
         decision: decision.id,
         tenant: decision.tenant.clone(),
         sequence,
-        tool: tool("add_task"),
+        tool: Some(tool("add_task")),
+        name: "add_task".into(),
         arguments: raw(r#"{"description":"call mom"}"#),
         policy: Some(PolicyOutcome {
             effect: Effect::Allow,
             by: Some("rule tasks".into()),
         }),
-        idempotency_key: format!("key-{sequence}").into(),
-        started_at: T0 + i64::from(sequence),
+        idempotency_key: Some(format!("key-{sequence}").into()),
+        created_at: T0 + i64::from(sequence),
     }
 }
 
 /// The call that `intent` announced, completed.
-pub(crate) fn done(intent: &Intent) -> CallRecord {
-    CallRecord {
-        id: intent.id,
-        sequence: intent.sequence,
-        tool: Some(Arc::clone(&intent.tool)),
-        name: Arc::clone(&intent.tool.name),
-        arguments: Arc::clone(&intent.arguments),
-        policy: intent.policy.clone(),
-        idempotency_key: Some(Arc::clone(&intent.idempotency_key)),
-        started_at: Some(intent.started_at),
+pub(crate) fn done(intent: &OpenCall) -> ClosedCall {
+    ClosedCall {
+        open: intent.clone(),
+        started_at: Some(intent.created_at),
         duration_us: 1_500,
         outcome: Ok(raw(r#"{"id":"t-1"}"#)),
     }
 }
 
-pub(crate) fn failed(intent: &Intent, code: FailureCode, message: &str) -> CallRecord {
-    CallRecord {
+pub(crate) fn failed(intent: &OpenCall, code: FailureCode, message: &str) -> ClosedCall {
+    ClosedCall {
         outcome: Err(CallFailure::new(code, message)),
         ..done(intent)
     }
 }
 
 /// A decision that ran its calls.
-pub(crate) fn closed(open: OpenDecision, calls: Vec<CallRecord>, opened: bool) -> ClosedDecision {
-    let first = calls.first().map(|call| Arc::clone(&call.name));
+pub(crate) fn closed(open: OpenDecision, calls: Vec<ClosedCall>, opened: bool) -> ClosedDecision {
+    let first = calls.first().map(|call| Arc::clone(&call.open.name));
     ClosedDecision {
         open,
         decision_type: if calls.is_empty() {
@@ -417,5 +416,33 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: 
     while !holds().await {
         assert!(tokio::time::Instant::now() < deadline, "never: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The decision log as JSON, as HTTP sends it.
+pub(crate) trait AsJson {
+    async fn ping(&self) -> Result<(), QueryError>;
+    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Value>, QueryError>;
+    async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<Value>, QueryError>;
+    async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Value>, QueryError>;
+}
+
+impl<T: Decisions> AsJson for T {
+    async fn ping(&self) -> Result<(), QueryError> {
+        Decisions::ping(self).await
+    }
+
+    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Value>, QueryError> {
+        Ok(Decisions::list(self, tenant, query).await?.map(|row| json!(row)))
+    }
+
+    async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<Value>, QueryError> {
+        Ok(Decisions::get(self, tenant, id).await?.map(|row| json!(row)))
+    }
+
+    async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Value>, QueryError> {
+        Ok(Decisions::tool_invocations(self, tenant, query)
+            .await?
+            .map(|row| json!(row)))
     }
 }

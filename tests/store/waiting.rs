@@ -9,7 +9,7 @@ use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle};
 use gavel::ports::commit::{ActionOutcome, Committed, NewAction, Recorder};
-use gavel::ports::records::Intent;
+use gavel::ports::records::OpenCall;
 use gavel::ports::runs::{Lease, NewRun, Runs};
 
 use crate::audit::{asked, verify, whole};
@@ -138,9 +138,9 @@ pub(crate) async fn a_forged_grant_is_found(db: TestDb) {
     // Another call than the granted one starts under a temporarily altered grant, which is restored afterwards.
     let run = new_run();
     let lease = begin(&store, &run).await;
-    let sent = Intent {
-        tool: tool("wipe"),
-        started_at: T0,
+    let sent = OpenCall {
+        tool: Some(tool("wipe")),
+        created_at: T0,
         ..intent(&run.decision, 1)
     };
     let action = NewAction {

@@ -52,7 +52,7 @@ impl Batch<'_> {
 }
 
 /// Every given row must have been written.
-pub(super) fn expect(what: &str, given: u64, written: u64) -> Result<(), Fault> {
+pub(super) fn expect(what: &str, (given, written): (u64, u64)) -> Result<(), Fault> {
     if given == written {
         return Ok(());
     }

@@ -59,8 +59,8 @@ impl Batch<'_> {
                 let claimed = self.claim(conn, claim, &id, Some(&id)).await?;
                 if claimed == Claimed::New {
                     let mut row = Vec::new();
-                    self.writing.open(decision, &mut row);
-                    self.statements.open.run(conn, row).await?;
+                    self.statements.decisions.begin(decision, self.writing, &mut row);
+                    self.statements.decisions.write_begun(conn, row).await?;
                 }
                 Ok(claimed)
             }

@@ -10,7 +10,7 @@ use super::runs::id;
 use crate::domain::ids::{ActionId, GrantId, RunId};
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
-use crate::ports::records::{CallRecord, ClosedDecision, Intent, OpenDecision};
+use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision};
 use crate::ports::runs::Lease;
 
 /// Values of rows, by statement, of all decisions that this process owns.
@@ -32,17 +32,17 @@ impl Batch<'_> {
         for fact in &commit.facts {
             match fact {
                 Fact::Opened(decision) => {
-                    self.writing.open(decision, &mut rows.opens);
+                    self.statements.decisions.begin(decision, self.writing, &mut rows.opens);
                     opened = Some(decision);
                 }
                 Fact::Intended(intent) => {
-                    self.writing.intent(intent, &mut rows.intents);
+                    self.statements.calls.begin(intent, self.writing, &mut rows.intents);
                     self.audit_intent(intent, opened, None);
                 }
                 Fact::Closed(decision) => {
-                    self.writing.close(decision, &mut rows.closes);
+                    self.statements.decisions.end(decision, self.writing, &mut rows.closes);
                     for call in &decision.calls {
-                        self.writing.call(&decision.open, call, &mut rows.calls);
+                        self.statements.calls.end(call, self.writing, &mut rows.calls);
                         self.audit_call(call, &decision.open);
                     }
                 }
@@ -64,15 +64,10 @@ impl Batch<'_> {
     /// Writes the rows of all decisions of this process.
     pub(super) async fn write_rows(&self, conn: &mut Conn, rows: Rows) -> Result<(), Fault> {
         let texts = self.statements;
-        let (closed, called) = (
-            texts.close.rows(&rows.closes) as u64,
-            texts.call.rows(&rows.calls) as u64,
-        );
-        texts.open.run(conn, rows.opens).await?;
-        texts.intend.run(conn, rows.intents).await?;
-        // Fewer rows than given mean an id that another owner has. Its row is not overwritten.
-        expect("a decision", closed, texts.close.run(conn, rows.closes).await?)?;
-        expect("a tool call", called, texts.call.run(conn, rows.calls).await?)
+        texts.decisions.write_begun(conn, rows.opens).await?;
+        texts.calls.write_begun(conn, rows.intents).await?;
+        expect("a decision", texts.decisions.write_ended(conn, rows.closes).await?)?;
+        expect("a tool call", texts.calls.write_ended(conn, rows.calls).await?)
     }
 
     /// Writes a holder's commit, unless its lease or an approval is gone.
@@ -106,11 +101,12 @@ impl Batch<'_> {
                 Fact::Intended(_) => {}
                 Fact::Opened(decision) => {
                     let mut row = Vec::new();
-                    self.writing.open_for(decision, id(run), &mut row);
-                    self.statements.open.run(conn, row).await?;
+                    let writing = self.writing.owned_by(run);
+                    self.statements.decisions.begin(decision, &writing, &mut row);
+                    self.statements.decisions.write_begun(conn, row).await?;
                 }
                 Fact::Spent(spent) => self.update_usage(conn, spent).await?,
-                Fact::Called(decision, calls) => self.log_ended(conn, lease.run, decision, calls).await?,
+                Fact::Called(calls) => self.log_ended(conn, lease.run, calls).await?,
                 Fact::Outcome(outcome) => self.end_action(conn, outcome, has_ended).await?,
                 Fact::Action(action) => self.new_action(conn, run, action).await?,
                 Fact::Begun(action) => self.begin_action(conn, *action).await?,
@@ -119,7 +115,7 @@ impl Batch<'_> {
                         committed = Committed::Answered;
                     }
                 }
-                Fact::Closed(decision) => self.close_for(conn, lease.run, decision, id(run)).await?,
+                Fact::Closed(decision) => self.close_for(conn, lease, run, decision).await?,
                 Fact::Ended(end) => self.end_run(conn, lease, run, end).await?,
                 Fact::Said(words) => self.add_thread_line(conn, run, None, Line::ASSISTANT, words).await?,
                 Fact::Planned(session, planned) => {
@@ -175,16 +171,15 @@ impl Batch<'_> {
         let mut rows = Vec::new();
         for fact in facts {
             if let Fact::Intended(intent) = fact {
-                self.writing.intent(intent, &mut rows);
+                self.statements.calls.begin(intent, self.writing, &mut rows);
                 self.audit_intent(intent, None, grant_of(facts, intent.id));
             }
         }
-        self.statements.intend.run(conn, rows).await?;
-        Ok(())
+        Ok(self.statements.calls.write_begun(conn, rows).await?)
     }
 
     /// Adds the intent of a side effect to the audit log.
-    fn audit_intent(&self, intent: &Intent, decision: Option<&OpenDecision>, grant: Option<GrantId>) {
+    fn audit_intent(&self, intent: &OpenCall, decision: Option<&OpenDecision>, grant: Option<GrantId>) {
         if let Some(entry) = Entry::intended(intent, decision, &self.writing.content) {
             self.audit(match grant {
                 Some(grant) => entry.with("grant_id", grant.to_string()),
@@ -194,7 +189,7 @@ impl Batch<'_> {
     }
 
     /// Adds the outcome of a call to the audit log; most calls have no side effect and no entry.
-    fn audit_call(&self, call: &CallRecord, decision: &OpenDecision) {
+    fn audit_call(&self, call: &ClosedCall, decision: &OpenDecision) {
         if let Some(entry) = Entry::ended(call, decision) {
             self.audit(entry);
         }
@@ -204,52 +199,45 @@ impl Batch<'_> {
     async fn close_for(
         &self,
         conn: &mut Conn,
-        root: RunId,
+        lease: Lease,
+        run: RunId,
         decision: &ClosedDecision,
-        owner: Value,
     ) -> Result<(), Fault> {
         let mut row = Vec::new();
-        self.writing.close_for(decision, owner, &mut row);
-        expect("a decision", 1, self.statements.close.run(conn, row).await?)?;
-        let acts = |call: &CallRecord| call.tool.as_ref().is_some_and(|tool| tool.side_effect);
-        let settled = self.settled_among(conn, root, decision.calls.iter().any(acts)).await?;
-        let calls = decision.calls.iter().filter(|call| !settled.contains(&call.id));
+        let decisions = &self.statements.decisions;
+        decisions.end(decision, &self.writing.owned_by(run), &mut row);
+        expect("a decision", decisions.write_ended(conn, row).await?)?;
+        let acts = decision.calls.iter().any(|call| call.open.has_side_effect());
+        let settled = self.settled_among(conn, lease.run, acts).await?;
+        let calls = decision.calls.iter().filter(|call| !settled.contains(&call.open.id));
         for call in calls.clone() {
             self.audit_call(call, &decision.open);
         }
-        self.log_calls(conn, &decision.open, calls).await
+        self.log_calls(conn, calls).await
     }
 
     /// Writes the outcomes of calls whose decision stays open.
-    async fn log_ended(
-        &self,
-        conn: &mut Conn,
-        root: RunId,
-        decision: &OpenDecision,
-        calls: &[CallRecord],
-    ) -> Result<(), Fault> {
-        let is_in_doubt = |call: &CallRecord| {
+    async fn log_ended(&self, conn: &mut Conn, root: RunId, calls: &[ClosedCall]) -> Result<(), Fault> {
+        let is_in_doubt = |call: &ClosedCall| {
             let failure = call.outcome.as_ref().err();
             failure.is_some_and(|failure| failure.code == FailureCode::InDoubt)
         };
         let settled = self.settled_among(conn, root, calls.iter().any(is_in_doubt)).await?;
-        let calls = calls.iter().filter(|call| !settled.contains(&call.id));
-        self.log_calls(conn, decision, calls).await
+        let calls = calls.iter().filter(|call| !settled.contains(&call.open.id));
+        self.log_calls(conn, calls).await
     }
 
     /// Writes the outcomes of calls, each over its intent if there is one.
     async fn log_calls<'c>(
         &self,
         conn: &mut Conn,
-        decision: &OpenDecision,
-        calls: impl Iterator<Item = &'c CallRecord> + Send,
+        calls: impl Iterator<Item = &'c ClosedCall> + Send,
     ) -> Result<(), Fault> {
         let mut rows = Vec::new();
         for call in calls {
-            self.writing.call(decision, call, &mut rows);
+            self.statements.calls.end(call, self.writing, &mut rows);
         }
-        let called = self.statements.call.rows(&rows) as u64;
-        expect("a tool call", called, self.statements.call.run(conn, rows).await?)
+        expect("a tool call", self.statements.calls.write_ended(conn, rows).await?)
     }
 }
 

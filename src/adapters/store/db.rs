@@ -6,6 +6,7 @@
 //! Generated texts use `?` and are numbered for PostgreSQL by [`Dialect::placeholders`], because SQLite resolves a
 //! numbered parameter by a linear search.
 
+pub(super) mod row;
 pub(super) mod sqlite;
 pub(super) mod sqlite_readers;
 
@@ -13,10 +14,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Row as _, postgres::PgRow};
+use serde::de::DeserializeOwned;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
-use self::sqlite::{Sqlite, failure};
+pub(super) use self::row::Row;
+use self::sqlite::Sqlite;
 use self::sqlite_readers::SqliteReaders;
+use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, InstanceId, PlanningSessionId, RunId, ThreadId};
 
 /// The database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +84,88 @@ impl Value {
     }
 }
 
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<&Arc<str>> for Value {
+    fn from(text: &Arc<str>) -> Self {
+        Self::shared(text)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(int: i64) -> Self {
+        Self::Int(Some(int))
+    }
+}
+
+impl From<Option<i64>> for Value {
+    fn from(int: Option<i64>) -> Self {
+        Self::Int(int)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(int: u32) -> Self {
+        i64::from(int).into()
+    }
+}
+
+impl From<u64> for Value {
+    fn from(int: u64) -> Self {
+        i64::try_from(int).unwrap_or(i64::MAX).into()
+    }
+}
+
+impl From<bool> for Value {
+    fn from(yes: bool) -> Self {
+        Self::Bool(yes)
+    }
+}
+
+/// NULL if there is no text.
+impl<T> From<Option<T>> for Value
+where
+    T: IsText,
+    Value: From<T>,
+{
+    fn from(text: Option<T>) -> Self {
+        text.map_or(Self::Text(None), Self::from)
+    }
+}
+
+/// What is stored as text.
+pub(super) trait IsText {}
+
+impl IsText for &str {}
+impl IsText for &Arc<str> {}
+
+macro_rules! ids_as_text {
+    ($($id:ty),+) => {
+        $(impl IsText for $id {}
+
+        impl From<$id> for Value {
+            fn from(id: $id) -> Self {
+                Self::Text(Some(id.to_string().into()))
+            }
+        })+
+    };
+}
+
+ids_as_text!(
+    ActionId,
+    ApprovalId,
+    DecisionId,
+    GrantId,
+    InstanceId,
+    PlanningSessionId,
+    RunId,
+    ThreadId
+);
+
 /// The text as both databases can store it; `None` if it needs no change.
 pub(super) fn storable(text: &str) -> Option<String> {
     text.as_bytes().contains(&0).then(|| text.replace('\0', "\u{fffd}"))
@@ -106,42 +192,6 @@ pub(super) enum Readers {
     Postgres(PgPool),
 }
 
-/// A result row; columns by position.
-pub(super) enum Row {
-    Sqlite(Vec<rusqlite::types::Value>),
-    Postgres(PgRow),
-}
-
-fn of_sqlite<T: rusqlite::types::FromSql>(columns: &[rusqlite::types::Value], column: usize) -> Result<T, sqlx::Error> {
-    let value = columns.get(column).ok_or(sqlx::Error::ColumnIndexOutOfBounds {
-        index: column,
-        len: columns.len(),
-    })?;
-    T::column_result(value.into()).map_err(|error| failure(error.into()))
-}
-
-macro_rules! columns {
-    ($($(#[$doc:meta])* $name:ident: $type:ty),+ $(,)?) => {
-        impl Row {
-            $($(#[$doc])*
-            pub(super) fn $name(&self, column: usize) -> Result<$type, sqlx::Error> {
-                match self {
-                    Self::Sqlite(columns) => of_sqlite(columns, column),
-                    Self::Postgres(row) => row.try_get(column),
-                }
-            })+
-        }
-    };
-}
-
-columns! {
-    text: String,
-    opt_text: Option<String>,
-    int: i64,
-    opt_int: Option<i64>,
-    bool: bool,
-}
-
 mod postgres {
     use super::{Arc, AssertSqlSafe, EachRow, PgConnection, Row, Sql, TryStreamExt, Value};
 
@@ -166,8 +216,9 @@ mod postgres {
         each: &mut EachRow<'_>,
     ) -> Result<(), sqlx::Error> {
         let mut rows = query(sql, values).fetch(connection);
+        let mut names = None;
         while let Some(row) = rows.try_next().await? {
-            if each(Row::Postgres(row))?.is_break() {
+            if each(Row::from_postgres(&row, &mut names)?)?.is_break() {
                 break;
             }
         }
@@ -213,6 +264,30 @@ impl Conn {
             Self::Sqlite(connection) => connection.fetch(sql, &values, each),
             Self::Postgres(connection) => postgres::fetch(connection, sql, values, each).await,
         }
+    }
+
+    /// The first row.
+    pub(super) async fn one<T: DeserializeOwned>(
+        &mut self,
+        sql: &Sql,
+        values: Vec<Value>,
+    ) -> Result<Option<T>, sqlx::Error> {
+        self.first(sql, values).await?.map(Row::read).transpose()
+    }
+
+    /// Every row.
+    pub(super) async fn all<T: DeserializeOwned + Send>(
+        &mut self,
+        sql: &Sql,
+        values: Vec<Value>,
+    ) -> Result<Vec<T>, sqlx::Error> {
+        let mut all = Vec::new();
+        self.fetch(sql, values, &mut |row| {
+            all.push(row.read()?);
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        Ok(all)
     }
 
     /// The first row.

@@ -28,6 +28,7 @@ mod config;
 mod connect;
 mod content;
 mod db;
+mod decisions;
 mod definitions;
 mod error;
 mod fit;
@@ -48,6 +49,7 @@ mod runs;
 mod sessions;
 mod state;
 mod statements;
+mod table;
 mod transaction;
 mod transition;
 mod writer;
@@ -56,7 +58,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -83,6 +84,7 @@ use state::State;
 use statements::Statements;
 use writer::{Shared, Writer};
 
+use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
@@ -283,11 +285,15 @@ impl Decisions for Store {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<serde_json::Value>, QueryError>> {
+    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>> {
         self.reading.list(tenant, query)
     }
 
-    fn get<'a>(&'a self, tenant: &'a TenantId, id: DecisionId) -> BoxFuture<'a, Result<Option<Value>, QueryError>> {
+    fn get<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        id: DecisionId,
+    ) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>> {
         self.reading.get(tenant, id)
     }
 
@@ -295,7 +301,7 @@ impl Decisions for Store {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<serde_json::Value>, QueryError>> {
+    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>> {
         self.reading.tool_invocations(tenant, query)
     }
 

@@ -113,10 +113,10 @@ fn survives_power_loss(fact: &Fact) -> bool {
         Fact::Intended(_) | Fact::Begun(_) | Fact::Outcome(_) | Fact::Waits(_) | Fact::Ended(_) | Fact::Planned(..) => {
             true
         }
-        Fact::Closed(decision) => decision.calls.iter().any(|call| {
-            let acts = call.tool.as_ref().is_some_and(|tool| tool.side_effect);
-            acts && call.started_at.is_some()
-        }),
+        Fact::Closed(decision) => decision
+            .calls
+            .iter()
+            .any(|call| call.open.has_side_effect() && call.started_at.is_some()),
         // The plan is lost with the entries that changed it, and only with them. Versions and ends are acknowledged.
         Fact::Worked(_, worked) => worked.changed.is_some() || worked.ended.is_some(),
         Fact::Opened(_) | Fact::Action(_) | Fact::Called(..) | Fact::Spent(_) | Fact::Said(_) => false,

@@ -3,20 +3,20 @@
 use super::actions::ActionStatements;
 use super::audit::AuditStatements;
 use super::db::{Dialect, Sql};
-use super::insert::Insert;
+use super::decisions::{CALL, DECISION};
 use super::planning::PlanningStatements;
 use super::recovered;
 use super::runs::{RUN_ACTIVE, RunStatements};
+use super::table::Writes;
+use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision};
 
 /// The statements, built once. Each comment lists the parameters, and after `→` the returned columns.
 pub(super) struct Statements {
     pub(super) begin: Sql,
     pub(super) commit: Sql,
     pub(super) rollback: Sql,
-    pub(super) open: Insert,
-    pub(super) close: Insert,
-    pub(super) intend: Insert,
-    pub(super) call: Insert,
+    pub(super) decisions: Writes<OpenDecision, ClosedDecision>,
+    pub(super) calls: Writes<OpenCall, ClosedCall>,
     /// scope, fingerprint, decision. Replaces an expired claim, unless the run that it created is still active.
     pub(super) claim: Sql,
     /// As [`claimed`].
@@ -54,40 +54,6 @@ pub(super) struct Statements {
     pub(super) audit: AuditStatements,
 }
 
-const OPEN_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
-     definition_hash, requested_model, request_id, created_at, owner, status)";
-const OPEN_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open')";
-// The row exists if an earlier commit of the same op was not acknowledged.
-const OPEN_TAIL: &str = "ON CONFLICT (id) DO NOTHING";
-
-const CLOSE_HEAD: &str = "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, message, \
-     definition_hash, requested_model, request_id, created_at, owner, status, decision_type, outcome_category, intent, \
-     response, model, service_tier, iterations, input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, error_detail)";
-const CLOSE_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'closed', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-// Updates the row of commit 1, or the same row if the first attempt was not acknowledged. The owner knows the outcome,
-// so it replaces what recovery assumed when the lease expired during an outage.
-const CLOSE_TAIL: &str = "ON CONFLICT (id) DO UPDATE SET status = 'closed', recovered = FALSE, \
-     decision_type = excluded.decision_type, outcome_category = excluded.outcome_category, intent = excluded.intent, \
-     response = excluded.response, model = excluded.model, service_tier = excluded.service_tier, \
-     iterations = excluded.iterations, \
-     input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, \
-     thought_tokens = excluded.thought_tokens, cached_tokens = excluded.cached_tokens, \
-     duration_us = excluded.duration_us, error_detail = excluded.error_detail \
-     WHERE decision_log.owner = excluded.owner";
-
-const CALL_HEAD: &str = "INSERT INTO tool_invocation_log (decision_id, sequence, id, tenant, user_id, tool, server, \
-     tool_digest, side_effect, arguments, input_hash, policy, decided_by, idempotency_key, created_at, status, \
-     started_at, duration_us, result, error_code, error_message)";
-// The user is the decision's. Without a decision there is none, and the row is rejected.
-const INTENT_ROW: &str = "(?, ?, ?, ?, (SELECT user_id FROM decision_log WHERE id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'started', \
-     ?, NULL, NULL, NULL, NULL)";
-const INTENT_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO NOTHING";
-const CALL_ROW: &str = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-const CALL_TAIL: &str = "ON CONFLICT (decision_id, sequence) DO UPDATE SET status = excluded.status, \
-     started_at = excluded.started_at, duration_us = excluded.duration_us, result = excluded.result, \
-     error_code = excluded.error_code, error_message = excluded.error_message \
-     WHERE tool_invocation_log.id = excluded.id";
-
 /// Claims are kept for 24 h, and longer while the run that they created is active.
 const CLAIM_LIFE_US: i64 = 24 * 3600 * 1_000_000;
 /// Few enough that the transaction does not block others.
@@ -101,10 +67,23 @@ impl Statements {
             begin: dialect.begin().into(),
             commit: "COMMIT".into(),
             rollback: "ROLLBACK".into(),
-            open: Insert::new(dialect, OPEN_HEAD, OPEN_ROW, OPEN_TAIL),
-            close: Insert::new(dialect, CLOSE_HEAD, CLOSE_ROW, CLOSE_TAIL),
-            intend: Insert::new(dialect, CALL_HEAD, INTENT_ROW, INTENT_TAIL),
-            call: Insert::new(dialect, CALL_HEAD, CALL_ROW, CALL_TAIL),
+            // The owner knows the outcome, so it replaces what recovery assumed when the lease expired during an outage.
+            decisions: Writes::new(
+                dialect,
+                "decision_log",
+                "id",
+                DECISION,
+                |closed| &closed.open,
+                "decision_log.owner = excluded.owner",
+            ),
+            calls: Writes::new(
+                dialect,
+                "tool_invocation_log",
+                "decision_id, sequence",
+                CALL,
+                |closed| &closed.open,
+                "tool_invocation_log.id = excluded.id",
+            ),
             claim: format!(
                 "INSERT INTO idempotency_key (scope, fingerprint, decision_id, created_at, expires_at) \
                  VALUES ($1, $2, $3, {now}, {now} + {CLAIM_LIFE_US}) \

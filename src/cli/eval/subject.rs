@@ -103,7 +103,7 @@ fn observed(decision: &AgentDecision, records: u64) -> Observed {
     let result = |result: &ToolResult| ObservedResult {
         success: result.success,
         error: result.error.as_ref().map(|error| ObservedError {
-            code: error.code.to_owned(),
+            code: error.code.as_str().to_owned(),
         }),
     };
     let call = |call: &ToolCall| ObservedCall {

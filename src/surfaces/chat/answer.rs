@@ -38,14 +38,14 @@ fn tool_call(call: &Call<'_>) -> ToolCall {
         Some(Err(failure)) => (
             None,
             Some(ToolFailure {
-                code: failure.code.as_str(),
+                code: failure.code,
                 message: failure.for_callers().into_owned(),
             }),
         ),
         None => (
             None,
             Some(ToolFailure {
-                code: FailureCode::LimitReached.as_str(),
+                code: FailureCode::LimitReached,
                 message: record::not_run().message,
             }),
         ),

@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 
 use super::super::db::{Row, Value};
 use super::super::parsed::{opt_parsed, parsed};
-use super::super::read::Shape;
 use super::super::{ReadOnly, Store};
 use super::line::Line;
 use super::row::{ACTION, ACTION_OF_RUN, GRANT, action, grant};
@@ -141,7 +140,7 @@ impl Store {
         id: &str,
         tenant: &TenantId,
         user: Option<&UserId>,
-        shape: Shape<T>,
+        shape: fn(&Row, &mut usize) -> Result<T, sqlx::Error>,
     ) -> Result<Option<T>, QueryError> {
         let mut values = vec![Value::text(id), Value::text(tenant.as_str())];
         if let Some(user) = user {

@@ -9,7 +9,7 @@ use super::super::content::capped;
 use super::super::db::Value;
 use crate::domain::names::names;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::{CallRecord, Intent, OpenDecision};
+use crate::ports::records::{ClosedCall, OpenCall, OpenDecision};
 
 names! {
     /// What happened.
@@ -179,27 +179,25 @@ impl Entry {
 
     /// A side effect that is about to be sent; `None` for a read-only call.
     pub(in super::super) fn intended(
-        intent: &Intent,
+        call: &OpenCall,
         decision: Option<&OpenDecision>,
         content: &ContentMode,
     ) -> Option<Self> {
-        intent.tool.side_effect.then(|| {
-            let kind = AuditKind::EffectIntended;
-            let mut entry = Self::of_action(kind, intent.id, intent.decision, &intent.tool.name)
-                .with_tool(&intent.tool.server, &intent.tool.digest)
-                .with_arguments(content, &intent.arguments)
-                .with("idempotency_key", &*intent.idempotency_key);
-            entry.whose = decision.map(Whose::of);
-            entry
-        })
+        let tool = call.tool.as_ref().filter(|tool| tool.side_effect)?;
+        let mut entry = Self::of_action(AuditKind::EffectIntended, call.id, call.decision, &tool.name)
+            .with_tool(&tool.server, &tool.digest)
+            .with_arguments(content, &call.arguments)
+            .with("idempotency_key", call.idempotency_key.as_deref());
+        entry.whose = decision.map(Whose::of);
+        Some(entry)
     }
 
     /// The outcome of a side effect that was sent; `None` for a read-only call or one that was not sent.
-    pub(in super::super) fn ended(call: &CallRecord, decision: &OpenDecision) -> Option<Self> {
-        let tool = call.tool.as_ref().filter(|tool| tool.side_effect)?;
+    pub(in super::super) fn ended(call: &ClosedCall, decision: &OpenDecision) -> Option<Self> {
+        let tool = call.open.tool.as_ref().filter(|tool| tool.side_effect)?;
         call.started_at?;
         let code = call.outcome.as_ref().err().map(|failure| failure.code);
-        let entry = Self::outcome(call.id, decision.id, &tool.name, code);
+        let entry = Self::outcome(call.open.id, decision.id, &tool.name, code);
         Some(entry.for_(Whose::of(decision)))
     }
 

@@ -8,10 +8,11 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rusqlite::types::{ToSqlOutput, Value as Column, ValueRef};
+use rusqlite::types::{FromSqlError, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OpenFlags, ToSql};
 use sqlx::error::{DatabaseError, ErrorKind};
 
+use super::row::{Cell, Names};
 use super::{EachRow, Row, Value};
 
 /// Holds every statement of a writer, in each of its sizes.
@@ -109,11 +110,12 @@ impl Sqlite {
         each: &mut EachRow<'_>,
     ) -> Result<(), sqlx::Error> {
         let mut statement = self.bound(sql, values)?;
-        let columns = statement.column_count();
+        let names: Names = statement.column_names().into_iter().map(Box::from).collect();
         let mut rows = statement.raw_query();
         while let Some(row) = rows.next().map_err(failure)? {
-            let row: Result<Vec<Column>, _> = (0..columns).map(|column| row.get(column)).collect();
-            if each(Row::Sqlite(row.map_err(failure)?))?.is_break() {
+            let cells = (0..names.len()).map(|column| cell(row.get_ref(column)?));
+            let cells = cells.collect::<Result<_, _>>().map_err(failure)?;
+            if each(Row::new(Names::clone(&names), cells))?.is_break() {
                 break;
             }
         }
@@ -139,6 +141,16 @@ impl Sqlite {
         }
         Ok(statement)
     }
+}
+
+fn cell(value: ValueRef<'_>) -> rusqlite::Result<Cell> {
+    Ok(match value {
+        ValueRef::Null => Cell::Null,
+        ValueRef::Integer(int) => Cell::Int(int),
+        ValueRef::Text(_) => Cell::Text(value.as_str()?.to_owned()),
+        // No column of gavel's has it.
+        ValueRef::Real(_) | ValueRef::Blob(_) => return Err(FromSqlError::InvalidType.into()),
+    })
 }
 
 /// Device and inode, which identify a file regardless of its path.

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rusqlite::types::Value as Column;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::sqlite::Sqlite;
@@ -16,6 +15,8 @@ use super::{EachRow, Row, Sql, Value};
 const SETUP: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -16384";
 /// Rows travel to the caller in groups of at most this many rows, or about this many bytes.
 const GROUP: (usize, usize) = (64, 64 * 1024);
+/// About how many bytes a row uses beside its text.
+const ROW: usize = 256;
 
 pub(in super::super) struct SqliteReaders {
     path: PathBuf,
@@ -82,7 +83,7 @@ impl SqliteReaders {
         connection.end_at(Instant::now() + self.limit)?;
         let (mut group, mut bytes) = (Vec::new(), 0);
         let read = connection.fetch(sql, values, &mut |row| {
-            bytes += size(&row);
+            bytes += row.bytes() + ROW;
             group.push(row);
             if group.len() < GROUP.0 && bytes < GROUP.1 {
                 return Ok(ControlFlow::Continue(()));
@@ -115,17 +116,6 @@ impl SqliteReaders {
     fn idle(&self) -> MutexGuard<'_, Vec<Sqlite>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// About how many bytes a row uses.
-fn size(row: &Row) -> usize {
-    let Row::Sqlite(columns) = row else { return 0 };
-    let long = columns.iter().map(|column| match column {
-        Column::Text(text) => text.len(),
-        Column::Blob(bytes) => bytes.len(),
-        Column::Null | Column::Integer(_) | Column::Real(_) => 0,
-    });
-    long.sum::<usize>() + std::mem::size_of_val(columns.as_slice())
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! The fields that can be queried in each table, and the columns that are read.
 
 use super::super::actions::{ACTION, GRANT, THREAD};
+use super::super::decisions::{CALL, DECISION};
 use super::super::planning::SESSION;
 use super::super::runs::SHOWN;
+pub(super) use super::super::table::{Field, Kind};
+use super::super::table::{fields, selected};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{RunStatus, StopReason};
-use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::planning_session::SessionStatus;
+use std::borrow::Cow;
+use std::sync::LazyLock;
 
-/// A table that analysts can list.
+/// A table that can be listed.
 pub(super) struct Table {
     /// Its name in SQL.
     pub(super) name: &'static str,
@@ -16,10 +20,10 @@ pub(super) struct Table {
     pub(super) order: &'static str,
     /// The order of a list for which the caller asks none.
     pub(super) newest_first: bool,
-    /// The columns that are read; `order` and `id` come first.
-    pub(super) columns: &'static str,
+    /// What is read.
+    pub(super) columns: Cow<'static, str>,
     /// The fields that a filter can use.
-    pub(super) fields: &'static [Field],
+    pub(super) fields: Vec<Field>,
     /// Columns that an index begins with, after the tenant (and, for runs, the project).
     pub(super) indexed: &'static [&'static str],
     /// The partial index of rows that are open or did not complete; `None` if one index covers all states.
@@ -28,56 +32,16 @@ pub(super) struct Table {
     pub(super) slow: &'static str,
 }
 
-/// A field of a filter.
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    /// Column or expression.
-    pub(super) sql: &'static str,
-    pub(super) kind: Kind,
-}
-
-/// The type of a field.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    /// Any quoted string.
-    Text,
-    /// A quoted string from a closed list.
-    Enum(fn() -> Vec<&'static str>),
-    /// An integer without quotes.
-    Number,
-    /// An integer in milliseconds, without quotes.
-    Duration,
-    /// A quoted RFC 3339 time.
-    Time,
-    /// `true` or `false`: whether `status` is `completed`.
-    Success,
-}
-
 const fn field(name: &'static str, sql: &'static str, kind: Kind) -> Field {
     Field { name, sql, kind }
 }
 
-pub(super) const DECISIONS: Table = Table {
+pub(super) static DECISIONS: LazyLock<Table> = LazyLock::new(|| Table {
     name: "decision_log",
     order: "created_at",
     newest_first: true,
-    columns: "created_at, id, conversation_id, decision_type, outcome_category, response, iterations, model, \
-              input_tokens, output_tokens, thought_tokens, cached_tokens, duration_us, surface, user_id, status, intent, \
-              message, definition_hash, error_detail, request_id, recovered, requested_model, service_tier",
-    fields: &[
-        field("decision_type", "decision_type", Kind::Enum(decision_types)),
-        field("outcome_category", "outcome_category", Kind::Enum(outcomes)),
-        field("intent", "intent", Kind::Text),
-        field("user_id", "user_id", Kind::Text),
-        field("conversation_id", "conversation_id", Kind::Text),
-        field("surface", "surface", Kind::Text),
-        field("model", "model", Kind::Text),
-        field("requested_model", "requested_model", Kind::Text),
-        field("status", "status", Kind::Enum(|| vec!["open", "closed"])),
-        field("created_at", "created_at", Kind::Time),
-        field("duration_ms", "duration_us / 1000", Kind::Duration),
-        field("iterations", "iterations", Kind::Number),
-    ],
+    columns: selected(DECISION).into(),
+    fields: fields(DECISION),
     indexed: &[
         "conversation_id",
         "user_id",
@@ -87,35 +51,25 @@ pub(super) const DECISIONS: Table = Table {
     ],
     few: Some("decision_open"),
     slow: "decision_slow",
-};
+});
 
-pub(super) const TOOL_INVOCATIONS: Table = Table {
+pub(super) static TOOL_INVOCATIONS: LazyLock<Table> = LazyLock::new(|| Table {
     name: "tool_invocation_log",
     order: "created_at",
     newest_first: true,
-    columns: "created_at, id, decision_id, sequence, tool, arguments, status, result, error_code, error_message, \
-              duration_us, server, tool_digest, side_effect, user_id, started_at, input_hash, policy, decided_by",
-    fields: &[
-        field("tool", "tool", Kind::Text),
-        field("server", "server", Kind::Text),
-        field("status", "status", Kind::Enum(statuses)),
-        field("success", "status", Kind::Success),
-        field("decision_id", "decision_id", Kind::Text),
-        field("created_at", "created_at", Kind::Time),
-        field("duration_ms", "duration_us / 1000", Kind::Duration),
-        field("user_id", "user_id", Kind::Text),
-    ],
+    columns: selected(CALL).into(),
+    fields: fields(CALL),
     indexed: &["decision_id", "user_id", "tool"],
     few: Some("tool_unsuccessful"),
     slow: "tool_slow",
-};
+});
 
-pub(super) const RUNS: Table = Table {
+pub(super) static RUNS: LazyLock<Table> = LazyLock::new(|| Table {
     name: "agent_run",
     order: "created_at",
     newest_first: true,
-    columns: SHOWN,
-    fields: &[
+    columns: SHOWN.into(),
+    fields: vec![
         field("agent_id", "agent_id", Kind::Text),
         field("status", "status", Kind::Enum(run_statuses)),
         field("user_id", "user_id", Kind::Text),
@@ -127,14 +81,14 @@ pub(super) const RUNS: Table = Table {
     indexed: &[PARENT, "user_id", "agent_id", "status"],
     few: None,
     slow: "",
-};
+});
 
-pub(super) const ACTIONS: Table = Table {
+pub(super) static ACTIONS: LazyLock<Table> = LazyLock::new(|| Table {
     name: "agent_action",
     order: "created_at",
     newest_first: false,
-    columns: ACTION,
-    fields: &[
+    columns: ACTION.into(),
+    fields: vec![
         field("status", "status", Kind::Enum(action_statuses)),
         field("policy", "policy", Kind::Enum(|| vec!["allow", "require_approval"])),
         field("tool", "tool", Kind::Text),
@@ -145,14 +99,14 @@ pub(super) const ACTIONS: Table = Table {
     indexed: &["user_id", "status"],
     few: None,
     slow: "",
-};
+});
 
-pub(super) const GRANTS: Table = Table {
+pub(super) static GRANTS: LazyLock<Table> = LazyLock::new(|| Table {
     name: "approval_grant",
     order: "created_at",
     newest_first: true,
-    columns: GRANT,
-    fields: &[
+    columns: GRANT.into(),
+    fields: vec![
         field("grant_id", "id", Kind::Text),
         field("tool", "tool", Kind::Text),
         field("user_id", "user_id", Kind::Text),
@@ -161,15 +115,15 @@ pub(super) const GRANTS: Table = Table {
     indexed: &["user_id"],
     few: None,
     slow: "",
-};
+});
 
 /// Most recently active first.
-pub(super) const THREADS: Table = Table {
+pub(super) static THREADS: LazyLock<Table> = LazyLock::new(|| Table {
     name: "thread",
     order: "updated_at",
     newest_first: true,
-    columns: THREAD,
-    fields: &[
+    columns: THREAD.into(),
+    fields: vec![
         field("agent_id", "agent_id", Kind::Text),
         field("user_id", "user_id", Kind::Text),
         field("created_at", "created_at", Kind::Time),
@@ -178,14 +132,14 @@ pub(super) const THREADS: Table = Table {
     indexed: &["user_id"],
     few: None,
     slow: "",
-};
+});
 
-pub(super) const PLANNING_SESSIONS: Table = Table {
+pub(super) static PLANNING_SESSIONS: LazyLock<Table> = LazyLock::new(|| Table {
     name: "planning_session",
     order: "created_at",
     newest_first: true,
-    columns: SESSION,
-    fields: &[
+    columns: SESSION.into(),
+    fields: vec![
         field("status", "status", Kind::Enum(session_statuses)),
         field("user_id", "user_id", Kind::Text),
         field("repo_url", "repo_url", Kind::Text),
@@ -195,18 +149,10 @@ pub(super) const PLANNING_SESSIONS: Table = Table {
     indexed: &["user_id", "status"],
     few: None,
     slow: "",
-};
+});
 
 /// The run that called another. Lists without a condition on it show only outermost runs.
 pub(super) const PARENT: &str = "parent_run_id";
-
-fn decision_types() -> Vec<&'static str> {
-    DecisionType::ALL.iter().map(|kind| kind.as_str()).collect()
-}
-
-fn outcomes() -> Vec<&'static str> {
-    Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect()
-}
 
 fn run_statuses() -> Vec<&'static str> {
     RunStatus::ALL.iter().map(|status| status.as_str()).collect()
@@ -222,8 +168,4 @@ fn action_statuses() -> Vec<&'static str> {
 
 fn stop_reasons() -> Vec<&'static str> {
     StopReason::ALL.iter().map(|reason| reason.as_str()).collect()
-}
-
-fn statuses() -> Vec<&'static str> {
-    vec!["started", "completed", "failed", "in_doubt", "not_sent"]
 }

@@ -1,12 +1,11 @@
 //! Analysts' reads: port [`Decisions`]. Restricted to a tenant, limited in size and time, on separate connections.
 //!
 //! `fields` defines what can be queried, `filter` parses a query, `select` turns it into one statement that an index
-//! supports, `token` marks the start of the next page, `json` shapes the rows.
+//! supports, `token` marks the start of the next page.
 
 mod fields;
 mod filter;
 mod history;
-mod json;
 mod select;
 mod token;
 
@@ -15,11 +14,10 @@ pub use history::PastCall;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use serde_json::Value as Json;
+use serde::de::DeserializeOwned;
 
 use self::fields::{ACTIONS, DECISIONS, GRANTS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Table};
 use self::filter::{Filter, Literal, Term};
-pub(super) use self::json::Shape;
 use self::select::{Question, select};
 use self::token::Token;
 use super::config::READ_LIMIT;
@@ -27,6 +25,7 @@ use super::connect::Target;
 use super::db::{Dialect, EachRow, Readers, Row, Sql, Value};
 use super::error::{StoreError, describe, is_too_slow};
 use super::{actions, migrate, planning, runs};
+use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::action::{Action, ActionStatus, Grant};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{DecisionId, ProjectId, TenantId};
@@ -69,11 +68,19 @@ pub struct ReadOnly {
 }
 
 impl Decisions for ReadOnly {
-    fn list<'a>(&'a self, tenant: &'a TenantId, query: &'a ListQuery) -> BoxFuture<'a, Result<Page<Json>, QueryError>> {
-        Box::pin(self.page(&DECISIONS, json::decision, (tenant, None), query, Vec::new()))
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>> {
+        Box::pin(self.page(&DECISIONS, Row::read, (tenant, None), query, Vec::new()))
     }
 
-    fn get<'a>(&'a self, tenant: &'a TenantId, id: DecisionId) -> BoxFuture<'a, Result<Option<Json>, QueryError>> {
+    fn get<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        id: DecisionId,
+    ) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>> {
         Box::pin(self.decision(tenant, id))
     }
 
@@ -81,14 +88,8 @@ impl Decisions for ReadOnly {
         &'a self,
         tenant: &'a TenantId,
         query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<Json>, QueryError>> {
-        Box::pin(self.page(
-            &TOOL_INVOCATIONS,
-            json::tool_invocation,
-            (tenant, None),
-            query,
-            Vec::new(),
-        ))
+    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>> {
+        Box::pin(self.page(&TOOL_INVOCATIONS, Row::read, (tenant, None), query, Vec::new()))
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
@@ -153,7 +154,8 @@ impl ReadOnly {
         query: &ListQuery,
     ) -> Result<Page<AgentRun>, QueryError> {
         let of = (tenant, Some(project));
-        self.page(&RUNS, runs::shown, of, query, Vec::new()).await
+        self.page(&RUNS, |row| runs::shown(&row, &mut 0), of, query, Vec::new())
+            .await
     }
 
     /// A page of actions.
@@ -184,8 +186,14 @@ impl ReadOnly {
             .iter()
             .map(|user| term("user_id", Literal::Exact(user.clone())));
         let terms = tool.chain(user).chain(which).collect();
-        self.page(&ACTIONS, actions::action, (tenant, None), &query.list, terms)
-            .await
+        self.page(
+            &ACTIONS,
+            |row| actions::action(&row, &mut 0),
+            (tenant, None),
+            &query.list,
+            terms,
+        )
+        .await
     }
 
     /// A page of grants.
@@ -193,8 +201,14 @@ impl ReadOnly {
     /// # Errors
     /// [`QueryError`].
     pub async fn grants(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Grant>, QueryError> {
-        self.page(&GRANTS, actions::grant, (tenant, None), query, Vec::new())
-            .await
+        self.page(
+            &GRANTS,
+            |row| actions::grant(&row, &mut 0),
+            (tenant, None),
+            query,
+            Vec::new(),
+        )
+        .await
     }
 
     /// The gavel process that currently uses this database: if there is one a server, else a command that works on runs.
@@ -220,8 +234,14 @@ impl ReadOnly {
     /// # Errors
     /// [`QueryError`].
     pub async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
-        self.page(&THREADS, actions::thread, (tenant, None), query, Vec::new())
-            .await
+        self.page(
+            &THREADS,
+            |row| actions::thread(&row, &mut 0),
+            (tenant, None),
+            query,
+            Vec::new(),
+        )
+        .await
     }
 
     /// A page of planning sessions, newest first.
@@ -233,15 +253,21 @@ impl ReadOnly {
         tenant: &TenantId,
         query: &ListQuery,
     ) -> Result<Page<StoredSession>, QueryError> {
-        self.page(&PLANNING_SESSIONS, planning::session, (tenant, None), query, Vec::new())
-            .await
+        self.page(
+            &PLANNING_SESSIONS,
+            |row| planning::session(&row, &mut 0),
+            (tenant, None),
+            query,
+            Vec::new(),
+        )
+        .await
     }
 
     /// `terms` hold in addition to the query's own filter.
     async fn page<T: Send>(
         &self,
         table: &'static Table,
-        shape: Shape<T>,
+        read: fn(Row) -> Result<T, sqlx::Error>,
         (tenant, project): (&TenantId, Option<&ProjectId>),
         query: &ListQuery,
         terms: Vec<Term>,
@@ -278,20 +304,13 @@ impl ReadOnly {
         let (mut last, mut bytes) = (None, 0);
         self.read(&self.readers, sql.into(), values, &mut |row| {
             // A row that exceeds the limits starts the next page.
-            let item = if items.len() < size {
-                Some(shape(&row, &mut bytes)?)
-            } else {
-                None
-            };
-            let Some(item) = item.filter(|_| bytes <= MAX_PAGE_BYTES || items.is_empty()) else {
+            bytes += row.bytes();
+            if items.len() == size || (bytes > MAX_PAGE_BYTES && !items.is_empty()) {
                 next = last.take().map(|place: Token| place.write(fingerprint));
                 return Ok(ControlFlow::Break(()));
-            };
-            last = Some(Token {
-                at: row.int(0)?,
-                id: row.text(1)?,
-            });
-            items.push(item);
+            }
+            last = Some(Token::of_row(&row)?);
+            items.push(read(row)?);
             Ok(ControlFlow::Continue(()))
         })
         .await?;
@@ -323,32 +342,51 @@ impl ReadOnly {
         }
     }
 
-    async fn decision(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<Json>, QueryError> {
-        let (mut found, mut calls, mut bytes) = (None, Vec::new(), 0);
+    async fn decision(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
+        let whose = vec![id.into(), tenant.as_str().into()];
         let sql = format!(
             "SELECT {} FROM decision_log WHERE id = $1 AND tenant = $2",
             DECISIONS.columns
         );
-        let values = vec![Value::text(&id.to_string()), Value::text(tenant.as_str())];
-        self.read(&self.readers, sql.into(), values.clone(), &mut |row| {
-            found = Some(json::decision(&row, &mut bytes)?);
-            Ok(ControlFlow::Break(()))
-        })
-        .await?;
-        let Some(mut decision) = found else {
+        let Some(decision) = self.one(sql, whose.clone()).await? else {
             return Ok(None);
         };
         let sql = format!(
             "SELECT {} FROM tool_invocation_log WHERE decision_id = $1 AND tenant = $2 ORDER BY sequence",
             TOOL_INVOCATIONS.columns
         );
-        self.read(&self.readers, sql.into(), values, &mut |row| {
-            calls.push(json::tool_call(&row, &mut bytes)?);
+        let tool_calls = self.all(sql, whose).await?;
+        Ok(Some(DecisionDetail { decision, tool_calls }))
+    }
+
+    /// The first row of any statement.
+    pub(super) async fn one<T: DeserializeOwned + Send>(
+        &self,
+        sql: impl Into<Sql>,
+        values: Vec<Value>,
+    ) -> Result<Option<T>, QueryError> {
+        let mut first = None;
+        self.rows(sql.into(), values, &mut |row| {
+            first = Some(row.read()?);
+            Ok(ControlFlow::Break(()))
+        })
+        .await?;
+        Ok(first)
+    }
+
+    /// Every row of any statement.
+    pub(super) async fn all<T: DeserializeOwned + Send>(
+        &self,
+        sql: impl Into<Sql>,
+        values: Vec<Value>,
+    ) -> Result<Vec<T>, QueryError> {
+        let mut all = Vec::new();
+        self.rows(sql.into(), values, &mut |row| {
+            all.push(row.read()?);
             Ok(ControlFlow::Continue(()))
         })
         .await?;
-        decision["tool_calls"] = Json::Array(calls);
-        Ok(Some(decision))
+        Ok(all)
     }
 }
 

@@ -13,7 +13,7 @@ use self::driver::driver;
 use super::super::db::{Dialect, Value};
 use super::fields::{PARENT, Table};
 use super::filter::{Filter, Literal, Op, Term};
-use super::token::Token;
+use super::token::{AT, ID, Token};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 
 /// The query.
@@ -67,22 +67,29 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
         shared.push(format!("({order}, id) {sign} ({at}, {id})"));
     }
     let direction = if question.descending { "DESC" } else { "ASC" };
-    let tail = format!("ORDER BY {order} {direction}, id {direction} LIMIT {}", question.limit);
+    let tail = |at: &str, id: &str| format!("ORDER BY {at} {direction}, {id} {direction} LIMIT {}", question.limit);
+    // Where the next page begins, under names that no answer has.
+    let place = format!("{order} AS \"{AT}\", id AS \"{ID}\"");
     let from = match driver.named {
         Some(index) if dialect == Dialect::Sqlite => format!("{name} INDEXED BY {index}"),
         _ => (*name).to_owned(),
     };
-    let common = format!("SELECT {columns} FROM {from} WHERE {}", shared.join(" AND "));
+    let common = format!("SELECT {columns}, {place} FROM {from} WHERE {}", shared.join(" AND "));
+    let own = tail(order, "id");
     let sql = match driver.branches.as_slice() {
-        [] => format!("{common} {tail}"),
-        [one] => format!("{common} AND {one} {tail}"),
+        [] => format!("{common} {own}"),
+        [one] => format!("{common} AND {one} {own}"),
         many => {
             let branches: Vec<_> = many
                 .iter()
                 .enumerate()
-                .map(|(n, branch)| format!("SELECT * FROM ({common} AND {branch} {tail}) AS b{n}"))
+                .map(|(n, branch)| format!("SELECT * FROM ({common} AND {branch} {own}) AS b{n}"))
                 .collect();
-            format!("SELECT * FROM ({}) AS branches {tail}", branches.join(" UNION ALL "))
+            format!(
+                "SELECT * FROM ({}) AS branches {}",
+                branches.join(" UNION ALL "),
+                tail(AT, ID)
+            )
         }
     };
     (sql, builder.values)

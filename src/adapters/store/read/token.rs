@@ -5,9 +5,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::super::db::row::{Cell, Row};
 use super::filter::Term;
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::ports::records::{ListQuery, QueryError};
+
+/// The columns that it is read from.
+pub(super) const AT: &str = "page_at";
+pub(super) const ID: &str = "page_id";
 
 /// The last row of a page.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +47,17 @@ pub(super) fn fingerprint(
 }
 
 impl Token {
+    /// From the columns [`AT`] and [`ID`].
+    pub(super) fn of_row(row: &Row) -> Result<Self, sqlx::Error> {
+        match (row.peek(AT), row.peek(ID)) {
+            (Some(Cell::Int(at)), Some(Cell::Text(id))) => Ok(Self {
+                at: *at,
+                id: id.clone(),
+            }),
+            _ => Err(sqlx::Error::ColumnNotFound(AT.to_owned())),
+        }
+    }
+
     /// Base64url of fingerprint (8 bytes), time (8, big endian) and id (16).
     pub(super) fn write(&self, fingerprint: [u8; 8]) -> String {
         let mut bytes = Vec::with_capacity(32);

@@ -66,8 +66,9 @@ impl Batch<'_> {
             return Ok(refused);
         }
         let mut decision = Vec::new();
-        self.writing.open_for(&run.decision, id(run.id), &mut decision);
-        self.statements.open.run(conn, decision).await?;
+        let decisions = &self.statements.decisions;
+        decisions.begin(&run.decision, &self.writing.owned_by(run.id), &mut decision);
+        decisions.write_begun(conn, decision).await?;
         let created = self.texts().create.run(conn, self.row(run, queued, created_at)).await?;
         // An earlier commit of the same op, whose acknowledgement was lost, has written the entries too.
         if let Some(lease) = lease

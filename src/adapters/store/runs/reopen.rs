@@ -5,7 +5,9 @@ use uuid::Uuid;
 use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::db::{Conn, Row, Value};
+use super::super::decisions::DECISION;
 use super::super::error::Fault;
+use super::super::table::reopened;
 use super::values::{id, int, parse};
 use crate::domain::agent_run::{Attempt, RunStatus, StopReason};
 use crate::domain::time::rfc3339;
@@ -55,7 +57,11 @@ impl Batch<'_> {
             .await?;
         let entry = vec![id(run.run), int(run.at_us), Value::shared(&run.entry)];
         conn.execute(&self.texts().reopen_entry, entry).await?;
-        conn.execute(&self.texts().reopen_decision, vec![id(run.run)]).await?;
+        let reopen = format!(
+            "UPDATE decision_log SET {} WHERE id = $1 AND owner = $1 AND status = 'closed'",
+            reopened(DECISION)
+        );
+        conn.execute(&reopen.into(), vec![run.run.into()]).await?;
         if let ReopenedFor::Caller { settled, .. } = &run.place {
             self.settle_all(conn, run, settled).await?;
         }

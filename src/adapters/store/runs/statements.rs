@@ -45,8 +45,6 @@ pub(in super::super) struct RunStatements {
     pub(super) reopen: Sql,
     /// run, time, entry: adds the entry to its journal, after the position of the run's end.
     pub(super) reopen_entry: Sql,
-    /// run: its decision is open again.
-    pub(super) reopen_decision: Sql,
     /// run, holder: ends a run whose creation was not acknowledged.
     pub(super) abandon: Sql,
     /// run, holder, lease id, lease in microseconds → fence. On PostgreSQL it skips a locked row and does not wait for
@@ -227,11 +225,6 @@ impl RunStatements {
                            CAST($2 AS BIGINT), 0, $3, run.root_id, \
                            (SELECT COALESCE(MAX(position), 0) + 2 FROM agent_run_entry WHERE root_id = run.root_id) \
                            FROM agent_run run WHERE run.id = $1"
-                .into(),
-            reopen_decision: "UPDATE decision_log SET status = 'open', recovered = FALSE, decision_type = NULL, \
-                              outcome_category = NULL, intent = NULL, response = NULL, model = NULL, service_tier = NULL, iterations = NULL, \
-                              input_tokens = NULL, output_tokens = NULL, thought_tokens = NULL, cached_tokens = NULL, \
-                              duration_us = NULL, error_detail = NULL WHERE id = $1 AND owner = $1 AND status = 'closed'"
                 .into(),
             abandon: format!(
                 "UPDATE agent_run SET status = 'failed', completed_at = {now}, lease_until = NULL, \

@@ -85,7 +85,7 @@ impl Stage<'_> {
             output: output.map(|output| serde_json::from_str(output.get()).unwrap_or_default()),
             summary: run.summary.clone(),
             steps: run.steps,
-            calls: called(&decision.unwrap_or_default()),
+            calls: called(&serde_json::to_value(decision).unwrap_or_default()),
         };
         Ok(Observed { result, run: Some(run) })
     }

@@ -1,0 +1,10 @@
+//! What the HTTP API says: one type for each answer. The store reads rows into it, the surfaces return it, HTTP sends it,
+//! the OpenAPI document describes it, and the CLI reads it.
+
+mod decisions;
+mod time;
+
+pub use decisions::{
+    CallStatus, DecisionDetail, DecisionRecord, RecordStatus, RecordedResult, RecordedUsage, ToolInvocation,
+};
+pub use time::Timestamp;
