@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::Timestamp;
+use super::{Timestamp, page};
 use crate::domain::decision::{DecisionType, Outcome, ToolFailure};
 use crate::domain::names::names;
 
@@ -32,6 +32,18 @@ names! {
         /// It was not sent.
         NotSent = "not_sent",
     }
+}
+
+page! {
+    /// A page of decisions.
+    #[derive(Deserialize)]
+    DecisionPage { decisions: DecisionRecord }
+}
+
+page! {
+    /// A page of tool calls.
+    #[derive(Deserialize)]
+    ToolInvocationPage { tool_invocations: ToolInvocation }
 }
 
 /// A recorded decision. Values that are not kept or not known yet are null.

@@ -1,20 +1,18 @@
 //! The API reference: `/openapi.json`, and `/docs`, whose assets are part of the binary.
 
+use crate::http::request::Raw;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use bytes::Bytes;
 use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::Config;
 
 use super::error::{Code, Error};
-use super::exchange::Exchange;
+use super::headers;
 use super::openapi::schemas::Description;
-use super::routes::Route;
-use super::{State, headers};
 
 /// Pages load only from this origin, run no inline script, and cannot be framed. Swagger UI sets style attributes and
 /// uses data URLs for its icons.
@@ -45,7 +43,7 @@ impl Docs {
     /// `describe` builds the document.
     pub(super) fn new(describe: fn() -> OpenApi) -> Self {
         // Without this setting Swagger UI sends the document to a validator on the internet.
-        let ui = Config::from(Route::OpenApi.path())
+        let ui = Config::from("/openapi.json")
             .validator_url("none")
             .try_it_out_enabled(true);
         Self {
@@ -75,8 +73,14 @@ impl Docs {
     security(()),
     responses((status = 200, description = "The response.", body = Description))
 )]
-pub(super) async fn openapi(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::OpenApi));
+pub(super) async fn openapi(
+    Raw {
+        state,
+        request: _,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response.insert_header((header::CONTENT_TYPE, headers::JSON));
     exchange.finish(Ok(response.body(state.docs.openapi())))
@@ -93,8 +97,14 @@ pub(super) async fn openapi(state: Data<State>, request: HttpRequest) -> HttpRes
     security(()),
     responses((status = 200, description = "The text.", body = String, content_type = "text/html"))
 )]
-pub(super) async fn index(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Docs));
+pub(super) async fn index(
+    Raw {
+        state: _,
+        request: _,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let mut response = secured();
     response.insert_header((header::CONTENT_TYPE, HTML));
     exchange.finish(Ok(response.body(PAGE)))
@@ -113,8 +123,14 @@ pub(super) async fn index(state: Data<State>, request: HttpRequest) -> HttpRespo
     responses((status = 200, description = "The file.", content(("text/css"), ("text/javascript"), ("image/png")))),
     extensions(("x-problems" = json!([Code::NotFound, Code::Internal])))
 )]
-pub(super) async fn asset(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::DocsAsset));
+pub(super) async fn asset(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(file(&state.docs, &request))
 }
 
@@ -129,10 +145,16 @@ pub(super) async fn asset(state: Data<State>, request: HttpRequest) -> HttpRespo
     security(()),
     responses((status = 307, description = "Redirects to `/docs`.", headers(("Location"))))
 )]
-pub(super) async fn root(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Root));
+pub(super) async fn root(
+    Raw {
+        state: _,
+        request: _,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let mut response = HttpResponse::TemporaryRedirect();
-    response.insert_header((header::LOCATION, HeaderValue::from_static(Route::Docs.path())));
+    response.insert_header((header::LOCATION, HeaderValue::from_static("/docs")));
     exchange.finish(Ok(response.finish()))
 }
 

@@ -2,24 +2,18 @@
 //! sends no credentials. The state alone, which an operator's command created for one user, identifies the user. It is
 //! valid once, for ten minutes, on any replica.
 
+use crate::http::request::Raw;
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
 use futures_util::future::BoxFuture;
 use url::form_urlencoded;
 
-use super::State;
 use super::error::{Code, Error};
-use super::exchange::Exchange;
 use super::headers::NO_STORE;
-use super::routes::Route;
 
 /// The route's path.
-#[must_use]
-pub fn path() -> &'static str {
-    Route::GoogleCallback.path()
-}
+pub const CALLBACK: &str = "/oauth/google/callback";
 
 /// Stores connected accounts.
 pub trait Callback: Send + Sync {
@@ -108,8 +102,14 @@ const SECURITY: [(header::HeaderName, HeaderValue); 6] = [
     // The route does not exist if callbacks are disabled.
     extensions(("x-problems" = json!([Code::NotFound])))
 )]
-pub(super) async fn callback(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::GoogleCallback));
+pub(super) async fn callback(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let Some(google) = &state.edge.google else {
         return exchange.finish(Err(Error::NoRoute));
     };

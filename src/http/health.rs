@@ -1,19 +1,17 @@
 //! Health endpoints for operators and probes: liveness, readiness, metrics.
 
+use crate::http::request::Raw;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::State;
 use super::error::{Code, Error};
-use super::exchange::Exchange;
-use super::routes::Route;
 use super::{headers, metrics};
 
 /// Longest wait for the store to respond; probes time out soon after.
@@ -173,8 +171,14 @@ impl Ready {
     security(()),
     responses((status = 200, description = "The response.", body = Live, example = json!({"status": "ok"})))
 )]
-pub(super) async fn live(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Live));
+pub(super) async fn live(
+    Raw {
+        state: _,
+        request: _,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(json(StatusCode::OK, &Live { status: "ok" })))
 }
 
@@ -201,8 +205,14 @@ pub(super) struct Live {
         (status = 503, description = "Unready or stopping: send no requests here.", body = Ready),
     )
 )]
-pub(super) async fn ready(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Ready));
+pub(super) async fn ready(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let edge = &state.edge;
     let missing = edge.chat.unavailable_tools().into_iter().map(|tool| ToolUnavailable {
         tool: Some(tool.name),
@@ -246,8 +256,14 @@ async fn store(state: &State) -> Check {
     responses((status = 200, description = "The text.", body = String, content_type = "text/plain")),
     extensions(("x-problems" = json!([Code::Internal])))
 )]
-pub(super) async fn metrics(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Metrics));
+pub(super) async fn metrics(
+    Raw {
+        state,
+        request: _,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     response.insert_header((
         header::CONTENT_TYPE,

@@ -41,14 +41,15 @@ const STATUSES: [u16; 21] = [
 
 /// Metric handles, resolved once each instead of once per request.
 pub(super) struct Metrics {
-    known: [RouteMetrics; Route::ALL.len()],
+    /// By the number of the route.
+    known: Vec<RouteMetrics>,
     unmatched: RouteMetrics,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Self {
-            known: std::array::from_fn(|_| RouteMetrics::default()),
+            known: Route::all().iter().map(|_| RouteMetrics::default()).collect(),
             unmatched: RouteMetrics::default(),
         }
     }
@@ -62,9 +63,9 @@ struct RouteMetrics {
 
 impl Metrics {
     /// Counts one request; `route` is absent when no route matched.
-    pub(super) fn count(&self, route: Option<Route>, status: u16, took: Duration) {
-        let metrics = route.map_or(&self.unmatched, |route| &self.known[route as usize]);
-        let label = route.map_or("unmatched", Route::path);
+    pub(super) fn count(&self, route: Option<&Route>, status: u16, took: Duration) {
+        let metrics = route.map_or(&self.unmatched, |route| &self.known[route.number]);
+        let label = route.map_or("unmatched", |route| route.path);
         let duration = || metrics::histogram!(DURATION, "route" => label);
         metrics.duration.get_or_init(duration).record(took);
         let requests = || metrics::counter!(REQUESTS, "route" => label, "status" => status.to_string());

@@ -1,7 +1,43 @@
-//! The route table: the routes of the API and the pages of the console. The OpenAPI document and the metrics iterate
-//! over it, so neither can omit a route. `handlers` says what answers each.
+//! The table of routes: the API and the pages of the console. The OpenAPI document, the metrics and the registration
+//! iterate over it, so none of them can omit a route.
 
-use actix_web::http;
+use std::sync::LazyLock;
+
+use actix_web::guard::fn_guard;
+use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse, http};
+use utoipa::OpenApi;
+use utoipa::openapi::HttpMethod;
+
+use super::State;
+use super::caller::Auth;
+use super::chat::stream as chat_stream;
+use super::console::paths;
+use super::error::{AgentProblem, Code, Error, Problem};
+use super::exchange::Exchange;
+use super::openapi::schemas::Place;
+use super::planning::change;
+use super::planning::change::CancelBody;
+use super::planning::events;
+use super::planning::execute;
+use super::planning::execute::ExecuteBody;
+use super::planning::read;
+use super::planning::work;
+use super::request::{About, Handler, to};
+use super::runs::events as run_events;
+use super::runs::{InputText, Inputs};
+use super::threads::stream as thread_stream;
+use super::{agents, approvals, chat, console, decisions, docs, google, health, planning, runs, threads};
+
+/// A route.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    /// Its place in the table.
+    pub(super) number: usize,
+    answer: fn(&'static Route) -> actix_web::Route,
+    describe: fn(&mut About<'_>),
+}
 
 /// A method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +52,144 @@ pub(super) enum Method {
     Delete,
 }
 
+macro_rules! routes {
+    (
+        api { $($module:ident::$handler:ident),+ $(,)? }
+        pages { $($method:ident $path:expr => $page:path;)+ }
+    ) => {
+        static TABLE: LazyLock<Vec<Route>> = LazyLock::new(|| {
+            // Where a route of the API is stands in the description beside its handler.
+            let mut table = vec![
+                $(pastey::paste! { described::<$module::[<__path_ $handler>], _, _>($module::$handler,
+                    |route| to(route, $module::$handler)) },)+
+                $(Route {
+                    method: Method::$method,
+                    path: $path,
+                    number: 0,
+                    answer: |route| to(route, $page),
+                    describe: |_| (),
+                },)+
+            ];
+            for (number, route) in table.iter_mut().enumerate() {
+                route.number = number;
+            }
+            table
+        });
+
+        /// The operations of the API, as described beside their handlers. The pages are for people.
+        #[derive(OpenApi)]
+        #[openapi(
+            paths($($module::$handler),+),
+            components(schemas(Problem, AgentProblem, Code, Place, Inputs, InputText, CancelBody, ExecuteBody))
+        )]
+        pub(super) struct Described;
+    };
+}
+
+routes! {
+    api {
+        chat::decide,
+        chat_stream::decide,
+        decisions::list,
+        decisions::get,
+        decisions::tool_invocations,
+        agents::list,
+        agents::get,
+        agents::put,
+        agents::versions,
+        agents::version,
+        agents::restore,
+        runs::trigger,
+        runs::list,
+        runs::get,
+        run_events::follow,
+        runs::cancel,
+        runs::resume,
+        threads::run,
+        thread_stream::run,
+        threads::list,
+        threads::thread,
+        threads::get,
+        run_events::tell_of_thread,
+        threads::cancel,
+        approvals::pending,
+        approvals::resolve,
+        approvals::in_doubt,
+        approvals::settle,
+        approvals::grants,
+        approvals::grant,
+        approvals::revoke,
+        planning::start,
+        read::list,
+        read::get,
+        planning::refine,
+        change::edit,
+        execute::execute,
+        change::cancel,
+        read::versions,
+        read::version,
+        work::task,
+        work::log,
+        events::follow,
+        google::callback,
+        agents::schema,
+        health::live,
+        health::ready,
+        health::metrics,
+        docs::openapi,
+        docs::index,
+        docs::asset,
+        docs::root,
+    }
+    pages {
+        Get paths::CONSOLE => console::index;
+        Get paths::STYLE => console::style;
+        Get paths::LOGIN => console::login::show;
+        Post paths::LOGIN => console::login::log_in;
+        Post paths::LOG_OUT => console::login::log_out;
+        Get paths::ZONE => console::zone::show;
+        Post paths::ZONE => console::zone::choose;
+        Get paths::APPROVALS => console::approvals::list;
+        Get "/console/approvals/{id}" => console::approvals::one;
+        Post "/console/approvals/{id}" => console::approvals::resolve;
+        Get paths::ANSWERED => console::approvals::answered;
+        Get "/console/actions/{id}" => console::approvals::action;
+        Get "/console/actions/{id}/html" => console::approvals::html;
+        Post "/console/actions/{id}" => console::approvals::settle;
+        Get paths::THREADS => console::threads::list;
+        Get "/console/threads/{id}" => console::threads::thread;
+        Get paths::SESSIONS => console::planning::list;
+        Get "/console/sessions/{id}" => console::planning::one::show;
+        Get "/console/sessions/{id}/news" => console::planning::news::look;
+        Post "/console/sessions/{id}/confirm" => console::planning::change::confirm;
+        Post "/console/sessions/{id}/cancel" => console::planning::change::cancel;
+        Get "/console/sessions/{id}/tasks/{task}" => console::planning::work::task;
+        Get "/console/sessions/{id}/log" => console::planning::work::log;
+        Get "/console/sessions/{id}/versions" => console::planning::versions::show;
+        Get paths::GRANTS => console::grants::list;
+        Post "/console/grants/{id}" => console::grants::revoke;
+    }
+}
+
+/// The route of a handler with a description.
+fn described<P: utoipa::Path, A: 'static, H: Handler<A>>(
+    _: H,
+    answer: fn(&'static Route) -> actix_web::Route,
+) -> Route {
+    Route {
+        method: match P::methods().first() {
+            Some(HttpMethod::Post) => Method::Post,
+            Some(HttpMethod::Put) => Method::Put,
+            Some(HttpMethod::Delete) => Method::Delete,
+            _ => Method::Get,
+        },
+        path: P::path().leak(),
+        number: 0,
+        answer,
+        describe: H::describe,
+    }
+}
+
 impl Method {
     /// The methods it adds to `Allow`.
     const fn allow(self) -> &'static str {
@@ -28,7 +202,7 @@ impl Method {
     }
 
     /// Whether a request with this method is for the route.
-    pub(super) fn admits(self, method: &http::Method) -> bool {
+    fn admits(self, method: &http::Method) -> bool {
         match self {
             Self::Get => *method == http::Method::GET || *method == http::Method::HEAD,
             Self::Post => *method == http::Method::POST,
@@ -38,139 +212,94 @@ impl Method {
     }
 }
 
-macro_rules! routes {
-    (
-        api { $($variant:ident: $method:ident $path:literal;)+ }
-        pages { $($page:ident: $page_method:ident $page_path:literal;)+ }
-    ) => {
-        /// A route.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Route { $($variant,)+ $($page,)+ }
-
-        impl Route {
-            /// All routes.
-            pub(super) const ALL: [Self; [$(Self::$variant,)+ $(Self::$page),+].len()] =
-                [$(Self::$variant,)+ $(Self::$page),+];
-
-            /// Those that are for people, and not part of the API.
-            #[cfg(test)]
-            pub(super) const PAGES: &'static [Self] = &[$(Self::$page),+];
-
-            /// Its path pattern.
-            pub(super) const fn path(self) -> &'static str {
-                match self { $(Self::$variant => $path,)+ $(Self::$page => $page_path,)+ }
-            }
-
-            /// Its method.
-            pub(super) const fn method(self) -> Method {
-                match self { $(Self::$variant => Method::$method,)+ $(Self::$page => Method::$page_method,)+ }
-            }
-        }
-    };
-}
-
-routes! {
-    api {
-        Chat: Post "/v1/chat";
-        ChatStream: Post "/v1/chat/stream";
-        Decisions: Get "/v1/decisions";
-        Decision: Get "/v1/decisions/{id}";
-        ToolInvocations: Get "/v1/tool-invocations";
-        Agents: Get "/api/projects/{project}/agents";
-        Agent: Get "/api/projects/{project}/agents/{agent}";
-        PutAgent: Put "/api/projects/{project}/agents/{agent}";
-        Versions: Get "/api/projects/{project}/agents/{agent}/versions";
-        Version: Get "/api/projects/{project}/agents/{agent}/versions/{version}";
-        RestoreVersion: Post "/api/projects/{project}/agents/{agent}/versions/{version}/restore";
-        Trigger: Post "/api/projects/{project}/agents/{agent}/trigger";
-        Runs: Get "/api/projects/{project}/runs";
-        Run: Get "/api/runs/{id}";
-        RunEvents: Get "/api/runs/{id}/events";
-        CancelRun: Post "/api/runs/{id}/cancel";
-        ResumeRun: Post "/api/runs/{id}/resume";
-        Say: Post "/api/agent/run";
-        SayStream: Post "/api/agent/run/stream";
-        Threads: Get "/api/agent/threads";
-        Thread: Get "/api/agent/threads/{id}";
-        ThreadRun: Get "/api/agent/runs/{id}";
-        ThreadRunEvents: Get "/api/agent/runs/{id}/events";
-        CancelThreadRun: Post "/api/agent/runs/{id}/cancel";
-        PendingApprovals: Get "/api/agent/approvals/pending";
-        ResolveApproval: Post "/api/agent/approvals/resolve";
-        ActionsInDoubt: Get "/api/agent/actions/in-doubt";
-        SettleAction: Post "/api/agent/actions/{id}/settle";
-        Grants: Get "/api/agent/grants";
-        Grant: Get "/api/agent/grants/{id}";
-        RevokeGrant: Delete "/api/agent/grants/{id}";
-        StartPlanning: Post "/v1/sessions";
-        PlanningSessions: Get "/v1/sessions";
-        PlanningSession: Get "/v1/sessions/{id}";
-        RefinePlan: Post "/v1/sessions/{id}/refine";
-        EditPlan: Put "/v1/sessions/{id}/plan";
-        ExecutePlan: Post "/v1/sessions/{id}/execute";
-        CancelPlanning: Post "/v1/sessions/{id}/cancel";
-        PlanVersions: Get "/v1/sessions/{id}/history";
-        PlanVersion: Get "/v1/sessions/{id}/history/{version}";
-        PlanTask: Get "/v1/sessions/{id}/tasks/{taskId}";
-        PlanningLog: Get "/v1/sessions/{id}/log";
-        PlanningEvents: Get "/v1/sessions/{id}/events";
-        GoogleCallback: Get "/oauth/google/callback";
-        AgentSchema: Get "/schemas/{schema}";
-        Live: Get "/livez";
-        Ready: Get "/readyz";
-        Metrics: Get "/metrics";
-        OpenApi: Get "/openapi.json";
-        Docs: Get "/docs";
-        DocsAsset: Get "/docs/{asset}";
-        Root: Get "/";
-    }
-    pages {
-        Console: Get "/console";
-        ConsoleStyle: Get "/console/style.css";
-        ConsoleLogin: Get "/console/login";
-        ConsoleLogIn: Post "/console/login";
-        ConsoleLogOut: Post "/console/logout";
-        ConsoleZone: Get "/console/zone";
-        ConsoleChooseZone: Post "/console/zone";
-        ConsoleApprovals: Get "/console/approvals";
-        ConsoleApproval: Get "/console/approvals/{id}";
-        ConsoleResolve: Post "/console/approvals/{id}";
-        ConsoleAnswered: Get "/console/answered";
-        ConsoleAction: Get "/console/actions/{id}";
-        ConsoleActionHtml: Get "/console/actions/{id}/html";
-        ConsoleSettle: Post "/console/actions/{id}";
-        ConsoleThreads: Get "/console/threads";
-        ConsoleThread: Get "/console/threads/{id}";
-        ConsoleSessions: Get "/console/sessions";
-        ConsoleSession: Get "/console/sessions/{id}";
-        ConsoleSessionNews: Get "/console/sessions/{id}/news";
-        ConsoleConfirm: Post "/console/sessions/{id}/confirm";
-        ConsoleCancel: Post "/console/sessions/{id}/cancel";
-        ConsoleTask: Get "/console/sessions/{id}/tasks/{task}";
-        ConsoleSessionLog: Get "/console/sessions/{id}/log";
-        ConsoleVersions: Get "/console/sessions/{id}/versions";
-        ConsoleGrants: Get "/console/grants";
-        ConsoleRevoke: Post "/console/grants/{id}";
-    }
-}
-
 impl Route {
+    /// All routes.
+    pub(super) fn all() -> &'static [Self] {
+        &TABLE
+    }
+
     /// Whether it answers programs that have a key or a token, unlike pages, health and metrics.
-    pub(super) fn is_of_the_api(self) -> bool {
-        ["/v1/", "/api/"].iter().any(|prefix| self.path().starts_with(prefix))
+    pub(super) fn is_of_the_api(&self) -> bool {
+        ["/v1/", "/api/"].iter().any(|prefix| self.path.starts_with(prefix))
+    }
+
+    /// Whether it is asked so often that its requests would drown the others in traces.
+    pub(super) fn is_probe(&self) -> bool {
+        ["/livez", "/readyz", "/metrics"].contains(&self.path)
+    }
+
+    /// Adds what follows from the parameters of its handler to its description.
+    pub(super) fn describe(&self, about: &mut About<'_>) {
+        (self.describe)(about);
     }
 
     /// All routes of the same path.
-    pub(super) fn of_path(self) -> Vec<Self> {
-        Self::ALL
-            .into_iter()
-            .filter(|other| other.path() == self.path())
-            .collect()
+    fn of_path(&self) -> impl Iterator<Item = &'static Self> {
+        Self::all().iter().filter(|other| other.path == self.path)
     }
 
     /// The value of `Allow`.
-    pub(super) fn allow(self) -> String {
-        let methods: Vec<_> = self.of_path().iter().map(|route| route.method().allow()).collect();
+    pub(super) fn allow(&self) -> String {
+        let methods: Vec<_> = self.of_path().map(|route| route.method.allow()).collect();
         methods.join(", ")
     }
+}
+
+/// Every route: method, and path with the names of its parameters.
+pub fn routes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Route::all().iter().map(|route| match route.method {
+        Method::Get => ("GET", route.path),
+        Method::Post => ("POST", route.path),
+        Method::Put => ("PUT", route.path),
+        Method::Delete => ("DELETE", route.path),
+    })
+}
+
+/// Registers every route, and problems for unknown paths and methods.
+pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
+    config.app_data(state.clone());
+    for first in Route::all() {
+        // One resource has all methods of its path; it is created at the first of them.
+        let is_first = first.of_path().next().is_some_and(|other| other.number == first.number);
+        if !is_first || (is_of_one_command(state) && !first.is_of_the_api()) {
+            continue;
+        }
+        let resource = first.of_path().fold(web::resource(first.path), |resource, route| {
+            let method = route.method;
+            resource.route((route.answer)(route).guard(fn_guard(move |request| method.admits(&request.head().method))))
+        });
+        let invalid = move |state: Data<State>, request: HttpRequest| method_not_allowed(state, request, first);
+        config.service(resource.default_service(web::to(invalid)));
+    }
+    config.default_service(web::to(unknown));
+}
+
+async fn method_not_allowed(state: Data<State>, request: HttpRequest, route: &'static Route) -> HttpResponse {
+    if is_of_the_console(&request) {
+        return console::method_not_allowed(state, request, route).await;
+    }
+    let exchange = Exchange::begin(&state, &request, Some(route));
+    exchange.finish(Err(Error::MethodNotAllowed(route.allow())))
+}
+
+/// Whether the request is for a console page: users open these in a browser, so errors there are pages too.
+fn is_of_the_console(request: &HttpRequest) -> bool {
+    let below = request.path().strip_prefix(paths::CONSOLE);
+    below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether the service belongs to one command, which is then the only client that it answers.
+fn is_of_one_command(state: &State) -> bool {
+    matches!(state.edge.auth, Auth::OneCommand(_))
+}
+
+async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    if is_of_one_command(&state) {
+        let refused = state.edge.auth.caller(&request).await.err();
+        return Exchange::begin(&state, &request, None).finish(Err(refused.unwrap_or(Error::NoRoute)));
+    }
+    if is_of_the_console(&request) {
+        return console::unknown(state, request).await;
+    }
+    Exchange::begin(&state, &request, None).finish(Err(Error::NoRoute))
 }

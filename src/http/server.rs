@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::connection::Guarded;
 use super::connections::Connections;
-use super::{Edge, State, handlers, metrics};
+use super::{Edge, State, metrics, routes};
 use crate::domain::budget::{Budget, Pool};
 
 /// Settings of the server.
@@ -71,7 +71,7 @@ pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io
     let service = move || {
         let (state, stopping, heads) = (state.clone(), stopping.clone(), Arc::clone(&heads));
         let connections = Arc::clone(&connections);
-        let app = App::new().configure(move |config| handlers::configure(config, &state));
+        let app = App::new().configure(move |config| routes::configure(config, &state));
         let app = app
             .into_factory()
             .map_err(|error: actix_web::Error| error.error_response());

@@ -12,18 +12,18 @@ use crate::telemetry;
 /// Starts the span, as a child of the caller's span if the request has one. `route` is absent when no route matched.
 ///
 /// Probes and metric scrapes have no span: they are frequent and would drown the rest.
-pub(super) fn begin(request: &HttpRequest, route: Option<Route>, id: &str) -> Span {
-    if matches!(route, Some(Route::Live | Route::Ready | Route::Metrics)) {
+pub(super) fn begin(request: &HttpRequest, route: Option<&Route>, id: &str) -> Span {
+    if route.is_some_and(Route::is_probe) {
         return Span::none();
     }
     // An unknown path, and every query, may contain anything, so neither is recorded.
     let span = tracing::debug_span!(
         "http_request",
-        otel.name = %format_args!("{} {}", method(request), route.map_or("unmatched", Route::path)),
+        otel.name = %format_args!("{} {}", method(request), route.map_or("unmatched", |route| route.path)),
         otel.kind = "server",
         otel.status_code = Empty,
         http.request.method = method(request),
-        http.route = route.map(Route::path),
+        http.route = route.map(|route| route.path),
         http.response.status_code = Empty,
         url.scheme = "http",
         url.path = route.map(|_| request.path()),

@@ -16,10 +16,10 @@ pub(super) enum Spelling {
 
 impl Spelling {
     /// The spelling of a route; snake_case where no route matched.
-    pub(super) fn of(route: Option<Route>) -> Self {
-        let is_camel = |route: Route| {
+    pub(super) fn of(route: Option<&Route>) -> Self {
+        let is_camel = |route: &Route| {
             let camel = ["/api/agent/", "/v1/sessions"];
-            camel.iter().any(|prefix| route.path().starts_with(prefix))
+            camel.iter().any(|prefix| route.path.starts_with(prefix))
         };
         match route.is_some_and(is_camel) {
             true => Self::Camel,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
+pub use crate::api::Page;
 use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
@@ -187,25 +188,6 @@ pub struct ListQuery {
     pub order_by: Option<String>,
     /// Only this user's rows, where the caller is a user and not a service.
     pub user: Option<UserId>,
-}
-
-/// One page of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page<T> {
-    /// The rows.
-    pub items: Vec<T>,
-    /// For the next page; absent on the last.
-    pub next_page_token: Option<String>,
-}
-
-impl<T> Page<T> {
-    /// The page with each row in another form.
-    pub fn map<U>(self, row: impl FnMut(T) -> U) -> Page<U> {
-        Page {
-            items: self.items.into_iter().map(row).collect(),
-            next_page_token: self.next_page_token,
-        }
-    }
 }
 
 /// Why a query failed.

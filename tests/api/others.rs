@@ -193,25 +193,8 @@ const SHARED: &str = "/api/projects/{project}/agents";
 
 /// Every route, method and path: from the table that serves them, because no page lists those of the console.
 fn routes() -> Vec<(String, String)> {
-    let table = include_str!("../../src/http/routes.rs");
-    let table = table
-        .split_once("\nroutes! {\n")
-        .unwrap()
-        .1
-        .split_once("\n}\n")
-        .unwrap()
-        .0;
-    let route = |line: &str| {
-        let (verb, path) = line.split_once(": ")?.1.split_once(" \"/")?;
-        let path = path.strip_suffix("\";")?;
-        Some((verb.to_uppercase(), format!("/{path}")))
-    };
-    table
-        .lines()
-        // The others group the routes.
-        .filter(|line| line.ends_with(';'))
-        .map(|line| route(line).unwrap_or_else(|| panic!("no route: {line}")))
-        .collect()
+    let all = gavel::http::routes();
+    all.map(|(method, path)| (method.to_owned(), path.to_owned())).collect()
 }
 
 /// All stored threads, runs, approval requests and grants, and their log.

@@ -12,24 +12,15 @@ use crate::harness::{Answer, Running, Setup, serve};
 
 /// Every route that changes something: method, and path with values for its parameters.
 fn changing_routes() -> Vec<(Method, String)> {
-    let table = include_str!("../../src/http/routes.rs");
-    let rows = table
-        .lines()
-        .filter_map(|line| line.trim().split_once(": ")?.1.split_once(" \""));
-    let changing = rows.filter_map(|(verb, rest)| {
-        let method = match verb {
-            "Post" => Method::POST,
-            "Put" => Method::PUT,
-            "Delete" => Method::DELETE,
-            _ => return None,
-        };
-        let parts = rest.split_once("\";")?.0.split('/').map(|part| match part {
+    let changing = gavel::http::routes().filter(|(method, _)| *method != "GET");
+    let changing = changing.map(|(method, path)| {
+        let parts = path.split('/').map(|part| match part {
             "{id}" => "018f0000-0000-7000-8000-000000000000",
             "{version}" => "1",
             part if part.starts_with('{') => "some",
             part => part,
         });
-        Some((method, parts.collect::<Vec<_>>().join("/")))
+        (method.parse().unwrap(), parts.collect::<Vec<_>>().join("/"))
     });
     changing.collect()
 }

@@ -47,10 +47,12 @@ async fn a_list_passes_its_parameters_on_and_returns_the_next_page_token() {
                 "{path}?page_size=7&page_token=abc&filter=intent%20%3D%20%22x%22&order_by=created_at"
             ))
             .await;
+        let page = answer.json();
         assert_eq!(
-            answer.json(),
-            json!({name: [{"decision_id": "d"}], "next_page_token": "next"})
+            (&page[name][0]["decision_id"], &page["next_page_token"]),
+            (&json!("d"), &json!("next"))
         );
+        assert_eq!(page.as_object().unwrap().len(), 2);
         assert_eq!(answer.header("cache-control"), "no-store");
         let (tenant, query) = edge.record.queries.lock().unwrap().pop().unwrap();
         assert_eq!((tenant.as_str(), query.page_size), ("default", 7));

@@ -183,7 +183,7 @@ mod tests {
     use crate::domain::ids::{ActionId, ConversationId, InstanceId, TenantId, UserId};
     use crate::domain::tool::Tool;
     use crate::ports::commit::{Commit, Fact};
-    use crate::ports::records::{Intent, OpenDecision};
+    use crate::ports::records::{OpenCall, OpenDecision};
 
     fn tool() -> Tool {
         Tool {
@@ -224,16 +224,17 @@ mod tests {
                 request_id: "".into(),
                 created_at: 0,
             };
-            let intent = Intent {
+            let intent = OpenCall {
                 id: ActionId::new(),
                 decision: decision.id,
                 tenant: decision.tenant.clone(),
                 sequence: 1,
-                tool: Arc::new(tool()),
+                tool: Some(Arc::new(tool())),
+                name: "t".into(),
                 arguments: RawValue::from_string("{}".to_owned()).unwrap().into(),
                 policy: None,
-                idempotency_key: "k".into(),
-                started_at: 0,
+                idempotency_key: Some("k".into()),
+                created_at: 0,
             };
             let intended = acts.then_some(Fact::Intended(intent));
             let facts = [Fact::Opened(decision)].into_iter().chain(intended).collect();

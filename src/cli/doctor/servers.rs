@@ -8,7 +8,7 @@ use crate::app;
 use crate::config::Config;
 use crate::domain::definition::{Agents, Constitution, answerer};
 use crate::engine::Toolset;
-use crate::http::google::path as callback_path;
+use crate::http::google::CALLBACK;
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::definitions::Lack;
 use secrecy::ExposeSecret;
@@ -93,11 +93,11 @@ pub(super) fn google(config: &Config, findings: &Findings) -> anyhow::Result<()>
             file.display()
         ))?;
     }
-    if let Some(callback) = settings.callback().filter(|url| url.path() != callback_path()) {
+    if let Some(callback) = settings.callback().filter(|url| url.path() != CALLBACK) {
         findings.warn(&format!(
             "google: GOOGLE_CALLBACK_URL ends in {}, but gavel answers at {}: unless a proxy maps one to the other, browsers cannot return",
             callback.path(),
-            callback_path()
+            CALLBACK
         ))?;
     }
     Ok(())

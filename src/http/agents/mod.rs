@@ -3,9 +3,10 @@
 mod error;
 mod form;
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -13,12 +14,10 @@ use utoipa::ToSchema;
 use self::error::definition_error;
 use self::form::{Expected, asked_for, expected, form_of, tag, version_number};
 use super::error::{Code, Error};
-use super::exchange::Exchange;
 use super::headers::{self, only};
 use super::openapi::params::{AgentPath, Paging, ProjectPath, VersionPath};
 use super::openapi::schemas::{JsonSchema, page};
 use super::page;
-use super::routes::Route;
 use super::spelling::Spelling;
 use super::{State, body, query};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
@@ -49,8 +48,14 @@ page! {
     responses((status = 200, description = "The response.", body = AgentPage)),
     extensions(("x-problems" = json!([Code::NotFound])))
 )]
-pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Agents));
+pub(super) async fn list(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(listed(&state, &request).await)
 }
 
@@ -77,8 +82,14 @@ pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpRespon
     )),
     extensions(("x-problems" = json!([Code::NotFound])))
 )]
-pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Agent));
+pub(super) async fn get(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(one(&state, &request).await)
 }
 
@@ -116,8 +127,14 @@ pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpRespons
         Code::InvalidDefinition, Code::OutcomeUnrecorded
     ])))
 )]
-pub(super) async fn put(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PutAgent));
+pub(super) async fn put(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(taken(&state, &request, payload).await)
 }
 
@@ -133,8 +150,14 @@ pub(super) async fn put(state: Data<State>, request: HttpRequest, payload: Paylo
     responses((status = 200, description = "The response.", body = VersionPage)),
     extensions(("x-problems" = json!([Code::NotFound])))
 )]
-pub(super) async fn versions(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Versions));
+pub(super) async fn versions(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(version_page(&state, &request).await)
 }
 
@@ -150,8 +173,14 @@ pub(super) async fn versions(state: Data<State>, request: HttpRequest) -> HttpRe
     responses((status = 200, description = "The response.", body = VersionDetail)),
     extensions(("x-problems" = json!([Code::NotFound])))
 )]
-pub(super) async fn version(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Version));
+pub(super) async fn version(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(one_version(&state, &request).await)
 }
 
@@ -170,8 +199,14 @@ pub(super) async fn version(state: Data<State>, request: HttpRequest) -> HttpRes
         Code::InvalidDefinition, Code::OutcomeUnrecorded, Code::Overloaded
     ])))
 )]
-pub(super) async fn restore(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::RestoreVersion));
+pub(super) async fn restore(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(restored(&state, &request).await)
 }
 
@@ -193,8 +228,14 @@ pub(super) async fn restore(state: Data<State>, request: HttpRequest) -> HttpRes
     )),
     extensions(("x-problems" = json!([Code::NotFound])))
 )]
-pub(super) async fn schema(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::AgentSchema));
+pub(super) async fn schema(
+    Raw {
+        state: _,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let schema = match request.match_info().get("schema") {
         Some("agent.schema.json") => Ok(json_schema()),
         Some("agent-front-matter.schema.json") => Ok(json_schema_of_front_matter()),

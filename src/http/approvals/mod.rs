@@ -2,27 +2,18 @@
 
 mod error;
 
-use actix_web::http::StatusCode;
-use actix_web::web::{Data, Payload};
-use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
-use tracing::Instrument;
 use utoipa::ToSchema;
 
-use super::agents::response;
 use super::error::{Code, Error};
-use super::exchange::Exchange;
-use super::openapi::params::{self, ActingUser, CamelPaging, KeyOfAnswer, LATEST_FIRST, OLDEST_FIRST, Prefer};
-use super::openapi::schemas::page;
-use super::page;
-use super::routes::Route;
-use super::runs::{Patience, key};
-use super::spelling::Spelling;
-use super::{State, acting, body, query};
+use super::openapi::params::{self, LATEST_FIRST, OLDEST_FIRST};
+use super::request::{Acting, Ctx, Given, Id, Json, Key, List, Named, NoContent, Sent};
+use super::runs::Patience;
+use crate::api::page;
 use crate::domain::action::{ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 use crate::surfaces::approvals::{ActionInDoubt, ActionQuery, Answer, MAX_REASON, PendingApproval, Which};
-use crate::surfaces::decisions::Page;
+use crate::surfaces::decisions::{ListQuery, Page};
 use crate::surfaces::request::FieldError;
 use crate::surfaces::threads::RunAnswer;
 
@@ -44,6 +35,24 @@ page! {
     GrantPage { grants: Grant }
 }
 
+impl Named for ActionId {
+    const ABOUT: &'static str = "The action's id.";
+    const OBJECT: &'static str = "action";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+}
+
+impl Named for GrantId {
+    const ABOUT: &'static str = "The grant's id.";
+    const OBJECT: &'static str = "grant";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+}
+
 /// Lists pending approval requests.
 ///
 /// Oldest first; your own, or all of the tenant with the role `approver`.
@@ -53,8 +62,6 @@ page! {
     operation_id = "listPendingApprovals",
     tag = "approvals",
     params(
-        ActingUser,
-        CamelPaging,
         (
             "filter" = Option<String>,
             Query,
@@ -63,12 +70,19 @@ page! {
         ),
         ("orderBy" = Option<String>, Query, description = OLDEST_FIRST),
     ),
-    responses((status = 200, description = "The response.", body = ApprovalPage)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::QueryTooSlow])))
+    extensions(("x-problems" = json!([Code::Forbidden])))
 )]
-pub(super) async fn pending(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PendingApprovals));
-    exchange.finish(waiting(&state, &request).await)
+pub(super) async fn pending(ctx: Ctx, Acting(user): Acting, List(query): List) -> Result<Json<ApprovalPage>, Error> {
+    let query = in_state(ActionStatus::AwaitingConfirmation, query);
+    let page = ctx.approvals.list(&ctx.caller, user, query).await?;
+    let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
+    let now_us = ctx.runs.now_us();
+    let pending = |action| PendingApproval::of(action, &tasks, now_us);
+    let page = Page {
+        items: page.items.into_iter().filter_map(pending).collect(),
+        next_page_token: page.next_page_token,
+    };
+    Ok(Json(page.into()))
 }
 
 /// Resolves an approval.
@@ -82,7 +96,6 @@ pub(super) async fn pending(state: Data<State>, request: HttpRequest) -> HttpRes
     path = "/api/agent/approvals/resolve",
     operation_id = "resolveApproval",
     tag = "approvals",
-    params(ActingUser, Prefer, KeyOfAnswer),
     request_body(
         content = ResolveBody,
         description = "Your decision.",
@@ -90,15 +103,42 @@ pub(super) async fn pending(state: Data<State>, request: HttpRequest) -> HttpRes
     ),
     responses((status = 200, description = "The run in its current state.", body = RunAnswer)),
     extensions(("x-problems" = json!([
-        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::AlreadyResolved, Code::NotGrantable,
+        Code::Forbidden, Code::AlreadyResolved, Code::NotGrantable,
         Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]
-pub(super) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ResolveApproval));
-    let answer = resolved(&state, &request, payload);
-    let answer = answer.instrument(exchange.span.clone()).await;
-    exchange.finish(answer)
+pub(super) async fn resolve(
+    ctx: Ctx,
+    patience: Patience,
+    Sent(given): Sent<ResolveBody>,
+    Acting(user): Acting,
+    Key(key): Key,
+) -> Result<Json<RunAnswer>, Error> {
+    if given.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
+        let detail = format!("is longer than {MAX_REASON} bytes");
+        return Err(Error::Invalid(vec![FieldError::new("/reason", detail)]));
+    }
+    let answer = Answer {
+        approval: given.approval_id,
+        resolution: given.decision,
+        reason: given.reason,
+        key,
+    };
+    let answered = ctx.approvals.resolve(&ctx.caller, user, answer).await?;
+    let run = answered.run;
+    let rests = async {
+        if let Err(error) = ctx.runs.rests(&ctx.caller, run).await {
+            tracing::warn!(run_id = %run, %error, "waiting for a run after its approval failed");
+        }
+    };
+    match patience {
+        // A run outside a thread may take hours, so it is waited for only on request.
+        Patience::All if answered.thread.is_some() => rests.await,
+        // Waiting is a convenience, so a timeout does not change the response.
+        Patience::Some(most) => drop(tokio::time::timeout(most, rests).await),
+        Patience::All | Patience::None => {}
+    }
+    Ok(Json(ctx.threads.after(&ctx.caller, run).await?))
 }
 
 /// Lists in-doubt actions.
@@ -111,8 +151,6 @@ pub(super) async fn resolve(state: Data<State>, request: HttpRequest, payload: P
     operation_id = "listActionsInDoubt",
     tag = "approvals",
     params(
-        ActingUser,
-        CamelPaging,
         (
             "filter" = Option<String>,
             Query,
@@ -121,12 +159,17 @@ pub(super) async fn resolve(state: Data<State>, request: HttpRequest, payload: P
         ),
         ("orderBy" = Option<String>, Query, description = OLDEST_FIRST),
     ),
-    responses((status = 200, description = "The response.", body = ActionInDoubtPage)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::QueryTooSlow])))
+    extensions(("x-problems" = json!([Code::Forbidden])))
 )]
-pub(super) async fn in_doubt(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ActionsInDoubt));
-    exchange.finish(actions_in_doubt(&state, &request).await)
+pub(super) async fn in_doubt(
+    ctx: Ctx,
+    Acting(user): Acting,
+    List(query): List,
+) -> Result<Json<ActionInDoubtPage>, Error> {
+    let query = in_state(ActionStatus::InDoubt, query);
+    let page = ctx.approvals.list(&ctx.caller, user, query).await?;
+    let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
+    Ok(Json(page.map(|action| ActionInDoubt::of(action, &tasks)).into()))
 }
 
 /// Settles an in-doubt action.
@@ -138,7 +181,6 @@ pub(super) async fn in_doubt(state: Data<State>, request: HttpRequest) -> HttpRe
     path = "/api/agent/actions/{id}/settle",
     operation_id = "settleAction",
     tag = "approvals",
-    params(("id" = String, Path, description = "The action's id."), ActingUser, KeyOfAnswer),
     request_body(
         content = SettleBody,
         description = "The outcome you found.",
@@ -146,13 +188,22 @@ pub(super) async fn in_doubt(state: Data<State>, request: HttpRequest) -> HttpRe
     ),
     responses((status = 200, description = "The run, with the current state of the action.", body = RunAnswer)),
     extensions(("x-problems" = json!([
-        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::NotInDoubt, Code::RunInProgress, Code::PartOfRun,
+        Code::Forbidden, Code::NotInDoubt, Code::RunInProgress, Code::PartOfRun,
         Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]
-pub(super) async fn settle(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::SettleAction));
-    exchange.finish(settled(&state, &request, payload).await)
+pub(super) async fn settle(
+    ctx: Ctx,
+    Sent(given): Sent<SettleBody>,
+    Acting(user): Acting,
+    Id(id): Id<ActionId>,
+    Key(key): Key,
+) -> Result<Json<RunAnswer>, Error> {
+    let approvals = &ctx.approvals;
+    let settled = approvals
+        .settle(&ctx.caller, user, id, given.happened, key.as_ref())
+        .await?;
+    Ok(Json(ctx.threads.after(&ctx.caller, settled.run).await?))
 }
 
 /// Lists grants.
@@ -164,8 +215,6 @@ pub(super) async fn settle(state: Data<State>, request: HttpRequest, payload: Pa
     operation_id = "listGrants",
     tag = "approvals",
     params(
-        ActingUser,
-        CamelPaging,
         (
             "filter" = Option<String>,
             Query,
@@ -174,12 +223,10 @@ pub(super) async fn settle(state: Data<State>, request: HttpRequest, payload: Pa
         ),
         ("orderBy" = Option<String>, Query, description = LATEST_FIRST),
     ),
-    responses((status = 200, description = "The response.", body = GrantPage)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::QueryTooSlow])))
+    extensions(("x-problems" = json!([Code::Forbidden])))
 )]
-pub(super) async fn grants(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Grants));
-    exchange.finish(all_grants(&state, &request).await)
+pub(super) async fn grants(ctx: Ctx, Acting(user): Acting, List(query): List) -> Result<Json<GrantPage>, Error> {
+    Ok(Json(ctx.approvals.grants(&ctx.caller, user, query).await?.into()))
 }
 
 /// Reads one grant.
@@ -190,13 +237,10 @@ pub(super) async fn grants(state: Data<State>, request: HttpRequest) -> HttpResp
     path = "/api/agent/grants/{id}",
     operation_id = "getGrant",
     tag = "approvals",
-    params(("id" = String, Path, description = "The grant's id."), ActingUser),
-    responses((status = 200, description = "The response.", body = Grant)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::QueryTooSlow])))
+    extensions(("x-problems" = json!([Code::Forbidden])))
 )]
-pub(super) async fn grant(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Grant));
-    exchange.finish(one_grant(&state, &request).await)
+pub(super) async fn grant(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -> Result<Json<Grant>, Error> {
+    Ok(Json(ctx.approvals.grant(&ctx.caller, user, id).await?))
 }
 
 /// Revokes a grant.
@@ -207,13 +251,12 @@ pub(super) async fn grant(state: Data<State>, request: HttpRequest) -> HttpRespo
     path = "/api/agent/grants/{id}",
     operation_id = "revokeGrant",
     tag = "approvals",
-    params(("id" = String, Path, description = "The grant's id."), ActingUser),
     responses((status = 204, description = "The grant is revoked.")),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::Forbidden, Code::NotFound])))
+    extensions(("x-problems" = json!([Code::Forbidden])))
 )]
-pub(super) async fn revoke(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::RevokeGrant));
-    exchange.finish(revoked(&state, &request).await)
+pub(super) async fn revoke(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -> Result<NoContent, Error> {
+    ctx.approvals.revoke(&ctx.caller, user, id).await?;
+    Ok(NoContent)
 }
 
 /// `POST /api/agent/approvals/resolve`.
@@ -238,124 +281,21 @@ pub(super) struct SettleBody {
     pub happened: bool,
 }
 
-async fn waiting(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let user = acting::user(state, &caller, request)?;
-    let query = of_state(ActionStatus::AwaitingConfirmation, request)?;
-    let page = state.edge.approvals.list(&caller, user, query).await?;
-    let tasks = state.edge.approvals.tasks(&caller, &page.items).await?;
-    let now_us = state.edge.runs.now_us();
-    let pending = |action| PendingApproval::of(action, &tasks, now_us);
-    let page = Page {
-        items: page.items.into_iter().filter_map(pending).collect(),
-        next_page_token: page.next_page_token,
-    };
-    Ok(page::list(Spelling::Camel, "approvals", &page))
+impl Given for ResolveBody {
+    const FORM: &'static str = "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \
+                                \"approve_and_always_allow_recipient\", \"reason\"?}";
+}
+
+impl Given for SettleBody {
+    const FORM: &'static str = "{\"happened\": true or false}";
 }
 
 /// The requested page of actions in a state.
-fn of_state(status: ActionStatus, request: &HttpRequest) -> Result<ActionQuery, Error> {
-    Ok(ActionQuery {
+fn in_state(status: ActionStatus, list: ListQuery) -> ActionQuery {
+    ActionQuery {
         which: Which::In(status),
         tool: None,
         of_user: None,
-        list: query::list(Spelling::Camel, request.query_string())?,
-    })
-}
-
-/// Returns the run after its next stop. A run outside a thread may take hours, so it is waited for only on request.
-async fn resolved(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let patience = Patience::of(request.headers())?;
-    let body = body::read(state, request, payload, &caller).await?;
-    let given: ResolveBody = body::parse(
-        &body,
-        "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \"approve_and_always_allow_recipient\", \"reason\"?}",
-    )?;
-    if given.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        let detail = format!("is longer than {MAX_REASON} bytes");
-        return Err(Error::Invalid(vec![FieldError::new("/reason", detail)]));
+        list,
     }
-    let user = acting::user(state, &caller, request)?;
-    let answer = Answer {
-        approval: given.approval_id,
-        resolution: given.decision,
-        reason: given.reason,
-        key: key(request, &caller, user.as_ref(), &body)?,
-    };
-    let answered = state.edge.approvals.resolve(&caller, user, answer).await?;
-    let (runs, run) = (&state.edge.runs, answered.run);
-    let rests = async {
-        if let Err(error) = runs.rests(&caller, run).await {
-            tracing::warn!(run_id = %run, %error, "waiting for a run after its approval failed");
-        }
-    };
-    match patience {
-        Patience::All if answered.thread.is_some() => rests.await,
-        // Waiting is a convenience, so a timeout does not change the response.
-        Patience::Some(most) => drop(tokio::time::timeout(most, rests).await),
-        Patience::All | Patience::None => {}
-    }
-    let run = state.edge.threads.after(&caller, run).await?;
-    Ok(response(StatusCode::OK, &run))
-}
-
-async fn actions_in_doubt(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let user = acting::user(state, &caller, request)?;
-    let query = of_state(ActionStatus::InDoubt, request)?;
-    let page = state.edge.approvals.list(&caller, user, query).await?;
-    let tasks = state.edge.approvals.tasks(&caller, &page.items).await?;
-    let page = page.map(|action| ActionInDoubt::of(action, &tasks));
-    Ok(page::list(Spelling::Camel, "actions", &page))
-}
-
-async fn settled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let body = body::read(state, request, payload, &caller).await?;
-    let given: SettleBody = body::parse(&body, "{\"happened\": true or false}")?;
-    let user = acting::user(state, &caller, request)?;
-    let id = request
-        .match_info()
-        .get("id")
-        .and_then(ActionId::parse)
-        .ok_or(Error::NotFound)?;
-    let key = key(request, &caller, user.as_ref(), &body)?;
-    let settled = state
-        .edge
-        .approvals
-        .settle(&caller, user, id, given.happened, key.as_ref());
-    let settled = settled.await?;
-    let run = state.edge.threads.after(&caller, settled.run).await?;
-    Ok(response(StatusCode::OK, &run))
-}
-
-async fn all_grants(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let user = acting::user(state, &caller, request)?;
-    let query = query::list(Spelling::Camel, request.query_string())?;
-    let page = state.edge.approvals.grants(&caller, user, query).await?;
-    Ok(page::list(Spelling::Camel, "grants", &page))
-}
-
-async fn one_grant(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    let grant = state.edge.approvals.grant(&caller, user, grant_id(request)?).await?;
-    Ok(response(StatusCode::OK, &grant))
-}
-
-async fn revoked(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    state.edge.approvals.revoke(&caller, user, grant_id(request)?).await?;
-    Ok(HttpResponse::NoContent().finish())
-}
-
-/// The grant id of the path; an invalid id is not found, like an id of another tenant or user.
-fn grant_id(request: &HttpRequest) -> Result<GrantId, Error> {
-    let id = request.match_info().get("id").and_then(GrantId::parse);
-    id.ok_or(Error::NotFound)
 }

@@ -3,11 +3,12 @@
 pub(super) mod stream;
 mod wire;
 
+use crate::http::request::Raw;
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use tracing::Instrument;
@@ -16,7 +17,6 @@ use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
 use super::openapi::params::Acting;
-use super::routes::Route;
 use super::{State, body, idempotency};
 use crate::domain::decision::AgentDecision;
 use crate::domain::ids::UserId;
@@ -82,8 +82,14 @@ struct Ask {
     ),
     extensions(("x-problems" = json!(PROBLEMS)))
 )]
-pub(super) async fn decide(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Chat));
+pub(super) async fn decide(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = answer(&state, &exchange, &request, payload)
         .instrument(exchange.span.clone())
         .await;
@@ -96,7 +102,7 @@ async fn answer(
     request: &HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, Error> {
-    let ask = ask(state, exchange, request, payload, Route::Chat).await?;
+    let ask = ask(state, exchange, request, payload).await?;
     let answer = state
         .edge
         .chat
@@ -106,13 +112,7 @@ async fn answer(
 }
 
 /// Authenticates, reads and parses the body within its limits, then checks user and idempotency (DESIGN.md section 9).
-async fn ask(
-    state: &State,
-    exchange: &Exchange,
-    request: &HttpRequest,
-    payload: Payload,
-    route: Route,
-) -> Result<Ask, Error> {
+async fn ask(state: &State, exchange: &Exchange, request: &HttpRequest, payload: Payload) -> Result<Ask, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let body = body::read(state, request, payload, &caller).await?;
     let mut chat = ChatRequest::from_json(&body).map_err(Error::Invalid)?;
@@ -122,7 +122,7 @@ async fn ask(
         Err(NotThatUser) => return Err(Error::UserMismatch),
     };
     let key = idempotency::key(request.headers())?;
-    let idempotency = key.map(|key| idempotency::claim(key, &caller, Some(&user), route.path(), &body));
+    let idempotency = key.map(|key| idempotency::claim(key, &caller, Some(&user), request.path(), &body));
     let keyed = idempotency.is_some();
     let meta = RequestMeta {
         request_id: Arc::clone(&exchange.id.text),

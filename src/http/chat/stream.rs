@@ -4,12 +4,13 @@
 //! refusal by quota) is a stream with only its last line. A client that disconnects does not cancel: the surface
 //! continues, and only the stream ends.
 
+use crate::http::request::Raw;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Payload};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::web::Data;
 use bytes::BytesMut;
 use tokio::sync::mpsc::Receiver;
 use tracing::Instrument;
@@ -21,7 +22,6 @@ use crate::http::error::Error;
 use crate::http::exchange::Exchange;
 use crate::http::lines::Form;
 use crate::http::openapi::params::Acting;
-use crate::http::routes::Route;
 use crate::http::stream::{self, Lines, Out};
 use crate::surfaces::chat::{Answer, ChatError, EventSink};
 
@@ -68,9 +68,15 @@ type Deciding = Pin<Box<dyn Future<Output = Result<Answer, ChatError>>>>;
     ),
     extensions(("x-problems" = json!(PROBLEMS)))
 )]
-pub(in crate::http) async fn decide(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ChatStream));
-    let asked = ask(&state, &exchange, &request, payload, Route::ChatStream);
+pub(in crate::http) async fn decide(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
+    let asked = ask(&state, &exchange, &request, payload);
     match asked.instrument(exchange.span.clone()).await {
         Ok(ask) => begin(&state, exchange, ask, Form::asked_for(request.headers())).await,
         Err(error) => exchange.finish(Err(error)),

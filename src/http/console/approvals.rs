@@ -1,19 +1,19 @@
 //! Console pages of approval requests and in-doubt actions.
 
+use crate::http::console::paths;
+use crate::http::request::Raw;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::Value;
 use tracing::Instrument;
 
 use super::super::State;
 use super::super::error::Error;
-use super::super::exchange::Exchange;
 use super::super::headers;
-use super::super::routes::Route;
 use super::form::{self, Form};
 use super::session::{Visitor, onlooker, visitor};
 use super::view::action::{Card, Place, card, row};
@@ -31,32 +31,62 @@ const ROWS: u32 = 50;
 /// How long a decision waits for the run that it resumes, so that the next page can show the outcome.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApprovals));
+pub(in crate::http) async fn list(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, waiting(&state, &request).await).await))
 }
 
-pub(in crate::http) async fn answered(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleAnswered));
+pub(in crate::http) async fn answered(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(
         respond(&state, &request, answered_before(&state, &request).await).await
     ))
 }
 
-pub(in crate::http) async fn one(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleApproval));
+pub(in crate::http) async fn one(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let shown = shown(&state, &request, By::Approval).await;
     exchange.finish(Ok(respond(&state, &request, shown).await))
 }
 
-pub(in crate::http) async fn action(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleAction));
+pub(in crate::http) async fn action(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let shown = shown(&state, &request, By::Action).await;
     exchange.finish(Ok(respond(&state, &request, shown).await))
 }
 
-pub(in crate::http) async fn html(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleActionHtml));
+pub(in crate::http) async fn html(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let answer = match message(&state, &request).await {
         Err(Turned::LogIn(_) | Turned::Again(_)) => Ok(framed(view::approvals::in_place(
             "You are logged out. Reload the page.",
@@ -66,15 +96,27 @@ pub(in crate::http) async fn html(state: Data<State>, request: HttpRequest) -> H
     exchange.finish(Ok(respond(&state, &request, answer).await))
 }
 
-pub(in crate::http) async fn resolve(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleResolve));
+pub(in crate::http) async fn resolve(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = resolved(&state, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(Ok(respond(&state, &request, answer).await))
 }
 
-pub(in crate::http) async fn settle(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleSettle));
+pub(in crate::http) async fn settle(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(
         respond(&state, &request, settled(&state, &request, payload).await).await
     ))
@@ -355,10 +397,10 @@ async fn list_or_session(state: &State, visitor: &Visitor, form: &Form) -> Strin
             .await
             .is_ok()
         {
-            return format!("{}/{session}", Route::ConsoleSessions.path());
+            return format!("{}/{session}", paths::SESSIONS);
         }
     }
-    Route::ConsoleApprovals.path().to_owned()
+    paths::APPROVALS.to_owned()
 }
 
 fn approval(request: &HttpRequest) -> Result<ApprovalId, Error> {

@@ -1,13 +1,13 @@
 //! Console pages of grants: list and revoke.
 
+use crate::http::console::paths;
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::super::State;
 use super::super::error::Error;
-use super::super::exchange::Exchange;
-use super::super::routes::Route;
 use super::approvals::parameter;
 use super::form::Form;
 use super::session::visitor;
@@ -16,13 +16,25 @@ use super::{Turned, page, respond, see};
 use crate::domain::ids::GrantId;
 use crate::surfaces::decisions::ListQuery;
 
-pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleGrants));
+pub(in crate::http) async fn list(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
 }
 
-pub(in crate::http) async fn revoke(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleRevoke));
+pub(in crate::http) async fn revoke(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(
         respond(&state, &request, revoked(&state, &request, payload).await).await
     ))
@@ -49,5 +61,5 @@ async fn revoked(state: &State, request: &HttpRequest, payload: Payload) -> Resu
     let id = id.ok_or(Error::NotFound)?;
     let approvals = &state.edge.approvals;
     approvals.revoke(&visitor.caller, visitor.user.clone(), id).await?;
-    Ok(see(&format!("{}?about={id}", Route::ConsoleGrants.path())))
+    Ok(see(&format!("{}?about={id}", paths::GRANTS)))
 }

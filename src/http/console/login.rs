@@ -1,17 +1,17 @@
 //! Login and logout: a key or token is exchanged for a session cookie.
 
+use crate::http::console::paths;
+use crate::http::request::Raw;
 use std::net::IpAddr;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::super::State;
 use super::super::caller::{Auth, Shown};
 use super::super::error::Error;
-use super::super::exchange::Exchange;
-use super::super::routes::Route;
 use super::approvals::parameter;
 use super::cookies::Cookie;
 use super::form::{self, Form};
@@ -30,13 +30,25 @@ const SHORTEST_US: i64 = 1_000_000;
 const NOT_ACCEPTED: &str = "Login failed. Enter a key or token that is valid now, complete and without quotation marks. The operator of this \
     service creates keys (gavel config new-key) and knows where tokens come from.";
 
-pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogin));
+pub(in crate::http) async fn show(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
 }
 
-pub(in crate::http) async fn log_in(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogIn));
+pub(in crate::http) async fn log_in(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(
         &state,
         &request,
@@ -45,8 +57,14 @@ pub(in crate::http) async fn log_in(state: Data<State>, request: HttpRequest, pa
     .await))
 }
 
-pub(in crate::http) async fn log_out(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleLogOut));
+pub(in crate::http) async fn log_out(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(
         &state,
         &request,
@@ -57,7 +75,7 @@ pub(in crate::http) async fn log_out(state: Data<State>, request: HttpRequest, p
 
 /// The address of the login page, which redirects to `next`.
 pub(super) fn address(next: &str) -> String {
-    let path = Route::ConsoleLogin.path();
+    let path = paths::LOGIN;
     match own(next) {
         Some(next) => {
             let query = url::form_urlencoded::Serializer::new(String::new())
@@ -71,7 +89,7 @@ pub(super) fn address(next: &str) -> String {
 
 /// The login page after a form was sent without a session; it redirects to the list.
 pub(super) fn address_of_lost() -> String {
-    format!("{}&lost=1", address(Route::ConsoleApprovals.path()))
+    format!("{}&lost=1", address(paths::APPROVALS))
 }
 
 const LOST: &str = "You are no longer logged in, so your input was not processed. Log in, and send it again.";
@@ -83,9 +101,7 @@ fn own(next: &str) -> Option<&str> {
         .all(|byte| byte.is_ascii_graphic() && !b"\\\"<>`{}|^".contains(&byte));
     let path = next.split(['?', '#']).next().unwrap_or_default();
     let inside = path.starts_with("/console/") && ["//", "..", "%"].iter().all(|part| !path.contains(part));
-    let other = [Route::ConsoleLogin, Route::ConsoleLogOut]
-        .iter()
-        .all(|route| path != route.path());
+    let other = [paths::LOGIN, paths::LOG_OUT].iter().all(|route| *path != **route);
     (plain && inside && other && next.len() <= MAX_NEXT).then_some(next)
 }
 
@@ -94,7 +110,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
     let problem = parameter(request, "lost").map(|_| LOST);
     let next = next.as_deref().and_then(own);
     match visitor(state, request).await {
-        Ok(_) => Ok(see(next.unwrap_or(Route::ConsoleApprovals.path()))),
+        Ok(_) => Ok(see(next.unwrap_or(paths::APPROVALS))),
         Err(Turned::LogIn(_) | Turned::Again(_) | Turned::Lost) => {
             ask(state, request, StatusCode::OK, next, "", problem)
         }
@@ -131,7 +147,7 @@ fn ask(
 
 async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {
     if matches!(state.edge.auth, Auth::None(_)) {
-        return Ok(see(Route::ConsoleApprovals.path()));
+        return Ok(see(paths::APPROVALS));
     }
     let expected = Cookie::Form.of(request).map(|cookie| form::token(&cookie));
     let given = Form::read(state, request, payload, expected.as_deref()).await?;
@@ -173,7 +189,7 @@ async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Re
         state.edge.sessions.end(&before).await?;
     }
     tracing::info!(%caller, ?address, "logged in to the console");
-    let mut response = see(next.unwrap_or(Route::ConsoleApprovals.path()));
+    let mut response = see(next.unwrap_or(paths::APPROVALS));
     let cookie = Cookie::Session.set(request, &token, lasts);
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
@@ -205,7 +221,7 @@ async fn logged_out(state: &State, request: &HttpRequest, payload: Payload) -> R
     if let Some(token) = &cookie {
         state.edge.sessions.end(token).await?;
     }
-    let mut response = see(Route::ConsoleLogin.path());
+    let mut response = see(paths::LOGIN);
     let gone = Cookie::Session.set(request, "", std::time::Duration::ZERO);
     response.headers_mut().insert(header::SET_COOKIE, gone);
     Ok(response)

@@ -15,9 +15,11 @@ mod attempts;
 mod cookies;
 mod form;
 pub(super) mod origin;
+pub(super) mod paths;
 mod session;
 mod view;
 
+use crate::http::request::Raw;
 use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
@@ -103,13 +105,25 @@ impl From<Unavailable> for Error {
     }
 }
 
-pub(super) async fn index(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Console));
-    exchange.finish(Ok(see(Route::ConsoleApprovals.path())))
+pub(super) async fn index(
+    Raw {
+        state: _,
+        request: _,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
+    exchange.finish(Ok(see(paths::APPROVALS)))
 }
 
-pub(super) async fn style(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleStyle));
+pub(super) async fn style(
+    Raw {
+        state: _,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let tag = format!("\"{}\"", *STYLE_HASH);
     let known = headers::only(request.headers(), &header::IF_NONE_MATCH);
     let known = known.is_some_and(|known| known.as_bytes() == tag.as_bytes());
@@ -192,7 +206,11 @@ pub(super) async fn unknown(state: Data<State>, request: HttpRequest) -> HttpRes
 }
 
 /// The response for an unsupported method of a console path.
-pub(super) async fn method_not_allowed(state: Data<State>, request: HttpRequest, route: Route) -> HttpResponse {
+pub(super) async fn method_not_allowed(
+    state: Data<State>,
+    request: HttpRequest,
+    route: &'static Route,
+) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(route));
     let allow = route.allow();
     let answer = Err(Error::MethodNotAllowed(allow.clone()).into());

@@ -1,17 +1,15 @@
 //! Console pages of a user's threads.
 
+use crate::http::request::Raw;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::super::State;
 use super::super::error::Error;
-use super::super::exchange::Exchange;
 use super::super::query;
-use super::super::routes::Route;
 use super::approvals::{of, parameter};
 use super::session::{Visitor, visitor};
 use super::view::thread::{Line, thread as view, threads};
@@ -21,13 +19,25 @@ use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::domain::thread::{MessageKind, MessageRole, ThreadMessage};
 use crate::surfaces::decisions::ListQuery;
 
-pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleThreads));
+pub(in crate::http) async fn list(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, listed(&state, &request).await).await))
 }
 
-pub(in crate::http) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleThread));
+pub(in crate::http) async fn thread(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
 }
 

@@ -1,27 +1,39 @@
 //! The time zone of times in the console: chosen once, and kept in a cookie. Without script the browser does not report
 //! it.
 
+use crate::http::console::paths;
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use chrono_tz::Tz;
 
 use super::super::State;
-use super::super::exchange::Exchange;
-use super::super::routes::Route;
 use super::cookies;
 use super::form::{self, Form};
 use super::session::visitor;
 use super::{Turned, page, respond, see, view};
 
-pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleZone));
+pub(in crate::http) async fn show(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, offered(&state, &request).await).await))
 }
 
-pub(in crate::http) async fn choose(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleChooseZone));
+pub(in crate::http) async fn choose(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(
         respond(&state, &request, chosen(&state, &request, payload).await).await
     ))
@@ -43,7 +55,7 @@ async fn chosen(state: &State, request: &HttpRequest, payload: Payload) -> Resul
             "is not a time zone; allowed: an IANA name such as Europe/Berlin",
         )
     })?;
-    let mut response = see(Route::ConsoleApprovals.path());
+    let mut response = see(paths::APPROVALS);
     let headers = response.headers_mut();
     headers.insert(header::SET_COOKIE, cookies::set_zone(request, zone));
     Ok(response)

@@ -5,17 +5,18 @@
 mod answer_headers;
 pub(super) mod lines;
 pub(super) mod params;
-mod problems;
+pub(super) mod problems;
 pub(super) mod schemas;
 
+use utoipa::OpenApi as _;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, License, OpenApi, RefOr};
 
 use super::error::Code;
-use super::handlers::described;
-use super::routes::{Method, Route};
+use super::request::About;
+use super::routes::{Described, Method, Route};
 use super::spelling::Spelling;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
@@ -29,19 +30,26 @@ const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n
 /// The complete document.
 #[must_use]
 pub fn document() -> OpenApi {
-    let mut document = described();
+    let mut document = Described::openapi();
+    let mut schemas = Vec::new();
     document.info = InfoBuilder::new()
         .title("gavel")
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(format!("{ABOUT}\n\n## Codes\n\n{}", codes())))
         .license(Some(License::new(env!("CARGO_PKG_LICENSE"))))
         .build();
-    for route in Route::ALL {
+    for route in Route::all() {
         if let Some(operation) = operation(&mut document, route) {
+            route.describe(&mut About {
+                operation,
+                schemas: &mut schemas,
+                route,
+            });
             complete(operation, Spelling::of(Some(route)));
         }
     }
     let components = document.components.get_or_insert_default();
+    components.schemas.extend(schemas);
     components.schemas.values_mut().for_each(schemas::open);
     components.add_security_scheme(BEARER, bearer());
     components.add_security_scheme(API_KEY, api_key());
@@ -51,9 +59,9 @@ pub fn document() -> OpenApi {
 }
 
 /// The operation of a route; none for the console, whose pages and forms are for people.
-fn operation(document: &mut OpenApi, route: Route) -> Option<&mut Operation> {
-    let item = document.paths.paths.get_mut(route.path())?;
-    let operation = match route.method() {
+fn operation<'a>(document: &'a mut OpenApi, route: &Route) -> Option<&'a mut Operation> {
+    let item = document.paths.paths.get_mut(route.path)?;
+    let operation = match route.method {
         Method::Get => &mut item.get,
         Method::Post => &mut item.post,
         Method::Put => &mut item.put,

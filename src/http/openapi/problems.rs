@@ -37,6 +37,15 @@ impl Serialize for Code {
     }
 }
 
+/// Adds codes to those that the handler lists.
+pub(in crate::http) fn add(operation: &mut Operation, codes: &[Code]) {
+    let extensions = operation.extensions.get_or_insert_default();
+    let listed = extensions.entry(LISTED.to_owned()).or_insert_with(|| json!([]));
+    if let Value::Array(listed) = listed {
+        listed.extend(codes.iter().map(|code| json!(code)));
+    }
+}
+
 /// Replaces the listed codes by responses. A status that also has a response of its own gets both contents.
 pub(super) fn expand(operation: &mut Operation, spelling: Spelling) {
     let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();

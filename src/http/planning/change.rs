@@ -1,8 +1,9 @@
 //! Edits the plan of a session, and cancels a session.
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -14,7 +15,6 @@ use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
 use crate::http::headers::only;
 use crate::http::openapi::params::ActingUser;
-use crate::http::routes::Route;
 use crate::http::runs::meta;
 use crate::http::{State, acting, query};
 use crate::surfaces::planning::{Draft, EditPlan, Session};
@@ -83,8 +83,14 @@ pub(in crate::http) struct Edited {
         Code::SessionOver, Code::DeadlinePassed, Code::IdempotencyKeyReused, Code::OutcomeUnrecorded
     ])))
 )]
-pub(in crate::http) async fn edit(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::EditPlan));
+pub(in crate::http) async fn edit(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = edited(&state, &exchange, &request, payload).await;
     exchange.finish(answer)
 }
@@ -113,8 +119,14 @@ pub(in crate::http) async fn edit(state: Data<State>, request: HttpRequest, payl
     ),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::OutcomeUnrecorded])))
 )]
-pub(in crate::http) async fn cancel(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::CancelPlanning));
+pub(in crate::http) async fn cancel(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = cancelled(&state, &request, payload).await;
     exchange.finish(answer)
 }

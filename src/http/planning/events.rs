@@ -1,11 +1,11 @@
 //! `GET /v1/sessions/{id}/events`: the events of a session, from its beginning or after `Last-Event-ID`, as NDJSON or
 //! server-sent events. A reader that disconnects changes nothing, and can reconnect to any replica.
 
+use crate::http::request::Raw;
 use std::ops::ControlFlow;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderName;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::BytesMut;
 use serde::Serialize;
@@ -14,12 +14,10 @@ use utoipa::ToSchema;
 use super::{SessionPath, id};
 use crate::domain::budget::Share;
 use crate::http::error::{Code, Error};
-use crate::http::exchange::Exchange;
 use crate::http::headers::only;
 use crate::http::lines::{AgentFailed, Form, Silent};
 use crate::http::openapi::lines::{Union, line};
 use crate::http::openapi::params::{ActingUser, AfterEvent, LastEvent};
-use crate::http::routes::Route;
 use crate::http::stream::{self, Lines, Out};
 use crate::http::{State, acting, query};
 use crate::surfaces::planning::{EventId, SessionEvent, SessionWatch, Watched};
@@ -56,8 +54,14 @@ const UNKNOWN: &str = "is not the id of an event of this session";
     ),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
 )]
-pub(in crate::http) async fn follow(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PlanningEvents));
+pub(in crate::http) async fn follow(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     match watch(&state, &request).await {
         Ok(Some((watch, share))) => {
             let form = Form::asked_for(request.headers());

@@ -1,8 +1,9 @@
 //! Confirms a plan: begins the work on it, or shows what would happen.
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize};
 use tracing::Instrument;
@@ -15,7 +16,6 @@ use crate::http::body::{self, Media};
 use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
 use crate::http::openapi::params::{Acting, ActingUser, Prefer};
-use crate::http::routes::Route;
 use crate::http::runs::{PREFERENCE_APPLIED, Patience, headers_of, meta};
 use crate::http::{State, acting, headers, query};
 use crate::surfaces::caller::Caller;
@@ -102,8 +102,14 @@ pub(in crate::http) enum Answer {
         Code::TooManySessions, Code::OutcomeUnrecorded, Code::RunUnreadable, Code::AgentUnavailable
     ])))
 )]
-pub(in crate::http) async fn execute(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ExecutePlan));
+pub(in crate::http) async fn execute(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = executed(&state, &exchange, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(answer)

@@ -8,9 +8,10 @@ pub(super) mod execute;
 pub(super) mod read;
 pub(super) mod work;
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use tracing::Instrument;
@@ -21,7 +22,6 @@ use super::agents::response;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::openapi::params::{Acting, ActingUser, Prefer};
-use super::routes::Route;
 use super::runs::{PREFERENCE_APPLIED, Patience, headers_of, meta, time_zone};
 use super::{State, acting, body, headers, query};
 use crate::domain::ids::{PlanningSessionId, UserId};
@@ -114,8 +114,14 @@ pub(super) struct SessionPath {
         Code::TooManySessions, Code::OutcomeUnrecorded, Code::RunUnreadable, Code::AgentUnavailable
     ])))
 )]
-pub(super) async fn start(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::StartPlanning));
+pub(super) async fn start(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = started(&state, &exchange, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(answer)
@@ -170,8 +176,14 @@ pub(super) async fn start(state: Data<State>, request: HttpRequest, payload: Pay
         Code::TooManySessions, Code::OutcomeUnrecorded, Code::RunUnreadable, Code::AgentUnavailable
     ])))
 )]
-pub(super) async fn refine(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::RefinePlan));
+pub(super) async fn refine(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = refined(&state, &exchange, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(answer)

@@ -1,16 +1,14 @@
 //! Reads planning sessions, and the versions of their plans.
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::{SessionPath, id};
 use crate::http::agents::response;
 use crate::http::error::{Code, Error};
-use crate::http::exchange::Exchange;
 use crate::http::openapi::params::{self, ActingUser, CamelPaging, LATEST_FIRST, VersionPath};
 use crate::http::openapi::schemas::page;
-use crate::http::routes::Route;
 use crate::http::spelling::Spelling;
 use crate::http::{State, acting, page, query};
 use crate::surfaces::decisions::Page;
@@ -53,8 +51,14 @@ page! {
     responses((status = 200, description = "The response.", body = PlanningSessionPage)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::QueryTooSlow])))
 )]
-pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PlanningSessions));
+pub(in crate::http) async fn list(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(all(&state, &request).await)
 }
 
@@ -74,8 +78,14 @@ pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> H
     responses((status = 200, description = "The response.", body = Session)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(in crate::http) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PlanningSession));
+pub(in crate::http) async fn get(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(one(&state, &request).await)
 }
 
@@ -96,8 +106,14 @@ pub(in crate::http) async fn get(state: Data<State>, request: HttpRequest) -> Ht
     responses((status = 200, description = "At most 50 versions.", body = PlanVersionPage)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(in crate::http) async fn versions(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PlanVersions));
+pub(in crate::http) async fn versions(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(version_page(&state, &request).await)
 }
 
@@ -113,8 +129,14 @@ pub(in crate::http) async fn versions(state: Data<State>, request: HttpRequest) 
     responses((status = 200, description = "The response.", body = Version)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(in crate::http) async fn version(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PlanVersion));
+pub(in crate::http) async fn version(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(one_version(&state, &request).await)
 }
 

@@ -1,17 +1,15 @@
 //! Reads what was done for a plan: the steps of a task, and the log of all actions.
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::{SessionPath, id};
 use crate::domain::plan::TaskId;
 use crate::http::agents::response;
 use crate::http::error::{Code, Error};
-use crate::http::exchange::Exchange;
 use crate::http::openapi::params::{ActingUser, CamelPaging};
 use crate::http::openapi::schemas::page;
-use crate::http::routes::Route;
 use crate::http::spelling::Spelling;
 use crate::http::{State, acting, page, query};
 use crate::surfaces::decisions::Page;
@@ -42,8 +40,14 @@ page! {
     responses((status = 200, description = "The response.", body = TaskDetail)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(in crate::http) async fn task(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PlanTask));
+pub(in crate::http) async fn task(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(one_task(&state, &request).await)
 }
 
@@ -60,8 +64,14 @@ pub(in crate::http) async fn task(state: Data<State>, request: HttpRequest) -> H
     responses((status = 200, description = "The response.", body = PlanningLogPage)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(in crate::http) async fn log(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::PlanningLog));
+pub(in crate::http) async fn log(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(log_page(&state, &request).await)
 }
 

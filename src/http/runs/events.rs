@@ -1,11 +1,11 @@
 //! `GET /api/runs/{id}/events`: the events of a run, from its beginning or after `Last-Event-ID`, as NDJSON or
 //! server-sent events. A reader that disconnects changes nothing, and can reconnect to any replica.
 
+use crate::http::request::Raw;
 use std::ops::ControlFlow;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderName;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::BytesMut;
 use serde::Serialize;
@@ -15,12 +15,10 @@ use super::id;
 use crate::domain::budget::Share;
 use crate::domain::ids::{RunId, UserId};
 use crate::http::error::{Code, Error};
-use crate::http::exchange::Exchange;
 use crate::http::headers::only;
 use crate::http::lines::{AgentFailed, Failed, Form, Silent};
 use crate::http::openapi::lines::{Union, line};
 use crate::http::openapi::params::{ActingUser, AfterEvent, LastEvent, RunPath};
-use crate::http::routes::Route;
 use crate::http::spelling::{self, Spelling};
 use crate::http::stream::{self, Lines, Out};
 use crate::http::{State, acting, query};
@@ -61,27 +59,29 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
     ),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
 )]
-pub(in crate::http) async fn follow(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    respond(&state, &request, Route::RunEvents, run_of_path).await
+pub(in crate::http) async fn follow(raw: Raw) -> HttpResponse {
+    respond(raw, run_of_path).await
 }
 
 /// Responds with the events of the run that `find` returns for the request, its caller and its acting user.
 pub(in crate::http) async fn respond(
-    state: &Data<State>,
-    request: &HttpRequest,
-    route: Route,
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
     find: impl AsyncFnOnce(&State, &HttpRequest, &Caller, Option<&UserId>) -> Result<RunId, Error>,
 ) -> HttpResponse {
-    let exchange = Exchange::begin(state, request, Some(route));
-    match watch(state, request, find).await {
+    match watch(&state, &request, find).await {
         Ok(Some((watch, share))) => {
             let form = Form::asked_for(request.headers());
             let lines = RunLines {
                 watch,
-                spelling: Spelling::of(Some(route)),
+                spelling: Spelling::of(exchange.route),
             };
             let head = stream::head(StatusCode::OK, form);
-            stream::respond(head, state, exchange, form, Some(share), BytesMut::new(), lines)
+            stream::respond(head, &state, exchange, form, Some(share), BytesMut::new(), lines)
         }
         // An EventSource treats an empty 200 as a broken stream and reconnects forever; 204 ends it.
         Ok(None) => exchange.finish(Ok(HttpResponse::NoContent().finish())),
@@ -108,8 +108,8 @@ pub(in crate::http) async fn respond(
     ),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::Overloaded])))
 )]
-pub(in crate::http) async fn tell_of_thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    respond(&state, &request, Route::ThreadRunEvents, run_of_path).await
+pub(in crate::http) async fn tell_of_thread(raw: Raw) -> HttpResponse {
+    respond(raw, run_of_path).await
 }
 
 /// `None` for a reader that has received the last event.

@@ -4,11 +4,12 @@ mod error;
 pub(super) mod events;
 mod read;
 
+use crate::http::request::Raw;
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use tracing::Instrument;
 
@@ -23,7 +24,6 @@ use super::openapi::params::{
     self, Acting, ActingUser, AgentPath, KeyOfAnswer, LATEST_FIRST, Paging, Prefer, ProjectPath, RunPath,
 };
 use super::openapi::schemas::page;
-use super::routes::Route;
 use super::{State, acting, body, idempotency, query};
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::ids::{RunId, UserId};
@@ -96,8 +96,14 @@ page! {
         Code::RateLimited, Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]
-pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Trigger));
+pub(super) async fn trigger(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = triggered(&state, &exchange, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(answer)
@@ -151,8 +157,14 @@ pub(super) async fn trigger(state: Data<State>, request: HttpRequest, payload: P
         Code::TooManySessions, Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]
-pub(super) async fn resume(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ResumeRun));
+pub(super) async fn resume(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = resumed(&state, &exchange, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(answer)
@@ -181,8 +193,14 @@ pub(super) async fn resume(state: Data<State>, request: HttpRequest, payload: Pa
     responses((status = 200, description = "The response.", body = RunPage)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::QueryTooSlow])))
 )]
-pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Runs));
+pub(super) async fn list(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(page(&state, &request).await)
 }
 
@@ -198,8 +216,14 @@ pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpRespon
     responses((status = 200, description = "The response.", body = AgentRun)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Run));
+pub(super) async fn get(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(one(&state, &request).await)
 }
 
@@ -225,8 +249,14 @@ pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpRespons
         Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]
-pub(super) async fn cancel(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::CancelRun));
+pub(super) async fn cancel(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(cancelled(&state, &request).await)
 }
 

@@ -3,9 +3,10 @@
 mod error;
 pub(super) mod stream;
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use tracing::Instrument;
@@ -17,7 +18,6 @@ use super::exchange::Exchange;
 use super::headers;
 use super::openapi::params::{self, Acting, ActingUser, CamelPaging, KeyOfAnswer, Prefer, RunPath};
 use super::openapi::schemas::page;
-use super::routes::Route;
 use super::runs::{Patience, headers_of, id, key, meta, time_zone};
 use super::{State, acting, body, query};
 use crate::domain::budget::Share;
@@ -97,8 +97,14 @@ const PROBLEMS: [Code; 10] = [
     ),
     extensions(("x-problems" = json!(PROBLEMS)))
 )]
-pub(super) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Say));
+pub(super) async fn run(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = answered(&state, &exchange, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(answer)
@@ -116,8 +122,14 @@ pub(super) async fn run(state: Data<State>, request: HttpRequest, payload: Paylo
     responses((status = 200, description = "The response.", body = RunAnswer)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ThreadRun));
+pub(super) async fn get(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(one(&state, &request).await)
 }
 
@@ -148,8 +160,14 @@ pub(super) async fn get(state: Data<State>, request: HttpRequest) -> HttpRespons
         Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]
-pub(super) async fn cancel(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::CancelThreadRun));
+pub(super) async fn cancel(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(cancelled(&state, &request).await)
 }
 
@@ -176,8 +194,14 @@ pub(super) async fn cancel(state: Data<State>, request: HttpRequest) -> HttpResp
     responses((status = 200, description = "The response.", body = ThreadPage)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::QueryTooSlow])))
 )]
-pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Threads));
+pub(super) async fn list(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(all(&state, &request).await)
 }
 
@@ -197,8 +221,14 @@ pub(super) async fn list(state: Data<State>, request: HttpRequest) -> HttpRespon
     responses((status = 200, description = "The response.", body = Thread)),
     extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
 )]
-pub(super) async fn thread(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::Thread));
+pub(super) async fn thread(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(whole(&state, &request).await)
 }
 

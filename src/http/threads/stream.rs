@@ -4,6 +4,7 @@
 //!
 //! A client that disconnects cancels nothing: the run continues, and can be read or watched through its events.
 
+use crate::http::request::Raw;
 use std::ops::ControlFlow;
 use std::slice;
 use std::time::Duration;
@@ -28,7 +29,6 @@ use crate::http::exchange::Exchange;
 use crate::http::lines::{Form, Silent};
 use crate::http::openapi::lines::{Union, line as union};
 use crate::http::openapi::params::{Acting, ActingUser};
-use crate::http::routes::Route;
 use crate::http::runs::headers_of;
 use crate::http::stream::{self, Lines, Out};
 use crate::surfaces::StoreFailure;
@@ -104,8 +104,14 @@ enum Line<'a> {
     )),
     extensions(("x-problems" = json!(PROBLEMS)))
 )]
-pub(in crate::http) async fn run(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::SayStream));
+pub(in crate::http) async fn run(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     match begun(&state, &exchange, &request, payload)
         .instrument(exchange.span.clone())
         .await

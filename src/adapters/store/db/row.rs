@@ -395,13 +395,13 @@ mod tests {
 
     #[test]
     fn an_error_names_the_column() {
-        let wrong = row(vec![("tokens.input", Cell::Int(-1)), ("tokens.output", Cell::Null)]);
+        let negative = row(vec![("tokens.input", Cell::Int(-1)), ("tokens.output", Cell::Null)]);
         #[derive(Debug, Deserialize)]
         struct Outer {
             #[allow(dead_code)]
             tokens: Tokens,
         }
-        let error = wrong.read::<Outer>().unwrap_err().to_string();
+        let error = negative.read::<Outer>().unwrap_err().to_string();
         assert!(error.contains("tokens.input"), "{error}");
     }
 

@@ -1,15 +1,15 @@
 //! The buttons of a session: confirm its plan, and cancel it.
 
+use crate::http::request::Raw;
 use std::sync::Arc;
 
-use actix_web::web::{Data, Payload};
+use actix_web::web::Payload;
 use actix_web::{HttpRequest, HttpResponse};
 use tracing::Instrument;
 
 use super::super::super::State;
 use super::super::super::exchange::Exchange;
 use super::super::super::query;
-use super::super::super::routes::Route;
 use super::super::form::{self, Form};
 use super::super::session::visitor;
 use super::super::{Turned, respond, see};
@@ -19,15 +19,27 @@ use crate::surfaces::approvals::MAX_REASON;
 use crate::surfaces::planning::{ExecutePlan, PlanningError};
 use crate::surfaces::request::RequestMeta;
 
-pub(in crate::http) async fn confirm(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleConfirm));
+pub(in crate::http) async fn confirm(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = confirmed(&state, &exchange, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(Ok(respond(&state, &request, answer).await))
 }
 
-pub(in crate::http) async fn cancel(state: Data<State>, request: HttpRequest, payload: Payload) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleCancel));
+pub(in crate::http) async fn cancel(
+    Raw {
+        state,
+        request,
+        payload,
+        exchange,
+    }: Raw,
+) -> HttpResponse {
     let answer = cancelled(&state, &request, payload);
     let answer = answer.instrument(exchange.span.clone()).await;
     exchange.finish(Ok(respond(&state, &request, answer).await))

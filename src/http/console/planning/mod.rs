@@ -7,15 +7,14 @@ pub(in crate::http) mod one;
 pub(in crate::http) mod versions;
 pub(in crate::http) mod work;
 
+use crate::http::console::paths;
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use sha2::{Digest, Sha256};
 
 use super::super::State;
 use super::super::error::Error;
-use super::super::exchange::Exchange;
-use super::super::routes::Route;
 use super::approvals::parameter;
 use super::session::{Visitor, visitor};
 use super::view::planning::{Filter, Listed, listed};
@@ -25,8 +24,14 @@ use crate::domain::planning_session::SessionStatus;
 use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::planning::Session;
 
-pub(in crate::http) async fn list(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleSessions));
+pub(in crate::http) async fn list(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, all(&state, &request).await).await))
 }
 
@@ -76,7 +81,7 @@ fn id(request: &HttpRequest) -> Result<PlanningSessionId, Error> {
 
 /// The path of a session's page.
 fn path(id: PlanningSessionId) -> String {
-    format!("{}/{id}", Route::ConsoleSessions.path())
+    format!("{}/{id}", paths::SESSIONS)
 }
 
 /// A hash of what the page of a session shows and what changes by itself.

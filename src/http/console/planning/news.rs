@@ -1,21 +1,26 @@
 //! The progress of a session: a frame of its page that refreshes itself. The page does not, because the visitor may be
 //! reading a step or writing a reason in it.
 
-use actix_web::web::Data;
+use crate::http::console::paths;
+use crate::http::request::Raw;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::super::super::State;
 use super::super::super::error::Error;
-use super::super::super::exchange::Exchange;
-use super::super::super::routes::Route;
 use super::super::approvals::parameter;
 use super::super::session::onlooker;
 use super::super::view::planning::progress::{Progress, progress};
 use super::super::{Turned, framed, respond};
 use super::{id, path, seen};
 
-pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleSessionNews));
+pub(in crate::http) async fn look(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     let found = match found(&state, &request).await {
         Ok(found) => found,
         Err(Turned::LogIn(_) | Turned::Again(_)) => Progress::LoggedOut,
@@ -25,7 +30,7 @@ pub(in crate::http) async fn look(state: Data<State>, request: HttpRequest) -> H
         // The frame checks again later.
         Err(_) => Progress::Unknown,
     };
-    let page = id(&request).map_or_else(|_| Route::ConsoleSessions.path().to_owned(), path);
+    let page = id(&request).map_or_else(|_| paths::SESSIONS.to_owned(), path);
     exchange.finish(Ok(framed(progress(&found, &page))))
 }
 

@@ -1,15 +1,13 @@
 //! The page of one session.
 
+use crate::http::request::Raw;
 use std::collections::HashMap;
 
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use maud::Markup;
 
 use super::super::super::State;
-use super::super::super::exchange::Exchange;
-use super::super::super::routes::Route;
 use super::super::approvals::{flash, of, parameter};
 use super::super::session::{Visitor, visitor};
 use super::super::view::action::{Place, card};
@@ -29,8 +27,14 @@ const MOST_ACTIONS: usize = 50;
 /// Most actions that wait for a person, each with its forms.
 const MOST_CARDS: usize = 10;
 
-pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleSession));
+pub(in crate::http) async fn show(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
 }
 

@@ -1,14 +1,12 @@
 //! The versions of a plan: any two side by side, and how each came about.
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::super::super::State;
 use super::super::super::error::Error;
-use super::super::super::exchange::Exchange;
 use super::super::super::query;
-use super::super::super::routes::Route;
 use super::super::approvals::parameter;
 use super::super::session::{Visitor, visitor};
 use super::super::view::planning::versions::{MOST_VERSIONS, Pair, versions};
@@ -17,8 +15,14 @@ use super::{id, path};
 use crate::domain::ids::PlanningSessionId;
 use crate::surfaces::planning::Version;
 
-pub(in crate::http) async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleVersions));
+pub(in crate::http) async fn show(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, compared(&state, &request).await).await))
 }
 

@@ -1,14 +1,12 @@
 //! What was done for a session: the steps of one task, and all actions.
 
+use crate::http::request::Raw;
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::super::super::State;
 use super::super::super::error::Error;
-use super::super::super::exchange::Exchange;
 use super::super::super::query;
-use super::super::super::routes::Route;
 use super::super::approvals::parameter;
 use super::super::session::visitor;
 use super::super::view::planning::log::log_page;
@@ -22,13 +20,25 @@ const STEPS: usize = 25;
 /// Actions per page.
 const ACTIONS: usize = 100;
 
-pub(in crate::http) async fn task(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleTask));
+pub(in crate::http) async fn task(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, steps(&state, &request).await).await))
 }
 
-pub(in crate::http) async fn log(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(Route::ConsoleSessionLog));
+pub(in crate::http) async fn log(
+    Raw {
+        state,
+        request,
+        exchange,
+        ..
+    }: Raw,
+) -> HttpResponse {
     exchange.finish(Ok(respond(&state, &request, actions(&state, &request).await).await))
 }
 

@@ -4,6 +4,7 @@ mod answers;
 mod place;
 mod row;
 
+use crate::http::console::paths;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -20,7 +21,6 @@ use super::{arguments, words};
 use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution, in_words};
 use crate::domain::address::Recipients;
 use crate::domain::tool::{FailureCode, Tool};
-use crate::http::routes::Route;
 
 /// Most domains of recipients that are named; the rest are counted.
 const MOST_DOMAINS: usize = 6;
@@ -100,7 +100,7 @@ fn title(card: &Card<'_>) -> Markup {
 /// The page of the action.
 fn link(action: &Action) -> String {
     match action.approval {
-        Some(id) => format!("{}/{id}", Route::ConsoleApprovals.path()),
+        Some(id) => format!("{}/{id}", paths::APPROVALS),
         None => format!("/console/actions/{}", action.id),
     }
 }
@@ -155,7 +155,7 @@ fn too_much(card: &Card<'_>, place: Place) -> Markup {
         "This page cannot show everything that you must see to approve this action: "
         (words::count(details.warnings.len() as u64, "warning")) " and " (words::count(recipients as u64, "recipient"))
         ". It cannot be approved here. "
-        @if let Some(id) = own { a href={ (Route::ConsoleApprovals.path()) "/" (id) } { "Its own page" } " has more room. " }
+        @if let Some(id) = own { a href={ (paths::APPROVALS) "/" (id) } { "Its own page" } " has more room. " }
         code { "gavel approvals list" } " and " code { "GET /api/agent/approvals/pending" } " show everything."
     }
 }
@@ -198,7 +198,7 @@ fn body(card: &Card<'_>, place: Place) -> Markup {
             p { a href={ "/console/threads/" (thread) } { "Read the thread it comes from" } }
         }
         @if let Some(session) = session {
-            p { a href={ (Route::ConsoleSessions.path()) "/" (session) } { "See the planning session it comes from" } }
+            p { a href={ (paths::SESSIONS) "/" (session) } { "See the planning session it comes from" } }
         }
     }
 }
@@ -331,9 +331,7 @@ pub(in crate::http::console) fn flash(card: &Card<'_>, late: bool) -> Markup {
         ActionStatus::Completed | ActionStatus::Rejected | ActionStatus::Approved | ActionStatus::Executing
     );
     let bad = late || !good;
-    let link = action
-        .approval
-        .map(|id| format!("{}/{id}", Route::ConsoleApprovals.path()));
+    let link = action.approval.map(|id| format!("{}/{id}", paths::APPROVALS));
     html! {
         div.flash.bad[bad] role="status" {
             p {

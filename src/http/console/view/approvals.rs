@@ -1,11 +1,11 @@
 //! The list of pending approval requests, and the page of one request.
 
+use crate::http::console::paths;
 use maud::{DOCTYPE, Markup, html};
 
 use super::super::session::Visitor;
 use super::super::{STYLE_HASH, nothing};
 use super::{address, head, next, words};
-use crate::http::routes::Route;
 
 /// The filter of the list.
 pub(in crate::http::console) struct Filter {
@@ -51,9 +51,9 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
             @if listed.visitor.is_approver() { "Actions of agents, for any user, that wait for approval. " }
             @else { "Actions of agents, for you, that wait for approval. " }
             "An approved action is executed once, exactly as shown. "
-            a href=(Route::ConsoleAnswered.path()) { "Answered requests" }
+            a href=(paths::ANSWERED) { "Answered requests" }
         }
-        (form(Route::ConsoleApprovals.path(), listed.filter, listed.visitor))
+        (form(paths::APPROVALS, listed.filter, listed.visitor))
         (refreshing(listed))
         section aria-labelledby="waiting" {
             h2 #waiting {
@@ -66,7 +66,7 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
                 (nothing(if filtered { "No action that matches the filter waits for approval." } else { "No action waits for approval." }))
             }
             ul.rows { @for row in &listed.rows { (row) } }
-            @if listed.next.is_some() { (next(Route::ConsoleApprovals.path(), &pairs)) }
+            @if listed.next.is_some() { (next(paths::APPROVALS, &pairs)) }
         }
         @if !listed.in_doubt.is_empty() {
             section aria-labelledby="in-doubt" {
@@ -110,14 +110,14 @@ pub(in crate::http::console) fn answered(
     rows: &[Markup],
     more: Option<&str>,
 ) -> Markup {
-    let path = Route::ConsoleAnswered.path();
+    let path = paths::ANSWERED;
     let pairs = [
         ("user", filter.user.as_deref()),
         ("tool", filter.tool.as_deref()),
         ("page_token", more),
     ];
     html! {
-        p.back { a href=(Route::ConsoleApprovals.path()) { (words::text("← All approvals")) } }
+        p.back { a href=(paths::APPROVALS) { (words::text("← All approvals")) } }
         h1 { "Answered requests" }
         p.lead { "Requests that were approved or rejected, or that expired, the latest request first." }
         (form(path, filter, visitor))
@@ -131,7 +131,7 @@ pub(in crate::http::console) fn answered(
 pub(in crate::http::console) fn one(flash: Option<Markup>, card: &Markup) -> Markup {
     html! {
         @if let Some(flash) = flash { (flash) }
-        p.back { a href=(Route::ConsoleApprovals.path()) { (words::text("← All approvals")) } }
+        p.back { a href=(paths::APPROVALS) { (words::text("← All approvals")) } }
         (card)
     }
 }
@@ -171,7 +171,7 @@ impl Listed<'_> {
 
     fn address(&self, is_paused: bool, auto: Option<&str>) -> String {
         address(
-            Route::ConsoleApprovals.path(),
+            paths::APPROVALS,
             &[
                 ("user", self.filter.user.as_deref()),
                 ("tool", self.filter.tool.as_deref()),

@@ -1,5 +1,6 @@
 //! The list of grants.
 
+use crate::http::console::paths;
 use maud::{Markup, html};
 
 use super::super::nothing;
@@ -9,7 +10,6 @@ use super::room::{self, IN_LIST};
 use super::{next, token, words};
 use crate::domain::action::Grant;
 use crate::domain::ids::GrantId;
-use crate::http::routes::Route;
 
 /// Renders the page.
 pub(in crate::http::console) fn grants(
@@ -39,7 +39,7 @@ pub(in crate::http::console) fn grants(
                 @for grant in revoked { (one(visitor, grant)) }
             }
         }
-        @if more.is_some() { (next(Route::ConsoleGrants.path(), &[("page_token", more)])) }
+        @if more.is_some() { (next(paths::GRANTS, &[("page_token", more)])) }
     }
 }
 
@@ -71,7 +71,7 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
                 div.answers {
                     details {
                         summary.button { "Revoke…" }
-                        form method="post" action={ (Route::ConsoleGrants.path()) "/" (grant.grant_id) } {
+                        form method="post" action={ (paths::GRANTS) "/" (grant.grant_id) } {
                             (token(visitor))
                             p { "From now on every call requires approval again." }
                             button.no type="submit" aria-describedby=(title) { "Revoke" }

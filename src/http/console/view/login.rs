@@ -1,10 +1,10 @@
 //! The login page.
 
+use crate::http::console::paths;
 use maud::{Markup, html};
 
 use super::super::form::FIELD;
 use super::words;
-use crate::http::routes::Route;
 
 /// The required credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(in crate::http::console) fn form(form: &LoginForm<'_>) -> Markup {
             h1 { "Log in" }
             p.lead { "gavel's console: approve or reject what agents want to do, and read plans and threads." }
             @if let Some(problem) = form.problem { p.flash.bad role="alert" { (words::text(problem)) } }
-            form method="post" action=(Route::ConsoleLogin.path()) {
+            form method="post" action=(paths::LOGIN) {
                 input type="hidden" name=(FIELD) value=(form.form_token);
                 @if let Some(next) = form.next { input type="hidden" name="next" value=(next); }
                 label for="credential" { (label) }

@@ -13,12 +13,12 @@ pub(super) mod zone;
 mod arguments;
 mod room;
 
+use crate::http::console::paths;
 use maud::{DOCTYPE, Markup, html};
 
 use super::form::FIELD;
 use super::session::Visitor;
 use crate::domain::ids::DEFAULT_TENANT;
-use crate::http::routes::Route;
 use crate::surfaces::request::FieldError;
 
 /// Renders a page.
@@ -30,13 +30,13 @@ pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &M
             body {
                 a.skip href="#main" { "Skip to the content" }
                 header.bar {
-                    a.brand href=(Route::ConsoleApprovals.path()) { "gavel" }
+                    a.brand href=(paths::APPROVALS) { "gavel" }
                     @if let Some(visitor) = visitor {
                         nav aria-label="Pages" {
-                            a href=(Route::ConsoleApprovals.path()) { "Approvals" }
-                            a href=(Route::ConsoleSessions.path()) { "Planning" }
-                            a href=(Route::ConsoleGrants.path()) { "Always allowed" }
-                            @if visitor.user.is_some() { a href=(Route::ConsoleThreads.path()) { "Threads" } }
+                            a href=(paths::APPROVALS) { "Approvals" }
+                            a href=(paths::SESSIONS) { "Planning" }
+                            a href=(paths::GRANTS) { "Always allowed" }
+                            @if visitor.user.is_some() { a href=(paths::THREADS) { "Threads" } }
                         }
                         (who(visitor))
                     }
@@ -56,7 +56,7 @@ fn head(title: &str, style: &str, refresh: Option<&str>) -> Markup {
             meta name="robots" content="noindex";
             @if let Some(when) = refresh { meta http-equiv="refresh" content=(when); }
             title { (words::text(title)) " · gavel" }
-            link rel="stylesheet" href={ (Route::ConsoleStyle.path()) "?" (style) };
+            link rel="stylesheet" href={ (paths::STYLE) "?" (style) };
         }
     }
 }
@@ -67,9 +67,9 @@ fn who(visitor: &Visitor) -> Markup {
             span { b { bdi { (words::text(&visitor.shown())) } } @if visitor.is_approver() { " · approver" }
                 @if visitor.caller.tenant.as_str() != DEFAULT_TENANT { " · tenant " bdi { (words::text(visitor.caller.tenant.as_str())) } }
             }
-            a.zone href=(Route::ConsoleZone.path()) { "Times in " (visitor.zone.name().replace('_', " ")) }
+            a.zone href=(paths::ZONE) { "Times in " (visitor.zone.name().replace('_', " ")) }
             @if visitor.logged_in {
-                form method="post" action=(Route::ConsoleLogOut.path()) {
+                form method="post" action=(paths::LOG_OUT) {
                     (token(visitor))
                     button.plain type="submit" { "Log out" }
                 }
@@ -104,7 +104,7 @@ pub(super) fn trouble(title: &str, words: &str, errors: &[FieldError]) -> Markup
         @if !errors.is_empty() {
             ul { @for error in errors { li { (words::text(&error.pointer)) ": " (words::text(&error.detail)) } } }
         }
-        p { a href=(Route::ConsoleApprovals.path()) { "Back to the approvals" } }
+        p { a href=(paths::APPROVALS) { "Back to the approvals" } }
     }
 }
 

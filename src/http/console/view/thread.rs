@@ -1,5 +1,6 @@
 //! The list of threads, and one thread: messages, approval requests, decisions and outcomes.
 
+use crate::http::console::paths;
 use maud::{Markup, html};
 
 use super::super::nothing;
@@ -8,7 +9,6 @@ use super::action::{Card, row};
 use super::room::TEXT;
 use super::{next, words};
 use crate::domain::thread::{self, MessageKind, MessageRole, Thread, ThreadMessage, ThreadSummary};
-use crate::http::routes::Route;
 
 /// Renders the list of threads.
 pub(in crate::http::console) fn threads(visitor: &Visitor, threads: &[ThreadSummary], more: Option<&str>) -> Markup {
@@ -17,7 +17,7 @@ pub(in crate::http::console) fn threads(visitor: &Visitor, threads: &[ThreadSumm
         p.lead { "Conversations with agents, the latest first." }
         @if threads.is_empty() { (nothing("There are no threads yet.")) }
         @for thread in threads { (summary(visitor, thread)) }
-        @if more.is_some() { (next(Route::ConsoleThreads.path(), &[("page_token", more)])) }
+        @if more.is_some() { (next(paths::THREADS, &[("page_token", more)])) }
     }
 }
 
@@ -31,7 +31,7 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
         article.card aria-labelledby=(title) {
             div.heading {
                 h2 #(title) dir="auto" {
-                    a href={ (Route::ConsoleThreads.path()) "/" (thread.thread_id) } {
+                    a href={ (paths::THREADS) "/" (thread.thread_id) } {
                         @match &thread.title { Some(title) => (words::beginning(title, TEXT)), None => "Content not stored" }
                     }
                 }

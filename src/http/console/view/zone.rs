@@ -1,18 +1,18 @@
 //! The page that chooses a time zone.
 
+use crate::http::console::paths;
 use chrono_tz::{TZ_VARIANTS, Tz};
 use maud::{Markup, html};
 
 use super::super::session::Visitor;
 use super::{token, words};
-use crate::http::routes::Route;
 
 /// Renders the page.
 pub(in crate::http::console) fn offered(visitor: &Visitor, now_us: i64) -> Markup {
     html! {
         h1 { "Time zone" }
         p.lead { "It is " (words::at(now_us, visitor.zone)) ". This browser shows all times in this zone." }
-        form method="post" action=(Route::ConsoleZone.path()) {
+        form method="post" action=(paths::ZONE) {
             (token(visitor))
             label for="zone" { "Your location" }
             select #zone name="zone" {

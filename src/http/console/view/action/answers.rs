@@ -1,16 +1,16 @@
 //! The forms by which an approver resolves an approval or settles an in-doubt action.
 
+use crate::http::console::paths;
 use maud::{Markup, html};
 
 use super::super::room;
 use super::super::{token, words};
 use super::{Card, Place, look, people, warning_count};
 use crate::domain::action::Resolution;
-use crate::http::routes::Route;
 
 pub(super) fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
     let action = card.action;
-    let path = format!("{}/{approval}", Route::ConsoleApprovals.path());
+    let path = format!("{}/{approval}", paths::APPROVALS);
     let back = place.back();
     let form = |decision: Resolution, inner: Markup| {
         html! {

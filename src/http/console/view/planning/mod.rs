@@ -9,6 +9,7 @@ pub(in crate::http::console) mod versions;
 
 mod difference;
 
+use crate::http::console::paths;
 use maud::{Markup, html};
 
 use super::super::nothing;
@@ -17,7 +18,6 @@ use super::{next, words};
 use crate::domain::ids::UserId;
 use crate::domain::plan::{Task, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
-use crate::http::routes::Route;
 use crate::surfaces::planning::Session;
 
 /// The filter of the list.
@@ -52,7 +52,7 @@ pub(in crate::http::console) fn listed(listed: &Listed<'_>) -> Markup {
             (nothing(if filtered { "No session matches the filter." } else { "There are no planning sessions yet." }))
         }
         @for session in listed.sessions { (summary(listed, session)) }
-        @if listed.next.is_some() { (next(Route::ConsoleSessions.path(), &pairs)) }
+        @if listed.next.is_some() { (next(paths::SESSIONS, &pairs)) }
     }
 }
 
@@ -61,7 +61,7 @@ fn filters(listed: &Listed<'_>, filtered: bool) -> Markup {
     html! {
         details.filter open[filtered] {
             summary { "Filter" @if filtered { " (on)" } }
-            form method="get" action=(Route::ConsoleSessions.path()) {
+            form method="get" action=(paths::SESSIONS) {
                 label for="f-status" { "Status" }
                 select #f-status name="status" {
                     option value="" { "Any" }
@@ -74,7 +74,7 @@ fn filters(listed: &Listed<'_>, filtered: bool) -> Markup {
                     input #f-user type="text" name="user" value=(filter.user.as_ref().map_or("", UserId::as_str)) autocomplete="off";
                 }
                 button type="submit" { "Show" }
-                @if filtered { a href=(Route::ConsoleSessions.path()) { "Show all" } }
+                @if filtered { a href=(paths::SESSIONS) { "Show all" } }
             }
         }
     }
@@ -87,7 +87,7 @@ fn summary(listed: &Listed<'_>, session: &Session) -> Markup {
         article.card.gone[session.status.has_ended()] aria-labelledby=(title) {
             div.heading {
                 h2 #(title) dir="auto" {
-                    a href={ (Route::ConsoleSessions.path()) "/" (session.session_id) } { (words::beginning(&session.prompt, SHORT)) }
+                    a href={ (paths::SESSIONS) "/" (session.session_id) } { (words::beginning(&session.prompt, SHORT)) }
                 }
             }
             dl.about {

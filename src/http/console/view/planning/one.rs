@@ -1,5 +1,6 @@
 //! The page of one session.
 
+use crate::http::console::paths;
 use std::collections::HashMap;
 
 use maud::{Markup, html};
@@ -15,7 +16,6 @@ use super::versions::list;
 use super::{done, in_words, left, texts};
 use crate::domain::plan::TaskId;
 use crate::domain::planning_session::SessionStatus;
-use crate::http::routes::Route;
 use crate::surfaces::planning::{LoggedAction, Session, SessionScope, Step, Version};
 
 /// Most rendered bytes of a goal.
@@ -56,13 +56,13 @@ pub(in crate::http::console) fn title(session: &Session) -> String {
 /// Renders the page.
 pub(in crate::http::console) fn one(shown: &Shown<'_>) -> Markup {
     let session = shown.session;
-    let path = format!("{}/{}", Route::ConsoleSessions.path(), session.session_id);
+    let path = format!("{}/{}", paths::SESSIONS, session.session_id);
     html! {
         @if let Some(flash) = &shown.flash { (flash) }
         @if shown.late {
             div.flash.bad role="status" { p { "The session had changed before you answered, and nothing was done. This is its current state." } }
         }
-        p.back { a href=(Route::ConsoleSessions.path()) { "← All planning sessions" } }
+        p.back { a href=(paths::SESSIONS) { "← All planning sessions" } }
         h1 { "Planning session" }
         (about(shown))
         @if !session.status.has_ended() {
