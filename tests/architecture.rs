@@ -517,7 +517,7 @@ fn only_one_module_writes_to_standard_output_and_standard_error() {
     assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
-/// Promise 2: there is one path to a side effect. Code that calls a tool creates a `CallRequest`.
+/// Promise: decided by code. There is one path to a side effect. Code that calls a tool creates a `CallRequest`.
 #[test]
 fn only_act_and_the_operators_commands_call_a_tool() {
     let mut makers: Vec<_> = rust_files(&root().join("src"))

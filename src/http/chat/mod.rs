@@ -105,7 +105,7 @@ async fn answer(
     Ok(respond(answer, ask.keyed))
 }
 
-/// Authenticates, reads and parses the body within its limits, then checks user and idempotency (DESIGN.md section 9).
+/// Authenticates, reads and parses the body within its limits, then checks user and idempotency.
 async fn ask(
     state: &State,
     exchange: &Exchange,
