@@ -353,7 +353,7 @@ async fn progress_of_a_sub_agent_is_indented_below_its_caller() {
     assert_eq!(listed["agent_id"], "boss", "called runs are not listed");
 }
 
-/// An agent with missing tools names the setting that is missing, and works once it is set; D-E.
+/// D-E: an agent with missing tools names the setting that is missing, and works once it is set.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unavailable_agent_names_the_missing_setting_and_then_works() {
     let place = Place::new();
