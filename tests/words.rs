@@ -63,7 +63,7 @@ fn texts() -> Vec<PathBuf> {
     }
     found.extend(documentation());
     found.extend(files_of(&root().join("templates"), "toml"));
-    found.extend(["README.md", "ARCHITECTURE.md", "SECURITY.md"].map(|name| root().join(name)));
+    found.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
     found.retain(|path| path.exists() && !path.ends_with("tests/words.rs"));
     found
 }
