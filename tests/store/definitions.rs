@@ -54,7 +54,7 @@ pub(crate) async fn of_definitions_checked_against_the_same_others_one_is_stored
     assert_eq!(stores[0].current(&tenant(), &project()).await.unwrap().len(), 2);
 }
 
-/// Issue 3.8: every change is a new version, identical content is not, and older versions stay unchanged.
+/// Every change is a new version, identical content is not, and older versions stay unchanged.
 pub(crate) async fn a_change_makes_a_version_and_identical_content_does_not(db: TestDb) {
     let store = db.open().await;
     assert_eq!(store.put(version("b", "one")).await.unwrap(), PutVersion::Made(1));
@@ -123,7 +123,7 @@ pub(crate) async fn versions_come_in_pages(db: TestDb) {
     }
 }
 
-/// Issue 3.8: a change of a version that is no longer current is a conflict, and the error names the current one.
+/// A change of a version that is no longer current is a conflict, and the error names the current one.
 pub(crate) async fn a_change_of_an_outdated_version_is_a_conflict(db: TestDb) {
     let store = db.open().await;
     let expecting = |content: &str, expected| NewVersion {

@@ -48,7 +48,7 @@ pub(crate) async fn of_twenty_concurrent_claims_one_succeeds(db: TestDb) {
     }
 }
 
-/// Issue 3.6: a run is claimed from the queue, or from a holder whose lease expired; its start time stays. A run that
+/// A run is claimed from the queue, or from a holder whose lease expired; its start time stays. A run that
 /// has ended cannot be claimed.
 pub(crate) async fn a_run_is_claimed_from_the_queue_and_from_dead_processes(db: TestDb) {
     let (one, two) = (db.open().await, db.open().await);
@@ -265,7 +265,7 @@ async fn in_turn(store: &Store) -> Vec<RunId> {
     found
 }
 
-/// Issue 3.6: runs of dead processes, and queued runs that never started, are found; no others are.
+/// Runs of dead processes, and queued runs that never started, are found; no others are.
 pub(crate) async fn runs_that_wait_for_a_process_are_found(db: TestDb) {
     let store = db.open().await;
     let (living, over, dead, queued) = (new_run(), new_run(), new_run(), queued_run());

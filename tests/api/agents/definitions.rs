@@ -464,7 +464,7 @@ async fn an_agent_named_in_tools_is_shown_and_run_as_a_called_agent() {
     );
 }
 
-/// Issue, Must show: every error is reported at once with its location, and nothing is stored.
+/// Every error is reported at once with its location, and nothing is stored.
 #[tokio::test]
 async fn an_invalid_definition_is_refused_with_every_error() {
     for setup in both() {

@@ -175,7 +175,7 @@ pub struct AddsTwo {
     pub reply: Reply,
 }
 
-/// Issue, Must show: a run that one process drives can be watched on another, with the same events.
+/// A run that one process drives can be watched on another, with the same events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_of_one_process_is_watched_on_another() {
     let place = Place::on(true).await;
@@ -194,7 +194,7 @@ async fn a_run_of_one_process_is_watched_on_another() {
     assert_eq!(there.iter().filter(|event| event["type"] == "tool_call").count(), 2);
 }
 
-/// Issue, Must show: a run can be cancelled from either process, with the runs it called.
+/// A run can be cancelled from either process, with the runs it called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_cancelled_from_either_process() {
     let place = Place::on(true).await;
