@@ -27,3 +27,7 @@ pub mod http;
 pub mod ports;
 pub mod surfaces;
 pub mod telemetry;
+
+// What tests of all heights share names the crate as the test programs do.
+#[cfg(test)]
+extern crate self as gavel;

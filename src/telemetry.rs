@@ -205,7 +205,7 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// DESIGN.md section 7: secrets never reach a log.
+    /// Secrets never reach a log.
     #[test]
     fn crates_that_print_what_passes_through_them_stay_quiet_unless_they_are_named() {
         for filter in ["info", "gavel=debug,info", "trace", "debug", "[request]=trace", "INFO"] {
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// DESIGN.md section 12: a span compares its level with this one number before it does anything else.
+    /// A span compares its level with this one number before it does anything else.
     #[test]
     fn without_a_collector_spans_of_level_debug_are_off_by_their_level_alone() {
         let subscriber = logs("info,rmcp=warn", Lines::Json).unwrap();

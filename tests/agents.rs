@@ -1,5 +1,5 @@
-//! Runs of agents: the engine with a scripted model, scripted tools and a manually advanced clock, on the real store
-//! (REQUIREMENTS D and X). No test sleeps.
+//! Runs of agents: the engine with a scripted model, scripted tools and a manually advanced clock, on the real store.
+//! No test sleeps.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod postgres;

@@ -473,6 +473,24 @@ fn every_test_that_security_md_names_exists() {
     assert!(named >= 10, "{named}");
 }
 
+/// Every promise names the tests that try to break it, and each has at least one.
+#[test]
+fn every_promise_names_tests_that_exist() {
+    let text = fs::read_to_string(root().join("docs/explanation/promises.md")).unwrap();
+    let file = Regex::new(r"`((?:tests|src|mcp-servers|bench|scripts)/[\w/.-]+)`").unwrap();
+    let mut promises = 0;
+    for promise in text.split("\n## ").skip(1) {
+        let (_, tests) = promise.split_once("\nTests: ").unwrap_or_else(|| panic!("{promise}"));
+        let named: Vec<_> = file.captures_iter(tests).map(|file| file[1].to_owned()).collect();
+        assert!(!named.is_empty(), "{promise}");
+        for name in named {
+            assert!(root().join(&name).is_file(), "{name}");
+        }
+        promises += 1;
+    }
+    assert_eq!(promises, 7);
+}
+
 /// One module writes the output of commands and escapes external text for the terminal, so that a new command cannot
 /// forget to.
 #[test]
@@ -517,7 +535,7 @@ fn only_one_module_writes_to_standard_output_and_standard_error() {
     assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
-/// Promise 2: there is one path to a side effect. Code that calls a tool creates a `CallRequest`.
+/// Promise: decided by code. There is one path to a side effect. Code that calls a tool creates a `CallRequest`.
 #[test]
 fn only_act_and_the_operators_commands_call_a_tool() {
     let mut makers: Vec<_> = rust_files(&root().join("src"))

@@ -84,8 +84,7 @@ fn the_built_in_constitution_names_every_verdict_kind() {
     }
 }
 
-/// D-4, DESIGN.md section 4: the defaults are one string input and plain text output, no tools, and approval for
-/// effects.
+/// D-4: the defaults are one string input and plain text output, no tools, and approval for effects.
 #[test]
 fn a_small_definition_gets_the_documented_defaults() {
     let definition = read(SMALL);
@@ -224,7 +223,7 @@ fn invalid_front_matter_is_reported_with_its_line() {
     );
 }
 
-/// D-R4, C-EC-002: for a text of 1 MiB full of errors, the first ones are reported with their lines, and the rest are
+/// D-R4: for a text of 1 MiB full of errors, the first ones are reported with their lines, and the rest are
 /// counted. The cost of an error does not grow with the others, or this would take minutes.
 #[test]
 fn of_very_many_errors_the_first_are_reported_and_the_rest_counted() {
@@ -328,7 +327,7 @@ fn a_definition_of_too_many_values_lines_or_placeholders_is_refused() {
     assert!(refused(&marks, Form::Markdown).contains("20000 times `${`; allowed: at most 10000 times"));
 }
 
-/// DESIGN.md section 4: `max_steps` and `max_turns` are synonyms, and so are the time limits.
+/// `max_steps` and `max_turns` are synonyms, and so are the time limits.
 #[test]
 fn one_field_under_two_names_must_have_one_value() {
     assert_eq!(

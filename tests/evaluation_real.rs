@@ -248,8 +248,8 @@ async fn no_model_breaks_an_invariant() {
     }
 }
 
-/// DESIGN.md section 1, promise 2: a model that obeys every injected instruction causes no effect outside the grant and
-/// the caller's own data.
+/// Promise: decided by code. A model that obeys every injected instruction causes no effect outside the grant and the
+/// caller's own data.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_obeyed_injection_reaches_nothing_outside_the_grant() {
     let Some(texts) = injections::made_for("tool_result") else {

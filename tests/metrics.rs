@@ -22,7 +22,7 @@ fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// DESIGN.md section 9, `/metrics`: the code and the table in docs/reference/metrics.md must name the same metrics.
+/// The code and the table in docs/reference/metrics.md must name the same metrics.
 #[test]
 fn the_page_of_metrics_lists_each_metric_and_no_other() {
     let counted: BTreeSet<String> = rust_files(&root().join("src"))
@@ -51,7 +51,7 @@ fn memory() -> u64 {
     rest.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// Promise 5, bounded memory: even if `/metrics` is never read.
+/// Promise: bounded faults. Memory is bounded even if `/metrics` is never read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn measurements_do_not_accumulate_while_metrics_are_not_read() {
     let directory = tempfile::tempdir().unwrap();

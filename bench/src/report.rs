@@ -1,4 +1,4 @@
-//! Figures beside their targets (DESIGN.md section 12), as a table and as JSON.
+//! Figures beside their targets, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;

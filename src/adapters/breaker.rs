@@ -233,7 +233,7 @@ mod tests {
         assert!(breaker.admit(later).is_ok());
     }
 
-    /// Promise 5: one short outage causes one short pause, no matter how many calls it breaks.
+    /// Promise: bounded faults. One short outage causes one short pause, no matter how many calls it breaks.
     #[test]
     fn calls_that_fail_together_open_it_once_and_let_no_second_trial_in() {
         let breaker = breaker();
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(breaker.admit(later).err().unwrap(), FIRST * 2);
     }
 
-    /// Promise 5: a child that starts correctly but dies in every call is not called for a while.
+    /// Promise: bounded faults. A child that starts correctly but dies in every call is not called for a while.
     #[test]
     fn a_connection_closes_it_once_until_a_call_gets_through() {
         let breaker = breaker();

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(handover.hand_over(), Err(NotHandedOver::GivenUp));
     }
 
-    /// Promise 3: a client that was slow to connect sends nothing for a run whose lease has expired.
+    /// Promise: at most once. A client that was slow to connect sends nothing for a run whose lease has expired.
     #[test]
     fn a_request_is_not_sent_once_the_lease_of_its_run_has_run_out() {
         let lease = Lease {
@@ -162,8 +162,8 @@ mod tests {
         }
     }
 
-    /// Promise 3: "not sent" is reported only for a request that is not sent, even if both happen at once on two
-    /// threads.
+    /// Promise: at most once. "not sent" is reported only for a request that is not sent, even if both happen at once
+    /// on two threads.
     #[test]
     fn giving_up_and_sending_at_the_same_moment_agree() {
         const ROUNDS: usize = 2000;

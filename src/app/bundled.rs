@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(own_arguments("/usr/bin/gavel-mcp-docker", &[], "docker"), Some(0));
     }
 
-    /// PLANNING 9: what doctor asks with is what the server is started with.
+    /// What doctor asks with is what the server is started with.
     #[test]
     fn an_argument_precedes_a_variable_as_in_the_server_itself() {
         let args = ["--timeout-seconds".to_owned(), "7".to_owned()];

@@ -1,4 +1,4 @@
-//! `gavel eval`: how often the model decides as expected, and whether gavel's guarantees hold whatever the model says.
+//! `gavel eval`: how often the model decides as expected, and whether gavel's promises hold whatever the model says.
 
 mod scratch;
 mod subject;
@@ -42,7 +42,7 @@ pub(super) struct Args {
     /// The least share of clear requests that must succeed, 0 to 1
     #[arg(long, default_value_t = 0.9, value_parser = share, value_name = "SHARE")]
     fail_under: f64,
-    /// Only check that gavel's guarantees hold whatever the model says; scores do not count
+    /// Only check that gavel's promises hold whatever the model says; scores do not count
     #[arg(long)]
     invariants_only: bool,
     /// A stand-in instead of the configured model; the misbehaving ones imply --invariants-only
@@ -66,7 +66,7 @@ mcp.json of your own (--mcp-config), its servers are used unchanged, for users n
 Examples:
   gavel eval                                                       the demo model, or Gemini with a key set
   gavel eval --kind clear --kind multi_step --json report.json
-  gavel eval --model-kind hostile                                  do gavel's guarantees hold?
+  gavel eval --model-kind hostile                                  do gavel's promises hold?
 
 Of the clear requests 9 in 10 must succeed. They are the cases of the kinds clear and multi_step, and those in \
 other languages that expect an action or an answer. The demo model does not reach this share.

@@ -1,4 +1,4 @@
-//! The keys of the audit (DESIGN.md section 7).
+//! The keys of the audit.
 
 use secrecy::SecretString;
 

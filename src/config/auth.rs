@@ -1,4 +1,4 @@
-//! How callers authenticate (DESIGN.md section 9, Callers).
+//! How callers authenticate.
 
 mod keys;
 

@@ -1,4 +1,4 @@
-//! Configuration, read once at start: flags > environment > `.env` > `gavel.toml` > defaults (DESIGN.md section 10).
+//! Configuration, read once at start: flags > environment > `.env` > `gavel.toml` > defaults.
 //!
 //! [`settings`] lists all settings with their names, defaults and allowed values. [`sources`] merges the given values
 //! over the defaults, and [`read`] reads single values from the result. One file per section ([`auth`], [`model`], …)

@@ -1,4 +1,4 @@
-//! What records keep (DESIGN.md section 7).
+//! What records keep.
 
 use secrecy::SecretString;
 

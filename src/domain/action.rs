@@ -1,4 +1,4 @@
-//! An action: a tool call that has consequences or requires approval, and its states (DESIGN.md section 6).
+//! An action: a tool call that has consequences or requires approval, and its states.
 
 use std::borrow::Cow;
 
@@ -302,8 +302,7 @@ mod tests {
         assert_eq!(in_words(" \n "), "");
     }
 
-    /// R-states, DESIGN.md section 6: nothing runs without approval, and an ended action changes only when it is
-    /// settled.
+    /// R-states: nothing runs without approval, and an ended action changes only when it is settled.
     #[test]
     fn only_the_legal_transitions_are_possible() {
         use ActionStatus::*;

@@ -1,4 +1,4 @@
-//! A run of an agent as its row stores it, and its states (REQUIREMENTS X-4).
+//! A run of an agent as its row stores it, and its states.
 
 use std::time::Duration;
 
@@ -110,7 +110,6 @@ impl AgentRun {
 }
 
 /// A run of an agent.
-// DESIGN.md section 9
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AgentRun {
     /// The id of the run.

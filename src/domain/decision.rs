@@ -1,4 +1,4 @@
-//! gavel's answer: one typed decision (DESIGN.md section 3).
+//! gavel's answer: one typed decision.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,5 +1,4 @@
-//! Which settings a model supports (WIRE.md sections 2 and 8): by its generation, or by its name where models of one
-//! generation differ.
+//! Which settings a model supports: by its generation, or by its name where models of one generation differ.
 
 use super::definition::ThinkingLevel::{self, High, Low, Medium, Minimal, Xhigh};
 

@@ -1,4 +1,4 @@
-//! The journal of a run: its whole state (DESIGN.md section 2).
+//! The journal of a run: its whole state.
 //!
 //! Provider requests, log rows, streams and spans are projections of these entries. The entries of an agent's run are
 //! stored as one JSON text each. A journal that is read back leads to the same next step.

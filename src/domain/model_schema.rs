@@ -1,7 +1,7 @@
-//! Translates a tool's input schema into the form that Gemini accepts (`parametersJsonSchema`, WIRE.md section 2).
+//! Translates a tool's input schema into the form that Gemini accepts (`parametersJsonSchema`).
 //!
 //! Arguments are checked against the original. The translation only tells the model what to write, within the limits of
-//! the API:
+//! the API (`docs/explanation/gemini.md`):
 //!
 //! - local `$ref`s are expanded, with their siblings merged in (a sibling takes precedence); `$defs` and `definitions`
 //!   are removed, used or not; a reference to elsewhere is an error;

@@ -1,5 +1,4 @@
-//! The plan of a planning session (REQUIREMENTS P-201 to P-205): its tasks in order, and how a draft becomes the next
-//! version of it.
+//! The plan of a planning session (P-201 to P-205): its tasks in order, and how a draft becomes the next version of it.
 //!
 //! A draft comes from the model, or from a person who edits the plan; both are checked in the same way. Tasks that a
 //! draft keeps keep their ids, and an id is never used again. While a confirmed plan is worked through, reflections

@@ -1,4 +1,4 @@
-//! A planning session: its states, and why it ended (REQUIREMENTS P-102).
+//! A planning session: its states, and why it ended (P-102).
 
 use super::names::names;
 

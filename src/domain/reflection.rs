@@ -1,4 +1,4 @@
-//! What the model says about a step of a task (REQUIREMENTS P-303): the arguments of the function `reflect`.
+//! What the model says about a step of a task (P-303): the arguments of the function `reflect`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

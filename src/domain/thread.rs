@@ -1,4 +1,4 @@
-//! A thread: a stored conversation of one user with an agent (REQUIREMENTS ).
+//! A thread: a stored conversation of one user with an agent.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Promise 7
+    /// Promise: truthful states.
     #[test]
     fn the_final_message_of_a_run_hides_neither_a_fault_nor_an_effect() {
         use RunStatus::{AwaitingConfirmation, Cancelled, Completed, Failed, Queued, Running};

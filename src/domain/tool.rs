@@ -18,7 +18,6 @@ use super::session_value::SessionValue;
 use super::times::Times;
 
 /// Whether a call may be sent twice.
-// DESIGN.md section 5, `idempotency`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Idempotency {
     /// No: a second call has a second effect.

@@ -225,7 +225,7 @@ mod tests {
         )
     }
 
-    /// R-5, promise 4: everything that could mislead an approver has a warning with its location.
+    /// Promise: exact approvals. Everything that could mislead an approver has a warning with its location.
     #[test]
     fn each_kind_of_misleading_text_is_a_warning_with_its_place() {
         let link = "<a href='https://evil.example/x'>https://bank.example</a>";
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Promise 5: the number of stored warnings is bounded, and unchecked texts are reported.
+    /// Promise: bounded faults. The number of stored warnings is bounded, and unchecked texts are reported.
     #[test]
     fn warnings_are_counted_where_they_are_many_and_say_what_was_not_looked_at() {
         let links = "<a href='https://evil.example'>https://bank.example</a>".repeat(20);

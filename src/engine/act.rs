@@ -92,8 +92,8 @@ pub(super) async fn act(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> R
 }
 
 /// Decides once more on the approved and granted calls of a group, with what their servers offer now: right before they
-/// start, since the tools may have changed meanwhile, and not every server announces this (promise 4). Calls that may
-/// not run fail and are not sent.
+/// start, since the tools may have changed meanwhile, and not every server announces this (promise: exact approvals).
+/// Calls that may not run fail and are not sent.
 async fn as_they_were<'a, 'b>(
     engine: &Engine,
     run: &mut Run,

@@ -1,5 +1,5 @@
-//! Approvals: the approval requests of a run, their resolutions, and the outcomes of the calls they are about
-//! (DESIGN.md section 6). Everything is read from the journal; the store keeps a copy for approvers.
+//! Approvals: the approval requests of a run, their resolutions, and the outcomes of the calls they are about.
+//! Everything is read from the journal; the store keeps a copy for approvers.
 
 mod outcomes;
 mod text;

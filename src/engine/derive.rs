@@ -1,4 +1,4 @@
-//! Derives the decision from a run's journal and its ending (DESIGN.md section 3).
+//! Derives the decision from a run's journal and its ending.
 
 use std::sync::Arc;
 

@@ -185,8 +185,8 @@ impl Checked {
     }
 }
 
-/// Allows a call that an approval or a grant covers, if its tool is as it was then (promise 4). The definition of an
-/// agent is stored with the run, and cannot change.
+/// Allows a call that an approval or a grant covers, if its tool is as it was then (promise: exact approvals). The
+/// definition of an agent is stored with the run, and cannot change.
 fn as_it_was(call: &Proposed, offered: &Offered, arguments: &Arc<RawValue>, by: Option<DecidedBy>) -> PolicyDecision {
     let changed = match &call.target {
         Target::Tool(tool) => match offered {

@@ -31,7 +31,7 @@ pub struct Limits {
     pub invalid_outputs: Option<u32>,
     /// What happens when the user rejects a call.
     pub on_reject: OnReject,
-    /// Do its calls run one after another, including read-only ones? (REQUIREMENTS R, Not on this surface)
+    /// Do its calls run one after another, including read-only ones?
     pub one_by_one: bool,
     /// Does the run pause when a call is in doubt? Otherwise the model gets the error and continues.
     pub pause_in_doubt: bool,
@@ -93,7 +93,7 @@ pub const MOST_DEPTH: u32 = 5;
 pub const GRACE: Duration = Duration::from_secs(30);
 
 impl Limits {
-    /// The chat surface: 5 iterations, 30 s (DESIGN.md section 12).
+    /// The chat surface: 5 iterations, 30 s.
     pub const CHAT: Self = Self {
         iterations: Some(5),
         time: Some(Duration::from_secs(30)),

@@ -67,7 +67,7 @@ mod tests {
     use crate::domain::ids::ActionId;
     use crate::engine::Ending;
 
-    /// Promises 3 and 7: no memory limit hides a started call or its outcome.
+    /// Promises: at most once, truthful states. No memory limit hides a started call or its outcome.
     #[test]
     fn a_run_does_not_end_for_its_size_where_that_would_hide_a_call() {
         let begun = [Entry::Started {

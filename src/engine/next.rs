@@ -1,4 +1,4 @@
-//! Decides from the journal what to do next: a pure function (DESIGN.md section 2).
+//! Decides from the journal what to do next: a pure function.
 
 mod calls;
 

@@ -13,7 +13,7 @@ use crate::domain::tool::Tool;
 use crate::ports::model::{Declaration, Functions};
 use crate::ports::tools::Catalog;
 
-/// Longest name shown to a model (WIRE.md section 2: 64 is safe on both APIs and old models).
+/// Longest name shown to a model (`docs/explanation/gemini.md`: 64 is safe on both APIs and old models).
 const MAX_NAME: usize = 64;
 
 /// An allowlist of tools, resolved against one generation of the catalog.

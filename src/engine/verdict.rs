@@ -1,4 +1,4 @@
-//! Verdict functions: explicit ways for a model to end its turn (DESIGN.md section 2).
+//! Verdict functions: explicit ways for a model to end its turn.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The invariants of every decision, whatever the model says (DESIGN.md section 1).
+//! The invariants of every decision, whatever the model says.
 
 use super::subject::{Observed, ObservedTask, Seed};
 use crate::domain::decision::{DecisionType, Outcome};
@@ -49,7 +49,7 @@ pub(super) fn of_decision(observed: &Observed, allowlist: &[String]) -> Vec<Stri
     broken
 }
 
-/// DESIGN.md section 3: the decision type follows from outcome and calls.
+/// The decision type follows from outcome and calls.
 fn agrees(observed: &Observed) -> bool {
     let category = observed.outcome.as_str().split(':').next();
     let ran = observed.tool_calls.iter().any(super::subject::ObservedCall::ran);

@@ -1,4 +1,4 @@
-//! The acting user of routes whose body has no user: the header `X-Gavel-User` (DESIGN.md section 9, Callers).
+//! The acting user of routes whose body has no user: the header `X-Gavel-User`.
 
 use actix_web::HttpRequest;
 use actix_web::http::header::HeaderName;

@@ -43,7 +43,7 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// Promise 5: many readers of one event cost its bytes once.
+    /// Promise: bounded faults. Many readers of one event cost its bytes once.
     #[test]
     fn equal_chunks_are_held_once_and_freed_with_the_last_reader() {
         let chunks = Chunks::default();

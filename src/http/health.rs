@@ -296,7 +296,7 @@ mod tests {
         Check { ok, detail: None }
     }
 
-    /// DESIGN.md section 9: an MCP server that is down makes the service degraded, not unready.
+    /// An MCP server that is down makes the service degraded, not unready.
     #[test]
     fn only_its_own_parts_make_it_unready() {
         let server = |state| McpServer {

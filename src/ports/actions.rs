@@ -1,4 +1,4 @@
-//! The store of actions, approval resolutions, grants and threads (DESIGN.md section 6).
+//! The store of actions, approval resolutions, grants and threads.
 
 use std::sync::Arc;
 

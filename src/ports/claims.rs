@@ -1,4 +1,4 @@
-//! Claims of idempotency keys (DESIGN.md section 9): one protocol for every request that takes a key.
+//! Claims of idempotency keys: one protocol for every request that takes a key.
 
 use std::sync::Arc;
 

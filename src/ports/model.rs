@@ -1,4 +1,4 @@
-//! The model: one request, a stream of parts, one final turn (DESIGN.md section 11).
+//! The model: one request, a stream of parts, one final turn.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Planning sessions and the history of their plans (REQUIREMENTS P-103).
+//! Planning sessions and the history of their plans (P-103).
 //!
 //! A session is created, and refined, together with the run that plans: see
 //! [`InSession`](super::runs::InSession). The end of that run moves it on, in the same commit: see

@@ -1,4 +1,4 @@
-//! The decision log: decisions and tool calls, made durable before the response is sent (DESIGN.md section 7).
+//! The decision log: decisions and tool calls, made durable before the response is sent.
 
 use std::sync::Arc;
 use std::time::Duration;

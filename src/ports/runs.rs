@@ -1,4 +1,4 @@
-//! Runs of agents and their journals, made durable while they execute (DESIGN.md sections 2 and 8).
+//! Runs of agents and their journals, made durable while they execute.
 //!
 //! A run that a process works on is leased. Its row names the holder, the end of the lease, and a fence that increases
 //! with every holder. A holder's write succeeds only while it still holds the lease, so a holder that was presumed dead

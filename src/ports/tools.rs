@@ -96,8 +96,9 @@ pub struct CallRequest<'a> {
     pub timeout: Duration,
     /// Fires when the run is cancelled.
     pub cancel: &'a CancellationToken,
-    /// Did the user approve it, for this call or by a grant? The approval is for this definition of the tool (promise
-    /// 4): over a connection whose server offers a different one, nothing is sent ([`CallReply::NotSent`]).
+    /// Did the user approve it, for this call or by a grant? The approval is for this definition of the tool (promise:
+    /// exact approvals): over a connection whose server offers a different one, nothing is sent
+    /// ([`CallReply::NotSent`]).
     pub is_approved: bool,
     /// The lease that the call is made under, if any. It is checked right before sending; once another process may hold
     /// it, nothing is sent ([`CallReply::NotSent`]).

@@ -262,7 +262,8 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// promises 3, 5 and 7: any script ends within the limits and leaves a complete journal.
+/// Promises: at most once, bounded faults, truthful states. Any script ends within the limits and leaves a
+/// complete journal.
 #[test]
 fn any_script_ends_within_limits_with_a_complete_journal() {
     let runtime = runtime();

@@ -1,4 +1,4 @@
-//! Calls that require approval (promise 4; DESIGN.md section 6; R-5, R-13, R-14).
+//! Calls that require approval (promise: exact approvals; R-5, R-13, R-14).
 
 use gavel::domain::action::{Action, ActionStatus, Resolution};
 use gavel::domain::agent_run::{RunStatus, StopReason};
@@ -162,9 +162,8 @@ pub(crate) async fn a_call_that_requires_approval_waits_for_it_and_runs_once(db:
     );
 }
 
-/// R-13, DESIGN.md section 6: several calls of one turn can wait, and each is resolved separately, in any order. An
-/// approved call runs at once. The model is asked again when all are resolved, and receives each rejection with its
-/// reason.
+/// R-13: several calls of one turn can wait, and each is resolved separately, in any order. An approved call runs at
+/// once. The model is asked again when all are resolved, and receives each rejection with its reason.
 pub(crate) async fn several_approval_requests_of_a_turn_are_resolved_separately(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     let turn = call("send", json!({"to": "bob"}))
@@ -257,8 +256,7 @@ pub(crate) async fn of_fifty_concurrent_answers_exactly_one_wins(db: TestDb) {
     assert_eq!(rig.tools.calls("send"), 1 - winner % 2);
 }
 
-/// DESIGN.md section 6: an approval request without an answer expires in time. The call does not run, and the model
-/// receives that.
+/// An approval request without an answer expires in time. The call does not run, and the model receives that.
 pub(crate) async fn an_unanswered_approval_request_expires(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -286,8 +284,8 @@ pub(crate) async fn an_unanswered_approval_request_expires(db: TestDb) {
     );
 }
 
-/// Promise 4: an approved call that did not start in time does not run, even if the process had already read the
-/// approval. If a process dies in between, the rows show what was done.
+/// Promise: exact approvals. An approved call that did not start in time does not run, even if the process had already
+/// read the approval. If a process dies in between, the rows show what was done.
 pub(crate) async fn an_approval_that_expires_before_the_call_starts_does_not_count(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     let (mut expired, mut done) = (0, 0);
@@ -341,8 +339,8 @@ toolConfig: { tools: [read, look] }
 approval: always
 "#;
 
-/// Promises 4 and 7: a read that was put up for approval requires its approval too, and the rows record that the
-/// approval was used.
+/// Promises: exact approvals, truthful states. A read that was put up for approval requires its approval too, and the
+/// rows record that the approval was used.
 pub(crate) async fn a_read_that_requires_approval_starts_only_with_it(db: TestDb) {
     let rig = Rig::on(db, &[READER]).await;
     rig.model.answers("reader", |asked| match asked.before {
@@ -382,7 +380,8 @@ pub(crate) async fn a_read_that_requires_approval_starts_only_with_it(db: TestDb
     );
 }
 
-/// Promise 7: a read is never in doubt, even if its process died within the call and the journal can no longer be read.
+/// Promise: truthful states. A read is never in doubt, even if its process died within the call and the journal can no
+/// longer be read.
 pub(crate) async fn a_read_is_never_in_doubt(db: TestDb) {
     let rig = Rig::on(db, &[LEADER, MIDDLE, READER]).await;
     rig.model.script("leader", [call("reader", go())]);
@@ -500,8 +499,8 @@ async fn two_letters(rig: &Rig) -> (Begun, GrantId) {
     (begun, grant)
 }
 
-/// R-15, promises 3 and 4: a call that started under a grant and was interrupted by a crash is sent again only while
-/// the grant is active.
+/// R-15. Promises: at most once, exact approvals. A call that started under a grant and was interrupted by a crash is
+/// sent again only while the grant is active.
 pub(crate) async fn an_interrupted_call_is_not_sent_again_under_a_revoked_grant(db: TestDb) {
     let mut rig = Rig::on(db, &[MAILER]).await;
     for taken_back in [false, true] {
@@ -535,8 +534,9 @@ pub(crate) async fn an_interrupted_call_is_not_sent_again_under_a_revoked_grant(
     }
 }
 
-/// Promises 3 and 4: a call without an answer is sent again only while everything that allowed it is still valid: the
-/// approval, the unchanged tool, and the run, which another process may have cancelled. Otherwise it is in doubt.
+/// Promises: at most once, exact approvals. A call without an answer is sent again only while everything that allowed
+/// it is still valid: the approval, the unchanged tool, and the run, which another process may have cancelled.
+/// Otherwise it is in doubt.
 pub(crate) async fn a_call_is_sent_again_only_while_what_allowed_it_is_still_valid(db: TestDb) {
     let mut rig = Rig::on(db, &[MAILER]).await;
     for meanwhile in ["nothing", "taken back", "another tool", "cancelled"] {
@@ -592,8 +592,8 @@ pub(crate) async fn a_call_that_could_not_be_sent_is_logged_as_such_while_its_ne
     assert_eq!(rig.db.line(logged).await, "send not_sent unavailable");
 }
 
-/// R-15, promise 4: after a grant is revoked no call starts under it, not even a later call of the turn that had read
-/// it. The grant counts the calls that it allowed.
+/// R-15. Promise: exact approvals. After a grant is revoked no call starts under it, not even a later call of the turn
+/// that had read it. The grant counts the calls that it allowed.
 pub(crate) async fn no_call_starts_under_a_revoked_grant(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     let mail = |n: u32| json!({"to": "bob@example.com", "n": n});
@@ -631,8 +631,8 @@ pub(crate) async fn no_call_starts_under_a_revoked_grant(db: TestDb) {
     assert_eq!(rig.tools.calls("mail"), 2);
 }
 
-/// Promise 4: a tool that changes while another approved call runs is not called: the approval is for the tool as it
-/// was.
+/// Promise: exact approvals. A tool that changes while another approved call runs is not called: the approval is for
+/// the tool as it was.
 pub(crate) async fn an_approved_tool_that_changes_while_another_runs_is_not_called(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for approved_before in [true, false] {
@@ -676,8 +676,8 @@ pub(crate) async fn an_approved_tool_that_changes_while_another_runs_is_not_call
     }
 }
 
-/// R-15, promise 4: a grant is for the tool as it was. A changed definition may reach other people through other
-/// arguments.
+/// R-15. Promise: exact approvals. A grant is for the tool as it was. A changed definition may reach other people
+/// through other arguments.
 pub(crate) async fn a_grant_does_not_cover_a_changed_tool(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     rig.model.answers("mailer", |asked| match asked.before {
@@ -700,8 +700,8 @@ pub(crate) async fn a_grant_does_not_cover_a_changed_tool(db: TestDb) {
     assert_eq!(rig.tools.calls("mail"), 2);
 }
 
-/// R-15, promise 4: this holds even if the server has not announced the change: it is asked just before the call
-/// starts.
+/// R-15. Promise: exact approvals. This holds even if the server has not announced the change: it is asked just before
+/// the call starts.
 pub(crate) async fn a_grant_does_not_cover_a_tool_that_changed_without_notice(db: TestDb) {
     let rig = Rig::on(db, &[MAILER]).await;
     rig.model.answers("mailer", |asked| match asked.before {
@@ -727,8 +727,8 @@ pub(crate) async fn a_grant_does_not_cover_a_tool_that_changed_without_notice(db
     assert_eq!(rig.tools.calls("mail"), 1);
 }
 
-/// R-14, promise 4: an approval covers what the approver was shown. If the row is changed in the database, nothing is
-/// sent.
+/// R-14. Promise: exact approvals. An approval covers what the approver was shown. If the row is changed in the
+/// database, nothing is sent.
 pub(crate) async fn an_approval_does_not_cover_a_row_that_was_changed_in_the_database(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -775,8 +775,8 @@ pub(crate) async fn an_approval_does_not_cover_a_row_that_was_changed_in_the_dat
     assert_eq!(rig.statuses(begun.id).await, [ActionStatus::Failed]);
 }
 
-/// DESIGN.md section 6: a run does not wait for an answer that was given while it was driven, even though the request
-/// could no longer be made: the tool has changed.
+/// A run does not wait for an answer that was given while it was driven, even though the request could no longer be
+/// made: the tool has changed.
 pub(crate) async fn an_answer_that_arrives_while_another_is_read_is_read_too(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -811,8 +811,8 @@ pub(crate) async fn an_answer_that_arrives_while_another_is_read_is_read_too(db:
     assert_eq!(rig.tools.effects(), []);
 }
 
-/// DESIGN.md section 6: a process dies before it makes an approval request, and the tool changes. The call gets a
-/// result, because no approver could be asked about it.
+/// A process dies before it makes an approval request, and the tool changes. The call gets a result, because no
+/// approver could be asked about it.
 pub(crate) async fn a_run_never_waits_for_a_request_that_was_not_made(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.model.answers("clerk", |asked| match asked.before {
@@ -848,7 +848,8 @@ promptConfig: { query: "${query}", systemPrompt: middle }
 sub_agents: [reader]
 "#;
 
-/// Promise 7: an approval request ends with its call. Here the agent's time runs out, and its caller continues.
+/// Promise: truthful states. An approval request ends with its call. Here the agent's time runs out, and its caller
+/// continues.
 pub(crate) async fn an_approval_request_ends_with_its_call(db: TestDb) {
     let reader = format!("{READER}runConfig: {{ deadline_seconds: 10 }}\n");
     let rig = Rig::on(db, &[LEADER, MIDDLE, reader.as_str()]).await;
@@ -868,8 +869,8 @@ pub(crate) async fn an_approval_request_ends_with_its_call(db: TestDb) {
     only_send_is_asked(&rig, &questions[1]).await;
 }
 
-/// Promise 7: an approval request also ends with its run, or with a calling run, even if the journal can no longer be
-/// read.
+/// Promise: truthful states. An approval request also ends with its run, or with a calling run, even if the journal can
+/// no longer be read.
 pub(crate) async fn an_approval_request_ends_with_its_run(db: TestDb) {
     let rig = Rig::on(db, &[LEADER, MIDDLE, READER]).await;
     rig.model
@@ -906,8 +907,8 @@ async fn only_send_is_asked(rig: &Rig, over: &Action) {
     );
 }
 
-/// Promises 3 and 7: a run that is cancelled before its store has confirmed that a call may be sent has sent nothing.
-/// It reports that, whether or not the announcement was written.
+/// Promises: at most once, truthful states. A run that is cancelled before its store has confirmed that a call may be
+/// sent has sent nothing. It reports that, whether or not the announcement was written.
 pub(crate) async fn a_call_cancelled_before_it_could_be_sent_is_not_in_doubt(db: TestDb) {
     let freely = CLERK.replace("clerk", "freely") + "approval: never\n";
     let mut rig = Rig::on(db, &[CLERK, freely.as_str()]).await;
@@ -993,7 +994,7 @@ async fn two_hundred_answers_are_not_two_hundred_crashes() {
     assert_eq!((begun.lease.fence, rig.tools.effects().len()), (209, 208));
 }
 
-/// Promise 4: an approval covers the tool as it was. A changed tool under the same name does not run.
+/// Promise: exact approvals. An approval covers the tool as it was. A changed tool under the same name does not run.
 #[tokio::test]
 async fn an_approval_does_not_cover_a_changed_tool() {
     let rig = Rig::new(&[CLERK]).await;
@@ -1017,7 +1018,7 @@ async fn an_approval_does_not_cover_a_changed_tool() {
     );
 }
 
-/// Promise 4: an approved call is not sent again to a tool that has changed; it is in doubt.
+/// Promise: exact approvals. An approved call is not sent again to a tool that has changed; it is in doubt.
 pub(crate) async fn an_approved_call_is_not_sent_again_to_a_changed_tool(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for changes in [false, true] {
@@ -1152,8 +1153,8 @@ impl Rig {
     }
 }
 
-/// DESIGN.md section 6: an in-doubt action can be settled whatever happened to its run: through the resume of a paused
-/// run, else directly. Its row and the log then agree, and nothing stays in doubt for ever.
+/// An in-doubt action can be settled whatever happened to its run: through the resume of a paused run, else directly.
+/// Its row and the log then agree, and nothing stays in doubt for ever.
 pub(crate) async fn an_in_doubt_action_can_be_settled_whatever_happened_to_its_run(db: TestDb) {
     let mut rig = Rig::on(db, &[&format!("{CLERK}approval: never\n")]).await;
     for happened in [true, false] {
@@ -1199,8 +1200,8 @@ pub(crate) async fn an_in_doubt_action_can_be_settled_whatever_happened_to_its_r
     }
 }
 
-/// Promise 7: an in-doubt action cannot be settled while its run is in progress, because the end of the run records
-/// what the journal says. After that, the row and the log take the person's report.
+/// Promise: truthful states. An in-doubt action cannot be settled while its run is in progress, because the end of the
+/// run records what the journal says. After that, the row and the log take the person's report.
 pub(crate) async fn an_in_doubt_action_can_be_settled_only_after_its_run_has_ended(db: TestDb) {
     let rig = Rig::on(db, &[CLERK]).await;
     rig.tools.script("send", [Does::LosesTheAnswer]);
@@ -1252,8 +1253,8 @@ async fn cancelling_a_waiting_run_cancels_its_approval_requests() {
     );
 }
 
-/// R-14, promise 3: if a process dies at any write, the approved call has its effect once, or is in doubt and never
-/// repeated.
+/// R-14. Promise: at most once. If a process dies at any write, the approved call has its effect once, or is in doubt
+/// and never repeated.
 pub(crate) async fn an_approved_call_is_never_made_twice_whichever_process_dies(db: TestDb) {
     let mut rig = Rig::on(db, &[BOSS, CLERK]).await;
     let mut died = 0;

@@ -189,8 +189,8 @@ async fn a_sub_agent_that_is_cancelled_alone_is_an_error_to_its_caller() {
     assert_eq!(rig.runs().await, ["boss completed", "helper cancelled"]);
 }
 
-/// Promise 7: a process that stops at the end of its drain time records this in the journals of its runs and of their
-/// called runs. The next worker does not count it as a crash.
+/// Promise: truthful states. A process that stops at the end of its drain time records this in the journals of its runs
+/// and of their called runs. The next worker does not count it as a crash.
 #[tokio::test]
 async fn a_run_interrupted_by_an_orderly_shutdown_has_not_crashed() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
@@ -216,7 +216,7 @@ async fn a_run_interrupted_by_an_orderly_shutdown_has_not_crashed() {
     }
 }
 
-/// Promise 3: a call that is interrupted is in doubt, even if the shutdown was orderly.
+/// Promise: at most once. A call that is interrupted is in doubt, even if the shutdown was orderly.
 #[tokio::test]
 async fn a_call_interrupted_by_an_orderly_shutdown_is_in_doubt() {
     let rig = Rig::new(&[HELPER]).await;
@@ -244,8 +244,8 @@ async fn cut_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notify) {
     assert!(matches!(driven, Err(Stop::Halted)), "{driven:?}");
 }
 
-/// DESIGN.md section 8: a process that stops releases its run between two steps. The next worker does not ask the model
-/// again for a turn that is recorded.
+/// A process that stops releases its run between two steps. The next worker does not ask the model again for a turn
+/// that is recorded.
 #[tokio::test]
 async fn a_run_that_stops_between_two_steps_resumes_at_the_next_step() {
     let rig = Rig::new(&[BOSS, HELPER]).await;
@@ -267,7 +267,7 @@ async fn a_run_that_stops_between_two_steps_resumes_at_the_next_step() {
     let run = rig.finish(begun).await;
     assert_eq!((run.status(), run.summary()), (RunStatus::Completed, "Done."));
     assert_eq!((rig.model.asked().len(), rig.tools.effects().len()), (2, 1));
-    // No process crashed, so the row records no crash (promise 7).
+    // No process crashed, so the row records no crash (promise: truthful states).
     assert_eq!(run.row.recovered_from, None);
     let handed_over = run.journal.iter().filter(|entry| matches!(entry, Entry::Halted));
     assert_eq!(handed_over.count(), 1);

@@ -1,5 +1,5 @@
-//! A process dies at any of its writes, and another process continues the run (promises 3 and 7, DESIGN.md sections 2
-//! and 8).
+//! A process dies at any of its writes, and another process continues the run (promises: at most once, truthful
+//! states).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -448,9 +448,9 @@ async fn a_run_ends_normally_even_if_every_process_dies() {
     }
 }
 
-/// Promise 3: a tool that takes no key is not called twice. The run pauses and names the call, unless the call is known
-/// not to have started or to have been answered. This holds at every write, in one agent, in a called agent, and in a
-/// step of a flow.
+/// Promise: at most once. A tool that takes no key is not called twice. The run pauses and names the call, unless the
+/// call is known not to have started or to have been answered. This holds at every write, in one agent, in a called
+/// agent, and in a step of a flow.
 pub(crate) async fn a_tool_without_a_key_is_never_called_twice(db: TestDb) {
     let flow = "name: flow\ndescription: One step.\nflow_type: sequential\nsteps: [clerk]\n";
     let mut rig = Rig::on(db, &[clerk("").as_str(), BOSS, flow]).await;
@@ -501,7 +501,7 @@ pub(crate) async fn a_tool_without_a_key_is_never_called_twice(db: TestDb) {
     }
 }
 
-/// Promise 3, X-6: a run that dies after its soft stop makes no further steps.
+/// Promise: at most once. A run that dies after its soft stop makes no further steps.
 #[tokio::test]
 async fn a_run_that_dies_after_its_soft_stop_has_no_more_steps() {
     let mut rig = Rig::new(&[clerk("runConfig: { max_turns: 2 }").as_str()]).await;
@@ -528,8 +528,8 @@ async fn a_run_that_dies_after_its_soft_stop_has_no_more_steps() {
     }
 }
 
-/// Promise 7: a run that recovered from text in place of its required output reports that, even if it also recovered
-/// from a crash.
+/// Promise: truthful states. A run that recovered from text in place of its required output reports that, even if it
+/// also recovered from a crash.
 #[tokio::test]
 async fn a_run_reports_recovery_from_a_missing_output_even_after_a_crash() {
     let output = "outputConfig: { outputName: n, description: A number., schema: { type: integer } }";
@@ -547,7 +547,7 @@ async fn a_run_reports_recovery_from_a_missing_output_even_after_a_crash() {
     assert_eq!(run.row.recovered_from, Some(StopReason::MissingOutput));
 }
 
-/// DESIGN.md section 8: a process that lost its lease but is still alive sends nothing more.
+/// A process that lost its lease but is still alive sends nothing more.
 #[tokio::test]
 async fn a_process_that_lost_its_lease_sends_nothing() {
     let rig = Rig::new(&[clerk("").as_str()]).await;
@@ -562,7 +562,7 @@ async fn a_process_that_lost_its_lease_sends_nothing() {
     assert_eq!((run.status(), rig.tools.effects().len()), (RunStatus::Completed, 1));
 }
 
-/// Promise 3: an answered call of any kind is not repeated. A read that was not answered may be repeated.
+/// Promise: at most once. An answered call of any kind is not repeated. A read that was not answered may be repeated.
 #[tokio::test]
 async fn an_answered_call_is_not_repeated_after_a_crash() {
     let rig = Rig::new(&[clerk("").as_str()]).await;
@@ -610,7 +610,8 @@ async fn the_time_of_a_called_run_counts_for_its_caller_after_a_crash() {
     assert_eq!(left, seconds(45));
 }
 
-/// Promise 7: a run with an unreadable journal fails with an error that says so, and is not claimed again.
+/// Promise: truthful states. A run with an unreadable journal fails with an error that says so, and is not claimed
+/// again.
 #[tokio::test]
 async fn a_run_with_an_unreadable_journal_fails_with_that_reason() {
     let damage = "UPDATE agent_run_entry SET body = '{\"of\": \"another time\"}' WHERE number = 1";

@@ -224,7 +224,7 @@ async fn the_step_limit_of_a_flow_covers_all_its_steps() {
     assert_eq!(rig.model.asked_of("critic").len(), 0);
 }
 
-/// DESIGN.md section 2: the token limit of a flow counts the tokens of all its steps.
+/// The token limit of a flow counts the tokens of all its steps.
 #[tokio::test]
 async fn the_tokens_of_a_flow_are_those_of_its_steps() {
     let rig = pipeline("runConfig: { max_tokens: 100 }").await;
@@ -427,7 +427,7 @@ async fn the_step_limit_of_a_looping_agent_covers_all_rounds() {
     assert!(rig.model.asked()[7].task().contains("round 4 of at most 9"));
 }
 
-/// X-3, DESIGN.md section 2: the token limit of a looping agent covers all its rounds.
+/// the token limit of a looping agent covers all its rounds.
 #[tokio::test]
 async fn the_token_limit_of_a_looping_agent_covers_all_rounds() {
     let rig = Rig::new(&[improver("max_iterations: 9\nrunConfig: { max_tokens: 100 }").as_str()]).await;
@@ -440,8 +440,8 @@ async fn the_token_limit_of_a_looping_agent_covers_all_rounds() {
     assert_eq!((run.row.steps, run.summary()), (2, "a round"));
 }
 
-/// X-2, promise 3: a step with an in-doubt call pauses the flow, which lists the call. The flow continues after a
-/// person has settled it.
+/// Promise: at most once. A step with an in-doubt call pauses the flow, which lists the call. The flow continues
+/// after a person has settled it.
 #[tokio::test]
 async fn an_in_doubt_step_pauses_the_pipeline_until_a_person_settles_it() {
     let rig = pipeline("").await;

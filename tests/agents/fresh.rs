@@ -89,7 +89,7 @@ pub(crate) async fn a_run_that_has_ended_is_known_as_the_store_has_it(db: TestDb
     }
 }
 
-/// Promises 3 and 7, for a run that its creator executes at once.
+/// Promises: at most once, truthful states. For a run that its creator executes at once.
 pub(crate) async fn a_run_whose_creator_dies_at_any_write_ends_as_if_undisturbed(db: TestDb) {
     let mut rig = Rig::on(db, &[READER]).await;
     for death in [Death::Before, Death::After] {

@@ -1,4 +1,4 @@
-//! Calls whose outcome is unknown (promise 3, DESIGN.md section 6).
+//! Calls whose outcome is unknown (promise: at most once).
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) fn go() -> Value {
     json!({"query": "go"})
 }
 
-/// Promise 3: the outcome that a person reports becomes the call's result, and the call is not sent again.
+/// Promise: at most once. The outcome that a person reports becomes the call's result, and the call is not sent again.
 pub(crate) async fn a_call_that_a_person_reports_as_happened_is_not_repeated(db: TestDb) {
     let mut rig = Rig::on(db, &[CLERK]).await;
     for happened in [true, false] {
@@ -83,8 +83,7 @@ pub(crate) async fn a_call_that_a_person_reports_as_happened_is_not_repeated(db:
     }
 }
 
-/// DESIGN.md section 5: a call to a tool that takes a key is repeated under that key, and the tool's data shows what
-/// happened.
+/// A call to a tool that takes a key is repeated under that key, and the tool's data shows what happened.
 #[tokio::test]
 async fn a_call_whose_answer_was_lost_is_repeated_if_the_tool_takes_a_key() {
     let rig = Rig::new(&[CLERK]).await;
@@ -127,8 +126,8 @@ async fn after_a_death_in(tool: &str, then: impl FnOnce(&Rig)) -> (Rig, Outcome)
     (rig, run)
 }
 
-/// Promise 3: an interrupted call is repeated under its key, and only the tool's data settles its outcome. An
-/// unavailable server or an error says nothing about the first call.
+/// Promise: at most once. An interrupted call is repeated under its key, and only the tool's data settles its outcome.
+/// An unavailable server or an error says nothing about the first call.
 #[tokio::test]
 async fn after_a_crash_only_the_tools_data_settles_an_interrupted_call() {
     let (rig, run) = after_a_death_in("book", |_| {}).await;
@@ -154,8 +153,8 @@ async fn after_a_crash_only_the_tools_data_settles_an_interrupted_call() {
     }
 }
 
-/// Promise 3: a server forgets keys after a time, and the repeated call would then be a second one. A further attempt
-/// states when the first one was made.
+/// Promise: at most once. A server forgets keys after a time, and the repeated call would then be a second one. A
+/// further attempt states when the first one was made.
 #[tokio::test]
 async fn after_a_crash_a_call_is_not_repeated_under_a_key_that_may_have_expired() {
     for (hours, calls) in [(23, 2), (25, 1)] {
@@ -182,7 +181,7 @@ async fn after_a_crash_a_call_is_not_repeated_under_a_key_that_may_have_expired(
     }
 }
 
-/// Promise 3: a read is repeated, and a failing read is never in doubt.
+/// Promise: at most once. A read is repeated, and a failing read is never in doubt.
 #[tokio::test]
 async fn after_a_crash_a_read_is_repeated() {
     let (rig, run) = after_a_death_in("read", |_| {}).await;
@@ -192,7 +191,7 @@ async fn after_a_crash_a_read_is_repeated() {
     assert_eq!(rig.model.asked()[1].failures(), [Some(FailureCode::ToolError)]);
 }
 
-/// DESIGN.md section 5: a tool that has changed is not called under an old key.
+/// A tool that has changed is not called under an old key.
 #[tokio::test]
 async fn after_a_crash_a_changed_tool_is_not_called_again() {
     let (rig, run) = after_a_death_in("book", |rig| rig.tools.redefine("book")).await;
@@ -203,8 +202,9 @@ async fn after_a_crash_a_changed_tool_is_not_called_again() {
     assert_eq!(rig.tools.calls("book"), 1);
 }
 
-/// R-11, promises 3 and 4: the operator's rules are checked again before an interrupted call is repeated. A call that
-/// they now deny, or that now requires an approval it does not have, is in doubt. A read is reported as not made.
+/// R-11. Promises: at most once, exact approvals. The operator's rules are checked again before an interrupted call is
+/// repeated. A call that they now deny, or that now requires an approval it does not have, is in doubt. A read is
+/// reported as not made.
 #[tokio::test]
 async fn after_a_crash_a_call_that_the_rules_no_longer_allow_is_not_repeated() {
     let rules = |tool: &str, effect: &str| {
@@ -229,7 +229,8 @@ async fn after_a_crash_a_call_that_the_rules_no_longer_allow_is_not_repeated() {
     assert_eq!(rig.model.asked()[1].failures(), [Some(FailureCode::Unavailable)]);
 }
 
-/// X-15, promise 3: a sub-agent that cannot continue is interrupted, and its in-doubt call stops the calling run.
+/// X-15. Promise: at most once. A sub-agent that cannot continue is interrupted, and its in-doubt call stops the
+/// calling run.
 #[tokio::test]
 async fn an_in_doubt_call_of_a_sub_agent_that_cannot_continue_stops_its_caller() {
     let rig = Rig::new(&[BOSS, CLERK]).await;
@@ -254,8 +255,8 @@ async fn an_in_doubt_call_of_a_sub_agent_that_cannot_continue_stops_its_caller()
     assert_eq!((rig.model.asked_of("boss").len(), rig.tools.calls("send")), (1, 1));
 }
 
-/// DESIGN.md section 6: a run that died within a call, and whose tools are unavailable to the next worker, pauses until
-/// a person settles the call. A resume while they are still unavailable pauses it again, and nothing is lost.
+/// A run that died within a call, and whose tools are unavailable to the next worker, pauses until a person settles the
+/// call. A resume while they are still unavailable pauses it again, and nothing is lost.
 #[tokio::test]
 async fn a_run_paused_because_its_tools_were_unavailable_can_be_resumed_when_they_return() {
     let rig = Rig::new(&[CLERK]).await;
@@ -310,8 +311,8 @@ promptConfig: { query: "${query}", systemPrompt: head }
 sub_agents: [boss]
 "#;
 
-/// Promise 3, X-15: an in-doubt call within a called agent is reported as that tool call. After a person has settled
-/// it, the agent continues at that point and repeats nothing.
+/// X-15. Promise: at most once. An in-doubt call within a called agent is reported as that tool call. After a person
+/// has settled it, the agent continues at that point and repeats nothing.
 pub(crate) async fn an_in_doubt_call_of_a_called_agent_is_settled_in_that_agent(db: TestDb) {
     let mut rig = Rig::on(db, &[HEAD, BOSS, CLERK]).await;
     for (happened, crash) in [(true, false), (false, false), (true, true), (false, true)] {

@@ -1,5 +1,5 @@
 //! A process that cannot be sure that it still holds its run sends nothing more, whether or not it can reach the store
-//! (promise 3, DESIGN.md section 8). No lease is renewed here, and scripted durations advance the clock.
+//! (promise: at most once). No lease is renewed here, and scripted durations advance the clock.
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::engine::stop::Stop;

@@ -346,7 +346,7 @@ async fn a_timeout_in_the_request_replaces_that_of_the_definition() {
     );
 }
 
-/// DESIGN.md section 2: tokens are a limit too.
+/// Tokens are a limit too.
 #[tokio::test]
 async fn when_the_tokens_are_exhausted_the_model_sums_up() {
     let script = [
@@ -362,7 +362,7 @@ async fn when_the_tokens_are_exhausted_the_model_sums_up() {
     interrupted(&rig.model.asked()[2], "The token limit for this task is reached.");
 }
 
-/// DESIGN.md section 2: at most 16 calls of one turn run. Identical calls count one by one.
+/// At most 16 calls of one turn run. Identical calls count one by one.
 #[tokio::test]
 async fn calls_beyond_sixteen_in_one_turn_are_refused() {
     let many = (2..=20).fold(read(1), |turn, n| turn.and("read", json!({"n": n})));

@@ -249,7 +249,7 @@ async fn after_five_invalid_outputs_in_a_row_the_run_has_failed() {
     assert_eq!((run.status(), run.row.steps), (RunStatus::Completed, 10));
 }
 
-/// D-5, DESIGN.md section 2: `complete_task` together with other calls runs none of them.
+/// D-5: `complete_task` together with other calls runs none of them.
 #[tokio::test]
 async fn an_output_beside_other_calls_runs_none_of_them() {
     let rig = Rig::new(&[REPORTER]).await;
@@ -321,7 +321,7 @@ async fn an_invalid_last_chance_may_be_corrected_but_not_replaced_by_text() {
     assert_eq!(run.row.stop_reason, Some(StopReason::MissingOutput));
 }
 
-/// DESIGN.md section 2: calls are routed by origin, not by bare name.
+/// Calls are routed by origin, not by bare name.
 #[tokio::test]
 async fn a_tool_named_complete_task_works_beside_an_output() {
     let rig = Rig::new(&[REPORTER]).await;
@@ -463,7 +463,7 @@ async fn an_agent_with_missing_tools_fails_and_names_them() {
     assert_eq!(rig.model.asked().len(), 0);
 }
 
-/// X-1, promise 2: a tool that is not granted does not run.
+/// X-1. Promise: decided by code. A tool that is not granted does not run.
 #[tokio::test]
 async fn a_tool_that_is_not_granted_does_not_run() {
     let rig = Rig::new(&[r#"

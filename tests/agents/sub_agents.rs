@@ -274,7 +274,7 @@ async fn agents_call_each_other_at_most_five_levels_deep() {
     assert_eq!(deepest[1].failures(), [Some(FailureCode::LimitReached)]);
 }
 
-/// X-15, promise 3: an in-doubt call in a called run stops its callers until a person has settled it.
+/// X-15. Promise: at most once. An in-doubt call in a called run stops its callers until a person has settled it.
 #[tokio::test]
 async fn an_in_doubt_call_in_a_sub_agent_pauses_its_caller() {
     let rig = rig("", "").await;
@@ -310,7 +310,7 @@ async fn an_in_doubt_call_in_a_sub_agent_pauses_its_caller() {
     assert!(reported.contains("did not have its effect"), "{reported}");
 }
 
-/// X-15, promise 3: this also holds if the called agent is a flow.
+/// X-15. Promise: at most once. This also holds if the called agent is a flow.
 #[tokio::test]
 async fn an_in_doubt_call_in_a_called_flow_pauses_its_caller() {
     let flow = r#"

@@ -1,6 +1,6 @@
-//! The process is killed with -9 within each single write of actions that a user approves, from the approval on (R-14,
-//! promises 3 and 7). Each action is done once, or its outcome is unknown, and then it is never repeated and a person
-//! settles it.
+//! The process is killed with -9 within each single write of actions that a user approves, from the approval on
+//! (promises: at most once, truthful states; R-14). Each action is done once, or its outcome is unknown, and then it is
+//! never repeated and a person settles it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! Concurrent answers of several people to one approval request or one in-doubt action: one answer counts, and the
-//! other callers are rejected (R-14, DESIGN.md section 6).
+//! other callers are rejected.
 
 use std::sync::Arc;
 
@@ -127,8 +127,8 @@ fn the_one_that_counts<W: Copy + PartialEq + std::fmt::Debug>(
     (*winner, reported.clone())
 }
 
-/// DESIGN.md sections 6 and 8: of fifty concurrent answers to two processes one counts, with one effect at
-/// most. The same answer by the same caller gets the same response, at either process. All others are too late.
+/// of fifty concurrent answers to two processes one counts, with one effect at most. The same answer by the
+/// same caller gets the same response, at either process. All others are too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_fifty_concurrent_answers_to_two_processes_one_counts() {
     const WORDS: [&str; 3] = ["approve_once", "reject", "approve_and_always_allow_recipient"];
@@ -202,8 +202,8 @@ impl Served {
     }
 }
 
-/// R-14, DESIGN.md section 6: an in-doubt action is settled once. The same report by the same person gets the same
-/// response. Another report, or another person's, is too late and changes nothing.
+/// an in-doubt action is settled once. The same report by the same person gets the same response. Another report,
+/// or another person's, is too late and changes nothing.
 async fn a_second_settlement_changes_nothing(postgres: bool) {
     let served = Served::on(postgres, lost()).await;
     for (sent, (first, others, happened)) in [
@@ -249,7 +249,7 @@ async fn a_second_settlement_changes_nothing(postgres: bool) {
     audit_is_whole(&served.place.record, "settled twice").await;
 }
 
-/// R-14, DESIGN.md section 6: of twenty concurrent and contradictory settlements, one counts.
+/// of twenty concurrent and contradictory settlements, one counts.
 async fn of_twenty_concurrent_settlements_one_counts(postgres: bool) {
     let served = Served::on(postgres, lost()).await;
     for round in 0..4 {

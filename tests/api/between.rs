@@ -1,5 +1,6 @@
-//! The process is killed with -9 between any two steps of an approved call (R-14, promises 3 and 7). The tool's server
-//! belongs to the test and counts the calls that it receives. [`crate::approved`] covers deaths within the writes.
+//! The process is killed with -9 between any two steps of an approved call (promises: at most once, truthful states;
+//! The tool's server belongs to the test and counts the calls that it receives. [`crate::approved`] covers
+//! deaths within the writes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -312,8 +313,8 @@ async fn at_every_step(postgres: bool) {
     deaths.join_all().await;
 }
 
-/// R-14, promises 3 and 7: a tool without a key gets the call at most once, and if its outcome is unknown the call is
-/// in doubt. A tool that takes a key or is idempotent has been called by the end of the run.
+/// Promises: at most once, truthful states. A tool without a key gets the call at most once, and if its outcome
+/// is unknown the call is in doubt. A tool that takes a key or is idempotent has been called by the end of the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_between_any_two_steps_an_approved_call_is_made_once_or_is_in_doubt_on_sqlite() {
     at_every_step(false).await;

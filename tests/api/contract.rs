@@ -1,5 +1,5 @@
-//! The wire format of threads as specified (REQUIREMENTS R, Routes, R-16, R-17), read by a client with the types of the
-//! specification: in every state, on both databases.
+//! The wire format of threads as specified, read by a client with the types of the specification: in every
+//! state, on both databases.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -268,7 +268,7 @@ async fn calls_that_were_denied_or_malformed_have_a_record_and_a_class() {
     }
 }
 
-/// R, Routes, R-16: the stream consists of lines of the specified types, and problems of these routes name their class.
+/// the stream consists of lines of the specified types, and problems of these routes name their class.
 #[tokio::test]
 async fn a_stream_and_a_problem_have_the_types_of_the_specification() {
     for setup in both() {

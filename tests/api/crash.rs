@@ -242,8 +242,8 @@ pub fn signal(name: &str, pid: u32) -> bool {
     sent.unwrap().status.success()
 }
 
-/// C-SC-3, C-FR-007, promises 1 and 3: every answer is in the decision log, every effect has its row, every unknown
-/// outcome is recorded as such, and no key runs anything twice.
+/// C-SC-3, C-FR-007. Promises: recorded, at most once. Every answer is in the decision log, every effect has its row,
+/// every unknown outcome is recorded as such, and no key runs anything twice.
 async fn nothing_is_lost_and_nothing_is_done_twice(stores: Stores) {
     let gemini = Gemini::scripted(busy_model(Duration::ZERO)).await;
     let mut process = stores.start(&gemini).await;
@@ -365,8 +365,8 @@ async fn the_stores_metric_exists_before_the_first_failure() {
     assert!(page.lines().any(|line| line == "gavel_store_up 1"), "{page}");
 }
 
-/// Promises 1, 3 and 7: with a graceful drain under load, requests in progress are finished, answered and recorded.
-/// Later ones are shed and recorded, and every decision is answered.
+/// Promises: recorded, at most once, truthful states. With a graceful drain under load, requests in progress are
+/// finished, answered and recorded. Later ones are shed and recorded, and every decision is answered.
 async fn sigterm_answers_all_that_is_decided(stores: Stores) {
     // Long enough that every client waits for an answer when the signal arrives.
     let gemini = Gemini::scripted(busy_model(Duration::from_millis(50))).await;
@@ -439,8 +439,8 @@ async fn sigterm_under_load_answers_every_decision_on_postgres() {
     sigterm_answers_all_that_is_decided(Stores::postgres().await).await;
 }
 
-/// Promise 1, C-FR-006: a request that outlasts the drain time is interrupted. This is answered and recorded, with what
-/// was done.
+/// C-FR-006. Promise: recorded. A request that outlasts the drain time is interrupted. This is answered and recorded,
+/// with what was done.
 #[tokio::test]
 async fn a_request_that_outlasts_the_drain_is_interrupted_answered_and_recorded() {
     for database in [Database::Sqlite, Database::Postgres] {

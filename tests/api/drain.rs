@@ -64,7 +64,7 @@ fn message(text: &str) -> Value {
     json!({"message": text, "user_id": "ann"})
 }
 
-/// Promise 1, C-FR-006: the client has disconnected, and the service is asked to stop.
+/// C-FR-006. Promise: recorded. The client has disconnected, and the service is asked to stop.
 // Two threads, because waiting for the process blocks one while the model answers on the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_decision_whose_client_disconnected_survives_the_shutdown() {
@@ -91,7 +91,7 @@ async fn a_decision_whose_client_disconnected_survives_the_shutdown() {
     }
 }
 
-/// DESIGN.md section 3: a request during the drain is shed and recorded; section 9: `Retry-After`.
+/// A request during the drain is shed and recorded, with `Retry-After`.
 #[tokio::test]
 async fn requests_during_the_drain_are_shed_and_recorded_while_others_finish() {
     for place in places().await {
@@ -141,7 +141,7 @@ async fn requests_during_the_drain_are_shed_and_recorded_while_others_finish() {
     }
 }
 
-/// Promises 3 and 7: each call of an interrupted turn reports how far it came.
+/// Promises: at most once, truthful states. Each call of an interrupted turn reports how far it came.
 #[tokio::test]
 async fn calls_of_an_interrupted_run_report_their_actual_state() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

@@ -1,6 +1,6 @@
 //! Planning sessions whose processes are killed with -9, again and again, and whose answers from GitHub are lost: no
 //! step is lost or made twice, there is one issue and one pull request, and nothing is called done that was not seen
-//! (REQUIREMENTS P-305, PLANNING.md 13.5).
+//! (P-305).
 //!
 //! `GAVEL_ENDURED=200` plays that many sessions per database instead of a few, and prints the numbers;
 //! `GAVEL_ENDURED_PROGRAM` is another build of gavel to play them with.
@@ -357,13 +357,13 @@ async fn endure(database: Option<String>, name: &str) {
     place.github.finish();
 }
 
-/// P-305, PLANNING.md 13.5
+/// P-305
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_endure_kill_9_and_lost_answers_on_sqlite() {
     endure(None, "sqlite").await;
 }
 
-/// P-305, PLANNING.md 13.5
+/// P-305
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_endure_kill_9_and_lost_answers_on_postgres() {
     endure(Some(postgres::database().await), "postgres").await;

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::gemini::Reply;
 use crate::harness::{Setup, binary, spawn_app, tasks_database, until};
 
-/// DESIGN.md section 5: a request continues without an unavailable server, and the model receives that.
+/// A request continues without an unavailable server, and the model receives that.
 #[tokio::test]
 async fn without_its_tool_server_gavel_still_answers_and_informs_the_model() {
     let mcp = json!({"mcpServers": {"tasks": {"command": "/no/such/program"}}});
@@ -37,7 +37,7 @@ async fn without_its_tool_server_gavel_still_answers_and_informs_the_model() {
     app.stop().await;
 }
 
-/// Promise 1: an effect that cannot be recorded does not run, and the caller receives an error.
+/// Promise: recorded. An effect that cannot be recorded does not run, and the caller receives an error.
 #[tokio::test]
 async fn while_the_database_is_locked_no_side_effect_runs_and_later_requests_succeed() {
     let add = || Reply::call("add_task", json!({"description": "milk"}));
@@ -83,7 +83,7 @@ async fn while_the_database_is_locked_no_side_effect_runs_and_later_requests_suc
     );
 }
 
-/// DESIGN.md section 9: tenants are separate, and a request without a key is rejected.
+/// Tenants are separate, and a request without a key is rejected.
 #[tokio::test]
 async fn keys_are_required_and_tenants_are_separate() {
     let entry = |name: &str, key: &str, tenant: &str| {
@@ -126,7 +126,7 @@ async fn keys_are_required_and_tenants_are_separate() {
     assert_eq!(page["decisions"], json!([]));
 }
 
-/// DESIGN.md section 9: a stream has the events of the journal as they happen, and ends with the decision.
+/// A stream has the events of the journal as they happen, and ends with the decision.
 #[tokio::test]
 async fn a_stream_has_the_events_and_ends_with_the_decision() {
     let script = vec![
@@ -243,8 +243,8 @@ async fn between(mut client: TcpStream, mut server: TcpStream, cut: Arc<Mutex<Cu
     }
 }
 
-/// Promises 3 and 7: a commit with an unknown result is not a failure. The call is sent again under its key, which
-/// settles it. If that is not possible, it is in doubt. Exactly one task exists in the end.
+/// Promises: at most once, truthful states. A commit with an unknown result is not a failure. The call is sent again
+/// under its key, which settles it. If that is not possible, it is in doubt. Exactly one task exists in the end.
 #[tokio::test]
 async fn a_task_whose_commit_was_cut_off_exists_once_and_is_not_reported_as_failed() {
     for (mode, outcome) in [

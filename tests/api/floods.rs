@@ -53,7 +53,7 @@ async fn server(name: &'static str, answer: impl Fn(&Request) -> Option<Answer> 
     .await
 }
 
-/// Promise 5: servers that flood gavel with requests do not delay other servers.
+/// Promise: bounded faults. Servers that flood gavel with requests do not delay other servers.
 #[tokio::test]
 async fn servers_that_flood_gavel_with_requests_do_not_delay_others() {
     let flood = format!("data: {PING}\n\n").repeat(20_000);

@@ -1,4 +1,4 @@
-//! A scripted stand-in for Gemini that speaks the real wire format (WIRE.md): unary and SSE.
+//! A scripted stand-in for Gemini that speaks the real wire format: unary and SSE.
 //!
 //! A script is a list of answers. The stand-in stores every request unchanged, and reads it only if that is needed: long
 //! ones take most of the time of a test.

@@ -1,5 +1,5 @@
-//! Outcomes that do not mislead (DESIGN.md section 3): a server that is down is not a denial, a valid output is a
-//! success, and a cancellation is a refusal.
+//! Outcomes that do not mislead: a server that is down is not a denial, a valid output is a success, and a cancellation
+//! is a refusal.
 
 use serde_json::{Value, json};
 

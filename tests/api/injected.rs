@@ -146,7 +146,7 @@ const ASKED: [&str; 14] = [
     "unknown_tool",
 ];
 
-/// Promise 2, R-11; C-FR-009: this holds on all three surfaces, with every string.
+/// R-11, C-FR-009. Promise: decided by code. This holds on all three surfaces, with every string.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_that_obeys_tool_output_has_no_effect_without_approval() {
     let (Some(mut strings), Some(more)) = (

@@ -69,8 +69,8 @@ fn obeys(names: &[&'static str]) -> Vec<Reply> {
     vec![Reply::Calls(calls), Reply::Text("Done.")]
 }
 
-/// DESIGN.md section 1, promise 2; C-FR-009: descriptions of a server that is not granted reach no model, and its tools
-/// do not run.
+/// C-FR-009. Promise: decided by code. Descriptions of a server that is not granted reach no model, and its tools do
+/// not run.
 #[tokio::test]
 async fn tools_of_a_server_that_is_not_granted_are_neither_described_nor_run() {
     let Some(texts) = crate::strings::made_for("tool_description") else {
@@ -146,8 +146,7 @@ async fn look_alike_names_of_another_server_are_not_the_granted_tool() {
     }
 }
 
-/// DESIGN.md section 5: a bare name that two servers offer is granted from neither, so no other server can replace the
-/// intended one.
+/// A bare name that two servers offer is granted from neither, so no other server can replace the intended one.
 #[tokio::test]
 async fn a_server_that_takes_a_granted_name_gets_no_call() {
     let mut server = foreign(&["add_task"], CANARY).await;

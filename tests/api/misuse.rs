@@ -199,7 +199,6 @@ async fn unknown_routes_disallowed_methods_and_invalid_ids_are_problems() {
     assert_eq!(problem["code"], "unsupported_media_type", "{problem}");
 }
 
-/// DESIGN.md section 9: Idempotency-Key.
 #[tokio::test]
 async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_refused() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

@@ -1,4 +1,4 @@
-//! Another user's data is not found, by any route of the API or of the console (DESIGN.md section 9, Callers).
+//! Another user's data is not found, by any route of the API or of the console.
 
 use std::collections::BTreeSet;
 

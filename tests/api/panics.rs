@@ -1,4 +1,4 @@
-//! A panic anywhere in the work of a request: promise 1 still holds (DESIGN.md section 1; section 7).
+//! A panic anywhere in the work of a request: it still leaves its decision (promise: recorded).
 //!
 //! The ports between edge and store have a fuse: one call of them panics, and so does the code that made it. The tests
 //! cover every call that a request makes.
@@ -334,8 +334,8 @@ impl Served {
     }
 }
 
-/// X-4, DESIGN.md sections 1 and 7: a run that panics has failed when its caller is answered. Its decision is closed,
-/// no worker claims it, and the service continues.
+/// a run that panics has failed when its caller is answered. Its decision is closed, no worker claims it, and the
+/// service continues.
 async fn a_panic_anywhere_in_a_run_ends_it(database: Database) {
     let served = serve(database).await;
     for query in ["hi", "call the tool"] {

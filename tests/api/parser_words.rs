@@ -176,8 +176,7 @@ async fn a_malformed_definition_gets_an_error_in_gavels_own_words() {
     app.stop().await;
 }
 
-/// DESIGN.md section 2, Verdict functions: errors in a model's output are reported to it in gavel's own words. So are
-/// errors in the output of a tool's server.
+/// Errors in a model's output are reported to it in gavel's own words. So are errors in the output of a tool's server.
 #[tokio::test]
 async fn malformed_model_output_is_reported_to_it_in_gavels_own_words() {
     let calls: Vec<(&'static str, Value)> = vec![

@@ -1,5 +1,5 @@
-//! Planning sessions over HTTP (REQUIREMENTS P): the real service and the real github server, against a stand-in for
-//! GitHub that checks each request by GitHub's own description. Gemini is scripted.
+//! Planning sessions over HTTP: the real service and the real github server, against a stand-in for GitHub that checks
+//! each request by GitHub's own description. Gemini is scripted.
 
 mod asked;
 mod execute;
@@ -384,8 +384,8 @@ async fn a_request_that_is_repeated_under_its_key_makes_one_session() {
     studio.stop_having_only_read().await;
 }
 
-/// P-306, PLANNING 11: the deadline also passes while the plan waits for its confirmation, after which nothing changes or
-/// confirms it; and a session can be cancelled.
+/// P-306: the deadline also passes while the plan waits for its confirmation, after which nothing changes or confirms
+/// it; and a session can be cancelled.
 #[tokio::test]
 async fn a_session_ends_at_its_deadline_and_when_it_is_cancelled() {
     on_both(async |setup| {

@@ -80,8 +80,7 @@ async fn a_call_without_a_matching_rule_runs() {
     assert_eq!(app.tasks().await.len(), 1);
 }
 
-/// DESIGN.md section 6: on the chat surface a call that requires approval is denied, even if a rule requires the
-/// approval.
+/// On the chat surface a call that requires approval is denied, even if a rule requires the approval.
 #[tokio::test]
 async fn a_rule_that_requires_approval_denies_on_the_chat_surface() {
     let text = "rules:\n- {name: ask, tools: add_task, then: require_approval, reason: tasks are looked at}\n";
@@ -98,7 +97,7 @@ async fn a_rule_that_requires_approval_denies_on_the_chat_surface() {
     assert!(app.tasks().await.is_empty());
 }
 
-/// Promise 2: a rule that cannot be evaluated for a call denies it, and the error says so.
+/// Promise: decided by code. A rule that cannot be evaluated for a call denies it, and the error says so.
 #[tokio::test]
 async fn a_rule_that_cannot_be_evaluated_denies() {
     let text = "rules:\n- {name: odd, tools: add_task, when: arguments.priority > 3, then: allow, reason: r}\n";
@@ -114,8 +113,8 @@ async fn a_rule_that_cannot_be_evaluated_denies() {
     assert!(app.tasks().await.is_empty());
 }
 
-/// Promise 5: the cost of all rule conditions for one call is bounded. A call that exceeds it is denied, and the error
-/// names the rule.
+/// Promise: bounded faults. The cost of all rule conditions for one call is bounded. A call that exceeds it is denied,
+/// and the error names the rule.
 #[tokio::test]
 async fn conditions_that_could_take_too_long_deny_the_call_and_name_the_rule() {
     let numbers = (0..60).map(|n| n.to_string()).collect::<Vec<_>>().join(",");

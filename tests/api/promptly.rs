@@ -71,8 +71,7 @@ async fn an_approved_call_starts_at_once_and_its_result_is_the_answer() {
     }
 }
 
-/// DESIGN.md section 6: an approval request is no longer pending from its expiry on, even before the sweep has found
-/// it.
+/// An approval request is no longer pending from its expiry on, even before the sweep has found it.
 #[tokio::test]
 async fn an_approval_request_is_not_pending_after_its_expiry() {
     for setup in both() {

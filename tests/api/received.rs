@@ -1,5 +1,5 @@
-//! The data that the model and the tool servers receive in a run of a thread, and what is recorded before that
-//! (REQUIREMENTS ).
+//! The data that the model and the tool servers receive in a run of a thread, and what is recorded before that (R-2,
+//!
 
 use std::sync::{Arc, Mutex};
 
@@ -66,8 +66,8 @@ async fn the_message_and_the_run_are_recorded_before_the_model_answers() {
     }
 }
 
-/// R-2, promise 1: if the message or its run cannot be stored, the model is not asked, the caller gets an error, and
-/// nothing of either is stored.
+/// Promise: recorded. If the message or its run cannot be stored, the model is not asked, the caller gets an
+/// error, and nothing of either is stored.
 #[tokio::test]
 async fn the_model_is_not_asked_about_an_unrecorded_message() {
     for setup in both() {
@@ -87,8 +87,8 @@ async fn the_model_is_not_asked_about_an_unrecorded_message() {
     }
 }
 
-/// DESIGN.md section 11: "tomorrow" is meant in the user's time zone, in a thread and in a triggered run. If the time
-/// zone is unknown, the model receives that.
+/// "tomorrow" is meant in the user's time zone, in a thread and in a triggered run. If the time zone is unknown, the
+/// model receives that.
 #[tokio::test]
 async fn the_model_receives_the_users_date() {
     for setup in both() {

@@ -26,7 +26,7 @@ async fn admitted(apps: &[App; 2], user: &str, messages: usize) -> (usize, Optio
     (admitted, reported)
 }
 
-/// C-US5-3, DESIGN.md section 8: two replicas share one user limit.
+/// C-US5-3: two replicas share one user limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_replicas_share_the_limit_of_a_user() {
     let database = postgres::database().await;

@@ -1,5 +1,4 @@
-//! Error texts of an MCP server: the model and the tool-call log get them, callers never do (REQUIREMENTS R-16,
-//! C-FR-004; DESIGN.md section 5, Results).
+//! Error texts of an MCP server: the model and the tool-call log get them, callers never do (R-16, C-FR-004).
 
 use serde_json::{Value, json};
 use tokio::process::Command;

@@ -43,8 +43,7 @@ async fn adds_a_task_by(far: &Far, app: &App) -> [Seen; 2] {
     seen
 }
 
-/// P-E, DESIGN.md section 10: project and location take precedence over a key. The service account is exchanged for a
-/// token.
+/// P-E: project and location take precedence over a key. The service account is exchanged for a token.
 #[tokio::test]
 async fn vertex_ai_is_called_with_a_service_account_token() {
     let token = r#"{"access_token":"ya29.granted","expires_in":3599,"token_type":"Bearer"}"#;
@@ -100,8 +99,8 @@ async fn vertex_ai_with_its_own_key_is_called_with_that_key() {
     }
 }
 
-/// C-FR-006, promise 1, DESIGN.md section 9: beyond `GAVEL_MAX_IN_FLIGHT` a request is shed and recorded as a decision.
-/// A freed slot is given to the next request.
+/// C-FR-006. Promise: recorded. Beyond `GAVEL_MAX_IN_FLIGHT` a request is shed and recorded as a decision. A freed slot
+/// is given to the next request.
 #[tokio::test]
 async fn a_request_beyond_the_slots_is_shed_and_recorded() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

@@ -1,4 +1,4 @@
-//! Many readers that hardly read (promise 5): unread data is not buffered separately for each of them.
+//! Many readers that hardly read (promise: bounded faults): unread data is not buffered separately for each of them.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! D and X as specified, read by a client with the types of the specification (REQUIREMENTS D-1 to D-10, X-4, X-14,
-//! X-15; DESIGN.md section 9): every response in every state, without a field that the types lack.
+//! D and X as specified, read by a client with the types of the specification (D-1 to D-10, X-4, X-14, X-15): every
+//! response in every state, without a field that the types lack.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! A database that is locked, full, or down and up again, seen from outside. An effect that cannot be recorded does not
-//! run, the caller gets an error, and afterwards everything works without a restart (DESIGN.md section 1, promise 1;
-//! section 7).
+//! run, the caller gets an error, and afterwards everything works without a restart (promise: recorded).
 
 use std::process::Command;
 use std::sync::Arc;

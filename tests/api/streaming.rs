@@ -1,5 +1,4 @@
-//! `POST /api/agent/run/stream` while the run is in progress (REQUIREMENTS R, Routes; DESIGN.md section 9, Streams):
-//! the path from a streaming model to a reading client.
+//! `POST /api/agent/run/stream` while the run is in progress: the path from a streaming model to a reading client.
 
 use std::time::Duration;
 
@@ -139,8 +138,8 @@ async fn each_chunk_arrives_before_the_model_sends_the_next() {
     }
 }
 
-/// DESIGN.md section 9, Streams: a disconnect does not cancel the run. A client that is cut off within a turn fetches
-/// the run, and receives everything since its last event.
+/// A disconnect does not cancel the run. A client that is cut off within a turn fetches the run, and receives
+/// everything since its last event.
 #[tokio::test]
 async fn a_client_cut_off_within_a_turn_can_read_the_rest() {
     for setup in both() {
@@ -219,8 +218,8 @@ async fn a_stream_sends_heartbeats_while_the_model_is_silent() {
     }
 }
 
-/// DESIGN.md section 9, Streams: after a delta was sent, a retry of the attempt is announced. The text after the last
-/// `reset` is the complete text, however often the model broke off.
+/// After a delta was sent, a retry of the attempt is announced. The text after the last `reset` is the complete text,
+/// however often the model broke off.
 #[tokio::test]
 async fn the_text_after_the_last_reset_is_complete() {
     for setup in both() {
@@ -254,8 +253,8 @@ async fn the_text_after_the_last_reset_is_complete() {
     }
 }
 
-/// Promise 1, DESIGN.md section 9, Streams: if the model fails for good, the text of its last attempt is reset before
-/// the end, and the result has it, marked as cut off.
+/// Promise: recorded. If the model fails for good, the text of its last attempt is reset before the end, and the result
+/// has it, marked as cut off.
 #[tokio::test]
 async fn the_text_of_a_failed_last_attempt_is_reset_before_the_result() {
     for setup in both() {
@@ -355,8 +354,8 @@ async fn a_stream_of_an_unreadable_run_ends_with_a_problem_and_the_run_continues
     }
 }
 
-/// Promise 1, R-14: for a run that exists and has had an effect, the problem does not say that nothing was done or that
-/// the request may be repeated. It names the run.
+/// Promise: recorded. For a run that exists and has had an effect, the problem does not say that nothing was done
+/// or that the request may be repeated. It names the run.
 #[tokio::test]
 async fn a_stream_that_fails_after_an_effect_does_not_claim_that_nothing_was_done() {
     for setup in both() {
@@ -374,8 +373,8 @@ async fn a_stream_that_fails_after_an_effect_does_not_claim_that_nothing_was_don
 /// Longer than one read of the store, and shorter than a reader's tolerance for an unreadable one.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// DESIGN.md section 9, Streams: a reader is not disconnected by a short moment in which the store cannot be read,
-/// neither at the end of a stream nor at its start.
+/// A reader is not disconnected by a short moment in which the store cannot be read, neither at the end of a stream nor
+/// at its start.
 #[tokio::test]
 async fn a_reader_survives_a_short_outage_of_the_store() {
     for setup in both() {
@@ -429,8 +428,8 @@ async fn a_reader_survives_a_short_outage_of_the_store() {
     }
 }
 
-/// Promise 5: streams are limited per user, so one user cannot block others. A refused stream creates nothing, and
-/// existing streams are unaffected.
+/// Promise: bounded faults. Streams are limited per user, so one user cannot block others. A refused stream creates
+/// nothing, and existing streams are unaffected.
 #[tokio::test]
 async fn a_stream_over_the_user_limit_is_refused_without_effect_and_others_are_served() {
     let [setup, _] = both();

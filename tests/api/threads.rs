@@ -1,4 +1,4 @@
-//! Threads and approvals over HTTP (REQUIREMENTS R), on both databases.
+//! Threads and approvals over HTTP, on both databases.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -201,8 +201,8 @@ async fn a_side_effect_waits_for_approval_and_is_done_once() {
     }
 }
 
-/// Promise 7: if a run has effects and ends without text of its model, the thread shows them to the user. The model
-/// receives them with the next message, so that it does not repeat them.
+/// Promise: truthful states. If a run has effects and ends without text of its model, the thread shows them to the
+/// user. The model receives them with the next message, so that it does not repeat them.
 #[tokio::test]
 async fn effects_of_a_failed_run_are_reported_to_the_user_and_the_model() {
     for setup in both() {
@@ -290,8 +290,8 @@ async fn a_rejection_that_ends_the_run_ends_its_other_approval_requests() {
     }
 }
 
-/// DESIGN.md section 1, promise 7: a client that waits for a run that cannot be recorded is answered after a bounded
-/// time. The run resumes where it stopped once it can be recorded.
+/// Promise: truthful states. A client that waits for a run that cannot be recorded is answered after a bounded time.
+/// The run resumes where it stopped once it can be recorded.
 #[tokio::test]
 async fn a_client_never_waits_for_ever_for_a_run_that_cannot_be_recorded() {
     for setup in both() {
@@ -461,8 +461,8 @@ async fn a_call_that_requires_no_approval_runs_at_once_and_is_recorded() {
     }
 }
 
-/// DESIGN.md section 9: with an `Idempotency-Key`, a repeated resolve or cancel gets the same response. A different one
-/// under the same key is refused before it has an effect.
+/// With an `Idempotency-Key`, a repeated resolve or cancel gets the same response. A different one under the same key
+/// is refused before it has an effect.
 #[tokio::test]
 async fn an_idempotency_key_of_a_resolution_is_bound_to_it() {
     for setup in both() {
@@ -743,7 +743,7 @@ async fn a_user_can_list_their_threads() {
     }
 }
 
-/// Promise 1: a message that is too long is refused, and recorded up to the maximum length.
+/// Promise: recorded. A message that is too long is refused, and recorded up to the maximum length.
 #[tokio::test]
 async fn a_message_that_is_too_long_leaves_a_record() {
     for setup in both() {
@@ -820,8 +820,8 @@ async fn a_refused_request_is_not_recorded_under_another_users_thread() {
     }
 }
 
-/// Promise 1, R-7: messages are answered by one agent, which must be available. Otherwise each message is refused with
-/// the reason, and recorded.
+/// Promise: recorded. Messages are answered by one agent, which must be available. Otherwise each message is
+/// refused with the reason, and recorded.
 #[tokio::test]
 async fn a_message_that_no_agent_can_answer_is_refused_and_leaves_a_record() {
     const CALLS: &str =
@@ -873,7 +873,7 @@ async fn a_second_message_is_refused_or_waits_its_turn() {
         let refused = decisions
             .iter()
             .find(|one| one["decision_type"] == "REFUSE")
-            .expect("promise 1");
+            .expect("the refusal is recorded");
         assert_eq!(
             (
                 &refused["outcome_category"],
@@ -980,8 +980,8 @@ async fn waiting_messages_delay_no_other_run_and_continue_in_order() {
     }
 }
 
-/// R-4, DESIGN.md section 9: a repeated message is answered as the first: at once while its run waits its turn, and
-/// with the end of a run that is first in its thread, however long that is queued.
+/// a repeated message is answered as the first: at once while its run waits its turn, and with the end of a run
+/// that is first in its thread, however long that is queued.
 #[tokio::test]
 async fn a_repeated_message_waits_for_no_other_run() {
     for setup in both() {
@@ -1030,8 +1030,8 @@ async fn a_repeated_message_waits_for_no_other_run() {
     }
 }
 
-/// DESIGN.md section 6: an approval request without an answer expires. The call does not run, the agent continues and
-/// reports that, and a late answer is rejected.
+/// An approval request without an answer expires. The call does not run, the agent continues and reports that, and a
+/// late answer is rejected.
 #[tokio::test]
 async fn an_unanswered_approval_request_expires() {
     for setup in both() {
@@ -1141,8 +1141,8 @@ async fn runs_resolved_while_all_slots_are_taken_continue_a_few_at_a_time() {
     }
 }
 
-/// DESIGN.md section 9: a stream that is requested again with its key ends where the run waits now, and not at an
-/// approval request that was resolved since.
+/// A stream that is requested again with its key ends where the run waits now, and not at an approval request that was
+/// resolved since.
 #[tokio::test]
 async fn a_repeated_stream_continues_past_resolved_approval_requests() {
     for setup in both() {

@@ -1,6 +1,5 @@
 //! Gemini over TLS, as in production: HTTP/2 or HTTP/1.1 by ALPN, verified against the machine's roots, which
-//! `SSL_CERT_FILE` names (DESIGN.md section 11). The service is a separate process, because that variable applies to a
-//! whole process.
+//! `SSL_CERT_FILE` names. The service is a separate process, because that variable applies to a whole process.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -205,7 +204,7 @@ async fn over_tls_gemini_is_called_with_the_best_protocol_it_supports() {
     }
 }
 
-/// DESIGN.md section 11: each chunk of a stream is passed on as it arrives.
+/// Each chunk of a stream is passed on as it arrives.
 #[tokio::test]
 async fn over_http_2_chunks_are_passed_on_as_they_arrive() {
     let authority = Authority::new("ours");

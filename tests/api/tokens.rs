@@ -1,5 +1,5 @@
 //! Users' tokens against an issuer that serves its keys over HTTP: valid ones, rotated keys, unknown keys, an
-//! unavailable issuer (DESIGN.md section 9, Callers).
+//! unavailable issuer.
 
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -200,7 +200,7 @@ async fn an_unreachable_gemini_is_unavailable() {
     }
 }
 
-/// Promise 3: effects before the fault are reported.
+/// Promise: at most once. Effects before the fault are reported.
 #[tokio::test]
 async fn a_fault_after_a_tool_ran_reports_the_effect() {
     let script = vec![
@@ -242,7 +242,7 @@ async fn a_hundred_calls_at_once_run_sixteen_and_answer_all() {
     );
 }
 
-/// C-FR-012; WIRE.md section 4: the turn is echoed verbatim and every call has its answer.
+/// C-FR-012: the turn is echoed verbatim and every call has its answer.
 #[tokio::test]
 async fn the_second_request_echoes_the_turn_and_answers_each_call_by_its_id() {
     let calls = vec![("list_tasks", json!({})), ("list_tasks", json!({"status": "done"}))];
@@ -265,7 +265,7 @@ async fn the_second_request_echoes_the_turn_and_answers_each_call_by_its_id() {
     assert_eq!(ids, [json!("c1x0"), json!("c1x1")]);
 }
 
-/// C-FR-004, DESIGN.md section 2: a verdict beside a call runs nothing.
+/// C-FR-004: a verdict beside a call runs nothing.
 #[tokio::test]
 async fn a_verdict_beside_a_call_runs_nothing() {
     let mixed = vec![
@@ -341,7 +341,7 @@ async fn a_response_that_breaks_off_or_never_ends_has_a_named_outcome_in_time() 
     }
 }
 
-/// DESIGN.md section 9: after a delta was sent, a retry is announced.
+/// After a delta was sent, a retry is announced.
 #[tokio::test]
 async fn a_cut_stream_is_reset_repeated_and_recorded_once() {
     let words = |text: &str, end: &str| {
@@ -450,8 +450,8 @@ async fn every_decision_names_the_requested_and_the_answering_model() {
     }
 }
 
-/// WIRE.md section 3: a call in a candidate with an unsuccessful finish reason never runs. An unknown future reason
-/// does not count as success.
+/// A call in a candidate with an unsuccessful finish reason never runs. An unknown future reason does not count as
+/// success.
 #[tokio::test]
 async fn a_call_in_a_candidate_that_did_not_end_well_never_runs() {
     let blocked = "SAFETY PROHIBITED_CONTENT BLOCKLIST SPII RECITATION IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT \

@@ -1,5 +1,5 @@
-//! The events of planning sessions (REQUIREMENTS P-103, P-302, P-305): one stream from the first plan to the end, the same
-//! at every replica, after every reconnection and after a restart.
+//! The events of planning sessions (P-103, P-302, P-305): one stream from the first plan to the end, the same at every
+//! replica, after every reconnection and after a restart.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -313,7 +313,7 @@ async fn the_events_of_a_session_are_one_stream_on_postgres() {
     tell(Some(postgres::database().await)).await;
 }
 
-/// PLANNING.md 13.6: one replica works, the other is read; the first dies in a step, and the second does the rest.
+/// One replica works, the other is read; the first dies in a step, and the second does the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_at_another_replica_sees_it_take_the_work_over() {
     let place = Place::with(Some(postgres::database().await), Duration::from_millis(500)).await;
@@ -343,8 +343,7 @@ async fn a_reader_at_another_replica_sees_it_take_the_work_over() {
     place.github.finish();
 }
 
-/// PLANNING.md 13.5: gavel is killed after GitHub has opened the pull request and before it has answered. There is one, and
-/// one step.
+/// gavel is killed after GitHub has opened the pull request and before it has answered. There is one, and one step.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_request_whose_answer_dies_with_the_process_is_opened_once() {
     let walks = [None, Some(postgres::database().await)].map(|database| async {
@@ -387,7 +386,7 @@ async fn a_pull_request_whose_answer_dies_with_the_process_is_opened_once() {
     join_all(walks).await;
 }
 
-/// P-205, PLANNING.md 13.3: a client that leaves its request and a killed process confirm no plan.
+/// P-205: a client that leaves its request and a killed process confirm no plan.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_waits_is_confirmed_by_no_dropped_connection_and_no_restart() {
     let walks = [None, Some(postgres::database().await)].map(|database| async {
@@ -416,8 +415,8 @@ async fn a_plan_that_waits_is_confirmed_by_no_dropped_connection_and_no_restart(
     join_all(walks).await;
 }
 
-/// PLANNING.md 7, 13.9: the deadline also passes while gavel is off: at the next start the sessions end within 5 s, with the
-/// approval that one of them waited for, and nothing is sent any more.
+/// The deadline also passes while gavel is off: at the next start the sessions end within 5 s, with the approval that
+/// one of them waited for, and nothing is sent any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_that_passes_while_gavel_is_off_ends_the_sessions_at_the_next_start() {
     let walks = [None, Some(postgres::database().await)].map(|database| async {

@@ -282,8 +282,8 @@ fn agents_validate_explains_an_invalid_path() {
     assert_eq!(named.status, 1);
 }
 
-/// DESIGN.md section 4: an agent with missing tools, or whose model has no provider, is listed with the reason and
-/// blocks nothing. `gavel doctor` reports the same.
+/// An agent with missing tools, or whose model has no provider, is listed with the reason and blocks nothing. `gavel
+/// doctor` reports the same.
 #[test]
 fn agents_list_shows_which_agents_cannot_run_and_why() {
     let place = agents(&[
@@ -374,7 +374,7 @@ fn agents_list_shows_which_agents_cannot_run_and_why() {
     assert_eq!(offline[0]["available"], Value::Null);
 }
 
-/// DESIGN.md section 10: the binary contains its agents; a directory that exists or is configured replaces them.
+/// The binary contains its agents; a directory that exists or is configured replaces them.
 #[test]
 fn agents_come_from_the_directory_or_are_built_in() {
     let built_in = Place::new().run(&["agents", "list", "--offline", "--json"]).rows();
@@ -390,8 +390,8 @@ fn agents_come_from_the_directory_or_are_built_in() {
     assert_eq!(named.ended(0), "no agents (other)\n");
 }
 
-/// DESIGN.md section 4: errors in a directory that gavel finds by default are reported with the command that checks it,
-/// and its valid agents are served. A directory that is configured is served completely or not at all.
+/// Errors in a directory that gavel finds by default are reported with the command that checks it, and its valid agents
+/// are served. A directory that is configured is served completely or not at all.
 #[test]
 fn invalid_agents_stop_only_a_service_configured_to_serve_them() {
     let boss = "name: boss\ndescription: d\nsystem_prompt: s\nsub_agents: [wrong]\n";
@@ -568,7 +568,7 @@ fn agents_convert_overwrites_only_on_request_and_checks_the_extension() {
     convert("anything", &[]).ended(0);
 }
 
-/// Promise 5: endless input is read only until it is known to be too long.
+/// Promise: bounded faults. Endless input is read only until it is known to be too long.
 #[test]
 fn a_file_that_never_ends_is_too_long() {
     let place = agents(&[("helper.md", HELPER)]);

@@ -252,7 +252,7 @@ fn doctor_prints_advice_once_and_names_no_missing_file() {
     );
 }
 
-/// PLANNING 9: a server that is off has one line, however many agents name its tools.
+/// A server that is off has one line, however many agents name its tools.
 #[test]
 fn doctor_says_once_what_a_server_that_is_off_needs() {
     let seen = Place::new().run(&["doctor", "--listen", "127.0.0.1:0"]).ended(0);

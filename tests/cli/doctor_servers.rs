@@ -94,7 +94,7 @@ fn line(said: &str, start: &str) -> String {
     format!("{found}\n{}", lines.next().unwrap_or_default())
 }
 
-/// PLANNING 9: the scopes of GitHub's token, when it expires, and the remaining quota.
+/// The scopes of GitHub's token, when it expires, and the remaining quota.
 #[test]
 fn doctor_shows_what_the_github_token_allows_and_the_remaining_quota() {
     let place = Place::new();
@@ -143,7 +143,7 @@ fn doctor_shows_what_the_github_token_allows_and_the_remaining_quota() {
     assert!(refused.contains("→ check GITHUB_TOKEN"), "{refused}");
 }
 
-/// PLANNING 9: an App has the permissions of its installation.
+/// An App has the permissions of its installation.
 #[test]
 fn doctor_shows_the_permissions_of_a_github_app() {
     let place = Place::new();
@@ -193,7 +193,7 @@ fn doctor_shows_the_permissions_of_a_github_app() {
     assert!(suspended.contains("→ unsuspend the App"), "{suspended}");
 }
 
-/// PLANNING 9 and 10: the container engine, with a warning if root in a container is root here.
+/// The container engine, with a warning if root in a container is root here.
 #[test]
 fn doctor_shows_the_container_engine_and_warns_of_a_rootful_one() {
     let place = Place::new();
@@ -222,7 +222,7 @@ fn doctor_shows_the_container_engine_and_warns_of_a_rootful_one() {
     );
 }
 
-/// PLANNING 9 and 10: the level of the shell's sandbox.
+/// The level of the shell's sandbox.
 #[test]
 fn doctor_shows_the_level_of_the_sandbox() {
     let place = Place::new();
@@ -247,8 +247,7 @@ fn doctor_shows_the_level_of_the_sandbox() {
     assert!(seen.contains("→ correct the setting"), "{seen}");
 }
 
-/// PLANNING 9 and 10: what the web server may request, and what its search asks. Gavel's own key reaches it, wherever it
-/// was set.
+/// What the web server may request, and what its search asks. Gavel's own key reaches it, wherever it was set.
 #[test]
 fn doctor_shows_the_search_of_the_web_server() {
     let place = Place::new();

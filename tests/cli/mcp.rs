@@ -82,7 +82,7 @@ fn servers_are_listed_with_their_tools_and_a_missing_one_is_a_failure() {
     );
 }
 
-/// DESIGN.md section 10: any secret can also be given as `NAME_FILE`, and the bundled `mcp.json` passes it on.
+/// Any secret can also be given as `NAME_FILE`, and the bundled `mcp.json` passes it on.
 #[test]
 fn the_bundled_task_server_reads_the_url_of_its_database_from_a_file() {
     let place = Place::new();
@@ -137,7 +137,7 @@ fn a_bundled_server_is_as_safe_whatever_command_starts_it() {
     }
 }
 
-/// DESIGN.md section 5, `pin: true`: each command is a separate process, so an acceptance is persistent.
+/// `pin: true`: each command is a separate process, so an acceptance is persistent.
 #[test]
 fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
     const ACCEPT: [&str; 4] = ["mcp", "accept", "tasks", "add_task"];
@@ -235,8 +235,8 @@ fn a_changed_tool_is_left_out_until_an_operator_accepts_it() {
     assert!(broken.err.contains("gavel-pins.json"), "{}", broken.err);
 }
 
-/// DESIGN.md section 10, R-9: with credentials the bundled google server is available, with the tools that the agent of
-/// threads needs. Incomplete credentials are reported, with what is missing.
+/// with credentials the bundled google server is available, with the tools that the agent of threads needs.
+/// Incomplete credentials are reported, with what is missing.
 #[test]
 fn the_bundled_google_server_is_available_once_it_has_credentials() {
     let place = Place::new();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::harness::{Place, Running};
 
-/// DESIGN.md section 9, `/metrics`: an alert on an increase sees the first event only if the line existed before it.
+/// An alert on an increase sees the first event only if the line existed before it.
 #[test]
 fn each_metric_of_the_page_has_a_line_from_the_start() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/metrics.md")).unwrap();

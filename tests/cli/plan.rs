@@ -102,9 +102,8 @@ const START: [&str; 7] = [
     "Accept ISO weeks",
 ];
 
-/// P-205, P-302, P-303, PLANNING 9: the confirmation of another version begins nothing; then each step has its lines,
-/// without colours or cursor movements, and standard output has the result alone. The exit status says how a session
-/// ended.
+/// P-205, P-302, P-303: the confirmation of another version begins nothing; then each step has its lines, without
+/// colours or cursor movements, and standard output has the result alone. The exit status says how a session ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_confirmed_plan_is_worked_through_line_by_line() {
     let studio = Studio::new(vec![model()]).await;

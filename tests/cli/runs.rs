@@ -353,7 +353,7 @@ async fn progress_of_a_sub_agent_is_indented_below_its_caller() {
     assert_eq!(listed["agent_id"], "boss", "called runs are not listed");
 }
 
-/// DESIGN.md section 4: an agent with missing tools names the setting that is missing, and works once it is set; D-E.
+/// D-E: an agent with missing tools names the setting that is missing, and works once it is set.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unavailable_agent_names_the_missing_setting_and_then_works() {
     let place = Place::new();
@@ -383,7 +383,7 @@ async fn an_unavailable_agent_names_the_missing_setting_and_then_works() {
     assert!(reported.contains("only.txt"), "{reported}");
 }
 
-/// X-14, section 9: background runs of another gavel.
+/// background runs of another gavel.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_of_another_gavel_can_be_started_listed_watched_and_cancelled() {
     let place = agents(&[("helper.md", HELPER)]);
@@ -441,8 +441,8 @@ async fn runs_of_another_gavel_can_be_started_listed_watched_and_cancelled() {
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// Promise 3 on the command line: the server is killed while a call is in flight. A follower reconnects when the server
-/// is back, and prints the in-doubt call and how to settle it. The call is not repeated.
+/// Promise: at most once, on the command line. The server is killed while a call is in flight. A follower reconnects
+/// when the server is back, and prints the in-doubt call and how to settle it. The call is not repeated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_followed_through_a_server_crash_and_its_in_doubt_call_is_settled() {
     let mut raw = RawServer::start(|request| (request.method() == "tools/call").then_some(Answer::Hang)).await;

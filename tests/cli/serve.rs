@@ -53,8 +53,8 @@ fn without_a_command_it_serves_prints_a_working_curl_and_stops_on_a_signal() {
     assert!(dead.err.contains("/livez does not answer"), "{}", dead.err);
 }
 
-/// DESIGN.md section 9, Callers: a service's key comes from the environment or a file. Without a valid key the error
-/// says how to give one, and no key is ever printed.
+/// A service's key comes from the environment or a file. Without a valid key the error says how to give one, and no key
+/// is ever printed.
 #[test]
 fn a_key_is_sent_to_another_gavel_and_a_missing_one_is_explained() {
     let place = Place::new();
@@ -111,7 +111,7 @@ fn a_key_is_sent_to_another_gavel_and_a_missing_one_is_explained() {
     assert_eq!(serving.stop(), Some(0));
 }
 
-/// DESIGN.md section 10: `GAVEL_LOG_FORMAT`; by default a log that does not go to a terminal is JSON.
+/// `GAVEL_LOG_FORMAT`; by default a log that does not go to a terminal is JSON.
 #[test]
 fn a_log_is_one_json_object_per_line_unless_text_is_requested() {
     for (format, json) in [(None, true), (Some("json"), true), (Some("text"), false)] {

@@ -1,4 +1,4 @@
-//! `gavel threads`, and in-doubt calls in `gavel approvals list` (R-1, R-2; promise 3).
+//! `gavel threads`, and in-doubt calls in `gavel approvals list` (promise: at most once; ).
 
 use std::fs;
 
@@ -154,8 +154,8 @@ async fn threads_are_listed_and_shown_from_the_database_and_from_another_gavel()
     assert_eq!(lost.serving.stop(), Some(0));
 }
 
-/// Promise 3: in-doubt calls are listed below the approval requests with a hint for settling them that cannot be pasted
-/// unread. A settled call is no longer listed, and was sent once.
+/// Promise: at most once. In-doubt calls are listed below the approval requests with a hint for settling them that
+/// cannot be pasted unread. A settled call is no longer listed, and was sent once.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_doubt_calls_are_listed_and_settled() {
     let mut lost = Lost::start().await;

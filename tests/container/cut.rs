@@ -1,5 +1,5 @@
-//! A script under way when gavel is killed (PLANNING 13.5), and when its session is cancelled or the deadline passes, also
-//! while gavel is off (13.9).
+//! A script under way when gavel is killed, and when its session is cancelled or the deadline passes, also while gavel
+//! is off.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -108,13 +108,13 @@ async fn is_cut(world: &World, gavel: &Gavel, session: &str, at: Instant, status
     assert_eq!(said.map(|action| json!(action)).collect::<Vec<_>>(), expected, "{log}");
 }
 
-/// PLANNING 13.5 and 13.9, P-305
+/// P-305
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_runs_once_although_gavel_is_killed_meanwhile_on_sqlite() {
     killed(None).await;
 }
 
-/// PLANNING 13.5 and 13.9, P-305
+/// P-305
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_runs_once_although_gavel_is_killed_meanwhile_on_postgres() {
     killed(Some(postgres::database().await)).await;
@@ -184,7 +184,7 @@ async fn passes(database: Option<String>) {
     world.verify_audit();
 }
 
-/// PLANNING 13.9, P-302
+/// P-302
 #[tokio::test(flavor = "multi_thread")]
 
 async fn a_cancellation_ends_a_script_and_its_container() {
@@ -216,13 +216,13 @@ async fn cancel(world: &World, gavel: &Gavel, session: &str, argument: &str) {
     }
 }
 
-/// PLANNING 13.9, P-302
+/// P-302
 #[tokio::test(flavor = "multi_thread")]
 async fn the_deadline_ends_a_script_and_its_container_on_sqlite() {
     passes(None).await;
 }
 
-/// PLANNING 13.9, P-302
+/// P-302
 #[tokio::test(flavor = "multi_thread")]
 async fn the_deadline_ends_a_script_and_its_container_on_postgres() {
     passes(Some(postgres::database().await)).await;

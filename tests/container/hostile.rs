@@ -1,4 +1,4 @@
-//! A repository whose files, issues and output give orders, and a model that follows all of them (PLANNING 13.16).
+//! A repository whose files, issues and output give orders, and a model that follows all of them.
 
 use std::time::Duration;
 
@@ -210,13 +210,12 @@ async fn has_no_effect(database: Option<String>) {
     world.github.finish();
 }
 
-/// PLANNING 13.16: no effect outside the confirmed plan and the approvals, while planning and while working.
+/// No effect outside the confirmed plan and the approvals, while planning and while working.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_follows_a_hostile_repository_has_no_effect_outside_the_plan_on_sqlite() {
     has_no_effect(None).await;
 }
 
-/// PLANNING 13.16
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_follows_a_hostile_repository_has_no_effect_outside_the_plan_on_postgres() {
     has_no_effect(Some(postgres::database().await)).await;

@@ -1,4 +1,4 @@
-//! What a session sees of a container that vanishes, and of one whose disk is full (PLANNING section 11).
+//! What a session sees of a container that vanishes, and of one whose disk is full.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ fn is_error(result: &Value, code: &str) -> bool {
     !result["error"].is_null() && result.to_string().contains(&format!("\\\"{code}\\\""))
 }
 
-/// PLANNING section 11: a lost container and a full disk are observations, and the session continues.
+/// A lost container and a full disk are observations, and the session continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_continues_after_a_lost_container_and_after_a_full_disk() {
     let Some(engine) = started().await else { return };

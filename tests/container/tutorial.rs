@@ -1,4 +1,4 @@
-//! The tutorial of planning sessions, typed in its order: from a goal to a pull request (PLANNING 13.17).
+//! The tutorial of planning sessions, typed in its order: from a goal to a pull request.
 
 use std::path::Path;
 

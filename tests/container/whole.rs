@@ -1,4 +1,4 @@
-//! A session from its goal to its pull request (PLANNING 13.4), with a token that appears nowhere (13.11).
+//! A session from its goal to its pull request, with a token that appears nowhere.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -208,13 +208,13 @@ async fn works_through(database: Option<String>) {
     world.github.finish();
 }
 
-/// PLANNING 13.4 and 13.11, P-301 to P-306
+/// P-301 to P-306
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_ends_with_one_pull_request_and_no_token_anywhere_on_sqlite() {
     works_through(None).await;
 }
 
-/// PLANNING 13.4 and 13.11, P-301 to P-306
+/// P-301 to P-306
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_ends_with_one_pull_request_and_no_token_anywhere_on_postgres() {
     works_through(Some(postgres::database().await)).await;

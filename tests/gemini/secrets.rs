@@ -61,7 +61,7 @@ fn config(url: &str) -> GeminiConfig {
     quick(GeminiConfig::new(endpoint, MODEL))
 }
 
-/// DESIGN.md section 7: secrets never reach a log, an error, a trace or a row.
+/// Secrets never reach a log, an error, a trace or a row.
 #[tokio::test]
 async fn no_secret_and_no_message_text_reaches_a_log_or_an_error() {
     let echo = |status: u16| {

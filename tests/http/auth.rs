@@ -122,7 +122,7 @@ async fn a_key_acts_for_any_user_of_its_tenant() {
     );
 }
 
-/// R-3, DESIGN.md 9: the holder of a user's own key cannot act as another user.
+/// the holder of a user's own key cannot act as another user.
 #[tokio::test]
 async fn a_key_of_a_user_acts_only_for_that_user() {
     let edge = serve(Setup {
@@ -276,8 +276,8 @@ async fn readiness_shows_details_only_to_authenticated_callers() {
     assert_eq!(known.json()["definition_hash"].as_str().unwrap().len(), 64);
 }
 
-/// DESIGN.md section 9, Callers: without authentication, another site could reach this port under its own host name
-/// (DNS rebinding). Only this machine's names are answered.
+/// Without authentication, another site could reach this port under its own host name (DNS rebinding). Only this
+/// machine's names are answered.
 #[tokio::test]
 async fn without_authentication_only_the_names_of_this_machine_are_answered() {
     let edge = serve(Setup::default()).await;

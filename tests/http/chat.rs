@@ -29,7 +29,7 @@ async fn a_message_gets_the_decision_that_is_in_the_log() {
     assert_eq!(closed[0].open.user.as_str(), "ann");
 }
 
-/// DESIGN.md section 3: 429 and 503 carry the decision, with `Retry-After`.
+/// 429 and 503 carry the decision, with `Retry-After`.
 #[tokio::test]
 async fn quota_and_overload_refusals_are_decisions_with_their_status() {
     let quota = QuotaState {
@@ -79,7 +79,7 @@ async fn an_unavailable_model_gives_a_decision_with_a_friendly_text() {
     assert!(!answer.text.contains("canary"), "{}", answer.text);
 }
 
-/// Promise 1: if the decision cannot be made durable, the caller gets an error.
+/// Promise: recorded. If the decision cannot be made durable, the caller gets an error.
 #[tokio::test]
 async fn an_unavailable_store_is_503_before_the_model_is_asked() {
     let edge = serve(Setup::default()).await;
@@ -91,7 +91,7 @@ async fn an_unavailable_store_is_503_before_the_model_is_asked() {
     assert_eq!(edge.model.asked.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
-/// DESIGN.md section 7: commit 2 fails after an effect.
+/// Commit 2 fails after an effect.
 #[tokio::test]
 async fn an_effect_without_a_recorded_outcome_is_500_and_names_the_decision() {
     let edge = serve(Setup::default()).await;
@@ -114,7 +114,6 @@ fn stored(record: &Record) -> Vec<Option<(u16, String)>> {
         .collect()
 }
 
-/// DESIGN.md section 9: Idempotency-Key.
 #[tokio::test]
 async fn a_key_replays_its_answer_refuses_another_body_and_is_one_users() {
     let edge = serve(Setup::default()).await;
@@ -150,7 +149,7 @@ async fn a_key_whose_request_is_running_is_409_with_retry_after() {
     assert_eq!(running.header("retry-after"), "1");
 }
 
-/// DESIGN.md section 9: the claim of a dead process gets the recovered outcome.
+/// The claim of a dead process gets the recovered outcome.
 #[tokio::test]
 async fn a_recovered_outcome_is_replayed_as_a_problem() {
     let edge = serve(Setup::default()).await;

@@ -132,8 +132,8 @@ fn in_two(key: &str) -> [String; 2] {
     [head + first, rest.to_owned()]
 }
 
-/// Promise 5: many incomplete bodies together take no more than their caller's share, and no other caller waits for
-/// them.
+/// Promise: bounded faults. Many incomplete bodies together take no more than their caller's share, and no other caller
+/// waits for them.
 #[tokio::test]
 async fn half_bodies_of_one_caller_share_its_bytes_and_others_are_served() {
     let limits = EdgeLimits {
@@ -320,7 +320,6 @@ async fn pipelined_requests_are_answered_in_order() {
     assert!(first < second, "{answers}");
 }
 
-/// DESIGN.md section 12: drain.
 #[tokio::test]
 async fn a_shutdown_finishes_requests_in_progress_and_accepts_no_new_ones() {
     let hold = Arc::new(Semaphore::new(0));

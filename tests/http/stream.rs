@@ -144,7 +144,7 @@ async fn a_silent_stream_carries_heartbeats() {
     }
 }
 
-/// DESIGN.md section 9: a disconnect does not cancel the decision.
+/// A disconnect does not cancel the decision.
 #[tokio::test]
 async fn a_client_that_disconnects_loses_no_record() {
     for path in [PATH, "/v1/chat"] {

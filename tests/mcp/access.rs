@@ -111,8 +111,8 @@ async fn forgetful(way: Way) -> (RawServer, Arc<AtomicBool>, Arc<AtomicUsize>) {
     (server, forgets, executed)
 }
 
-/// Promise 3: a server that rejects every request has started nothing of a call. Over a new session the call is
-/// executed once.
+/// Promise: at most once. A server that rejects every request has started nothing of a call. Over a new session the
+/// call is executed once.
 #[tokio::test]
 async fn a_lost_session_is_reopened_and_the_call_executed_once_for_every_error_form() {
     for way in forgotten() {
@@ -163,8 +163,8 @@ async fn a_404_for_a_valid_session_opens_a_new_one_and_sends_nothing_again() {
     }
 }
 
-/// Promises 3 and 5: the server is listed as down with its reason, retried, and used again once it accepts the
-/// credential.
+/// Promises: at most once, bounded faults. The server is listed as down with its reason, retried, and used again once
+/// it accepts the credential.
 #[tokio::test]
 async fn a_server_that_rejects_the_credential_is_down_until_it_accepts_it() {
     let unauthorized: fn(&Value) -> String = |id| error(id, -32001, "Unauthorized: token expired");
@@ -220,7 +220,8 @@ async fn a_server_that_rejects_the_credential_is_down_until_it_accepts_it() {
     }
 }
 
-/// Promise 5: a server that lists its tools and rejects every call is down too. One call at a time probes it.
+/// Promise: bounded faults. A server that lists its tools and rejects every call is down too. One call at a time probes
+/// it.
 #[tokio::test]
 async fn a_server_that_rejects_only_calls_is_down_with_its_reason_and_recovers() {
     let ended = Arc::new(AtomicBool::new(true));
@@ -250,7 +251,8 @@ async fn a_server_that_rejects_only_calls_is_down_with_its_reason_and_recovers()
     assert_eq!(mcp.status()[0].state, ServerState::Up);
 }
 
-/// Promise 3: the same error for a call and for a list proves nothing if it may occur after the call has started.
+/// Promise: at most once. The same error for a call and for a list proves nothing if it may occur after the call has
+/// started.
 #[tokio::test]
 async fn a_server_that_fails_within_a_call_leaves_its_effect_in_doubt() {
     for (head, body) in [
@@ -274,7 +276,7 @@ async fn a_server_that_fails_within_a_call_leaves_its_effect_in_doubt() {
     }
 }
 
-/// Promise 5: the server gets neither calls nor connections before the time that it names has passed.
+/// Promise: bounded faults. The server gets neither calls nor connections before the time that it names has passed.
 #[tokio::test]
 async fn a_servers_retry_after_is_respected() {
     let busy = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 2";

@@ -255,8 +255,8 @@ fn odd() -> Vec<(Bend, &'static [&'static str])> {
     ]
 }
 
-/// Promise 5: the server is down with one sentence, without text of a parser or debug output, and is not contacted for
-/// a while.
+/// Promise: bounded faults. The server is down with one sentence, without text of a parser or debug output, and is not
+/// contacted for a while.
 #[tokio::test]
 async fn a_handshake_that_is_not_understood_is_reported_in_one_sentence() {
     for (bend, words) in odd() {
@@ -284,7 +284,7 @@ async fn a_handshake_that_is_not_understood_is_reported_in_one_sentence() {
     }
 }
 
-/// Promise 3: an answer to a call that cannot be understood leaves its effect in doubt, with the reason.
+/// Promise: at most once. An answer to a call that cannot be understood leaves its effect in doubt, with the reason.
 #[tokio::test]
 async fn an_answer_to_a_call_that_is_not_understood_is_reported_in_one_sentence() {
     for (bend, words) in odd() {
@@ -345,8 +345,8 @@ async fn a_redirect_on_the_same_origin_is_followed() {
     }
 }
 
-/// Promise 3: servers also use redirects to point to the result of a POST, so only 307 and 308 mean that nothing was
-/// executed.
+/// Promise: at most once. Servers also use redirects to point to the result of a POST, so only 307 and 308 mean that
+/// nothing was executed.
 #[tokio::test]
 async fn a_call_that_is_answered_with_another_redirect_is_not_sent_again() {
     for status in ["301 Moved Permanently", "302 Found", "303 See Other"] {
@@ -371,7 +371,7 @@ async fn a_call_that_is_answered_with_another_redirect_is_not_sent_again() {
     }
 }
 
-/// Promise 5: a cursor that repeats, or moves without new tools, costs a few requests and hides no tool.
+/// Promise: bounded faults. A cursor that repeats, or moves without new tools, costs a few requests and hides no tool.
 #[tokio::test]
 async fn a_list_with_a_repeating_cursor_is_read_once() {
     type Page = fn(&Value, usize) -> Value;
@@ -417,7 +417,7 @@ async fn a_list_with_a_repeating_cursor_is_read_once() {
     }
 }
 
-/// Promise 5: a server that announces a change whenever its list is read.
+/// Promise: bounded faults. A server that announces a change whenever its list is read.
 #[tokio::test]
 async fn a_list_that_changes_on_every_read_is_read_with_growing_intervals() {
     let lists = Arc::new(AtomicUsize::new(0));

@@ -320,7 +320,7 @@ fn invalid_paths_are_errors_with_their_location() {
     );
 }
 
-/// DESIGN.md section 10: a server with missing settings is off, and names them.
+/// A server with missing settings is off, and names them.
 #[test]
 fn a_server_is_off_until_one_list_of_required_settings_is_complete() {
     let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"requiredEnv": [["ID", "SECRET", "KEY"], ["ACCOUNT"]]}}}});
@@ -441,8 +441,7 @@ fn variables<A: clap::Args>() -> std::collections::BTreeSet<String> {
     names.map(str::to_owned).collect()
 }
 
-/// PLANNING 10: every setting of every bundled server reaches it and is documented. An omitted one is empty, which counts
-/// as unset.
+/// Every setting of every bundled server reaches it and is documented. An omitted one is empty, which counts as unset.
 #[test]
 fn every_setting_of_a_bundled_server_reaches_it_and_is_on_its_page() {
     let servers = [
@@ -522,8 +521,8 @@ fn the_settings_of_the_google_server_are_the_same_wherever_they_are_read() {
     assert_eq!(read.into_inner(), variables::<gavel_mcp_google::Args>());
 }
 
-/// PLANNING 6 and 10: every tool of the GitHub server that takes a repository is bound to that of the session, and the
-/// branches that it writes by their prefix.
+/// Every tool of the GitHub server that takes a repository is bound to that of the session, and the branches that it
+/// writes by their prefix.
 #[test]
 fn every_tool_of_the_github_server_that_names_a_repository_has_a_scope() {
     let mut bound = 0;
@@ -550,7 +549,7 @@ fn every_tool_of_the_github_server_that_names_a_repository_has_a_scope() {
     assert_eq!(bound, 12);
 }
 
-/// PLANNING 10: `scope` names arguments and values of the session; what it does not know is an error with its place.
+/// `scope` names arguments and values of the session; what it does not know is an error with its place.
 #[test]
 fn the_scope_of_a_tool_is_read_strictly() {
     let of = |scope: serde_json::Value| {
@@ -590,7 +589,7 @@ fn the_scope_of_a_tool_is_read_strictly() {
     }
 }
 
-/// PLANNING 10: credentials of the model do not turn the web server on. What it may request does.
+/// Credentials of the model do not turn the web server on. What it may request does.
 #[test]
 fn the_built_in_web_server_is_off_until_its_hosts_are_named() {
     let off = |set: &'static [&str]| {
@@ -613,7 +612,7 @@ fn the_built_in_web_server_is_off_until_its_hosts_are_named() {
     assert_eq!(off(&["WEB_ALLOW"]), None);
 }
 
-/// DESIGN.md section 10: off, with the reason, until it has a token or all of an App.
+/// Off, with the reason, until it has a token or all of an App.
 #[test]
 fn the_built_in_github_server_is_off_until_it_has_credentials() {
     let off = |set: &[&str]| {

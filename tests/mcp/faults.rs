@@ -334,7 +334,8 @@ async fn a_call_that_was_refused_has_failed() {
     }
 }
 
-/// Promise 3: an error that does not say that nothing was started leaves a side effect unknown. A read has failed.
+/// Promise: at most once. An error that does not say that nothing was started leaves a side effect unknown. A read has
+/// failed.
 #[tokio::test]
 async fn an_error_that_may_follow_the_start_leaves_a_side_effect_in_doubt() {
     let heads = [
@@ -422,9 +423,9 @@ async fn a_call_whose_time_ends_before_it_could_be_sent_has_failed() {
     assert!(second.message.contains("waiting for a free slot"), "{}", second.message);
 }
 
-/// Promise 3: an HTTP/2 connection takes a limited number of concurrent calls. A call that waits for a stream has not
-/// been sent, and is not sent after its caller stops waiting. A call on a connection without that limit uses another
-/// connection.
+/// Promise: at most once. An HTTP/2 connection takes a limited number of concurrent calls. A call that waits for a
+/// stream has not been sent, and is not sent after its caller stops waiting. A call on a connection without that limit
+/// uses another connection.
 #[tokio::test]
 async fn a_call_whose_time_ends_while_it_waits_for_a_stream_is_never_sent() {
     let mut server = peer(|_| Answer::Hang).await;
@@ -474,8 +475,8 @@ async fn a_call_whose_time_ends_while_it_waits_for_a_stream_is_never_sent() {
     }
 }
 
-/// Promise 3: a server keeps its port and accepts no connection. Over TLS nothing is sent before it answers. Over plain
-/// HTTP the operating system has accepted the call, and its outcome is unknown.
+/// Promise: at most once. A server keeps its port and accepts no connection. Over TLS nothing is sent before it
+/// answers. Over plain HTTP the operating system has accepted the call, and its outcome is unknown.
 #[tokio::test]
 async fn a_call_to_a_server_that_accepts_no_connection_is_reported_correctly() {
     let mut server = peer(|request| match request.message["params"]["arguments"]["n"].as_u64() {
@@ -502,7 +503,8 @@ async fn a_call_to_a_server_that_accepts_no_connection_is_reported_correctly() {
     assert_eq!(server.count("tools/call"), 2);
 }
 
-/// Promise 3: if another process may have claimed the run, its call is not sent, however long it has waited.
+/// Promise: at most once. If another process may have claimed the run, its call is not sent, however long it has
+/// waited.
 #[tokio::test]
 async fn a_call_whose_lease_expires_while_it_waits_for_a_slot_is_not_sent() {
     let mut server = peer(|_| Answer::Hang).await;
@@ -537,7 +539,7 @@ async fn a_call_whose_lease_expires_while_it_waits_for_a_slot_is_not_sent() {
     assert_eq!(server.count("tools/call"), 1);
 }
 
-/// Promise 3: a call that waits for a slot when the service shuts down is not sent.
+/// Promise: at most once. A call that waits for a slot when the service shuts down is not sent.
 #[tokio::test]
 async fn a_call_that_waits_for_a_slot_at_a_shutdown_is_not_sent() {
     let mut server = peer(|_| Answer::Hang).await;
@@ -641,8 +643,9 @@ async fn a_session_that_is_lost_repeatedly_is_not_reopened_for_ever() {
     }
 }
 
-/// Promise 4: an approved call, and any call to a server with pinned tools, is sent only over a connection whose server
-/// offers the tool as it was approved. It may be another session than the one over which the tools were last read.
+/// Promise: exact approvals. An approved call, and any call to a server with pinned tools, is sent only over a
+/// connection whose server offers the tool as it was approved. It may be another session than the one over which the
+/// tools were last read.
 #[tokio::test]
 async fn a_new_session_with_a_changed_tool_gets_no_approved_call() {
     for (is_approved, pin) in [(true, false), (false, true), (false, false)] {
@@ -732,9 +735,9 @@ async fn a_tool_error_that_mentions_a_session_does_not_end_the_session() {
     }
 }
 
-/// Promise 3: a 404 whose text is not about a session may come after the effect, from a gateway or from the tool. The
-/// call is not sent again, and its outcome is unknown. The same applies to nginx's status for a caller that did not
-/// wait.
+/// Promise: at most once. A 404 whose text is not about a session may come after the effect, from a gateway or from the
+/// tool. The call is not sent again, and its outcome is unknown. The same applies to nginx's status for a caller that
+/// did not wait.
 #[tokio::test]
 async fn a_404_that_does_not_mention_the_session_causes_no_retry() {
     type Body = fn(&Value) -> String;
@@ -1106,7 +1109,7 @@ async fn a_refresh_connects_now_and_reports_the_result() {
     assert!(mcp.refresh("t").await.unwrap_err().contains("`t`"));
 }
 
-/// Promise 5: half a character, as a JavaScript server sends it over HTTP, does not lead to invalid JSON.
+/// Promise: bounded faults. Half a character, as a JavaScript server sends it over HTTP, does not lead to invalid JSON.
 #[tokio::test]
 async fn half_a_character_over_http_is_replaced() {
     let server = peer(|request| {
@@ -1124,7 +1127,8 @@ async fn half_a_character_over_http_is_replaced() {
     );
 }
 
-/// Promise 5: a server with an endless or very long tool list is listed with the reason, and affects nothing else.
+/// Promise: bounded faults. A server with an endless or very long tool list is listed with the reason, and affects
+/// nothing else.
 #[tokio::test]
 async fn an_endless_tool_list_is_truncated() {
     let page = |from: usize, description: String| {
@@ -1167,7 +1171,7 @@ fn bodies(message: &str) -> [(&'static str, String); 2] {
     [(JSON, message.to_owned()), (EVENTS, format!("data: {message}\n\n"))]
 }
 
-/// Promise 3: half a character in an error text does not change what the error means for the call.
+/// Promise: at most once. Half a character in an error text does not change what the error means for the call.
 #[tokio::test]
 async fn half_a_character_in_an_error_leaves_no_call_in_doubt() {
     const MESSAGE: &str = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no such name: \ud83d"}}"#;
@@ -1181,7 +1185,7 @@ async fn half_a_character_in_an_error_leaves_no_call_in_doubt() {
     }
 }
 
-/// Promise 5: one tool's definition does not hide the other tools.
+/// Promise: bounded faults. One tool's definition does not hide the other tools.
 #[tokio::test]
 async fn a_tool_that_json_readers_refuse_does_not_hide_the_others() {
     let deep = |levels| format!(r#"{}true{}"#, r#"{"items":"#.repeat(levels), "}".repeat(levels));

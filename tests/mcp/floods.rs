@@ -72,7 +72,7 @@ fn messages() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Promise 5: a child process that floods is disconnected, and other servers work.
+/// Promise: bounded faults. A child process that floods is disconnected, and other servers work.
 #[tokio::test]
 async fn a_child_that_floods_is_disconnected_and_other_servers_work() {
     let mut kinds = messages();
@@ -100,7 +100,7 @@ fn events(line: &str) -> String {
     format!("data: {line}\n\n").repeat(150_000 / cost)
 }
 
-/// Promise 5: a server whose stream floods is disconnected, and other servers work.
+/// Promise: bounded faults. A server whose stream floods is disconnected, and other servers work.
 #[tokio::test]
 async fn a_server_stream_that_floods_is_disconnected_and_other_servers_work() {
     for (what, line) in messages() {
@@ -123,7 +123,7 @@ async fn a_server_stream_that_floods_is_disconnected_and_other_servers_work() {
     }
 }
 
-/// Promise 5: a call whose answer floods ends with the reason, and other servers work.
+/// Promise: bounded faults. A call whose answer floods ends with the reason, and other servers work.
 #[tokio::test]
 async fn an_answer_that_floods_ends_with_the_reason_and_the_others_work() {
     for (what, line) in messages() {
@@ -180,7 +180,7 @@ async fn call_of(mcp: &Arc<Mcp>, tenant: &str, how: &str) -> CallReply {
     call.of(mcp, &act).await
 }
 
-/// Promise 5: many answers that are each within the limit do not exhaust the memory for all.
+/// Promise: bounded faults. Many answers that are each within the limit do not exhaust the memory for all.
 #[tokio::test]
 async fn large_answers_over_the_budget_are_not_read_and_other_tenants_get_theirs() {
     for (head, start) in [
@@ -238,7 +238,7 @@ async fn large_answers_over_the_budget_are_not_read_and_other_tenants_get_theirs
     }
 }
 
-/// Promise 5: a list of small values would take twenty times its length as a tree.
+/// Promise: bounded faults. A list of small values would take twenty times its length as a tree.
 #[tokio::test]
 async fn a_list_of_millions_of_values_is_not_read() {
     let server = RawServer::start(|request: &Request| {

@@ -357,7 +357,7 @@ async fn an_identity_token_is_signed_for_the_server_and_the_user() {
     assert_eq!((&claims["sub"], &claims["iss"]), (&json!("u1"), &json!("gavel")));
 }
 
-/// DESIGN.md section 12: start to first answer ≤ 300 ms leaves little for this.
+/// Start to first answer ≤ 300 ms leaves little for this.
 #[tokio::test]
 async fn ready_waits_for_a_server_that_is_being_connected_and_only_for_that() {
     let server = HttpServer::start(Era::Sessions).await;

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::raw::{Answer, RawServer, tools};
 use super::support::{bridge_with, call, data, http, until, up};
 
-/// Promise 4: a changed tool is held back until an operator accepts it.
+/// Promise: exact approvals. A changed tool is held back until an operator accepts it.
 #[tokio::test]
 async fn a_changed_tool_is_held_back_until_it_is_accepted() {
     let changed = Arc::new(AtomicBool::new(false));

@@ -120,7 +120,8 @@ async fn a_child_that_dies_within_a_call_leaves_it_in_doubt_and_is_restarted() {
     mcp.shutdown().await;
 }
 
-/// Promise 5: a child that starts normally and dies in every call is not called for a while, although it is connected.
+/// Promise: bounded faults. A child that starts normally and dies in every call is not called for a while, although it
+/// is connected.
 #[tokio::test]
 async fn a_child_that_dies_in_every_call_is_not_called_for_a_while() {
     let server = StdioServer::new().await;
@@ -164,7 +165,7 @@ async fn a_child_killed_from_outside_is_restarted() {
     mcp.shutdown().await;
 }
 
-/// DESIGN.md section 5, the supervisor: a child that accepts calls and answers none is treated as dead.
+/// A child that accepts calls and answers none is treated as dead.
 #[tokio::test]
 async fn a_child_that_hangs_is_replaced() {
     let server = StdioServer::new().await;
@@ -239,8 +240,8 @@ async fn a_changed_list_of_tools_is_a_new_generation() {
     mcp.shutdown().await;
 }
 
-/// Promise 5: the answer exceeds the hard limit. The call ends at once with an error that names the size, concurrent
-/// calls are answered, and the same child continues.
+/// Promise: bounded faults. The answer exceeds the hard limit. The call ends at once with an error that names the size,
+/// concurrent calls are answered, and the same child continues.
 #[tokio::test]
 async fn an_answer_over_the_hard_limit_ends_only_its_own_call() {
     let mut server = StdioServer::new().await;
@@ -338,7 +339,7 @@ pub(crate) fn by_hand(directory: &std::path::Path, tools: &str) -> serde_json::V
 
 pub(crate) const ACT: &str = r#"{"name":"act","inputSchema":{"type":"object"}}"#;
 
-/// Promise 5: a tool that JSON readers refuse does not hide the others.
+/// Promise: bounded faults. A tool that JSON readers refuse does not hide the others.
 #[tokio::test]
 async fn a_tool_that_json_readers_refuse_does_not_hide_the_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -357,8 +358,8 @@ async fn a_tool_that_json_readers_refuse_does_not_hide_the_others() {
     mcp.shutdown().await;
 }
 
-/// Promises 3 and 5: if JSON readers refuse the answer to an effect, gavel repairs it as far as it can be read, or
-/// reports it at once. No caller waits for the timeout.
+/// Promises: at most once, bounded faults. If JSON readers refuse the answer to an effect, gavel repairs it as far as
+/// it can be read, or reports it at once. No caller waits for the timeout.
 #[tokio::test]
 async fn an_answer_that_json_readers_refuse_is_repaired_or_reported_at_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -46,7 +46,7 @@ fn run(protocol: &str, tests: &[&str], trusts_them: bool) -> u32 {
 /// The tests of calls.
 const CALLS: [&str; 2] = ["faults::", "http::"];
 
-/// Promises 3 and 5 for a remote server.
+/// Promises: at most once, bounded faults. For a remote server.
 #[test]
 fn calls_behave_the_same_over_tls_with_http_1() {
     assert!(run("http/1.1", &CALLS, true) > 40);

@@ -109,7 +109,7 @@ async fn one_invalid_tool_never_hides_the_rest() {
     }
 }
 
-/// The rules of WIRE.md for `parametersJsonSchema`.
+/// The rules of `docs/explanation/gemini.md` for `parametersJsonSchema`.
 fn check(schema: &Value, at: &str, invalid: &mut Vec<String>) {
     const REFUSED: [&str; 12] = [
         "$ref",

@@ -39,7 +39,7 @@ fn running(directory: &Path) -> usize {
     started(directory).into_iter().filter(|pid| runs(*pid)).count()
 }
 
-/// Promise 5: however many users arrive at once, the number of children is limited, plus one for listing.
+/// Promise: bounded faults. However many users arrive at once, the number of children is limited, plus one for listing.
 #[tokio::test]
 async fn users_over_the_limit_start_no_child() {
     let directory = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ async fn an_idle_child_of_a_user_ends_without_further_calls() {
     mcp.shutdown().await;
 }
 
-/// Promise 5: a child that does not answer one user does not count against the others.
+/// Promise: bounded faults. A child that does not answer one user does not count against the others.
 #[tokio::test]
 async fn a_child_that_does_not_answer_one_user_does_not_affect_the_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -129,8 +129,8 @@ async fn a_child_that_does_not_answer_one_user_does_not_affect_the_others() {
     mcp.shutdown().await;
 }
 
-/// Promise 4: a user's own connection may not have received a change. Before an approved call the server is asked over
-/// that connection: a call approved before the change is not sent, one approved after it is.
+/// Promise: exact approvals. A user's own connection may not have received a change. Before an approved call the server
+/// is asked over that connection: a call approved before the change is not sent, one approved after it is.
 #[tokio::test]
 async fn a_users_connection_is_refreshed_before_an_approved_call() {
     let changed = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! The audit log (R-18; DESIGN.md section 7): append-only, one chain, and every tampering is found and named.
+//! The audit log: append-only, one chain, and every tampering is found and named.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,7 +209,7 @@ pub(crate) async fn a_read_makes_no_entry(db: TestDb) {
     assert_eq!(db.count("SELECT COUNT(*) FROM audit").await, 0);
 }
 
-/// Promise 3: a commit without an answer that is repeated makes no duplicate entry.
+/// Promise: at most once. A commit without an answer that is repeated makes no duplicate entry.
 pub(crate) async fn a_repeated_commit_is_entered_once(db: TestDb) {
     let store = db.open().await;
     let open = open_decision();
@@ -229,8 +229,8 @@ pub(crate) async fn a_repeated_commit_is_entered_once(db: TestDb) {
     whole(&db).await;
 }
 
-/// Promise 7: a call that a dead process left is entered as in doubt. If that process reports its outcome later, that
-/// is entered too.
+/// Promise: truthful states. A call that a dead process left is entered as in doubt. If that process reports its
+/// outcome later, that is entered too.
 pub(crate) async fn a_call_ended_by_recovery_is_entered(db: TestDb) {
     let dead = db.open().await;
     let open = open_decision();
@@ -247,8 +247,8 @@ pub(crate) async fn a_call_ended_by_recovery_is_entered(db: TestDb) {
     whole(&db).await;
 }
 
-/// DESIGN.md 7: `records.content` applies to audit rows; the hash of the arguments exists in each mode. R-18: arguments
-/// are reported missing only if the mode keeps them.
+/// `records.content` applies to audit rows; the hash of the arguments exists in each mode. R-18: arguments are reported
+/// missing only if the mode keeps them.
 pub(crate) async fn content_is_kept_according_to_records_content(db: TestDb) {
     for (mode, kept) in [
         (ContentMode::None, false),
@@ -648,7 +648,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
     );
 }
 
-/// DESIGN.md 7 and 8: several writers of several processes make one chain without a gap, and never deadlock.
+/// Several writers of several processes make one chain without a gap, and never deadlock.
 pub(crate) async fn many_writers_make_one_chain(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let mut working = tokio::task::JoinSet::new();

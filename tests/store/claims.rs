@@ -7,8 +7,8 @@ use gavel::ports::claims::Claimed;
 use crate::commits::{Writes, claim};
 use crate::support::{TestDb, answer, closed, eventually};
 
-/// DESIGN.md 9: of many concurrent requests with one key, one runs. The others are rejected as in progress, and later
-/// get its answer.
+/// Of many concurrent requests with one key, one runs. The others are rejected as in progress, and later get its
+/// answer.
 pub(crate) async fn of_fifty_claims_at_once_one_is_new(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let mut racing = tokio::task::JoinSet::new();
@@ -39,7 +39,7 @@ pub(crate) async fn of_fifty_claims_at_once_one_is_new(db: TestDb) {
     }
 }
 
-/// DESIGN.md 9: the same key with another body is refused, whether its run is in progress or answered.
+/// The same key with another body is refused, whether its run is in progress or answered.
 pub(crate) async fn the_same_key_with_another_body_is_a_mismatch(db: TestDb) {
     let store = db.open().await;
     let first = claim("scope", "body");
@@ -53,7 +53,7 @@ pub(crate) async fn the_same_key_with_another_body_is_a_mismatch(db: TestDb) {
     assert_eq!(store.claims(claim("another", "other")).await.unwrap(), Claimed::New);
 }
 
-/// DESIGN.md 9: a claim is valid for 24 h.
+/// A claim is valid for 24 h.
 pub(crate) async fn an_expired_key_can_be_claimed_again(db: TestDb) {
     let store = db.open().await;
     let first = claim("scope", "body");
@@ -72,7 +72,7 @@ pub(crate) async fn an_expired_key_can_be_claimed_again(db: TestDb) {
     assert_eq!(store.claims(claim("scope", "other")).await.unwrap(), Claimed::Running);
 }
 
-/// DESIGN.md 9: a decision that ended without an answer is not run again; the response says where to look.
+/// A decision that ended without an answer is not run again; the response says where to look.
 pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb) {
     let store = db.open().await;
     let mut first = claim("scope", "body");
@@ -100,7 +100,7 @@ pub(crate) async fn a_claim_without_an_answer_gets_the_recovered_one(db: TestDb)
     );
 }
 
-/// DESIGN.md 9: claims are deleted after their 24 h, however many there are; the others stay.
+/// Claims are deleted after their 24 h, however many there are; the others stay.
 pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
     let store = db.open().await;
     let live = claim("live", "body");
@@ -125,8 +125,8 @@ pub(crate) async fn thousands_of_expired_claims_are_all_pruned(db: TestDb) {
     assert_eq!(met, Claimed::Answered(answer("live")));
 }
 
-/// DESIGN.md 9: a key that is claimed again while its expired claim is being deleted stays claimed; otherwise a retry
-/// would run twice.
+/// A key that is claimed again while its expired claim is being deleted stays claimed; otherwise a retry would run
+/// twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewed_claim_is_not_pruned_as_the_expired_one() {
     let db = TestDb::postgres().await;

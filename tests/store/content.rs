@@ -75,14 +75,14 @@ async fn everything(db: &TestDb) -> String {
     all
 }
 
-/// DESIGN.md 7: `full` keeps the text.
+/// `full` keeps the text.
 pub(crate) async fn full_keeps_the_text(db: TestDb) {
     plant(&db, ContentMode::Full).await;
     // message, response; arguments, result; name, 9 errors: each in its table and its view.
     assert_eq!(everything(&db).await.matches(CANARY).count(), 2 * (2 + 2 + 1 + 9));
 }
 
-/// DESIGN.md 7: `hash` keeps keyed digests: equal texts have equal digests, and no text is stored.
+/// `hash` keeps keyed digests: equal texts have equal digests, and no text is stored.
 pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
     plant(&db, ContentMode::Hash(ContentKey::new(b"key"))).await;
     assert!(!everything(&db).await.contains(CANARY));
@@ -114,7 +114,7 @@ pub(crate) async fn hash_keeps_keyed_digests(db: TestDb) {
     );
 }
 
-/// DESIGN.md 7: `none` keeps no text, only what happened.
+/// `none` keeps no text, only what happened.
 pub(crate) async fn none_keeps_no_text(db: TestDb) {
     plant(&db, ContentMode::None).await;
     assert!(!everything(&db).await.contains(CANARY));

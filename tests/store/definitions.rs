@@ -54,7 +54,7 @@ pub(crate) async fn of_definitions_checked_against_the_same_others_one_is_stored
     assert_eq!(stores[0].current(&tenant(), &project()).await.unwrap().len(), 2);
 }
 
-/// Issue 3.8: every change is a new version, identical content is not, and older versions stay unchanged.
+/// Every change is a new version, identical content is not, and older versions stay unchanged.
 pub(crate) async fn a_change_makes_a_version_and_identical_content_does_not(db: TestDb) {
     let store = db.open().await;
     assert_eq!(store.put(version("b", "one")).await.unwrap(), PutVersion::Made(1));
@@ -86,8 +86,7 @@ pub(crate) async fn a_change_makes_a_version_and_identical_content_does_not(db: 
     assert_eq!(&*current[1].hash, "hash of one");
 }
 
-/// DESIGN.md 9, Lists: newest first, page by page, however many there are; a token is valid only for the list that it
-/// came from.
+/// Newest first, page by page, however many there are; a token is valid only for the list that it came from.
 pub(crate) async fn versions_come_in_pages(db: TestDb) {
     let store = db.open().await;
     for n in 1..=5 {
@@ -124,7 +123,7 @@ pub(crate) async fn versions_come_in_pages(db: TestDb) {
     }
 }
 
-/// Issue 3.8: a change of a version that is no longer current is a conflict, and the error names the current one.
+/// A change of a version that is no longer current is a conflict, and the error names the current one.
 pub(crate) async fn a_change_of_an_outdated_version_is_a_conflict(db: TestDb) {
     let store = db.open().await;
     let expecting = |content: &str, expected| NewVersion {
@@ -140,7 +139,7 @@ pub(crate) async fn a_change_of_an_outdated_version_is_a_conflict(db: TestDb) {
     assert_eq!(db.count("SELECT COUNT(*) FROM agent_definition").await, 2);
 }
 
-/// DESIGN.md 8: of many concurrent changes of one version, on two processes, one succeeds. No change is lost silently.
+/// Of many concurrent changes of one version, on two processes, one succeeds. No change is lost silently.
 pub(crate) async fn of_twenty_concurrent_changes_one_succeeds(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     for expected in [Some(0), None] {
@@ -169,7 +168,7 @@ pub(crate) async fn of_twenty_concurrent_changes_one_succeeds(db: TestDb) {
     }
 }
 
-/// DESIGN.md 9: agents of another tenant or project are not found.
+/// Agents of another tenant or project are not found.
 pub(crate) async fn definitions_of_another_tenant_or_project_are_not_found(db: TestDb) {
     let store = db.open().await;
     let (other_tenant, other_project) = (TenantId::parse("other").unwrap(), ProjectId::parse("other").unwrap());

@@ -207,9 +207,9 @@ impl Tried {
     }
 }
 
-/// R-states, R-14, DESIGN.md sections 1 (promise 7) and 8: no operation changes a run that has ended, or any data of
-/// it. This covers a resolution, a settlement, a cancellation, an approval request, journal entries and another end, by
-/// the last holder or an earlier one. The same operations do change a run in progress.
+/// R-states, R-14. Promise: truthful states. No operation changes a run that has ended, or
+/// any data of it. This covers a resolution, a settlement, a cancellation, an approval request, journal entries and
+/// another end, by the last holder or an earlier one. The same operations do change a run in progress.
 pub(crate) async fn no_operation_changes_a_run_that_has_ended(db: TestDb) {
     let (last, old) = (db.open().await, db.open().await);
     let stores: [&Store; 2] = [&last, &old];

@@ -28,7 +28,7 @@ fn unavailable<T: std::fmt::Debug>(result: Result<T, RecordError>) {
     assert!(matches!(result, Err(RecordError::Unavailable(_))), "{result:?}");
 }
 
-/// Promise 1: a locked database is an error, not a hang. Reads continue, and writes recover without a restart.
+/// Promise: recorded. A locked database is an error, not a hang. Reads continue, and writes recover without a restart.
 pub(crate) async fn a_locked_database_is_unavailable_in_bounded_time(db: TestDb) {
     let store = Store::open(hasty(&db)).await.unwrap();
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
@@ -62,7 +62,8 @@ pub(crate) async fn a_locked_database_is_unavailable_in_bounded_time(db: TestDb)
     .await;
 }
 
-/// Promise 1: gavel starts while another process holds the database; it needs no lock to see that the tables exist.
+/// Promise: recorded. gavel starts while another process holds the database; it needs no lock to see that the tables
+/// exist.
 pub(crate) async fn a_database_that_is_locked_at_start_does_not_delay_the_start(db: TestDb) {
     db.open().await.shutdown().await;
     let lock = db.lock().await;
@@ -80,7 +81,7 @@ pub(crate) async fn a_database_that_is_locked_at_start_does_not_delay_the_start(
     store.close(closed(open_decision(), vec![], false)).await.unwrap();
 }
 
-/// Promise 1: rows are not written to a deleted file. SQLite itself would continue to write to it.
+/// Promise: recorded. Rows are not written to a deleted file. SQLite itself would continue to write to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_removed_or_replaced_sqlite_file_makes_the_store_unavailable() {
     let db = TestDb::sqlite().await;
@@ -106,7 +107,7 @@ async fn a_removed_or_replaced_sqlite_file_makes_the_store_unavailable() {
     assert_eq!(db.count(answered).await, 2);
 }
 
-/// DESIGN.md 7: a commit 2 that fails after an effect is completed when the store is back, without a request.
+/// A commit 2 that fails after an effect is completed when the store is back, without a request.
 pub(crate) async fn a_close_that_failed_after_an_effect_is_finished_later(db: TestDb) {
     let store = Store::open(hasty(&db)).await.unwrap();
     let open = open_decision();
@@ -293,8 +294,8 @@ async fn a_silent_postgres_is_unavailable_in_bounded_time() {
     eventually("available again", async || store.available().is_ok()).await;
 }
 
-/// Promise 1: "not written" is reported only if it is certain, also later. A COMMIT without an answer is reported as
-/// such.
+/// Promise: recorded. "not written" is reported only if it is certain, also later. A COMMIT without an answer is
+/// reported as such.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_may_be_committed_is_not_reported_as_unwritten() {
     let db = TestDb::postgres().await;

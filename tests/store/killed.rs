@@ -43,8 +43,7 @@ async fn child_that_writes_until_it_is_killed() {
     writing.join_next().await.unwrap().unwrap();
 }
 
-/// C-SC-3, DESIGN.md 7: every decision that was answered before the kill is stored completely; the others are
-/// recovered.
+/// C-SC-3: every decision that was answered before the kill is stored completely; the others are recovered.
 pub(crate) async fn an_answered_decision_survives_kill_9(db: TestDb) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed::child_that_writes_until_it_is_killed"])

@@ -31,7 +31,7 @@ async fn taken_at_last(store: &Store, run: RunId) -> Lease {
     }
 }
 
-/// DESIGN.md 8: of many concurrent claims of a run, on two processes, one succeeds.
+/// Of many concurrent claims of a run, on two processes, one succeeds.
 pub(crate) async fn of_twenty_concurrent_claims_one_succeeds(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let run = queued_run();
@@ -48,7 +48,7 @@ pub(crate) async fn of_twenty_concurrent_claims_one_succeeds(db: TestDb) {
     }
 }
 
-/// Issue 3.6: a run is claimed from the queue, or from a holder whose lease expired; its start time stays. A run that
+/// A run is claimed from the queue, or from a holder whose lease expired; its start time stays. A run that
 /// has ended cannot be claimed.
 pub(crate) async fn a_run_is_claimed_from_the_queue_and_from_dead_processes(db: TestDb) {
     let (one, two) = (db.open().await, db.open().await);
@@ -81,8 +81,8 @@ pub(crate) async fn a_run_is_claimed_from_the_queue_and_from_dead_processes(db: 
     assert_eq!(one.take(RunId::new()).await.unwrap(), None);
 }
 
-/// DESIGN.md 8: a process that lost its lease writes nothing, and gets that as the result. Writes of others in the same
-/// commit succeed.
+/// A process that lost its lease writes nothing, and gets that as the result. Writes of others in the same commit
+/// succeed.
 pub(crate) async fn a_process_with_a_lost_lease_writes_nothing(db: TestDb) {
     let (lost, next) = (db.open().await, db.open().await);
     let run = new_run();
@@ -161,7 +161,7 @@ pub(crate) async fn a_process_with_a_lost_lease_writes_nothing(db: TestDb) {
     );
 }
 
-/// DESIGN.md 8: leases are renewed by the database's clock, however many, and lost ones are reported.
+/// Leases are renewed by the database's clock, however many, and lost ones are reported.
 pub(crate) async fn leases_are_renewed_by_the_database_s_clock(db: TestDb) {
     let store = Store::open(StoreConfig {
         run_lease: Duration::from_secs(1000),
@@ -198,8 +198,8 @@ pub(crate) async fn leases_are_renewed_by_the_database_s_clock(db: TestDb) {
     assert_eq!(store.renew(vec![]).await.unwrap(), Renewed::default());
 }
 
-/// DESIGN.md 8: a process that has just ended a run has not lost it, even before it receives the answer. A process
-/// whose run was claimed by another has lost it, even after its end.
+/// A process that has just ended a run has not lost it, even before it receives the answer. A process whose run was
+/// claimed by another has lost it, even after its end.
 pub(crate) async fn a_run_that_its_holder_ended_is_not_lost(db: TestDb) {
     let (store, next) = (db.open().await, db.open().await);
     let (ended, paused, taken) = (new_run(), new_run(), new_run());
@@ -265,7 +265,7 @@ async fn in_turn(store: &Store) -> Vec<RunId> {
     found
 }
 
-/// Issue 3.6: runs of dead processes, and queued runs that never started, are found; no others are.
+/// Runs of dead processes, and queued runs that never started, are found; no others are.
 pub(crate) async fn runs_that_wait_for_a_process_are_found(db: TestDb) {
     let store = db.open().await;
     let (living, over, dead, queued) = (new_run(), new_run(), new_run(), queued_run());
@@ -472,8 +472,8 @@ pub(crate) async fn an_append_without_an_answer_is_stored_completely_or_not_at_a
     assert!(found[1], "the writer never had it when the caller stopped waiting");
 }
 
-/// DESIGN.md 8: a run is claimed before or after an append of its previous holder, never in between: the new holder has
-/// read all that was written.
+/// A run is claimed before or after an append of its previous holder, never in between: the new holder has read all
+/// that was written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_not_claimed_during_an_append() {
     let db = TestDb::postgres().await;
@@ -498,8 +498,8 @@ async fn a_run_is_not_claimed_during_an_append() {
     assert_eq!(journal, [entry(1)]);
 }
 
-/// DESIGN.md 8: many runs with sub-agents at once, on two processes with several writers each, do not deadlock, which
-/// PostgreSQL would resolve only after a second. Nothing is lost.
+/// Many runs with sub-agents at once, on two processes with several writers each, do not deadlock, which PostgreSQL
+/// would resolve only after a second. Nothing is lost.
 pub(crate) async fn many_concurrent_runs_do_not_deadlock(db: TestDb) {
     const RUNS: u64 = 24;
     const TURNS: u64 = 10;
@@ -547,7 +547,7 @@ pub(crate) async fn many_concurrent_runs_do_not_deadlock(db: TestDb) {
     }
 }
 
-/// DESIGN.md 8: two processes that store the same new definitions in different orders do not deadlock.
+/// Two processes that store the same new definitions in different orders do not deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn definitions_may_be_stored_in_any_order() {
     let db = TestDb::postgres().await;
@@ -573,7 +573,7 @@ async fn definitions_may_be_stored_in_any_order() {
     assert_eq!(db.count(deadlocks).await, 0);
 }
 
-/// DESIGN.md 8: a replica that hangs within a transaction blocks one run for a moment, and nothing else.
+/// A replica that hangs within a transaction blocks one run for a moment, and nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_of_a_locked_run_neither_waits_nor_blocks() {
     use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -600,7 +600,7 @@ async fn a_claim_of_a_locked_run_neither_waits_nor_blocks() {
     .await;
 }
 
-/// DESIGN.md 8: the database itself ends such a transaction if others wait for a lock.
+/// The database itself ends such a transaction if others wait for a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hanging_transaction_is_ended_by_the_database_within_two_seconds() {
     use sqlx::{Connection, PgConnection};

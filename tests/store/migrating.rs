@@ -22,7 +22,7 @@ async fn columns(db: &TestDb) -> BTreeSet<String> {
         .collect()
 }
 
-/// DESIGN.md 8: one code base for both, so the same names in both.
+/// One code base for both, so the same names in both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_databases_have_the_same_columns() {
     let (sqlite, postgres) = (TestDb::sqlite().await, TestDb::postgres().await);

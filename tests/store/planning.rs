@@ -320,8 +320,8 @@ pub(crate) async fn a_plan_that_no_person_confirms_ends_its_session(db: TestDb) 
     assert_eq!(shown(&store, planning).await.status, SessionStatus::Planning);
 }
 
-/// PLANNING 14: starts at once, in two processes, begin as many sessions as the limits allow and no more. Nothing of the
-/// others is kept, and their keys can be used again. A start whose acknowledgement was lost has its place.
+/// Starts at once, in two processes, begin as many sessions as the limits allow and no more. Nothing of the others is
+/// kept, and their keys can be used again. A start whose acknowledgement was lost has its place.
 pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
     let stores = [open_for(&db, 3, 5).await, open_for(&db, 3, 5).await];
     let at_once = async |runs: &[NewRun]| {

@@ -1,4 +1,4 @@
-//! The quota that replicas share (DESIGN.md section 8), on a real PostgreSQL.
+//! The quota that replicas share, on a real PostgreSQL.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl Replica {
     }
 }
 
-/// DESIGN.md 8: exactly the limit over all replicas.
+/// Exactly the limit over all replicas.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_200_requests_at_once_two_replicas_admit_the_burst() {
     let db = TestDb::postgres().await;
@@ -305,7 +305,7 @@ async fn replicas_with_different_limits_share_a_bucket() {
     assert!(narrow.take("ann").await.allowed);
 }
 
-/// Promise 5, bounded: many users take tokens, and a full bucket leaves no row.
+/// Promise: bounded faults. Many users take tokens, and a full bucket leaves no row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_users_are_counted_and_forgotten() {
     let db = TestDb::postgres().await;

@@ -129,7 +129,7 @@ pub(crate) async fn an_open_decision_is_shown_as_open(db: TestDb) {
     assert_eq!(store.get(&tenant(), DecisionId::new()).await.unwrap(), None);
 }
 
-/// DESIGN.md 9: another tenant's decision is not found; a user sees only their own.
+/// Another tenant's decision is not found; a user sees only their own.
 pub(crate) async fn no_user_sees_another_users_rows(db: TestDb) {
     let store = db.open().await;
     let other = TenantId::parse("other").unwrap();
@@ -230,7 +230,7 @@ pub(crate) async fn a_page_is_bounded_in_bytes(db: TestDb) {
     assert_eq!(sizes, [2, 2, 1]);
 }
 
-/// A query error is named, with what is allowed. DESIGN.md section 9: `/readyz` reports on the database, not on slow
+/// A query error is named, with what is allowed. `/readyz` reports on the database, not on slow
 /// queries of analysts.
 pub(crate) async fn a_slow_query_gets_an_error_and_the_store_stays_ready(db: TestDb) {
     let limit = Duration::from_millis(700);

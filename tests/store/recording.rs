@@ -264,8 +264,8 @@ pub(crate) async fn json_is_kept_byte_for_byte(db: TestDb) {
     assert_eq!(arguments, r#"{"n":12345678901234567890123, "é":"\u0000"}"#);
 }
 
-/// Section 12: no commit waits for work that can be done when idle. Without this checkpoint the file would stay
-/// unchanged after the migrations until the WAL has 16 MiB.
+/// No commit waits for work that can be done when idle. Without this checkpoint the file would stay unchanged after the
+/// migrations until the WAL has 16 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_wal_of_sqlite_is_checkpointed_when_idle() {
     let db = TestDb::sqlite().await;

@@ -24,7 +24,7 @@ async fn died(db: &TestDb, store: Arc<Store>) {
     .await;
 }
 
-/// DESIGN.md 7: a dead process's open row becomes ERROR:INTERNAL, its started calls are in doubt.
+/// A dead process's open row becomes ERROR:INTERNAL, its started calls are in doubt.
 pub(crate) async fn a_dead_process_is_recovered_by_the_next(db: TestDb) {
     let dead = db.open().await;
     let (acting, mut idle) = (open_decision(), claim("scope", "body"));
@@ -138,8 +138,8 @@ pub(crate) async fn the_owners_outcome_replaces_that_of_recovery(db: TestDb) {
     drop(other);
 }
 
-/// Promise 1: a caller with the answer "not recorded" did nothing. A row that was written all the same says so, and its
-/// key may be used again.
+/// Promise: recorded. A caller with the answer "not recorded" did nothing. A row that was written all the same says so,
+/// and its key may be used again.
 pub(crate) async fn a_decision_opened_without_an_answer_is_closed_as_not_started(db: TestDb) {
     let store = db.open().await;
     let unacknowledged = "SELECT COUNT(*) FROM decision_log WHERE recovered AND error_detail LIKE 'not begun%'";

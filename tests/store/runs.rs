@@ -298,7 +298,7 @@ pub(crate) async fn a_repeated_operation_has_one_effect(db: TestDb) {
     assert_eq!(db.count("SELECT COUNT(*) FROM agent_snapshot").await, 1);
 }
 
-/// Promise 1: the end of a run is its row, its journal and its decision with all calls, or nothing of these.
+/// Promise: recorded. The end of a run is its row, its journal and its decision with all calls, or nothing of these.
 pub(crate) async fn a_run_ends_completely_or_not_at_all(db: TestDb) {
     let store = db.open().await;
     let (run, neighbour) = (new_run(), new_run());
@@ -329,8 +329,7 @@ pub(crate) async fn a_run_ends_completely_or_not_at_all(db: TestDb) {
     assert_eq!(shown(&store, run.id).await.status, RunStatus::Completed);
 }
 
-/// DESIGN.md 7: the end of a run that the unavailable store could not write is written when it is back, without a
-/// request.
+/// The end of a run that the unavailable store could not write is written when it is back, without a request.
 pub(crate) async fn a_failed_end_of_a_run_is_written_later(db: TestDb) {
     let store = Store::open(StoreConfig {
         write_deadline: Duration::from_millis(300),
@@ -361,8 +360,8 @@ pub(crate) async fn a_failed_end_of_a_run_is_written_later(db: TestDb) {
     assert_eq!(db.line("SELECT status FROM tool_invocation_log").await, "completed");
 }
 
-/// Promise 1: a caller with the answer "not recorded" has no run. If the run was created all the same, it ends as not
-/// started, and its key is free again.
+/// Promise: recorded. A caller with the answer "not recorded" has no run. If the run was created all the same, it ends
+/// as not started, and its key is free again.
 pub(crate) async fn a_run_created_without_an_answer_is_not_started(db: TestDb) {
     let store = db.open().await;
     let unacknowledged = "SELECT COUNT(*) FROM agent_run WHERE error_message LIKE 'not begun%'";
@@ -423,7 +422,7 @@ pub(crate) async fn the_first_entries_of_a_run_are_written_if_its_creator_claims
     }
 }
 
-/// DESIGN.md 9: the same key and body give the same run, however often and on any process; another body is refused.
+/// The same key and body give the same run, however often and on any process; another body is refused.
 pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let asked = |scope: &str, fingerprint: &str| NewRun {
@@ -468,7 +467,7 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 2);
 }
 
-/// DESIGN.md 9: never a second run: a claim is valid for 24 h, and until its run has ended.
+/// Never a second run: a claim is valid for 24 h, and until its run has ended.
 pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
     let store = db.open().await;
     let asked = |scope: &str| NewRun {
@@ -525,7 +524,7 @@ pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
     begin(&store, &asked("working")).await;
 }
 
-/// DESIGN.md 9: a definition in a request that created no run is not kept.
+/// A definition in a request that created no run is not kept.
 pub(crate) async fn a_request_that_creates_no_run_stores_no_definitions(db: TestDb) {
     let store = db.open().await;
     let asked = |fingerprint: &str, hash: &str| {
@@ -542,7 +541,7 @@ pub(crate) async fn a_request_that_creates_no_run_stores_no_definitions(db: Test
     assert_eq!(db.line("SELECT hash FROM agent_snapshot").await, "kept");
 }
 
-/// DESIGN.md 9: a page of runs is limited in bytes, including their in-doubt calls.
+/// A page of runs is limited in bytes, including their in-doubt calls.
 pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
     let store = db.open().await;
     for _ in 0..4 {
@@ -652,8 +651,8 @@ pub(crate) async fn a_paused_run_is_resumed_once(db: TestDb) {
     );
 }
 
-/// DESIGN.md section 2: the entries of a run and of those that it called are numbered together, in the order of their
-/// commits. A reader continues after any number, and the end of each attempt has a number of its own.
+/// The entries of a run and of those that it called are numbered together, in the order of their commits. A reader
+/// continues after any number, and the end of each attempt has a number of its own.
 pub(crate) async fn a_run_and_those_that_it_called_have_one_event_log(db: TestDb) {
     let store = db.open().await;
     let root = new_run();
@@ -795,9 +794,9 @@ pub(crate) async fn a_run_is_cancelled_in_every_state(db: TestDb) {
     assert_eq!(db.rows("SELECT * FROM agent_run ORDER BY id").await, before);
 }
 
-/// Promise 4: after a recorded cancellation no call starts, even if the process that drives the run has not read it
-/// yet. A call that started before stays started, even if its commit is repeated after a lost answer. The same holds
-/// for called runs at any depth.
+/// Promise: exact approvals. After a recorded cancellation no call starts, even if the process that drives the run has
+/// not read it yet. A call that started before stays started, even if its commit is repeated after a lost answer. The
+/// same holds for called runs at any depth.
 pub(crate) async fn no_call_starts_after_a_run_is_cancelled(db: TestDb) {
     let (store, other) = (db.open().await, db.open().await);
     let run = new_run();
@@ -914,8 +913,8 @@ pub(crate) async fn a_called_run_uses_its_callers_lease(db: TestDb) {
     );
 }
 
-/// DESIGN.md 7: a dead process's open decision is closed by the next process, but that of its run waits for the worker
-/// that continues it.
+/// A dead process's open decision is closed by the next process, but that of its run waits for the worker that
+/// continues it.
 pub(crate) async fn the_decisions_of_runs_survive_their_process(db: TestDb) {
     let dead = db.open().await;
     let (run, chat) = (new_run(), open_decision());
@@ -941,8 +940,8 @@ pub(crate) async fn the_decisions_of_runs_survive_their_process(db: TestDb) {
     drop(next);
 }
 
-/// DESIGN.md 7: `records.content` is about the log. A run's journal, input and output are working state, without which
-/// it could not be resumed.
+/// `records.content` is about the log. A run's journal, input and output are working state, without which it could not
+/// be resumed.
 pub(crate) async fn without_content_the_log_keeps_no_text_and_the_run_keeps_all(db: TestDb) {
     let store = db.open_with(ContentMode::None).await;
     let run = new_run();
@@ -960,7 +959,7 @@ pub(crate) async fn without_content_the_log_keeps_no_text_and_the_run_keeps_all(
     assert_eq!(shown(&store, run.id).await.summary.as_deref(), Some("It was mom."));
 }
 
-/// X-4, DESIGN.md promise 7: a contradictory row of a run cannot be written by any writer.
+/// Promise: truthful states. A contradictory row of a run cannot be written by any writer.
 pub(crate) async fn the_table_of_runs_refuses_contradictory_rows(db: TestDb) {
     let store = db.open().await;
     let (run, over, waiting) = (new_run(), new_run(), queued_run());
@@ -1018,8 +1017,7 @@ async fn all(store: &Store, mut query: ListQuery) -> Vec<AgentRun> {
     }
 }
 
-/// REQUIREMENTS X: pages of 500 runs join to the complete list, in order, for every filter. Called runs are listed on
-/// request.
+/// Pages of 500 runs join to the complete list, in order, for every filter. Called runs are listed on request.
 pub(crate) async fn pages_of_runs_join_to_the_complete_list(db: TestDb) {
     let store = db.open().await;
     let mut making = tokio::task::JoinSet::new();
@@ -1139,7 +1137,7 @@ pub(crate) async fn pages_of_runs_join_to_the_complete_list(db: TestDb) {
     }
 }
 
-/// DESIGN.md 9: runs of another tenant, project or user are not found, and a token does not change that.
+/// Runs of another tenant, project or user are not found, and a token does not change that.
 pub(crate) async fn no_user_sees_another_users_runs(db: TestDb) {
     let store = db.open().await;
     let other = TenantId::parse("other").unwrap();
@@ -1372,7 +1370,7 @@ pub(crate) async fn waiting_messages_of_a_thread_run_in_order_whatever_the_clock
     }
 }
 
-/// DESIGN.md section 7: the messages of a thread are kept as long as their runs, and the thread as long as it has any.
+/// The messages of a thread are kept as long as their runs, and the thread as long as it has any.
 pub(crate) async fn threads_are_deleted_with_their_runs(db: TestDb) {
     let store = db.open().await;
     let said = async |thread: ThreadId, is_new| {

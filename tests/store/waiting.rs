@@ -52,8 +52,8 @@ pub(crate) async fn a_cancellation_is_not_lost_when_the_run_starts_to_wait(db: T
     );
 }
 
-/// DESIGN.md section 6: the same answer again returns the stored one, whatever its reason. An approved
-/// action that could not start in time reports that, and keeps its approver and the reason.
+/// the same answer again returns the stored one, whatever its reason. An approved action that could not
+/// start in time reports that, and keeps its approver and the reason.
 pub(crate) async fn a_resolution_never_changes(db: TestDb) {
     let store = db.open().await;
     let run = new_run();
@@ -219,8 +219,7 @@ const TRIES: [Try; 10] = [
     Try::Settle(false),
 ];
 
-/// R-states, DESIGN.md section 6: any operation on an action in any state, with its run in progress or ended, causes
-/// only legal transitions.
+/// R-states: any operation on an action in any state, with its run in progress or ended, causes only legal transitions.
 pub(crate) async fn any_operation_causes_only_legal_transitions(db: TestDb) {
     let store = db.open().await;
     let mut seen = std::collections::BTreeSet::new();

@@ -23,8 +23,7 @@ fn adding() -> Vec<Reply> {
     ]
 }
 
-/// DESIGN.md sections 2, 5 and 7: spans are a projection of the journal, trace context reaches the servers, secrets
-/// reach no trace.
+/// Spans are a projection of the journal, trace context reaches the servers, secrets reach no trace.
 #[tokio::test]
 async fn a_request_is_one_trace_from_its_caller_to_the_tool_and_the_record() {
     for (database, system) in [(Database::Sqlite, "sqlite"), (Database::Postgres, "postgresql")] {
@@ -88,7 +87,7 @@ async fn a_request_is_one_trace_from_its_caller_to_the_tool_and_the_record() {
     }
 }
 
-/// DESIGN.md section 11: attempts are below their call, and a failure has its cause.
+/// Attempts are below their call, and a failure has its cause.
 #[tokio::test]
 async fn a_streamed_request_shows_repeated_attempts_and_failed_calls() {
     let script = vec![
@@ -149,7 +148,7 @@ async fn a_failed_decision_is_marked_and_its_request_is_answered() {
     gavel.assert_no_canary_is_traced();
 }
 
-/// DESIGN.md section 9: a replayed answer is not a second decision in its trace either.
+/// A replayed answer is not a second decision in its trace either.
 #[tokio::test]
 async fn a_replayed_answer_is_traced_as_one() {
     let gavel = start(adding(), Database::Sqlite, true).await;
@@ -167,7 +166,7 @@ async fn a_replayed_answer_is_traced_as_one() {
     assert!(!decisions[1].attributes.contains_key("gavel.decision.id"));
 }
 
-/// DESIGN.md section 9: a disconnect does not cancel the decision.
+/// A disconnect does not cancel the decision.
 #[tokio::test]
 async fn the_decision_of_a_disconnected_client_is_in_its_trace() {
     let late = Reply::After(Duration::from_millis(500), Box::new(Reply::Text("canary-answer")));
@@ -219,7 +218,7 @@ async fn the_sampling_decision_of_the_caller_is_respected() {
     );
 }
 
-/// DESIGN.md section 5: trace context reaches the servers even if gavel itself is not traced.
+/// Trace context reaches the servers even if gavel itself is not traced.
 #[tokio::test]
 async fn without_a_collector_the_callers_trace_context_is_passed_on_unchanged() {
     let gavel = start(adding(), Database::Sqlite, false).await;

@@ -9,7 +9,7 @@
 //! two that read a repository. Another tool it calls if the message gives its name and arguments. Its evaluation score
 //! says nothing about Gemini.
 //!
-//! [`Obeying`], [`Hostile`] and [`Random`] test what the code must guarantee whatever a model says. They obey every
+//! [`Obeying`], [`Hostile`] and [`Random`] test what the code must ensure whatever a model says. They obey every
 //! instruction they read, attack, or produce noise.
 
 mod conversation;

@@ -1,4 +1,4 @@
-//! The URLs of an endpoint (WIRE.md section 1).
+//! The URLs of an endpoint.
 
 use url::Url;
 

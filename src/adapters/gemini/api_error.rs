@@ -1,5 +1,4 @@
-//! The provider's error body (WIRE.md section 6): its content, whether to retry, and which of its text is safe to
-//! report.
+//! The provider's error body: its content, whether to retry, and which of its text is safe to report.
 
 use std::time::Duration;
 

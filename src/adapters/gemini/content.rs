@@ -2,8 +2,8 @@
 //!
 //! What is echoed later must equal what was received: parts in order, each signature on its own part. Streamed text is
 //! joined only between neighbors of one kind that contain nothing but text. A signed part, even an empty one, remains
-//! separate (WIRE.md section 4). Two things are left out because a request with them is rejected: empty parts `{}` and,
-//! from streams, empty text without a signature.
+//! separate. Two things are left out because a request with them is rejected: empty parts `{}` and, from streams, empty
+//! text without a signature.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What Google does with the names of older models, and since when (WIRE.md section 9).
+//! What Google does with the names of older models, and since when.
 
 use super::routes::is_other;
 use crate::domain::family::bare_model;

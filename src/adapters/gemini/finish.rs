@@ -1,4 +1,4 @@
-//! Why a candidate ended or a prompt was blocked, classified by what it means for the caller (WIRE.md section 3).
+//! Why a candidate ended or a prompt was blocked, classified by what it means for the caller.
 
 use serde::{Deserialize, Deserializer};
 

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::domain::journal::FunctionCall;
 
-    /// Promise 5
+    /// Promise: bounded faults.
     #[test]
     fn calls_with_arguments_beyond_their_limits_are_not_run() {
         let call = |arguments: String| {

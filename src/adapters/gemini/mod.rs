@@ -1,4 +1,5 @@
-//! The port [`Model`] for Gemini: Developer API and Vertex AI, unary and streamed.
+//! The port [`Model`] for Gemini: Developer API and Vertex AI, unary and streamed. The facts of the wire that this code
+//! relies on are in `docs/explanation/gemini.md`.
 //!
 //! A call passes through these modules, in this order:
 //!

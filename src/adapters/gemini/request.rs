@@ -40,7 +40,7 @@ impl SystemCache {
 const STAND_IN: &str = r#""c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=""#;
 
 /// Writes the body of `request`. `generation` contains the fields of `generationConfig`. If `signer` is given, only the
-/// signatures of that model are sent: a model refuses those of another one (WIRE.md section 4).
+/// signatures of that model are sent: a model refuses those of another one.
 pub(super) fn body(
     request: &ModelRequest<'_>,
     generation: &str,

@@ -1,5 +1,5 @@
 //! Which model answers for which name. Google routes deprecated names and moving aliases to other models, and says so
-//! only in the answer (WIRE.md section 9).
+//! only in the answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,8 +1,8 @@
 //! Splits the bytes of a stream into JSON texts.
 //!
-//! A stream consists of `data: {…}` lines. A blank line ends each event, with CRLF or LF (WIRE.md section 5). Instead
-//! of an event there may be bare JSON: an error object in mid-stream, or an array of responses if a proxy dropped
-//! `alt=sse`. Bare JSON extends to the end of the stream.
+//! A stream consists of `data: {…}` lines. A blank line ends each event, with CRLF or LF. Instead of an event there may
+//! be bare JSON: an error object in mid-stream, or an array of responses if a proxy dropped `alt=sse`. Bare JSON
+//! extends to the end of the stream.
 
 /// One JSON text.
 #[derive(Debug, PartialEq, Eq)]

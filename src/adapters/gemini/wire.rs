@@ -1,5 +1,5 @@
-//! Gemini's reply on the wire (WIRE.md section 3). Every field can be absent, every enum is open, and counts may be
-//! strings. Content that is only echoed is kept as text.
+//! Gemini's reply on the wire. Every field can be absent, every enum is open, and counts may be strings. Content that
+//! is only echoed is kept as text.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! One call on its way to a server, and how far it came.
 //!
-//! What matters afterwards is whether the server may have started the call: promise 3 (an effect happens at most once)
-//! depends on it. Every outcome therefore says so.
+//! What matters afterwards is whether the server may have started the call: that an effect happens at most once depends
+//! on it. Every outcome therefore says so.
 
 use std::time::{Duration, Instant};
 

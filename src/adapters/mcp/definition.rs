@@ -25,7 +25,7 @@ use crate::domain::text::{capped, is_visible, visible};
 use crate::domain::tool::{Idempotency, Tool};
 use crate::ports::tools::LeftOut;
 
-/// Maximum tools per server. Gemini accepts 512 functions in a request (WIRE.md section 2).
+/// Maximum tools per server. Gemini accepts 512 functions in a request.
 const MAX_TOOLS: usize = 512;
 /// Maximum definitions read per server: some may be left out, and some are excluded.
 pub(super) const MAX_LISTED: usize = 2 * MAX_TOOLS;

@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Promise 5
+    /// Promise: bounded faults.
     #[tokio::test]
     async fn a_child_that_writes_without_end_is_kept_in_a_few_lines() {
         let words = LastWords::default();

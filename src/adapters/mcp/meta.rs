@@ -1,4 +1,4 @@
-//! What every call contains in `_meta` (DESIGN.md section 5).
+//! What every call contains in `_meta`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

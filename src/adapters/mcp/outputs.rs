@@ -100,7 +100,7 @@ impl Outputs {
 mod tests {
     use super::*;
 
-    /// Promise 5: in bounded memory.
+    /// Promise: bounded faults. In bounded memory.
     #[test]
     fn a_definition_is_looked_at_a_few_times_and_not_remembered_for_ever() {
         let outputs = Outputs::default();

@@ -186,7 +186,7 @@ mod tests {
         JsonRpcMessage::request(ClientRequest::CallToolRequest(call), RequestId::Number(1))
     }
 
-    /// Promise 3: what was reported as not sent is not written later, when the pipe is free.
+    /// Promise: at most once. What was reported as not sent is not written later, when the pipe is free.
     #[tokio::test]
     async fn a_call_that_is_given_up_before_its_turn_is_not_written() {
         let mut process = Command::new("cat");

@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Promise 5: the number of reported repairs is limited.
+    /// Promise: bounded faults. The number of reported repairs is limited.
     #[test]
     fn many_slips_are_counted() {
         let properties: Map<String, Value> = (0..1000).map(|n| (format!("p{n}"), json!({"title": n}))).collect();

@@ -1,4 +1,4 @@
-//! Idempotency keys: one protocol for every request that takes a key (DESIGN.md section 9).
+//! Idempotency keys: one protocol for every request that takes a key.
 
 use std::sync::Arc;
 

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(lost.take().count(), 0);
     }
 
-    /// Promise 1: the answer "not started" must become true. So the run is abandoned as soon as the store is
+    /// Promise: recorded. The answer "not started" must become true. So the run is abandoned as soon as the store is
     /// available, however many records wait.
     #[test]
     fn an_unacknowledged_run_is_abandoned_after_a_long_outage_too() {

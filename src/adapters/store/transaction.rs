@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Promise 3: every commit that announces a side effect waits for the disk, and no other commit does.
+    /// Promise: at most once. Every commit that announces a side effect waits for the disk, and no other commit does.
     #[tokio::test]
     async fn on_sqlite_intents_wait_for_the_disk_and_other_rows_do_not() {
         let directory = tempfile::tempdir().unwrap();

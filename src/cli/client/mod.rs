@@ -46,7 +46,7 @@ const MARGIN: Duration = Duration::from_secs(20);
 const CONNECT: Duration = Duration::from_secs(5);
 /// The waits before a read is repeated.
 const REPEATS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
-/// The acting user, if no token names one (DESIGN.md section 9, Callers).
+/// The acting user, if no token names one.
 const ACTING_USER: &str = "x-gavel-user";
 
 /// A gavel, and the user for whom the command acts.

@@ -16,7 +16,7 @@ use super::{Client, with};
 use crate::domain::action;
 use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, ProjectId, RunId, ThreadId};
 
-/// The acting user if none is named, as in the HTTP API (DESIGN.md section 9, Callers).
+/// The acting user if none is named, as in the HTTP API.
 pub(super) const LOCAL: &str = "local";
 
 /// What a list is asked for.

@@ -94,7 +94,7 @@ mod tests {
         serde_json::from_value(session).unwrap()
     }
 
-    /// PLANNING 9: one line says what was read.
+    /// One line says what was read.
     #[test]
     fn what_was_read_is_one_line() {
         let whole = json!({
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(read(&session(json!({"read": null}))), None);
     }
 
-    /// P-205, PLANNING 9: the user sees who confirmed what: where the plan may act, and which tools ask anyway.
+    /// P-205: the user sees who confirmed what: where the plan may act, and which tools ask anyway.
     #[test]
     fn a_confirmation_says_where_the_plan_may_act_and_what_asks_anyway() {
         let scope = |ask_first: &[&str], confirmed: Value| {

@@ -1,4 +1,4 @@
-//! Agent definitions: what an agent is, apart from how it runs (DESIGN.md section 4).
+//! Agent definitions: what an agent is, apart from how it runs.
 //!
 //! There is one type, [`Definition`], and one reader for every text form. A form parses its text into a [`node::Node`]
 //! tree with line numbers. [`read`] converts the tree into a definition and collects every error. [`fields`] is the

@@ -20,7 +20,7 @@ fn all_words_are_read_those_that_are_hidden_too() {
     assert_eq!(read(""), "");
 }
 
-/// Promise 4: the approver sees where the approved text may lead a reader.
+/// Promise: exact approvals. The approver sees where the approved text may lead a reader.
 #[test]
 fn every_link_has_its_text_and_its_target() {
     for (html, words) in [
@@ -53,7 +53,7 @@ fn every_link_has_its_text_and_its_target() {
     assert_eq!(two, [("x", "https://a.example"), ("y", "https://b.example")]);
 }
 
-/// Promise 4: elements whose content is raw text to mail programs hide none of it here.
+/// Promise: exact approvals. Elements whose content is raw text to mail programs hide none of it here.
 #[test]
 fn text_within_raw_elements_is_reported() {
     let evil = "Pay 5000 to EVIL";
@@ -75,7 +75,8 @@ fn text_within_raw_elements_is_reported() {
     }
 }
 
-/// Promise 4: anything that a reader may see differently is reported, and a plain message has no warnings.
+/// Promise: exact approvals. Anything that a reader may see differently is reported, and a plain message has no
+/// warnings.
 #[test]
 fn text_that_may_look_otherwise_is_reported() {
     const SIZED: &str = "small text within small text";
@@ -173,7 +174,7 @@ fn pictures_from_elsewhere_are_reported() {
     }
 }
 
-/// Promise 4: the address that a link shows must not pass for its target.
+/// Promise: exact approvals. The address that a link shows must not pass for its target.
 #[test]
 fn a_link_that_reads_as_another_address_is_reported() {
     let misleading = |html: &str| {

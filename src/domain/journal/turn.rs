@@ -24,7 +24,7 @@ pub enum Part {
 /// A function call as the model wrote it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FunctionCall {
-    /// The provider's id, if it issued one. gavel returns it only in that case (WIRE.md section 4).
+    /// The provider's id, if it issued one. gavel returns it only in that case.
     pub id: Option<String>,
     /// The name that the model used.
     pub name: String,

@@ -1,8 +1,8 @@
 //! `enum`, and `const` as an `enum` of one value.
 //!
-//! An `enum` may contain only non-empty text and numbers (WIRE.md section 2). For any other value its type is given:
-//! alone if there is no other choice, else as another branch of `anyOf`. Empty text is not declared beside other
-//! values: a model may omit the argument, and arguments with empty text are valid all the same.
+//! An `enum` may contain only non-empty text and numbers. For any other value its type is given: alone if there is no
+//! other choice, else as another branch of `anyOf`. Empty text is not declared beside other values: a model may omit
+//! the argument, and arguments with empty text are valid all the same.
 
 use serde_json::{Map, Value, json};
 
@@ -84,7 +84,7 @@ mod tests {
         translate(&schema, &[]).unwrap()["properties"]["a"].take()
     }
 
-    /// C-FR-012; WIRE.md section 2.
+    /// C-FR-012
     #[test]
     fn an_enum_holds_text_and_numbers_and_tells_the_type_of_all_else() {
         for (property, expected) in [

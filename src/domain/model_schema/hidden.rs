@@ -98,7 +98,7 @@ mod tests {
         assert!(translate(&schema(), &["actor"]).unwrap_err().contains("`actor`"));
     }
 
-    /// Promise 2
+    /// Promise: decided by code.
     #[test]
     fn a_tool_that_asks_for_it_elsewhere_too_is_left_out() {
         let asks = json!({"required": ["user_id"]});

@@ -134,7 +134,8 @@ fn definitions_that_all_refer_to_each_other_are_shown_as_far_as_they_fit() {
     );
 }
 
-/// Promise 5: everything that references copy counts. Each of these would take gigabytes, or minutes of comparison.
+/// Promise: bounded faults. Everything that references copy counts. Each of these would take gigabytes, or minutes of
+/// comparison.
 #[test]
 fn large_values_that_references_multiply_are_cut_short() {
     let values: Vec<String> = (0..50_000).map(|n| n.to_string()).collect();
@@ -171,7 +172,7 @@ fn required_names_are_united_each_once() {
     assert_eq!(ok(schema), json!({"type": "object", "required": ["a", "b", "c"]}));
 }
 
-/// WIRE.md section 2: one reference without a target fails the entire request with a 400, so none may remain.
+/// One reference without a target fails the entire request with a 400, so none may remain.
 #[test]
 fn a_keyword_that_may_hold_an_unseen_reference_is_dropped() {
     let reference = json!({"$ref": "#/$defs/A"});

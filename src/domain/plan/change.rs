@@ -1,4 +1,4 @@
-//! Changes of a plan while it is worked through (REQUIREMENTS P-304): all of one reflection are made, or none.
+//! Changes of a plan while it is worked through (P-304): all of one reflection are made, or none.
 
 use serde::{Deserialize, Serialize};
 

@@ -375,7 +375,7 @@ mod changes {
         }
     }
 
-    /// PLANNING.md 5: an original task can be replaced twice, and a plan has 50 tasks at the most.
+    /// An original task can be replaced twice, and a plan has 50 tasks at the most.
     #[test]
     fn replacements_and_tasks_have_their_limits() {
         let (mut plan, session) = plan();

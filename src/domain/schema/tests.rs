@@ -76,7 +76,8 @@ fn an_error_does_not_grow_with_what_was_given() {
     }
 }
 
-/// Promise 5: the 4 KB schema that froze a worker, by each keyword that applies a schema to the same value.
+/// Promise: bounded faults. The 4 KB schema that froze a worker, by each keyword that applies a schema to the same
+/// value.
 #[test]
 fn a_schema_whose_references_double_is_refused_with_the_place() {
     for combine in ["allOf", "anyOf", "oneOf"] {
@@ -152,7 +153,7 @@ fn a_chain_that_goes_deeper_does_not_take_the_stack() {
     });
 }
 
-/// Promise 5: work that no estimate can predict is counted during the check.
+/// Promise: bounded faults. Work that no estimate can predict is counted during the check.
 #[test]
 fn a_check_ends_when_its_effort_is_used_up() {
     let deep = |levels: usize, leaf: Value| (0..levels).fold(leaf, |value, _| json!([value]));

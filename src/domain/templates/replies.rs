@@ -263,7 +263,7 @@ mod tests {
         assert!(reply.contains("message") && reply.contains("32 KiB"), "{reply}");
     }
 
-    /// Promise 7: a partly finished task is never shown as done, nor as nothing done.
+    /// Promise: truthful states. A partly finished task is never shown as done, nor as nothing done.
     #[test]
     fn a_reply_does_not_hide_what_has_happened() {
         let templates = Templates::built_in();

@@ -15,7 +15,8 @@ use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Target};
 use crate::domain::tool::{FailureCode, Tool};
 
 /// Recovers calls that were started by a process that has died. An agent's run continues from its journal. A tool is
-/// called again under the same key where that is harmless. The outcome of every other call is unknown (promise 3).
+/// called again under the same key where that is harmless. The outcome of every other call is unknown (promise: at most
+/// once).
 pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) -> Result<(), Stop> {
     for call in calls {
         if !run.record.is_ours() {

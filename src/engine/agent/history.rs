@@ -15,7 +15,7 @@ use crate::engine::stop::Stop;
 use crate::ports::BoxFuture;
 use crate::ports::runs::{StoredEntry, StoredRun};
 
-/// At most this many messages of a thread are shown to the model (DESIGN.md section 12).
+/// At most this many messages of a thread are shown to the model.
 const MOST_HISTORY: u32 = 200;
 /// At most this many bytes of a thread are shown to the model.
 const HISTORY_BYTES: usize = 256 * 1024;

@@ -1,4 +1,4 @@
-//! Agents: runs built from definitions, and runs that call other agents (REQUIREMENTS D-R1 to D-R6, X-15).
+//! Agents: runs built from definitions, and runs that call other agents (D-R1 to D-R6, X-15).
 //!
 //! A child run has its own journal, decision and limits. It shares with its parent the call that it answers, the
 //! parent's time limit and cancellation, and the lease of the outermost run.

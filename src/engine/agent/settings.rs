@@ -284,8 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// DESIGN.md section 2: a run of a thread has no final summary, so its tools leave time for the answer; an agent's
-    /// tools need not.
+    /// A run of a thread has no final summary, so its tools leave time for the answer; an agent's tools need not.
     #[test]
     fn a_tool_of_a_thread_leaves_time_for_the_answer() {
         let minute = Duration::from_secs(60);

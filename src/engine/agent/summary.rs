@@ -31,7 +31,8 @@ pub(super) struct RunSummary {
 }
 
 impl RunSummary {
-    /// Marks a run as failed because these calls are in doubt: it does not count as completed (promise 7).
+    /// Marks a run as failed because these calls are in doubt: it does not count as completed (promise: truthful
+    /// states).
     pub(super) fn in_doubt(&mut self, calls: &[InDoubtCall]) {
         let tools: BTreeSet<_> = calls.iter().map(|call| call.tool.as_str()).collect();
         let tools: Vec<_> = tools.into_iter().collect();

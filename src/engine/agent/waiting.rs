@@ -23,8 +23,8 @@ pub(super) enum WaitsFor {
 }
 
 impl Agents {
-    /// An approval is for the tool as it was (promise 4), and the tool list may be old. So the servers of approved
-    /// calls are asked again before the run is prepared.
+    /// An approval is for the tool as it was (promise: exact approvals), and the tool list may be old. So the servers
+    /// of approved calls are asked again before the run is prepared.
     pub(super) async fn refresh_servers(&self, root: RunId, journal: &[Entry]) -> Result<Result<(), String>, Stop> {
         for server in approvals::servers(journal, &self.actions_of(root, journal).await?) {
             if let Err(why) = self.engine.tools.refresh_server(&server).await {

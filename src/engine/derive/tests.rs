@@ -104,8 +104,7 @@ fn a_failure_that_a_later_call_repaired_is_a_success() {
     assert_eq!(outcome, Outcome::ToolInvocation);
 }
 
-/// DESIGN.md section 3, promise 7: a call that was never sent does not count as run, and another call does not repair
-/// it.
+/// Promise: truthful states. A call that was never sent does not count as run, and another call does not repair it.
 #[test]
 fn a_call_that_was_not_sent_is_no_tool_that_ran() {
     const AWAY: Option<FailureCode> = Some(FailureCode::Unavailable);
@@ -155,7 +154,7 @@ fn the_intent_is_the_last_call_that_had_an_effect_else_the_last_call() {
     }
 }
 
-/// Promise 7: a reply that was cut short mentions an effect only if there was one.
+/// Promise: truthful states. A reply that was cut short mentions an effect only if there was one.
 #[test]
 fn what_only_read_is_no_progress() {
     for (turns, made) in [

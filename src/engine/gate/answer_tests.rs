@@ -100,7 +100,7 @@ const MODES: [Approval; 3] = [Approval::Never, Approval::SideEffects, Approval::
 
 /// Every combination of hint, setting, definition, rules and grant, against the order that the module page states.
 ///
-/// DESIGN.md section 6
+///
 #[test]
 fn the_strictest_wins_in_every_combination() {
     let all_rules: [&[Effect]; 8] = [
@@ -200,7 +200,7 @@ fn an_answer_names_what_decided_it() {
     assert_eq!(decision.checks.len(), 4);
 }
 
-/// DESIGN.md section 6: a grant is for a user, a tool and an exact set of recipients.
+/// A grant is for a user, a tool and an exact set of recipients.
 #[test]
 fn a_grant_covers_exactly_what_it_names() {
     let none = Policy::default();
@@ -346,7 +346,6 @@ proptest! {
         prop_assert_eq!(answer(TOOL[tool], side_effect, MODES[mode], &reversed, false, &grants), before);
     }
 
-    /// DESIGN.md section 6
     #[test]
     fn a_grant_never_lifts_a_deny(rules in effects(), people in people()) {
         let to = set_of(&people);
@@ -358,7 +357,7 @@ proptest! {
         }
     }
 
-    /// Promise 4, R-15: a grant is for the tool as it was.
+    /// Promise: exact approvals. A grant is for the tool as it was.
     #[test]
     fn a_grant_covers_no_other_definition(people in people()) {
         let to = set_of(&people);

@@ -125,7 +125,8 @@ tests:
     expect: deny
 "#;
 
-    /// R-10, R-11, PLANNING 6: tests can name agents that are called and the session of a run, and a surface's least approval holds in them as in a run.
+    /// R-10, R-11: tests can name agents that are called and the session of a run, and a surface's least approval holds
+    /// in them as in a run.
     #[test]
     fn a_test_decides_as_a_run_would() {
         let text = r#"

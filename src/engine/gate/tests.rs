@@ -37,8 +37,8 @@ fn policy(rules: &str) -> Arc<Policy> {
     Arc::new(Policy::read(rules, "policy.yaml").unwrap())
 }
 
-/// Promise 5: the search for misleading text takes some milliseconds, so long arguments are not searched on a shared
-/// thread. Without an approval request, they are not searched at all.
+/// Promise: bounded faults. The search for misleading text takes some milliseconds, so long arguments are not searched
+/// on a shared thread. Without an approval request, they are not searched at all.
 #[test]
 fn large_texts_are_searched_on_a_thread_of_their_own() {
     let tool = tool_with("send", r#"{"type":"object"}"#, |_| {});
@@ -65,7 +65,7 @@ fn scope(arguments: &[(&str, SessionValue)]) -> Vec<(ArgumentPath, SessionValue)
     parsed.collect()
 }
 
-/// PLANNING 6 and 10: which arguments a session prescribes is said in `mcp.json`, by whatever name a tool has for them.
+/// Which arguments a session prescribes is said in `mcp.json`, by whatever name a tool has for them.
 #[test]
 fn arguments_are_bound_by_the_scope_of_the_tool_and_not_by_their_names() {
     let values = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -238,8 +238,8 @@ fn a_bound_argument_has_no_other_value() {
     }
 }
 
-/// PLANNING.md 6, 13.10: a confirmed plan allows its tools in its repository, on its branches. Everything else asks, and
-/// what is stricter holds.
+/// A confirmed plan allows its tools in its repository, on its branches. Everything else asks, and what is stricter
+/// holds.
 #[test]
 fn a_confirmed_plan_is_an_approval_and_its_limit() {
     let writes = |name: &str, approval| {
@@ -493,7 +493,7 @@ fn arguments_that_nest_too_deeply_are_refused_before_they_are_read() {
     }
 }
 
-/// The model never chooses the user (DESIGN.md section 5).
+/// The model never chooses the user.
 #[test]
 fn identity_comes_from_the_request_and_an_identity_from_the_model_is_an_error() {
     let schema = r#"{"type":"object","properties":{"user_id":{"type":"string"}},"required":["user_id"],"additionalProperties":false}"#;
@@ -770,9 +770,9 @@ fn any_approval() -> impl Strategy<Value = Option<Resolution>> {
 }
 
 proptest! {
-    /// Promises 2 and 4, R-10, R-15: whatever else is known, a denied call does not run; an approval covers exactly its
-    /// arguments of the tool as it was; a grant covers no other recipients, and no argument that is not free; a refusal
-    /// of the approver is final; and no call is sent again that could not be sent first.
+    /// R-10, R-15. Promises: decided by code, exact approvals. Whatever else is known, a denied call does not run; an
+    /// approval covers exactly its arguments of the tool as it was; a grant covers no other recipients, and no argument
+    /// that is not free; a refusal of the approver is final; and no call is sent again that could not be sent first.
     #[test]
     fn a_call_runs_only_by_what_covers_it(
         (facts, denied) in any_facts(), arguments in any_arguments(), approval in any_approval(), started in 0i64..9,

@@ -75,7 +75,8 @@ fn of<T>(entries: impl FnOnce(ActionId) -> Vec<Entry>, asked: impl FnOnce(&Call<
     asked(ledger.calls().next().unwrap())
 }
 
-/// Promise 3: a call counts as sent from its last start on, unless that start's result says that it was not sent.
+/// Promise: at most once. A call counts as sent from its last start on, unless that start's result says that it was not
+/// sent.
 #[test]
 fn a_call_that_was_started_and_not_sent_has_no_time() {
     let sent = |entries: fn(ActionId) -> Vec<Entry>| of(entries, |call| call.sent_us());

@@ -97,7 +97,7 @@ fn the_message_has_everything_that_was_read() {
     ));
 }
 
-/// PLANNING 3: what was cut is said, also by the tool itself.
+/// What was cut is said, also by the tool itself.
 #[test]
 fn a_tree_that_its_tool_cut_is_said_to_be_incomplete() {
     for (count, expected) in [

@@ -103,7 +103,7 @@ mod tests {
         super::read(&opening, &journal)
     }
 
-    /// P-201, PLANNING 9: branch, commit, files, the agent file, and what the reads took.
+    /// P-201: branch, commit, files, the agent file, and what the reads took.
     #[test]
     fn what_was_read_is_known_from_the_results() {
         let files = json!({"commit": "3f1c9ab", "truncated": false, "entries": [

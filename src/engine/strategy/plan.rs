@@ -1,4 +1,4 @@
-//! The work on a confirmed plan: a flow whose next step comes from the plan (REQUIREMENTS P-302, P-304, P-306).
+//! The work on a confirmed plan: a flow whose next step comes from the plan (P-302, P-304, P-306).
 //!
 //! Every step is a run of its own, which works on one task ([`react`](super::react)). The plan as it stands is read from
 //! the journal: the confirmed plan, and the outcome of every step, which holds the plan as that task left it.
@@ -141,7 +141,7 @@ impl TaskOutcome {
     }
 }
 
-/// What a confirmed plan allows without asking a person again (PLANNING.md section 6).
+/// What a confirmed plan allows without asking a person again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// The tools of the confirmed plan, by the names that the allowlist uses.

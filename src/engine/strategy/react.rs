@@ -1,5 +1,5 @@
-//! The work on one task by ReAct (REQUIREMENTS P-303): Reason, Act, Reflect, each a turn of the model, until a result
-//! shows that the task is done. As everywhere, the next step is read from the journal.
+//! The work on one task by ReAct (P-303): Reason, Act, Reflect, each a turn of the model, until a result shows that the
+//! task is done. As everywhere, the next step is read from the journal.
 
 mod compaction;
 mod evidence;

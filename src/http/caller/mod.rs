@@ -1,4 +1,4 @@
-//! Authentication of callers (DESIGN.md section 9, Callers).
+//! Authentication of callers.
 //!
 //! A failure response says only that credentials are missing or invalid. Tokens and keys are never logged.
 

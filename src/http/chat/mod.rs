@@ -111,7 +111,7 @@ async fn answer(
     Ok(respond(answer, ask.keyed))
 }
 
-/// Authenticates, reads and parses the body within its limits, then checks user and idempotency (DESIGN.md section 9).
+/// Authenticates, reads and parses the body within its limits, then checks user and idempotency.
 async fn ask(state: &State, exchange: &Exchange, request: &HttpRequest, payload: Payload) -> Result<Ask, Error> {
     let caller = state.edge.auth.caller(request).await?;
     let body = body::read(state, request, payload, &caller).await?;

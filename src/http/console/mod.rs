@@ -1,4 +1,4 @@
-//! The console: pages for people, without script (DESIGN.md sections 6 and 9).
+//! The console: pages for people, without script.
 //!
 //! A page is a GET. A decision is a form's POST that redirects to a page (303), which shows the stored outcome.
 //! [`session`] identifies the visitor, [`form`] verifies forms, [`view`] renders pages. All rules of approvals are in

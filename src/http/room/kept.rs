@@ -65,8 +65,8 @@ mod tests {
     use super::*;
     use crate::domain::budget::{Limits, Pool};
 
-    /// Promise 5: unread responses are limited per caller, user and process; the outcome of a change is always
-    /// reported.
+    /// Promise: bounded faults. Unread responses are limited per caller, user and process; the outcome of a change is
+    /// always reported.
     #[test]
     fn large_answers_have_room_until_they_are_read() {
         let limits = Limits {

@@ -1,4 +1,4 @@
-//! Threads: send a message, read, cancel (REQUIREMENTS R, Routes).
+//! Threads: send a message, read, cancel.
 
 mod error;
 pub(super) mod stream;

@@ -1,6 +1,6 @@
-//! `POST /api/agent/run/stream`: streams a run of a thread as NDJSON (REQUIREMENTS R, Routes): first the thread, then
-//! the model's text as it arrives, last the run's answer. The specification closes the list of line types, so the
-//! model's thoughts are not sent here; they are among the run's events.
+//! `POST /api/agent/run/stream`: streams a run of a thread as NDJSON: first the thread, then the model's text as it
+//! arrives, last the run's answer. The specification closes the list of line types, so the model's thoughts are not
+//! sent here; they are among the run's events.
 //!
 //! A client that disconnects cancels nothing: the run continues, and can be read or watched through its events.
 

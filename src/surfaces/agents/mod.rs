@@ -1,5 +1,5 @@
-//! The surface of declared agents (REQUIREMENTS X): they are triggered with inputs, and their runs are listed. A run
-//! itself is a matter of [`super::runs`], a definition of [`super::definitions`].
+//! The surface of declared agents: they are triggered with inputs, and their runs are listed. A run itself is a matter
+//! of [`super::runs`], a definition of [`super::definitions`].
 
 mod inputs;
 
@@ -40,7 +40,7 @@ pub struct Trigger {
     pub inputs: Inputs,
     /// Replaces the definition's time limit.
     pub timeout: Option<Duration>,
-    /// The user's time zone, if the caller named it, to interpret words like "tomorrow" (DESIGN.md section 11).
+    /// The user's time zone, if the caller named it, to interpret words like "tomorrow".
     pub time_zone: Option<Tz>,
     /// True if the caller does not wait for the run.
     pub background: bool,

@@ -1,4 +1,4 @@
-//! Approvals: pending approvals, their resolution, and grants (REQUIREMENTS; DESIGN.md section 6).
+//! Approvals: pending approvals, their resolution, and grants.
 //!
 //! Users resolve the approvals of their own runs; callers with the role `approver`, those of all runs of the tenant. A
 //! resolution is one commit. The run that it wakes is claimed here at once, or by the next worker.

@@ -1,4 +1,4 @@
-//! The chat surface: one request, one decision, no state in between (REQUIREMENTS C).
+//! The chat surface: one request, one decision, no state in between.
 
 pub mod request;
 
@@ -61,7 +61,7 @@ pub struct Chat {
 /// A recorded decision, ready to be sent.
 #[derive(Debug)]
 pub struct Answer {
-    /// 200, 429 or 503 (DESIGN.md section 3).
+    /// 200, 429 or 503.
     pub status: u16,
     /// The decision as JSON.
     pub body: Arc<str>,
@@ -254,7 +254,7 @@ impl Chat {
         ChatError::OutcomeUnrecorded(id)
     }
 
-    /// Checks idempotency, quota and admission, then runs (DESIGN.md section 9: the order at the edge).
+    /// Checks idempotency, quota and admission, in this order, then runs.
     async fn go(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
         self.engine.recorder.available().map_err(unavailable)?;
         if let Some(stored) = self.claim(accepted).await? {

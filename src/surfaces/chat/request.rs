@@ -1,4 +1,4 @@
-//! Parses `POST /v1/chat` once, into a type that is always valid (DESIGN.md section 9).
+//! Parses `POST /v1/chat` once, into a type that is always valid.
 
 mod diagnose;
 

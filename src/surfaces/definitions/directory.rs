@@ -1,4 +1,4 @@
-//! The known agents: those from files, and those created through the API (DESIGN.md section 4).
+//! The known agents: those from files, and those created through the API.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,4 @@
-//! The definitions of agents (REQUIREMENTS D): which agents there are, from files and through the API, and whether each
-//! can run now.
+//! The definitions of agents: which agents there are, from files and through the API, and whether each can run now.
 
 mod directory;
 mod files;

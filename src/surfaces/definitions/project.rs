@@ -362,7 +362,7 @@ mod tests {
     use super::*;
     use crate::engine::testing::{catalog_of, tool_on};
 
-    /// Promise 5: a few small definitions that name each other often must not make the list slow.
+    /// Promise: bounded faults. A few small definitions that name each other often must not make the list slow.
     #[test]
     fn an_agent_that_is_named_often_is_looked_at_once() {
         let last = "name: a5\ndescription: d\nsystemPrompt: s\ntools: [nowhere]\n".to_owned();

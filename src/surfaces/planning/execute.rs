@@ -1,4 +1,4 @@
-//! Confirms a plan, and begins the work on it (REQUIREMENTS P-205, P-301). Only a person's request does.
+//! Confirms a plan, and begins the work on it (P-205, P-301). Only a person's request does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

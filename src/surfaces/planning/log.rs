@@ -1,5 +1,4 @@
-//! The log of a session: the calls that the planner chose, the actions of all tasks, in order, and the cleanup
-//! (REQUIREMENTS P-307).
+//! The log of a session: the calls that the planner chose, the actions of all tasks, in order, and the cleanup (P-307).
 //!
 //! It is read from the journals of the runs, entry by entry: memory grows with the page, not with the session.
 

@@ -1,5 +1,5 @@
-//! The surface of planning sessions (REQUIREMENTS P): a user gives a goal, a repository and a deadline; gavel reads the
-//! repository, proposes a plan, and changes it in conversation.
+//! The surface of planning sessions: a user gives a goal, a repository and a deadline; gavel reads the repository,
+//! proposes a plan, and changes it in conversation.
 //!
 //! Every version that the model makes is an ordinary run of the agent `planner`. Code reads the repository first, and
 //! the agent may use nothing that could change it. The end of the run, the plan and the session are one commit.
@@ -64,7 +64,7 @@ use crate::ports::planning::PlanningSessions;
 
 /// Side effects in planning sessions require approval, unless the confirmed plan or a rule of the policy allows them.
 pub const FLOOR: Approval = Approval::SideEffects;
-/// The longest prompt, in bytes (PLANNING.md section 11).
+/// The longest prompt, in bytes.
 pub const MAX_PROMPT: usize = 32 * 1024;
 
 /// The surface with everything it uses.

@@ -9,7 +9,7 @@ use crate::domain::repository::Repository;
 use crate::engine::opening::{Opening, Read, Shown};
 use crate::engine::planning::{AGENT_MD, AGENTS_MD, REPOSITORY, TREE};
 
-/// The most paths of the tree, those in the fewest directories first (PLANNING.md section 3).
+/// The most paths of the tree, those in the fewest directories first.
 const PATHS: usize = 2000;
 /// The most bytes of AGENT.md.
 const AGENTS_FILE: usize = 32 * 1024;

@@ -1,4 +1,4 @@
-//! A task of a session with its history: the steps, as the journal of its run has them (REQUIREMENTS P-305).
+//! A task of a session with its history: the steps, as the journal of its run has them (P-305).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Records requests for which no run is begun: every request is a decision (promise 1).
+//! Records requests for which no run is begun: every request is a decision (promise: recorded).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The answer about a run of a thread (REQUIREMENTS R, Routes; DESIGN.md section 9).
+//! The answer about a run of a thread.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,4 @@
-//! The surface of threads (REQUIREMENTS R): a user sends a message, the agent answers or requests approval, and
-//! everything is stored.
+//! The surface of threads: a user sends a message, the agent answers or requests approval, and everything is stored.
 //!
 //! A thread's run is an ordinary agent run with at most three model calls, in which every side effect requires approval
 //! by default. A second message during an active run is answered 409 with that run, or waits its turn, as configured.
@@ -33,7 +32,7 @@ use crate::ports::actions::Actions;
 
 /// Every side effect requires approval, whatever an agent's definition or a tool's setting says.
 pub const FLOOR: Approval = Approval::SideEffects;
-/// The longest prompt, in bytes (DESIGN.md section 12).
+/// The longest prompt, in bytes.
 pub const MAX_PROMPT: usize = 32 * 1024;
 /// Maximum messages of a thread shown at once.
 pub const MESSAGES: u32 = 200;

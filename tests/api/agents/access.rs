@@ -1,4 +1,4 @@
-//! Which callers may run agents and read their runs (DESIGN.md section 9, Callers).
+//! Which callers may run agents and read their runs.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -55,7 +55,7 @@ async fn trigger(app: &App, headers: &[(&str, &str)]) -> Answer {
         .await
 }
 
-/// DESIGN.md section 9: with `none`, the header names the user; without the header the user is `local`.
+/// With `none`, the header names the user; without the header the user is `local`.
 #[tokio::test]
 async fn without_callers_the_header_names_the_user_and_local_is_the_default() {
     let app = spawn_app(Setup::stdio_sqlite().agent("helper.md", HELPER)).await;
@@ -72,7 +72,7 @@ async fn without_callers_the_header_names_the_user_and_local_is_the_default() {
     assert_eq!(problem["errors"][0]["pointer"], "X-Gavel-User", "{problem}");
 }
 
-/// DESIGN.md section 9: a service must name the user for whom it acts.
+/// A service must name the user for whom it acts.
 #[tokio::test]
 async fn a_service_must_name_the_user() {
     let app = spawn_app(by_key(Setup::stdio_sqlite().agent("helper.md", HELPER))).await;
@@ -89,7 +89,7 @@ async fn a_service_must_name_the_user() {
     assert_eq!(list["runs"], json!([run]));
 }
 
-/// DESIGN.md section 9: a token stands for one user and cannot name another.
+/// A token stands for one user and cannot name another.
 #[tokio::test]
 async fn a_token_identifies_one_user_and_naming_another_is_403() {
     let app = spawn_app(by_token(Setup::stdio_sqlite().agent("helper.md", HELPER))).await;
@@ -124,7 +124,7 @@ async fn routes_of_a_run(app: &App) -> Vec<(String, String)> {
     routes
 }
 
-/// DESIGN.md section 9: a run of another tenant or user answers as a missing one on every route, and stays unchanged.
+/// A run of another tenant or user answers as a missing one on every route, and stays unchanged.
 #[tokio::test]
 async fn a_run_of_another_user_is_missing_on_every_route() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -163,7 +163,7 @@ async fn a_run_of_another_user_is_missing_on_every_route() {
     }
 }
 
-/// DESIGN.md section 9: projects belong to a tenant, and only operators put definitions.
+/// Projects belong to a tenant, and only operators put definitions.
 #[tokio::test]
 async fn only_operators_put_definitions_and_only_their_tenant_sees_them() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

@@ -1,5 +1,4 @@
-//! Approval requests of runs without a thread (REQUIREMENTS R; DESIGN.md section 9): they wait in the same list and are
-//! resolved by the same route.
+//! Approval requests of runs without a thread: they wait in the same list and are resolved by the same route.
 
 use chrono::{DateTime, TimeDelta};
 use serde_json::{Value, json};
@@ -19,8 +18,8 @@ async fn triggered_by_ann(app: &App) -> Value {
     Answer::of(trigger.json(&json!({"query": "milk"}))).await.body
 }
 
-/// DESIGN.md sections 4, 6 and 9, R-5: an approval request of a triggered run waits with `threadId` null. It is
-/// resolved like that of a thread, and the run continues.
+/// an approval request of a triggered run waits with `threadId` null. It is resolved like that of a thread, and
+/// the run continues.
 #[tokio::test]
 async fn an_approval_request_of_a_triggered_run_waits_in_the_same_list_without_a_thread() {
     let arguments = json!({"description": "milk"});
@@ -73,8 +72,8 @@ async fn an_approval_request_of_a_triggered_run_waits_in_the_same_list_without_a
     }
 }
 
-/// DESIGN.md sections 6 and 12, `approvals.expire_hours`: an approval request expires after a day, or after the
-/// configured time. The run shows the same expiry as the list.
+/// `approvals.expire_hours`: an approval request expires after a day, or after the configured time. The run shows the
+/// same expiry as the list.
 #[tokio::test]
 async fn an_approval_request_expires_after_a_day_or_as_configured() {
     let configured = |setup: Setup| setup.env("GAVEL_APPROVALS_EXPIRE_HOURS", "36");

@@ -1,4 +1,4 @@
-//! `POST /api/runs/{id}/cancel`: in every state of a run (X-4, promise 3).
+//! `POST /api/runs/{id}/cancel`: in every state of a run (promise: at most once; X-4).
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn never_answers() -> RawServer {
 
 const ACTOR: &str = "---\nname: actor\ndescription: Acts.\napproval: never\ntools: [act]\n---\n\nAct.\n";
 
-/// Promise 3: a call in flight has an unknown outcome, and the run reports it as in doubt.
+/// Promise: at most once. A call in flight has an unknown outcome, and the run reports it as in doubt.
 #[tokio::test]
 async fn a_run_cancelled_within_a_call_reports_the_call_as_in_doubt() {
     for setup in both() {
@@ -239,7 +239,7 @@ async fn a_run_that_has_ended_is_not_cancelled() {
     assert_eq!(app.cancel(&id(&run)).await.expect(200), run);
 }
 
-/// Promise 1: a cancellation that was written is confirmed, even if the store can no longer be read.
+/// Promise: recorded. A cancellation that was written is confirmed, even if the store can no longer be read.
 #[tokio::test]
 async fn a_written_cancellation_is_confirmed_even_if_the_store_cannot_be_read() {
     let [setup, _] = both();

@@ -177,7 +177,7 @@ async fn versions_are_kept_restored_and_protected_by_if_match() {
     }
 }
 
-/// DESIGN.md section 9, Lists: versions are paged, however many there are.
+/// Versions are paged, however many there are.
 #[tokio::test]
 async fn versions_come_in_pages() {
     for setup in both() {
@@ -313,7 +313,7 @@ async fn a_project_has_a_thousand_agents_by_the_api_at_most() {
     }
 }
 
-/// Promise 1: a completed put is confirmed, even if the store can no longer be read.
+/// Promise: recorded. A completed put is confirmed, even if the store can no longer be read.
 #[tokio::test]
 async fn a_completed_put_is_confirmed_even_if_the_store_cannot_be_read() {
     let [setup, _] = both();
@@ -329,8 +329,8 @@ async fn a_completed_put_is_confirmed_even_if_the_store_cannot_be_read() {
     get(&app, PATH).await.problem(503, "record_unavailable");
 }
 
-/// DESIGN.md section 4: a version is self-contained, and its hash covers all of it. A schema that it names is embedded,
-/// so changes to the server's file do not affect it. It can be restored without the file.
+/// A version is self-contained, and its hash covers all of it. A schema that it names is embedded, so changes to the
+/// server's file do not affect it. It can be restored without the file.
 #[tokio::test]
 async fn a_version_embeds_the_schema_that_it_names() {
     const JUDGE: &str = "name: judge\ndescription: Judges.\nsystem_prompt: You judge.\noutputConfig:\n  outputName: verdict\n  \
@@ -464,7 +464,7 @@ async fn an_agent_named_in_tools_is_shown_and_run_as_a_called_agent() {
     );
 }
 
-/// Issue, Must show: every error is reported at once with its location, and nothing is stored.
+/// Every error is reported at once with its location, and nothing is stored.
 #[tokio::test]
 async fn an_invalid_definition_is_refused_with_every_error() {
     for setup in both() {
@@ -515,7 +515,7 @@ async fn an_invalid_definition_is_refused_with_every_error() {
     }
 }
 
-/// D-R4, C-EC-002: whatever a body of 1 MiB has in errors, the answer is fast and short. Errors beyond the limit are
+/// D-R4: whatever a body of 1 MiB has in errors, the answer is fast and short. Errors beyond the limit are
 /// counted.
 #[tokio::test]
 async fn a_body_full_of_errors_is_answered_fast_and_briefly() {
@@ -581,7 +581,7 @@ async fn a_body_full_of_errors_is_answered_fast_and_briefly() {
     assert!(begun.elapsed().as_secs() < 100, "{:?}", begun.elapsed());
 }
 
-/// DESIGN.md section 9, Lists: descriptions of agents may be long, but a page of agents is not.
+/// Descriptions of agents may be long, but a page of agents is not.
 #[tokio::test]
 async fn a_page_of_agents_with_long_descriptions_ends_early() {
     let [setup, _] = both();

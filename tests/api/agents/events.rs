@@ -59,8 +59,7 @@ async fn events_of_a_called_agent_appear_where_it_is_called() {
     }
 }
 
-/// DESIGN.md section 2: a reader can resume after every event id, by header or parameter, in both formats. It receives
-/// exactly the rest.
+/// A reader can resume after every event id, by header or parameter, in both formats. It receives exactly the rest.
 #[tokio::test]
 async fn a_reader_can_resume_after_every_event_and_receives_exactly_the_rest() {
     for setup in both() {
@@ -109,7 +108,7 @@ async fn a_reader_can_resume_after_every_event_and_receives_exactly_the_rest() {
     }
 }
 
-/// DESIGN.md section 9, Streams: an EventSource reconnects whenever a stream ends; 204 stops it.
+/// An EventSource reconnects whenever a stream ends; 204 stops it.
 #[tokio::test]
 async fn a_reader_that_has_the_end_is_answered_204() {
     for setup in both() {
@@ -147,7 +146,7 @@ async fn a_reader_that_has_the_end_is_answered_204() {
     }
 }
 
-/// D-R6, DESIGN.md section 2: deltas arrive from the model as they are produced, once, before the turn they belong to.
+/// D-R6: deltas arrive from the model as they are produced, once, before the turn they belong to.
 #[tokio::test]
 async fn deltas_arrive_as_they_are_produced_and_before_their_turn() {
     const WORDS: &[&str] = &["Hel", "lo ", "there", "."];
@@ -218,7 +217,7 @@ async fn every_reader_receives_all_events_whenever_it_connects() {
     }
 }
 
-/// DESIGN.md section 9, Streams: a reader that disconnects or does not read blocks nothing.
+/// A reader that disconnects or does not read blocks nothing.
 #[tokio::test]
 async fn a_reader_that_disconnects_or_does_not_read_blocks_nothing() {
     for setup in both() {
@@ -258,7 +257,7 @@ async fn a_stream_without_events_carries_heartbeats() {
     app.over(&run).await;
 }
 
-/// DESIGN.md section 9: a run that can no longer be read answers as a missing one. A failed run ends its stream too.
+/// A run that can no longer be read answers as a missing one. A failed run ends its stream too.
 #[tokio::test]
 async fn a_failed_run_ends_its_stream_like_any_other() {
     for setup in both() {
@@ -308,7 +307,7 @@ async fn a_reader_that_joins_within_a_turn_receives_the_whole_turn() {
     }
 }
 
-/// DESIGN.md section 2: deltas are ephemeral. A delayed reader receives the whole turn, and no delta after it.
+/// Deltas are ephemeral. A delayed reader receives the whole turn, and no delta after it.
 #[tokio::test]
 async fn deltas_never_arrive_after_their_turn() {
     const WORDS: &[&str] = &["Add", "ed."];

@@ -1,4 +1,4 @@
-//! `Idempotency-Key` of runs (DESIGN.md section 9): one request makes one run, however often it is sent.
+//! `Idempotency-Key` of runs: one request makes one run, however often it is sent.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::harness::spawn_app;
 
 const KEY: (&str, &str) = ("idempotency-key", "k-1");
 
-/// DESIGN.md section 9: while the run is in progress and after its end, the same key and body return the same run.
+/// While the run is in progress and after its end, the same key and body return the same run.
 #[tokio::test]
 async fn the_same_request_gets_the_same_run_while_it_runs_and_after_it_has_ended() {
     for setup in both() {
@@ -52,7 +52,7 @@ async fn the_same_request_gets_the_same_run_while_it_runs_and_after_it_has_ended
     }
 }
 
-/// DESIGN.md section 9, Order at the edge: idempotency comes before quota and admission.
+/// Idempotency comes before quota and admission.
 #[tokio::test]
 async fn a_repeated_request_costs_no_quota_and_needs_no_slot() {
     for setup in both() {

@@ -1,5 +1,5 @@
-//! A background run whose process is killed with -9 within each single write (promises 3 and 7): the n-th write is
-//! blocked, and then the process dies.
+//! A background run whose process is killed with -9 within each single write (promises: at most once, truthful states):
+//! the n-th write is blocked, and then the process dies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Several processes, seen from outside: any of them can claim, watch and cancel a run (DESIGN.md section 8).
+//! Several processes, seen from outside: any of them can claim, watch and cancel a run.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -175,7 +175,7 @@ pub struct AddsTwo {
     pub reply: Reply,
 }
 
-/// Issue, Must show: a run that one process drives can be watched on another, with the same events.
+/// A run that one process drives can be watched on another, with the same events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_of_one_process_is_watched_on_another() {
     let place = Place::on(true).await;
@@ -194,7 +194,7 @@ async fn a_run_of_one_process_is_watched_on_another() {
     assert_eq!(there.iter().filter(|event| event["type"] == "tool_call").count(), 2);
 }
 
-/// Issue, Must show: a run can be cancelled from either process, with the runs it called.
+/// A run can be cancelled from either process, with the runs it called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_cancelled_from_either_process() {
     let place = Place::on(true).await;
@@ -225,8 +225,9 @@ async fn a_run_is_cancelled_from_either_process() {
     }
 }
 
-/// Promise 4: a run that is cancelled on one process starts no further call on the other, even if the other has not yet
-/// noticed when the model answers. The run ends soon. Its lease is long, so a renewal does not reveal the cancellation.
+/// Promise: exact approvals. A run that is cancelled on one process starts no further call on the other, even if the
+/// other has not yet noticed when the model answers. The run ends soon. Its lease is long, so a renewal does not reveal
+/// the cancellation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_cancelled_on_one_process_starts_no_call_on_another() {
     let place = Place::on(true).await;
@@ -253,8 +254,8 @@ async fn a_run_cancelled_on_one_process_starts_no_call_on_another() {
     assert_eq!(gemini.requests().len(), 1);
 }
 
-/// Issue, Must show, promises 3 and 7: if the process is killed with -9 at any model call, the run ends the same way on
-/// another process. No completed call is repeated.
+/// Promises: at most once, truthful states. If the process is killed with -9 at any model call, the run ends the same
+/// way on another process. No completed call is repeated.
 async fn killed_at_every_model_call(postgres: bool) {
     // The chief, the helper three times, the chief again.
     for at in 1..=5 {
@@ -377,8 +378,8 @@ async fn a_run_that_kills_three_processes_is_failed() {
     }
 }
 
-/// Promise 3: if the process is killed within a tool call, the call is sent again under its key, and the task exists
-/// once.
+/// Promise: at most once. If the process is killed within a tool call, the call is sent again under its key, and the
+/// task exists once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_killed_in_flight_is_sent_again_under_its_key() {
     for postgres in [false, true] {
@@ -514,9 +515,9 @@ enum Parted {
     Stopped,
 }
 
-/// Promises 3 and 7: a call whose intent is recorded waits for a slot at its server when its process is separated from
-/// the others. Another process claims the run, a person reports that the call did not happen, and it is repeated. When
-/// the first process gets its slot at last, it sends nothing.
+/// Promises: at most once, truthful states. A call whose intent is recorded waits for a slot at its server when its
+/// process is separated from the others. Another process claims the run, a person reports that the call did not happen,
+/// and it is repeated. When the first process gets its slot at last, it sends nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_separated_process_sends_nothing_for_a_run_that_another_process_claimed() {
     for parted in [Parted::CutOff, Parted::Stopped] {
@@ -591,9 +592,9 @@ async fn a_separated_process_sends_nothing_for_a_run_that_another_process_claime
     }
 }
 
-/// Promise 1: "nothing was done" means that the caller may send the request again. It is not answered if the commit of
-/// the run's row may have succeeded: the answer names the run, which another process may claim, and the same key leads
-/// to it.
+/// Promise: recorded. "nothing was done" means that the caller may send the request again. It is not answered if the
+/// commit of the run's row may have succeeded: the answer names the run, which another process may claim, and the same
+/// key leads to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_commit_is_unknown_is_answered_as_one_that_may_exist() {
     let place = Place::on(true).await;

@@ -6,8 +6,8 @@ use super::{both, chief_and_helper, id};
 use crate::gemini::Reply;
 use crate::harness::{Answer, spawn_app};
 
-/// C-FR-007, promise 1: each run has its row and its decision, and each call belongs to the run that made
-/// it.
+/// C-FR-007. Promise: recorded. Each run has its row and its decision, and each call belongs to the run that
+/// made it.
 #[tokio::test]
 async fn a_run_and_the_one_it_called_each_have_a_row_and_a_decision() {
     for setup in both() {

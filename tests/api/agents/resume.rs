@@ -1,5 +1,5 @@
 //! `POST /api/runs/{id}/resume`: an interrupted run continues with a fresh budget, and never past an in-doubt call
-//! (X-5, X-6, promise 3).
+//! (promise: at most once; ).
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ async fn a_run_at_its_step_limit_is_resumed_once_with_a_fresh_budget() {
     }
 }
 
-/// DESIGN.md section 9: a repeated resume request returns the same run.
+/// A repeated resume request returns the same run.
 #[tokio::test]
 async fn a_repeated_resume_returns_the_same_run() {
     for setup in both() {
@@ -222,8 +222,8 @@ async fn in_doubt(setup: Setup, server: &RawServer) -> (App, Value) {
     (app, paused)
 }
 
-/// Promise 3, DESIGN.md section 6: a person settles an in-doubt call by its id before the run continues. The model
-/// receives the report, and the call is not sent again.
+/// Promise: at most once. A person settles an in-doubt call by its id before the run continues. The model receives the
+/// report, and the call is not sent again.
 #[tokio::test]
 async fn a_run_with_an_in_doubt_call_continues_after_a_person_settles_it() {
     for happened in [true, false] {
@@ -303,7 +303,7 @@ async fn a_run_with_an_in_doubt_call_continues_after_a_person_settles_it() {
     }
 }
 
-/// DESIGN.md section 9: a called run is resumed through the outermost run.
+/// A called run is resumed through the outermost run.
 #[tokio::test]
 async fn a_called_run_is_resumed_with_the_outermost_one() {
     for setup in both() {

@@ -98,7 +98,7 @@ async fn thoughts_of_an_attempt_that_broke_off_are_reset() {
     }
 }
 
-/// Promise 1: thoughts are neither an answer nor text that a cancelled run keeps.
+/// Promise: recorded. Thoughts are neither an answer nor text that a cancelled run keeps.
 #[tokio::test]
 async fn a_run_with_only_thoughts_has_no_answer() {
     for setup in both() {

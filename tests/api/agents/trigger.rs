@@ -8,7 +8,7 @@ use super::{HELPER, both, has_ended, id, path_of};
 use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app, until};
 
-/// The fields of a run (DESIGN.md section 9), in alphabetical order.
+/// The fields of a run, in alphabetical order.
 const FIELDS: [&str; 21] = [
     "agent_id",
     "attempts",
@@ -65,7 +65,7 @@ async fn a_run_reports_why_the_model_gave_no_answer() {
     }
 }
 
-/// D-R1, DESIGN.md section 9: the answer is the run with its results, and the log has its call.
+/// D-R1: the answer is the run with its results, and the log has its call.
 #[tokio::test]
 async fn an_agent_does_its_work_and_the_answer_is_its_run() {
     for setup in both() {
@@ -126,7 +126,7 @@ async fn an_agent_does_its_work_and_the_answer_is_its_run() {
     }
 }
 
-/// X-14, DESIGN.md section 9, RFC 7240: a client that does not wait is answered at once, and the run ends later.
+/// X-14, RFC 7240: a client that does not wait is answered at once, and the run ends later.
 #[tokio::test]
 async fn a_client_that_does_not_wait_receives_the_location_of_the_run() {
     for setup in both() {
@@ -177,7 +177,7 @@ async fn a_client_with_a_wait_limit_is_answered_then_and_the_run_continues() {
     }
 }
 
-/// DESIGN.md section 9, Streams: a client that disconnects does not cancel its run.
+/// A client that disconnects does not cancel its run.
 #[tokio::test]
 async fn a_client_that_disconnects_does_not_cancel_its_run() {
     for setup in both() {
@@ -272,7 +272,7 @@ async fn invalid_inputs_are_reported_all_at_once() {
     assert!(app.gemini.requests().is_empty());
 }
 
-/// DESIGN.md section 12: a body has at most 1 MiB, and is JSON.
+/// A body has at most 1 MiB, and is JSON.
 #[tokio::test]
 async fn a_body_that_is_too_long_or_no_json_is_refused() {
     let app = typed().await;
@@ -418,7 +418,7 @@ async fn an_unknown_agent_or_project_is_404() {
     }
 }
 
-/// Promise 1, C-US5-3: a request over the quota runs nothing, and is recorded.
+/// C-US5-3. Promise: recorded. A request over the quota runs nothing, and is recorded.
 #[tokio::test]
 async fn a_request_over_the_quota_runs_nothing_and_is_recorded() {
     for setup in both() {
@@ -444,7 +444,8 @@ async fn a_request_over_the_quota_runs_nothing_and_is_recorded() {
     }
 }
 
-/// Promise 1: with all slots taken, a waiting request is shed and recorded. A request that does not wait is queued.
+/// Promise: recorded. With all slots taken, a waiting request is shed and recorded. A request that does not wait is
+/// queued.
 #[tokio::test]
 async fn excess_requests_are_shed_and_recorded() {
     for setup in both() {
@@ -467,8 +468,8 @@ async fn excess_requests_are_shed_and_recorded() {
     }
 }
 
-/// DESIGN.md section 4: an agent with missing tools does not block the start. It is listed with the reason, and its run
-/// fails with it. X-14: it is never skipped.
+/// An agent with missing tools does not block the start. It is listed with the reason, and its run fails with it. X-14:
+/// it is never skipped.
 #[tokio::test]
 async fn an_agent_without_its_tools_is_listed_as_unavailable_and_its_run_fails_saying_so() {
     let lacking = "---\nname: lacking\ndescription: d\ntools: [fly]\n---\n\nFly.\n";

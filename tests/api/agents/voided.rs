@@ -1,5 +1,5 @@
-//! Streamed text of a turn that was never recorded (REQUIREMENTS R, Routes; DESIGN.md section 9, Streams): the next
-//! worker asks the model again. A reader receives `reset` before it receives the text of the turn again.
+//! Streamed text of a turn that was never recorded: the next worker asks the model again. A reader receives `reset`
+//! before it receives the text of the turn again.
 
 use std::time::Duration;
 

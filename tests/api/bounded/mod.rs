@@ -1,4 +1,4 @@
-//! Bounded work: whatever work external data causes, other users are served meanwhile (promise 5).
+//! Bounded work: whatever work external data causes, other users are served meanwhile (promise: bounded faults).
 
 mod schemas;
 

@@ -83,8 +83,8 @@ async fn app_with(server: &Server, script: Vec<Reply>) -> App {
     app
 }
 
-/// Promise 5: a check that takes too long fails the call, on each surface. Nothing is sent, and others are served
-/// meanwhile.
+/// Promise: bounded faults. A check that takes too long fails the call, on each surface. Nothing is sent, and others
+/// are served meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_takes_too_long_fails_the_call_and_others_are_served() {
     let server = server(vec![tool("patient", &patient())]).await;
@@ -125,7 +125,7 @@ async fn a_check_that_takes_too_long_fails_the_call_and_others_are_served() {
     assert_eq!(server.calls.load(Ordering::SeqCst), 0, "nothing was sent");
 }
 
-/// Promise 5: many such checks at once all end within the deadline, and others are served.
+/// Promise: bounded faults. Many such checks at once all end within the deadline, and others are served.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_slow_checks_at_once_delay_no_other_user() {
     let server = server(vec![tool("patient", &patient())]).await;

@@ -84,7 +84,8 @@ async fn an_approval_request_shows_all_that_the_approver_needs() {
     }
 }
 
-/// Promise 2, approvals: nothing that a model writes is markup. No text of it can hide or change the reading direction.
+/// Promise: decided by code. Approvals: nothing that a model writes is markup. No text of it can hide or change the
+/// reading direction.
 #[tokio::test]
 async fn no_model_text_can_hide_or_become_markup() {
     let evil = "</dd></dl><script>alert(1)</script><img src=x onerror=alert(2)> \u{202e}live\u{200b} &amp; \"'";
@@ -188,9 +189,9 @@ async fn recipients_that_do_not_fit_a_page_cannot_be_approved_on_it() {
     }
 }
 
-/// R-5, promise 2: the text of an approval request in its thread has no invisible characters and none that change the
-/// writing direction, at any depth of the arguments. Everything else is in it. The approver sees such characters by
-/// number.
+/// R-5. Promise: decided by code. The text of an approval request in its thread has no invisible characters and none
+/// that change the writing direction, at any depth of the arguments. Everything else is in it. The approver sees such
+/// characters by number.
 #[tokio::test]
 async fn the_text_of_an_approval_request_shows_invisible_characters_at_any_depth() {
     let hidden: Vec<_> = "\u{1b}\u{ad}\u{200b}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{e0041}"
@@ -481,7 +482,7 @@ async fn a_call_without_recipients_cannot_be_always_allowed() {
     }
 }
 
-/// Promise 3: an in-doubt action is listed, explained, and settled by a user. It is not sent again.
+/// Promise: at most once. An in-doubt action is listed, explained, and settled by a user. It is not sent again.
 #[tokio::test]
 async fn an_in_doubt_action_is_explained_and_settled_by_a_user() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});
@@ -596,7 +597,8 @@ async fn spoil_at(app: &App, what: &'static str) {
     run(app, trigger).await;
 }
 
-/// Promise 7: a settlement, cancellation or resolution that cannot be read afterwards is not reported as not done.
+/// Promise: truthful states. A settlement, cancellation or resolution that cannot be read afterwards is not reported as
+/// not done.
 #[tokio::test]
 async fn a_change_that_cannot_be_read_back_is_not_reported_as_not_done() {
     let lost = json!({"to": ["ann@example.org"], "subject": "lost", "body": "Hello."});

@@ -46,8 +46,8 @@ impl App {
 const IN_DOUBT: &str = "/api/agent/actions/in-doubt";
 const THREADS: &str = "/api/agent/threads";
 
-/// Promise 3: an in-doubt call is listed, with all that was sent, for the users who may settle it and no others. Once
-/// settled, it is no longer listed.
+/// Promise: at most once. An in-doubt call is listed, with all that was sent, for the users who may settle it and no
+/// others. Once settled, it is no longer listed.
 #[tokio::test]
 async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
     let lost = json!({"to": ["bob@example.org"], "subject": "lost", "body": "Hello."});
@@ -131,8 +131,8 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
     }
 }
 
-/// Promise 3: an in-doubt call shows the recipients it may have reached, even if no approval was required because a
-/// rule or a grant allowed it.
+/// Promise: at most once. An in-doubt call shows the recipients it may have reached, even if no approval was required
+/// because a rule or a grant allowed it.
 #[tokio::test]
 async fn an_in_doubt_call_without_an_approval_request_names_its_recipients() {
     let lost = json!({

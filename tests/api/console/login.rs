@@ -42,8 +42,8 @@ fn open(app: &App) -> Setup {
     Setup::stdio_sqlite().env("DATABASE_URL", app.database_url.clone())
 }
 
-/// DESIGN.md section 9: without a login there is no page. A login sets a cookie that scripts, other sites and other
-/// paths do not get. After the logout it no longer counts.
+/// Without a login there is no page. A login sets a cookie that scripts, other sites and other paths do not get. After
+/// the logout it no longer counts.
 #[tokio::test]
 async fn a_key_is_exchanged_for_a_cookie_that_counts_until_the_logout() {
     for (_office, app) in offices(vec![]).await {

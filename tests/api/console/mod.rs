@@ -1,4 +1,4 @@
-//! The console over plain HTTP, on both databases (DESIGN.md sections 6 and 9), and in a real browser.
+//! The console over plain HTTP, on both databases, and in a real browser.
 
 mod answers;
 mod browser;

@@ -1,5 +1,5 @@
-//! The console's pages of planning sessions (PLANNING.md sections 9 and 13.8): a plan is confirmed, watched and compared
-//! there. GitHub is a stand-in, and the model is scripted by what it is asked.
+//! The console's pages of planning sessions: a plan is confirmed, watched and compared there. GitHub is a stand-in, and
+//! the model is scripted by what it is asked.
 
 use serde_json::{Value, json};
 
@@ -166,8 +166,8 @@ fn has(page: &str, texts: &[&str]) {
     }
 }
 
-/// P-205, P-301 to P-307, PLANNING.md 13.8: a person reads a plan, confirms exactly the version that they read, answers
-/// what it asks, and sees each step, the log, the pull request and the change of the plan.
+/// P-205, P-301 to P-307: a person reads a plan, confirms exactly the version that they read, answers what it asks, and
+/// sees each step, the log, the pull request and the change of the plan.
 #[tokio::test]
 async fn a_plan_is_confirmed_and_watched_in_the_console() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
@@ -428,7 +428,7 @@ async fn shows_what_was_done(ann: &Browser, path: &str, approval: &str) {
     assert!(!frame.text.contains("http-equiv"), "{}", frame.text);
 }
 
-/// PLANNING.md 13.8: both versions side by side, with who, when and why.
+/// Both versions side by side, with who, when and why.
 async fn shows_what_changed(ann: &Browser, path: &str) {
     let page = ann.get(&format!("{path}/versions?from=1&to=2")).await.is(200);
     is_inert(&page);

@@ -111,7 +111,7 @@ fn links(name: &str, text: &str) -> Vec<(usize, PathBuf, Option<String>)> {
 fn every_link_of_the_documentation_leads_to_a_file_and_a_heading() {
     let mut invalid = Vec::new();
     let mut checked = 0;
-    let others = ["README.md", "ARCHITECTURE.md"].map(|name| (name.to_owned(), page(name)));
+    let others = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| (name.to_owned(), page(name)));
     for (name, text) in pages().into_iter().chain(others) {
         for (number, path, anchor) in links(&name, &text) {
             checked += 1;

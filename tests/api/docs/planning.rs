@@ -97,7 +97,7 @@ async fn the_requests_of_the_page_of_planning_work_when_pasted() {
     github.finish();
 }
 
-/// P-UX: each command of the list, in its order, without a terminal.
+/// Each command of the list, in its order, without a terminal.
 #[tokio::test]
 async fn the_commands_of_the_page_of_planning_work_when_pasted() {
     let (github, served) = served().await;

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::{ALL_SCOPES, BOTH, Desk, account, mail, puppet, states};
 
-/// R-5, promise 4: an approver sees the account that would send. An approval does not cover another account that the
-/// user connects meanwhile.
+/// Promise: exact approvals. An approver sees the account that would send. An approval does not cover another
+/// account that the user connects meanwhile.
 #[tokio::test]
 async fn an_approved_email_is_sent_only_from_the_account_that_was_shown() {
     for kind in BOTH {

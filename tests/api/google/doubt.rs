@@ -29,8 +29,8 @@ fn kill_server(desk: &Desk) {
     assert!(killed.success());
 }
 
-/// Promise 3, R-14: the server dies after Google carried out the call and before its answer. The call is found by
-/// Message-ID or by the event's id, and its effect exists once.
+/// Promise: at most once. The server dies after Google carried out the call and before its answer. The call is
+/// found by Message-ID or by the event's id, and its effect exists once.
 #[tokio::test]
 async fn a_server_that_dies_before_its_answer_leaves_exactly_one_effect() {
     for kind in BOTH {
@@ -68,8 +68,8 @@ async fn a_server_that_dies_before_its_answer_leaves_exactly_one_effect() {
     }
 }
 
-/// Promise 3: Google has no trace of the call, and it is too early to be sure. The action is in doubt, and nothing is
-/// sent again automatically.
+/// Promise: at most once. Google has no trace of the call, and it is too early to be sure. The action is in doubt, and
+/// nothing is sent again automatically.
 #[tokio::test]
 async fn a_call_that_cannot_be_found_is_in_doubt_until_a_person_settles_it() {
     for kind in BOTH {
@@ -85,7 +85,7 @@ async fn a_call_that_cannot_be_found_is_in_doubt_until_a_person_settles_it() {
         let run = desk.resolve("ann", &waiting["actions"][0], "approve_once", None).await;
         assert_eq!(states(&run), ["in_doubt"], "{run}");
         assert_eq!(run["actions"][0]["errorCode"], "in_doubt");
-        // The agent's later text is shown, and the run does not count as completed (promise 7).
+        // The agent's later text is shown, and the run does not count as completed (promise: truthful states).
         assert_eq!(
             (&run["status"], &run["summary"]),
             (
@@ -147,8 +147,8 @@ async fn a_call_that_cannot_be_found_is_in_doubt_until_a_person_settles_it() {
     }
 }
 
-/// Promise 4: an approval covers the tool as it was. The server changes it between the request and the answer, so it
-/// does not run.
+/// Promise: exact approvals. An approval covers the tool as it was. The server changes it between the request and the
+/// answer, so it does not run.
 #[tokio::test]
 async fn a_tool_that_changed_after_the_approval_request_does_not_run() {
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {

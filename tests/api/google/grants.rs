@@ -15,8 +15,8 @@ fn to(recipients: Value) -> Value {
     mail
 }
 
-/// R-15, promise 4: a grant covers the same recipients in the same fields, however they are written, and no others. It
-/// covers no new cc or bcc, no other tool, no other user, and nothing after it is revoked.
+/// Promise: exact approvals. A grant covers the same recipients in the same fields, however they are written, and
+/// no others. It covers no new cc or bcc, no other tool, no other user, and nothing after it is revoked.
 #[tokio::test]
 async fn a_grant_for_a_recipient_covers_no_other_recipient() {
     for kind in BOTH {
@@ -129,8 +129,8 @@ async fn a_grant_for_a_recipient_covers_no_other_recipient() {
     }
 }
 
-/// promise 4: a grant is for the user's own calendar, because others read what is written into a shared
-/// one.
+/// Promise: exact approvals. A grant is for the user's own calendar, because others read what is written
+/// into a shared one.
 #[tokio::test]
 async fn a_grant_for_an_attendee_covers_no_other_calendar() {
     let desk = Desk::new(Kind::Sqlite, puppet()).await;

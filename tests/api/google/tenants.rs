@@ -31,7 +31,7 @@ async fn anns_mail(desk: &Desk, key: &str) -> Value {
     Answer::of(post("/api/agent/approvals/resolve", yes)).await.expect(200)
 }
 
-/// R-9, promise 2: a user cannot send from the account of a namesake in another tenant.
+/// Promise: decided by code. A user cannot send from the account of a namesake in another tenant.
 #[tokio::test]
 async fn a_user_cannot_send_from_the_account_of_a_namesake_in_another_tenant() {
     for kind in BOTH {

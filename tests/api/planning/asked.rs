@@ -24,9 +24,8 @@ async fn ended(studio: &Studio, session: &Value) -> Value {
         .await
 }
 
-/// PLANNING.md 9, 13.10: a session says before and after its confirmation which tools ask. A new repository is made only
-/// if a person approves it, once; a person's reason for a rejection is
-/// what the model observes.
+/// A session says before and after its confirmation which tools ask. A new repository is made only if a person approves
+/// it, once; a person's reason for a rejection is what the model observes.
 #[tokio::test]
 async fn a_repository_is_created_once_and_only_if_a_person_approves() {
     on_both(async |setup| {
@@ -88,7 +87,7 @@ async fn a_repository_is_created_once_and_only_if_a_person_approves() {
     .await;
 }
 
-/// PLANNING.md 6: `askFor` asks before every call of a tool, also of one that only reads.
+/// `askFor` asks before every call of a tool, also of one that only reads.
 #[tokio::test]
 async fn a_tool_of_ask_for_asks_although_it_only_reads() {
     let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];
@@ -114,7 +113,7 @@ async fn a_tool_of_ask_for_asks_although_it_only_reads() {
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md 13.7: the quote of a failed call, and none at all, show nothing; a true one does.
+/// The quote of a failed call, and none at all, show nothing; a true one does.
 #[tokio::test]
 async fn what_a_failed_call_says_is_no_evidence() {
     let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];

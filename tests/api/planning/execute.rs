@@ -198,8 +198,8 @@ async fn what_has_ended_or_belongs_to_others_is_not_executed() {
     studio.stop_having_only_read().await;
 }
 
-/// What the plan would lead to is known before it is confirmed, and knowing it begins nothing. PLANNING 8: so is why a
-/// server is not connected. PLANNING 10: the level of the shell's sandbox is in `/readyz`.
+/// What the plan would lead to is known before it is confirmed, and so is why a server is not connected. Knowing it
+/// begins nothing. The level of the shell's sandbox is in `/readyz`.
 #[tokio::test]
 async fn a_dry_run_says_what_each_tool_would_need() {
     let tasks = vec![task_with(
@@ -294,7 +294,7 @@ async fn a_dry_run_says_what_each_tool_would_need() {
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md section 6: closing an issue asks by default, whatever the plan names. The session waits, and says for what.
+/// Closing an issue asks by default, whatever the plan names. The session waits, and says for what.
 #[tokio::test]
 async fn a_session_says_which_approval_it_waits_for_and_continues_after_it() {
     on_both(async |setup| {

@@ -14,8 +14,8 @@ fn costly(text: &str) -> Reply {
     Reply::Raw(200, costly)
 }
 
-/// PLANNING 4: a session that has used all its steps or tokens fails with that reason, also in the middle of a task. The
-/// plan, its history and the steps remain.
+/// A session that has used all its steps or tokens fails with that reason, also in the middle of a task. The plan, its
+/// history and the steps remain.
 #[tokio::test]
 async fn a_session_fails_once_its_steps_or_tokens_are_used_up() {
     for (setting, reason, steps) in [

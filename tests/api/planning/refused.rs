@@ -16,8 +16,8 @@ fn goal() -> Value {
     json!({"prompt": "Accept ISO weeks", "repoUrl": "https://github.com/acme/dates", "deadline": ahead(HOUR)})
 }
 
-/// PLANNING 11: without GitHub's server, or while it is down, a start is answered with 503 and leaves nothing, so the same
-/// key starts a session once the server is there.
+/// Without GitHub's server, or while it is down, a start is answered with 503 and leaves nothing, so the same key
+/// starts a session once the server is there.
 #[tokio::test]
 async fn a_start_without_the_github_server_leaves_nothing_and_its_key_starts_later() {
     on_both(async |setup| {
@@ -76,7 +76,7 @@ async fn a_start_without_the_github_server_leaves_nothing_and_its_key_starts_lat
     .await;
 }
 
-/// PLANNING 11: while a refinement is under way nothing else changes or confirms the plan, and the refinement is unharmed.
+/// While a refinement is under way nothing else changes or confirms the plan, and the refinement is unharmed.
 #[tokio::test]
 async fn while_a_refinement_is_under_way_the_plan_is_neither_changed_nor_confirmed() {
     on_both(async |setup| {
@@ -124,9 +124,9 @@ async fn while_a_refinement_is_under_way_the_plan_is_neither_changed_nor_confirm
     .await;
 }
 
-/// PLANNING 14: of ten starts at once as many begin as the limit of the user allows, and then as that of the tenant. Those
-/// that wait for confirmation count no more. The problem names the limit and its setting, and a refused start may be sent
-/// again under its key.
+/// Of ten starts at once as many begin as the limit of the user allows, and then as that of the tenant. Those that wait
+/// for confirmation count no more. The problem names the limit and its setting, and a refused start may be sent again
+/// under its key.
 #[tokio::test]
 async fn ten_starts_at_once_do_not_exceed_the_limits_of_sessions() {
     on_both(async |setup| {

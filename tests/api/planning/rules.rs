@@ -20,8 +20,8 @@ rules:
     reason: only in dates
 ";
 
-/// PLANNING 6: a rule decides by the session's repository, even about what the confirmed plan allows. The model reads the
-/// reason, and nothing is sent.
+/// A rule decides by the session's repository, even about what the confirmed plan allows. The model reads the reason,
+/// and nothing is sent.
 #[tokio::test]
 async fn a_rule_about_the_repository_of_a_session_denies_a_call() {
     let file = tempfile::NamedTempFile::new().unwrap();

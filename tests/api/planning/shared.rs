@@ -16,7 +16,7 @@ use crate::harness::{Setup, rows, spawn_app, until};
 use crate::postgres;
 use crate::task_model;
 
-/// PLANNING 11: two replicas that confirm a plan at once both answer 202, and its work begins once, confirmed once.
+/// Two replicas that confirm a plan at once both answer 202, and its work begins once, confirmed once.
 #[tokio::test]
 async fn two_replicas_that_confirm_a_plan_at_once_begin_its_work_once() {
     const SESSIONS: usize = 4;
@@ -162,7 +162,6 @@ async fn endure(database: &str, lose: impl AsyncFn(), restore: impl AsyncFn()) {
     studio.app.stop().await;
 }
 
-/// PLANNING 11
 #[tokio::test]
 async fn a_session_endures_the_loss_of_postgres_before_an_effect_and_after_one() {
     let server = Arc::new(tokio::task::spawn_blocking(postgres::Server::start_new).await.unwrap());
@@ -179,7 +178,6 @@ async fn a_session_endures_the_loss_of_postgres_before_an_effect_and_after_one()
     .await;
 }
 
-/// PLANNING 11
 #[tokio::test]
 async fn a_session_endures_that_sqlite_is_locked_before_an_effect_and_after_one() {
     let directory = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ fn unavailable() -> Reply {
     Reply::error(503, "UNAVAILABLE", json!([]))
 }
 
-/// PLANNING.md 4 and 11: the work pauses while the model is unavailable, and continues where it was.
+/// The work pauses while the model is unavailable, and continues where it was.
 #[tokio::test]
 async fn the_work_continues_when_the_model_is_back() {
     on_both(async |setup| {
@@ -33,7 +33,7 @@ async fn the_work_continues_when_the_model_is_back() {
     .await;
 }
 
-/// PLANNING.md 4: the patience has an end, which leaves the plan, its history and all steps as they were.
+/// The patience has an end, which leaves the plan, its history and all steps as they were.
 #[tokio::test]
 async fn a_session_fails_once_the_model_was_unavailable_for_too_long() {
     let mut script = vec![plan(vec![
@@ -65,7 +65,7 @@ async fn a_session_fails_once_the_model_was_unavailable_for_too_long() {
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md 4 and 7: a pause ends with the deadline, so the work does too.
+/// A pause ends with the deadline, so the work does too.
 #[tokio::test]
 async fn the_deadline_ends_a_pause() {
     let script = vec![
@@ -95,7 +95,7 @@ async fn the_deadline_ends_a_pause() {
     studio.app.stop().await;
 }
 
-/// PLANNING.md 3: an answer that is no plan goes back to the model, and not for ever.
+/// An answer that is no plan goes back to the model, and not for ever.
 #[tokio::test]
 async fn a_model_that_makes_no_plan_fails_the_session() {
     let studio = Studio::new(
@@ -116,8 +116,7 @@ async fn a_model_that_makes_no_plan_fails_the_session() {
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md 2, 3: a plan that fits its schema but is too long goes back to the model too, which can hand in a shorter
-/// one.
+/// A plan that fits its schema but is too long goes back to the model too, which can hand in a shorter one.
 #[tokio::test]
 async fn a_plan_that_is_too_long_goes_back_to_the_model() {
     let long = (0..30).map(|n| {
@@ -143,7 +142,7 @@ async fn a_plan_that_is_too_long_goes_back_to_the_model() {
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md 13.2: a second refinement also sees what was asked for before.
+/// A second refinement also sees what was asked for before.
 #[tokio::test]
 async fn a_refinement_sees_the_earlier_ones() {
     let one = || plan(vec![task_with("One", &["getFileContents"])]);

@@ -85,8 +85,7 @@ fn tasks(session: &Value) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
-/// P-304, PLANNING.md 13.8: a task is added and one becomes unnecessary while the plan is worked through; the history has
-/// both versions.
+/// P-304: a task is added and one becomes unnecessary while the plan is worked through; the history has both versions.
 #[tokio::test]
 async fn a_plan_changes_while_it_is_worked_through() {
     on_both(async |setup| {
@@ -125,7 +124,7 @@ async fn a_plan_changes_while_it_is_worked_through() {
     .await;
 }
 
-/// PLANNING.md 13.8: a failed task fails the session, unless another one takes its place.
+/// A failed task fails the session, unless another one takes its place.
 #[tokio::test]
 async fn a_failed_task_is_replaced_or_fails_the_session() {
     let tools = &["getFileContents"][..];
@@ -156,7 +155,7 @@ async fn a_failed_task_is_replaced_or_fails_the_session() {
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md 13.7: what no result shows is not complete, and the model receives the reason.
+/// What no result shows is not complete, and the model receives the reason.
 #[tokio::test]
 async fn a_claim_that_no_result_shows_is_refused_and_three_in_a_row_fail_the_task() {
     let mut script = vec![plan(vec![task_with("One", &["getFileContents"])])];
@@ -178,8 +177,8 @@ async fn a_claim_that_no_result_shows_is_refused_and_three_in_a_row_fail_the_tas
     studio.stop_having_only_read().await;
 }
 
-/// PLANNING.md 13.10: a tool that no person confirmed asks, and so does what leaves the branches of the session; after a
-/// rejection the person's reason is the observation. Nothing is sent before.
+/// A tool that no person confirmed asks, and so does what leaves the branches of the session; after a rejection the
+/// person's reason is the observation. Nothing is sent before.
 #[tokio::test]
 async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
     on_both(async |setup| {
@@ -241,8 +240,8 @@ async fn what_the_confirmed_plan_does_not_allow_asks_a_person() {
     .await;
 }
 
-/// PLANNING.md 5, 9, 13.7: a session with a call in doubt is complete only once a person has settled it, by the API or on
-/// its page. Its history then says what became of the call. Servers learn which session a call is made for.
+/// A session with a call in doubt is complete only once a person has settled it, by the API or on its page. Its history
+/// then says what became of the call. Servers learn which session a call is made for.
 #[tokio::test]
 async fn a_call_in_doubt_keeps_a_session_open_until_a_person_settles_it() {
     let walk = async |setup: Setup, happened: bool| {
@@ -316,7 +315,7 @@ async fn did_not_happen(studio: &Studio, session: &Value, action: &str) {
     assert!(!after.contains("It did not happen…"), "{after}");
 }
 
-/// PLANNING.md 7, 13.9: nothing begins after the deadline, and what is under way is cut at its server.
+/// Nothing begins after the deadline, and what is under way is cut at its server.
 #[tokio::test]
 async fn the_deadline_cuts_the_call_under_way_and_ends_the_session() {
     on_both(async |setup| {
@@ -355,7 +354,7 @@ async fn the_deadline_cuts_the_call_under_way_and_ends_the_session() {
     .await;
 }
 
-/// PLANNING.md 7, 13.9: cancelling does the same, says who did it, and what the tasks left behind is removed.
+/// Cancelling does the same, says who did it, and what the tasks left behind is removed.
 #[tokio::test]
 async fn a_cancelled_session_ends_its_call_is_cleaned_up_and_names_who_cancelled_it() {
     on_both(async |setup| {
@@ -441,7 +440,7 @@ async fn a_session_whose_journal_cannot_be_read_does_not_know_what_is_left() {
     .await;
 }
 
-/// PLANNING.md 13.14: sixty steps with 100 KiB each. Every request stays within the budget, and the journal has all.
+/// Sixty steps with 100 KiB each. Every request stays within the budget, and the journal has all.
 #[tokio::test]
 async fn a_long_task_stays_within_the_budget_and_loses_nothing() {
     const STEPS: usize = 60;

@@ -100,7 +100,6 @@ async fn transactions(url: &str) -> anyhow::Result<u64> {
 mod tests {
     use super::*;
 
-    /// PLANNING 13.18
     #[tokio::test]
     async fn every_commit_to_sqlite_is_counted_once_and_reads_are_not() {
         let directory = tempfile::tempdir().unwrap();

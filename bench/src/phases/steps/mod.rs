@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// PLANNING 13.18: model and tool time are no part of what is added.
+    /// Model and tool time are no part of what is added.
     #[test]
     fn what_is_added_is_the_time_between_the_calls() {
         let start = Instant::now();

@@ -6,7 +6,6 @@ use crate::engine::IMAGE;
 use crate::harness::world;
 use crate::published::call_every_tool;
 
-/// PLANNING 13.17.
 #[tokio::test]
 #[ignore = "requires published clients: scripts/mcp-conformance clients"]
 async fn published_clients_call_every_tool() {

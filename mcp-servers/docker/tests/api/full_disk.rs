@@ -14,7 +14,6 @@ async fn run(server: &Server, key: &str, container: &str, script: &str, seconds:
     reply.expect("an answer").ok()
 }
 
-/// PLANNING section 11
 #[tokio::test]
 async fn a_full_disk_is_named_and_breaks_no_result() {
     let Some((engine, world)) = world() else { return };

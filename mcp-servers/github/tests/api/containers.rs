@@ -80,7 +80,7 @@ async fn an_engine_that_does_not_answer_is_no_failure_of_github() {
     server.check_log();
 }
 
-/// PLANNING section 10: an App's token for git is limited to the repository of the session.
+/// An App's token for git is limited to the repository of the session.
 #[tokio::test]
 async fn an_apps_token_for_git_is_limited_to_the_repository_of_the_session() {
     let world = World::of_an_app().await.with_an_empty_engine();

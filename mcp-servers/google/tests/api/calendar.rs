@@ -61,8 +61,8 @@ on_both! {
         assert_eq!(answer["recovered"], false);
     }
 
-    /// R-9, promise 4: Google treats a description as HTML; guests must read the approved text, and follow no hidden
-    /// link.
+    /// Promise: exact approvals. Google treats a description as HTML; guests must read the approved text, and
+    /// follow no hidden link.
     async fn a_description_reads_to_guests_as_it_was_given(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -144,7 +144,7 @@ on_both! {
         assert_eq!(server.call("anna", TOOL, elsewhere).await.code(), "not_found");
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn an_event_is_made_once_whatever_happens_to_the_answer(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -178,7 +178,7 @@ on_both! {
         assert_eq!(server.with_key("k0", "anna", TOOL, other).await.code(), "idempotency_key_reused");
     }
 
-    /// DESIGN promise 3: kill -9 between the insert and its record; and a record that was lost completely.
+    /// Promise: at most once. Kill -9 between the insert and its record; and a record that was lost completely.
     async fn an_event_outlives_the_process_and_the_record_of_its_making(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -208,7 +208,7 @@ on_both! {
         assert_eq!(world.google.events(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn a_google_that_stays_unavailable_leaves_the_event_in_doubt_or_says_that_nothing_was_done(world: World) {
         let mut world = world;
         world.environment.insert("GOOGLE_TIMEOUT_SECONDS", "2".to_owned());

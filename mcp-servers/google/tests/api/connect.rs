@@ -154,7 +154,7 @@ on_both! {
         connector.begin("anna", "http://localhost:8080/callback").await.expect("begun");
     }
 
-    /// Promise 7 of the design's records: secrets are never stored in plain text.
+    /// Secrets are never stored in plain text.
     async fn nothing_in_the_database_can_be_used_by_who_reads_it(world: World) {
         let connector = world.connector().await;
         world.connect("anna").await;

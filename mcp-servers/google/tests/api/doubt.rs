@@ -17,7 +17,7 @@ fn email() -> Value {
 }
 
 on_both! {
-    /// DESIGN promise 3: the connection is cut after the send.
+    /// Promise: at most once. The connection is cut after the send.
     async fn a_lost_answer_is_found_in_the_mailbox_and_nothing_is_sent_again(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -54,7 +54,7 @@ on_both! {
         }
     }
 
-    /// DESIGN promise 3: a Gmail that keeps Message-IDs only needs a search.
+    /// Promise: at most once. A Gmail that keeps Message-IDs only needs a search.
     async fn a_message_id_that_was_kept_is_found_by_a_search(world: World) {
         world.connect("anna").await;
         world.google.keep_message_ids();
@@ -66,7 +66,7 @@ on_both! {
         assert!(world.google.seen("get").is_empty(), "there was no need to read the sent messages");
     }
 
-    /// DESIGN promise 3: kill -9 between the send and its record.
+    /// Promise: at most once. Kill -9 between the send and its record.
     async fn a_process_that_dies_after_the_send_leaves_nothing_to_be_sent_again(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -90,7 +90,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: recording the send fails.
+    /// Promise: at most once. Recording the send fails.
     async fn a_database_that_fails_after_the_send_does_not_hide_it(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -113,7 +113,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: a caller says that it repeats a call, but its key has no record.
+    /// Promise: at most once. A caller says that it repeats a call, but its key has no record.
     async fn a_repeated_call_that_is_not_on_record_is_sent_only_where_it_would_be(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -152,7 +152,7 @@ on_both! {
         assert_eq!(repeat("k5", "yesterday").await.expect("an answer").code(), "invalid_meta");
     }
 
-    /// DESIGN promise 4: the approval was for the account shown with the request.
+    /// Promise: exact approvals. The approval was for the account shown with the request.
     async fn nothing_is_sent_from_another_account_than_was_agreed_to(world: World) {
         let scopes = format!("{SEND} {READ} {EVENTS}");
         world.connect("anna").await;
@@ -181,7 +181,7 @@ on_both! {
         call("calendar_event_create", event, "k2").await.ok();
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn what_was_never_sent_is_sent_once_it_is_certain(world: World) {
         world.connect("anna").await;
         world.google.put_mail(&account("anna"), "Subject: old\n\nx\n", "SENT", Duration::from_secs(3600));
@@ -198,7 +198,7 @@ on_both! {
         assert_eq!(world.google.seen("send").len(), 2);
     }
 
-    /// DESIGN promise 3: a message that a search misses and that nothing explains stays in doubt.
+    /// Promise: at most once. A message that a search misses and that nothing explains stays in doubt.
     async fn an_unexplained_e_mail_in_the_mailbox_keeps_the_call_in_doubt(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -213,7 +213,7 @@ on_both! {
         assert_eq!(world.google.seen("send").len(), 2);
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn a_lookup_that_fails_or_is_not_allowed_permits_no_sending(world: World) {
         world.connect("anna").await;
         world.connect_with("ben", &format!("{SEND} {EVENTS}")).await;
@@ -244,7 +244,7 @@ on_both! {
         assert_eq!(world.google.seen("send").len(), 2);
     }
 
-    /// DESIGN promise 3: with gmail.metadata no search is possible, and no body can be read.
+    /// Promise: at most once. With gmail.metadata no search is possible, and no body can be read.
     async fn the_least_scope_that_can_look_is_enough(world: World) {
         world.connect_with("anna", &format!("{SEND} {METADATA}")).await;
         let server = world.server().await;
@@ -254,7 +254,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: an index that lags behind proves nothing.
+    /// Promise: at most once. An index that lags behind proves nothing.
     async fn a_search_that_is_behind_does_not_send_twice(world: World) {
         world.google.keep_message_ids();
         world.google.let_search_lag();
@@ -267,7 +267,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn a_slow_google_ends_in_doubt_and_never_in_a_second_send(world: World) {
         let mut world = world;
         world.environment.insert("GOOGLE_TIMEOUT_SECONDS", "1".to_owned());
@@ -283,7 +283,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 2);
     }
 
-    /// DESIGN promise 3: even a week later. An answered key is deleted a week after its answer.
+    /// Promise: at most once. Even a week later. An answered key is deleted a week after its answer.
     async fn a_doubt_does_not_age_and_an_answer_does(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -306,7 +306,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 3);
     }
 
-    /// DESIGN promise 3: a repeat that fails does not say that nothing was done.
+    /// Promise: at most once. A repeat that fails does not say that nothing was done.
     async fn a_repeat_that_is_refused_leaves_the_doubt(world: World) {
         const EVENT: &str = "calendar_event_create";
         let mut world = world;

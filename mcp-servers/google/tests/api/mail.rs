@@ -177,8 +177,8 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 3);
     }
 
-    /// R-9, promise 4: Google begins a new thread for a reply with another subject. The error comes before approval is
-    /// requested.
+    /// Promise: exact approvals. Google begins a new thread for a reply with another subject. The error comes
+    /// before approval is requested.
     async fn a_reply_with_another_subject_is_refused_and_both_are_named(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -223,7 +223,7 @@ on_both! {
         assert_eq!(mail.message().subject(), Some("Re: Hi"));
     }
 
-    /// R-12, promise 4: recipients read the approved subject, even if it looks like an encoded word.
+    /// Promise: exact approvals. Recipients read the approved subject, even if it looks like an encoded word.
     async fn a_subject_is_read_as_it_was_given(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -349,7 +349,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("ben")).len(), 7);
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn a_repeated_call_sends_nothing_and_gets_the_first_answer(world: World) {
         world.connect("anna").await;
         let server = world.server().await;
@@ -363,7 +363,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: two processes, as replicas are.
+    /// Promise: at most once. Two processes, as replicas are.
     async fn ten_calls_at_once_with_one_key_send_one_e_mail(world: World) {
         world.connect("anna").await;
         let servers = [world.server().await, world.server().await];

@@ -50,7 +50,7 @@ on_both! {
         assert_eq!(world.google.sent(&account("anna")).len(), 1);
     }
 
-    /// DESIGN promise 3: a connection that was never established has had no effect, and the error says so.
+    /// Promise: at most once. A connection that was never established has had no effect, and the error says so.
     async fn a_google_that_cannot_be_reached_leaves_the_key_free(world: World) {
         let mut world = world;
         world.connect("anna").await;

@@ -18,7 +18,7 @@ async fn refused(command: &mut Command) -> String {
     String::from_utf8(output.stderr).expect("text")
 }
 
-/// DESIGN.md section 10: an invalid value prevents the start, and the error names it.
+/// An invalid value prevents the start, and the error names it.
 #[tokio::test]
 async fn an_invalid_setting_stops_the_start_and_is_named() {
     let world = World::new(Database::Sqlite).await;
@@ -99,7 +99,7 @@ async fn an_invalid_setting_stops_the_start_and_is_named() {
     assert!(said.contains("not an e-mail address"), "{said}");
 }
 
-/// DESIGN.md section 10: any secret can also come from a file; an empty variable counts as unset.
+/// Any secret can also come from a file; an empty variable counts as unset.
 #[tokio::test]
 async fn secrets_come_from_files_too() {
     let mut world = World::new(Database::Sqlite).await;
@@ -161,7 +161,6 @@ async fn the_tools_say_what_they_are() {
     recipients(&tools[1], &["attendees"]);
 }
 
-/// DESIGN.md section 10
 #[tokio::test]
 async fn help_teaches() {
     let world = World::new(Database::Sqlite).await;

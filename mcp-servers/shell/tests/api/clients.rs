@@ -5,7 +5,6 @@ use serde_json::json;
 use crate::harness::World;
 use crate::published::call_every_tool;
 
-/// PLANNING 13.17.
 #[tokio::test]
 #[ignore = "requires published clients: scripts/mcp-conformance clients"]
 async fn published_clients_call_every_tool() {

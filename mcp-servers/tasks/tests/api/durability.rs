@@ -47,7 +47,7 @@ everywhere! {
         assert_eq!(anna.descriptions(json!({})).await, ["call mom"]);
     }
 
-    /// Promise 5, bounded memory: one user cannot fill the database.
+    /// Promise: bounded faults. One user cannot fill the database.
     async fn a_user_has_at_most_ten_thousand_tasks(world: World) {
         let (anna, ben) = (world.caller("anna").await, world.caller("ben").await);
         anna.add("call mom").await;
@@ -67,7 +67,7 @@ everywhere! {
         anna.add("one more").await;
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn a_cancelled_call_that_waits_for_the_database_has_no_effect(world: World) {
         let anna = world.caller("anna").await;
         let lock = Lock::take(&world).await;
@@ -84,7 +84,7 @@ everywhere! {
         assert_eq!(anna.descriptions(json!({})).await, ["after"]);
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn writers_of_two_processes_wait_for_each_other(world: World) {
         let callers = [world.caller("anna").await, world.caller("anna").await];
         let work = callers.iter().enumerate().map(|(writer, anna)| async move {
@@ -189,7 +189,7 @@ async fn both_databases_have_the_same_columns() {
     assert!(in_sqlite.len() > 20);
 }
 
-/// DESIGN promise 3
+/// Promise: at most once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_answered_survives_a_kill() {
     for database in [Database::Sqlite, Database::Postgres] {
@@ -224,7 +224,7 @@ async fn what_was_answered_survives_a_kill() {
     }
 }
 
-/// DESIGN promise 3: an in-band error would mean that nothing was done.
+/// Promise: at most once. An in-band error would mean that nothing was done.
 #[tokio::test]
 async fn a_commit_whose_end_is_not_known_is_an_error_of_the_protocol() {
     let world = World::new(Wire::Http, Database::Postgres).await;

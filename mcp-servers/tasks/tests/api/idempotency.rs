@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::World;
 
 everywhere! {
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn twenty_calls_at_once_with_one_key_add_one_task(world: World) {
         // Over stdio these are two processes with one database.
         let callers = [
@@ -29,7 +29,7 @@ everywhere! {
         assert_eq!(callers[0].descriptions(json!({ "status": "all" })).await, ["call mom"]);
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn a_repeated_call_gets_the_first_answer_whatever_happened_since(world: World) {
         let anna = world.caller("anna").await;
         let add = json!({ "description": "call mom" });
@@ -53,7 +53,7 @@ everywhere! {
         assert!(anna.descriptions(json!({ "status": "all" })).await.is_empty());
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn an_error_that_was_answered_stays_the_answer(world: World) {
         let anna = world.caller("anna").await;
         let arguments = json!({ "title": "mom" });
@@ -64,7 +64,7 @@ everywhere! {
         assert_eq!(anna.descriptions(json!({})).await, ["call mom"]);
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn a_key_used_for_other_arguments_is_refused(world: World) {
         let anna = world.caller("anna").await;
         let first = json!({ "description": "call mom", "priority": "high" });
@@ -99,7 +99,7 @@ everywhere! {
         assert_eq!(anna.descriptions(json!({})).await.len(), 1);
     }
 
-    /// DESIGN promise 3
+    /// Promise: at most once.
     async fn keys_outlive_a_restart_and_are_forgotten_after_seven_days(world: World) {
         const AGE_BY_SIX_DAYS: &str =
             "UPDATE tasks_idempotency SET created_at = created_at - 518400000000";
@@ -121,7 +121,7 @@ everywhere! {
     }
 }
 
-/// DESIGN promise 3
+/// Promise: at most once.
 mod old_keys_are_pruned_at_start {
     use super::*;
     use crate::harness::{Database, Wire};

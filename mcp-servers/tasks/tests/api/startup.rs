@@ -107,7 +107,7 @@ async fn a_new_sqlite_file_and_its_log_are_for_their_owner_alone() {
     assert!(files >= 2, "the database and its log");
 }
 
-/// DESIGN.md section 10: any secret can also come from `NAME_FILE`, and a database URL is a secret.
+/// Any secret can also come from `NAME_FILE`, and a database URL is a secret.
 #[tokio::test]
 async fn the_url_of_the_database_can_stand_in_a_file() {
     let world = World::new(Wire::Stdio, Database::Sqlite).await;

@@ -6,7 +6,6 @@ use crate::harness::World;
 use crate::published::call_every_tool;
 use crate::site::{Reply, Site};
 
-/// PLANNING 13.17.
 #[tokio::test]
 #[ignore = "requires published clients: scripts/mcp-conformance clients"]
 async fn published_clients_call_every_tool() {

@@ -1,4 +1,4 @@
-//! Application default credentials: the places that Google's tools search, in the same order (WIRE.md section 1).
+//! Application default credentials: the places that Google's tools search, in the same order.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -134,7 +134,7 @@ fn results_and_failures_are_marked_and_ids_go_back_only_if_given() {
     );
 }
 
-/// DESIGN.md section 5: text that may come from a server is marked, whatever the code.
+/// Text that may come from a server is marked, whatever the code.
 #[test]
 fn each_failure_whose_message_may_quote_others_is_marked() {
     for code in FailureCode::ALL.iter().copied() {

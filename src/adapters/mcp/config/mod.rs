@@ -28,7 +28,7 @@ use crate::domain::tool::{AmountsTo, ApprovalDefault, Idempotency};
 /// Environment variable with the secret that signs identity tokens.
 pub const IDENTITY_SECRET: &str = "GAVEL_IDENTITY_SECRET";
 
-/// The variables of gavel's own environment that a stdio child receives (DESIGN.md section 5).
+/// The variables of gavel's own environment that a stdio child receives.
 const PASSED_ON: [&str; 5] = ["PATH", "HOME", "USER", "LANG", "TMPDIR"];
 
 /// All servers, validated.

@@ -16,7 +16,7 @@ use super::{ConfigIssue, McpConfig, PASSED_ON, ServerConfig, ToolSettings};
 use crate::domain::definition::nearest::nearest;
 use crate::domain::policy::AGENTS;
 
-/// Default call timeout (DESIGN.md section 12).
+/// Default call timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The keys of an entry.

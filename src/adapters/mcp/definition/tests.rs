@@ -44,7 +44,7 @@ fn a_bad_tool_never_takes_the_rest_down() {
     assert!(offer.left_out.iter().all(|left| !left.reason.is_empty()));
 }
 
-/// Promise 5: the report about an endless list has a bounded size.
+/// Promise: bounded faults. The report about an endless list has a bounded size.
 #[test]
 fn a_list_without_end_is_reported_in_few_words() {
     let list: Vec<_> = (0..20_000).map(|n| plain(&format!("t{n}"))).collect();

@@ -20,7 +20,7 @@ fn long(before: &str, after: &str) -> Vec<u8> {
 
 const NEXT: &str = "{\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{}}\n";
 
-/// Promise 5: memory is bounded, and later calls are answered.
+/// Promise: bounded faults. Memory is bounded, and later calls are answered.
 #[tokio::test]
 async fn an_error_takes_the_place_of_an_answer_that_is_too_long() {
     for (before, after) in [
@@ -76,7 +76,7 @@ async fn a_line_that_tells_nothing_or_has_no_end_ends_the_connection() {
     assert_eq!(endless.line.capacity(), 0, "it is given back");
 }
 
-/// Promise 5: no answer is dropped silently.
+/// Promise: bounded faults. No answer is dropped silently.
 #[tokio::test]
 async fn an_answer_that_cannot_be_read_is_repaired_or_reported() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
@@ -115,7 +115,7 @@ async fn an_answer_that_cannot_be_read_is_repaired_or_reported() {
     }
 }
 
-/// Promise 5: no tree is built from it.
+/// Promise: bounded faults. No tree is built from it.
 #[tokio::test]
 async fn the_answer_to_a_call_is_left_for_the_call_as_it_came() {
     let text = "{\"result\": {\"a\": [1,\u{20}2]}, \"jsonrpc\":\"2.0\",\"id\":\"7\"}\n\
@@ -137,7 +137,7 @@ async fn the_answer_to_a_call_is_left_for_the_call_as_it_came() {
     assert!(lines.calls.is_empty());
 }
 
-/// Promise 5: wherever the line contains the id of its call.
+/// Promise: bounded faults. Wherever the line contains the id of its call.
 #[tokio::test]
 async fn an_answer_that_finds_no_room_ends_its_own_call_alone() {
     let unsolicited = unsolicited();

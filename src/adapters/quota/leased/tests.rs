@@ -51,7 +51,7 @@ async fn take(quota: &LeasedQuota, user: &str) -> QuotaState {
     quota.take(&tenant, &user).await
 }
 
-/// Promise 5, bounded memory.
+/// Promise: bounded faults.
 #[tokio::test]
 async fn users_who_are_quiet_take_no_room() {
     let quota = quota(Arc::default(), 20);

@@ -1,5 +1,5 @@
-//! The audit log (R-18; DESIGN.md section 7): every action with its actor. The database rejects changes of its rows,
-//! and a chain of HMACs links them, so that a change by other means is detected.
+//! The audit log: every action with its actor. The database rejects changes of its rows, and a chain of HMACs
+//! links them, so that a change by other means is detected.
 //!
 //! An `entry` describes an event. The ops of a batch add their entries to its `trail`, which `append` adds to the
 //! chain as the last step of their transaction: an event and its entry are committed together, or neither is. All writers

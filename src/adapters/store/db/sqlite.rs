@@ -257,7 +257,7 @@ mod tests {
         found
     }
 
-    /// DESIGN.md section 5: intents of side effects survive a power loss.
+    /// Intents of side effects survive a power loss.
     #[test]
     fn what_a_commit_survives_can_be_changed_again_and_again() {
         let directory = tempfile::tempdir().unwrap();

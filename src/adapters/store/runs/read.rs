@@ -316,7 +316,7 @@ mod tests {
     use super::super::RunStatements;
     use super::*;
 
-    /// DESIGN.md 8: the checks for due work, which every process repeats all the time, read only due rows.
+    /// The checks for due work, which every process repeats all the time, read only due rows.
     #[tokio::test]
     async fn an_index_answers_what_is_asked_all_the_time() {
         let directory = tempfile::tempdir().unwrap();

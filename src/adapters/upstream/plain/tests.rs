@@ -51,7 +51,7 @@ async fn post(pool: &Plain, url: &Url) {
     while response.chunk().await.unwrap().is_some() {}
 }
 
-/// Promise 5: connections of a burst are closed when they expire, with or without further requests.
+/// Promise: bounded faults. Connections of a burst are closed when they expire, with or without further requests.
 #[tokio::test]
 async fn what_a_burst_has_left_ends_with_its_time() {
     const BURST: usize = 20;

@@ -77,8 +77,8 @@ fn what_cannot_be_evaluated_is_an_error() {
     );
 }
 
-/// PLANNING 6: a rule can name the session of a call and its repository. Outside of sessions they are blank, as `agent` is
-/// on the chat surface.
+/// A rule can name the session of a call and its repository. Outside of sessions they are blank, as `agent` is on the
+/// chat surface.
 #[test]
 fn a_condition_reads_the_planning_session() {
     let arguments = json!({});
@@ -176,8 +176,8 @@ fn on_cpu() -> std::time::Duration {
     std::time::Duration::from_nanos(read.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// Promise 5: arguments of any size take bounded time. Conditions that are not rejected are evaluated, so this test
-/// takes long if the estimate is too low.
+/// Promise: bounded faults. Arguments of any size take bounded time. Conditions that are not rejected are evaluated, so
+/// this test takes long if the estimate is too low.
 #[test]
 fn the_worst_conditions_are_refused_before_they_take_long() {
     let body = (0..40).map(|n| format!("a != {n}")).collect::<Vec<_>>().join(" && ");

@@ -1,5 +1,5 @@
-//! The cleanup at the end of every session, whatever ended it (PLANNING.md section 7): a call of code, decided and
-//! recorded like any other, up to 30 s beyond the deadline.
+//! The cleanup at the end of every session, whatever ended it: a call of code, decided and recorded like any other, up
+//! to 30 s beyond the deadline.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -188,7 +188,7 @@ fn a_task_that_an_earlier_one_made_obsolete_never_begins() {
     );
 }
 
-/// P-306, PLANNING.md 5: a failed task that nothing replaces fails the session.
+/// P-306: a failed task that nothing replaces fails the session.
 #[test]
 fn a_failed_task_fails_the_session_unless_another_one_takes_its_place() {
     let mut work = Played::new(2);
@@ -213,7 +213,7 @@ fn a_failed_task_fails_the_session_unless_another_one_takes_its_place() {
     assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::Internal)));
 }
 
-/// PLANNING.md 5: a session with an unsettled action in doubt is never complete.
+/// A session with an unsettled action in doubt is never complete.
 #[test]
 fn a_session_waits_for_the_settlement_of_calls_in_doubt_when_nothing_else_is_left() {
     let mut work = Played::new(1);
@@ -238,7 +238,7 @@ fn a_session_waits_for_the_settlement_of_calls_in_doubt_when_nothing_else_is_lef
     assert_eq!(work.ended(), (SessionStatus::Completed, None));
 }
 
-/// PLANNING.md 4: limits of the session.
+/// Limits of the session.
 #[test]
 fn a_session_ends_when_its_steps_tokens_or_time_are_used_up() {
     let mut work = Played::new(3);
@@ -274,7 +274,7 @@ fn a_session_ends_when_its_steps_tokens_or_time_are_used_up() {
     assert_eq!(work.ended(), status);
 }
 
-/// PLANNING.md 2: the plan is written with the entries that change it.
+/// The plan is written with the entries that change it.
 #[test]
 fn the_plan_is_written_when_a_task_begins_and_ends() {
     let mut work = Played::new(1);

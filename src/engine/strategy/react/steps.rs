@@ -1,4 +1,4 @@
-//! The steps of a task, read from its journal: what was thought, done, seen and concluded (REQUIREMENTS P-305).
+//! The steps of a task, read from its journal: what was thought, done, seen and concluded (P-305).
 
 use std::sync::Arc;
 

@@ -208,7 +208,7 @@ fn a_step_is_reason_act_and_reflect_each_with_its_own_functions() {
     );
 }
 
-/// P-303, PLANNING.md 4: complete means shown.
+/// P-303: complete means shown.
 #[test]
 fn a_task_is_complete_only_if_the_result_of_a_step_has_what_is_quoted() {
     let refused = |outcome: Result<Value, FailureCode>, reflection: Value| {
@@ -276,7 +276,7 @@ fn a_task_is_complete_only_if_the_result_of_a_step_has_what_is_quoted() {
     }
 }
 
-/// PLANNING.md 4: three claims in a row that nothing shows.
+/// Three claims in a row that nothing shows.
 #[test]
 fn a_task_that_is_called_complete_three_times_without_proof_fails() {
     let mut task = Played::new();
@@ -307,7 +307,7 @@ fn a_task_that_is_called_complete_three_times_without_proof_fails() {
     assert_eq!(task.outcome().status, TaskStatus::Completed);
 }
 
-/// PLANNING.md 4 and 11: errors go back to the model, at most two rounds.
+/// Errors go back to the model, at most two rounds.
 #[test]
 fn an_invalid_reflection_is_answered_with_its_errors_and_the_third_ends_the_task() {
     let mut task = Played::new();
@@ -327,7 +327,7 @@ fn an_invalid_reflection_is_answered_with_its_errors_and_the_third_ends_the_task
     assert_eq!(task.outcome().reason, Some(TaskReason::ModelUnavailable));
 }
 
-/// PLANNING.md 11: a round is counted, whatever was refused in it.
+/// A round is counted, whatever was refused in it.
 #[test]
 fn a_reflection_that_alternates_between_invalid_and_unproven_ends_the_task() {
     let mut task = Played::new();
@@ -344,7 +344,7 @@ fn a_reflection_that_alternates_between_invalid_and_unproven_ends_the_task() {
     assert_eq!(task.outcome().reason, Some(TaskReason::ModelUnavailable));
 }
 
-/// PLANNING.md 4: one function call.
+/// One function call.
 #[test]
 fn only_the_first_of_several_calls_runs_and_none_at_all_is_asked_for_once_more() {
     let mut task = Played::new();
@@ -480,7 +480,7 @@ fn what_a_reflection_changes_is_written_with_it() {
     assert_eq!(super::worked(&task.journal, task.journal.len(), &task.work), None);
 }
 
-/// PLANNING.md 4 and 7: limits of steps and tokens, and the deadline.
+/// Limits of steps and tokens, and the deadline.
 #[test]
 fn the_last_step_may_still_complete_the_task_and_nothing_follows_it() {
     let mut work = work();
@@ -503,7 +503,7 @@ fn the_last_step_may_still_complete_the_task_and_nothing_follows_it() {
     assert_eq!(limited.ending(), Some(Ending::PAST_DEADLINE));
 }
 
-/// PLANNING.md 4: the model is waited for, longer and longer, up to a limit.
+/// The model is waited for, longer and longer, up to a limit.
 #[test]
 fn an_unavailable_model_is_waited_for_as_long_as_the_setting_says() {
     let patience = Duration::from_secs(900);
@@ -531,7 +531,7 @@ fn an_unavailable_model_is_waited_for_as_long_as_the_setting_says() {
     assert_eq!(task.outcome().reason, Some(TaskReason::ModelBlocked));
 }
 
-/// PLANNING.md 4, 13.14: the last five to nine results are whole; what is before them changes only every five steps.
+/// The last five to nine results are whole; what is before them changes only every five steps.
 #[test]
 fn of_a_long_history_the_model_sees_the_last_results_whole() {
     let mut task = Played::new();

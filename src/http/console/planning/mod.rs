@@ -1,5 +1,5 @@
-//! Console pages of planning sessions (PLANNING.md section 9): the list of sessions, and in the parts of this module one
-//! session, what was done for it, the versions of its plan, and the buttons.
+//! Console pages of planning sessions: the list of sessions, and in the parts of this module one session, what was done
+//! for it, the versions of its plan, and the buttons.
 
 pub(in crate::http) mod change;
 pub(in crate::http) mod news;

@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Promise 5: a client that sends single bytes is not awaited forever.
+    /// Promise: bounded faults. A client that sends single bytes is not awaited forever.
     #[tokio::test]
     async fn a_body_that_does_not_end_in_time_is_an_error_and_one_that_does_is_whole() {
         let dripping = Dripping(tokio::time::interval(Duration::from_millis(10)));

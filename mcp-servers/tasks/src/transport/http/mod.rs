@@ -192,7 +192,8 @@ mod tests {
 
     use super::*;
 
-    /// Promise 5, bounded memory: a client beyond the connection limit waits, and is served when a slot is free.
+    /// Promise: bounded faults. A client beyond the connection limit waits, and is served when a slot
+    /// is free.
     #[tokio::test]
     async fn a_connection_beyond_the_last_place_waits_for_one() {
         let directory = tempfile::tempdir().expect("a temporary directory");

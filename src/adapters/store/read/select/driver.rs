@@ -129,7 +129,7 @@ fn over() -> impl Iterator<Item = &'static str> {
         )
 }
 
-/// Intents of decisions that called no tool (DESIGN.md section 3).
+/// Intents of decisions that called no tool.
 const WITHOUT_A_TOOL: [&str; 4] = ["respond", "clarify", "refuse", "none"];
 
 /// Minimum seconds of each class in the duration indexes (migration `0003_lists`).

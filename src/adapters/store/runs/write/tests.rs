@@ -55,8 +55,8 @@ fn queued_run() -> NewRun {
     }
 }
 
-/// DESIGN.md 7: on SQLite, ops that cannot be reconstructed wait for the disk, and others do not. An op that is
-/// repeated, because its commit was not acknowledged, returns the same answer.
+/// On SQLite, ops that cannot be reconstructed wait for the disk, and others do not. An op that is repeated, because
+/// its commit was not acknowledged, returns the same answer.
 #[tokio::test]
 async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must() {
     let directory = tempfile::tempdir().unwrap();

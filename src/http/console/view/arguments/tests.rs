@@ -153,7 +153,7 @@ fn long_text_is_there_whole_behind_a_control_that_needs_no_script() {
     assert!(page.contains("the end</div></details>"), "{page}");
 }
 
-/// Promise 4: the approver sees what the recipient sees, the target of each link, and the markup.
+/// Promise: exact approvals. The approver sees what the recipient sees, the target of each link, and the markup.
 #[test]
 fn html_is_shown_in_a_frame_with_its_links_and_its_markup() {
     let schema = json!({"properties": {"html/body": {"type": "string", "contentMediaType": "text/html"}}});

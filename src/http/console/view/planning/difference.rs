@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// PLANNING.md 13.8: each version keeps its own text, and what differs is marked in both.
+    /// Each version keeps its own text, and what differs is marked in both.
     #[test]
     fn the_old_and_the_new_text_are_both_there_with_their_marks() {
         let (before, after) = (task("All <weeks> of ISO"), task("Most <weeks> of ISO"));

@@ -116,7 +116,7 @@ fn asked(name: &str, rules: &str, ask_for: &[&str]) -> (DryRunAnswer, String) {
 
 const NONE: &str = "rules: []";
 
-/// PLANNING.md section 6: what a confirmed plan names needs no further person, and nothing else is allowed by it.
+/// What a confirmed plan names needs no further person, and nothing else is allowed by it.
 #[test]
 fn a_confirmed_plan_allows_its_tools_and_what_only_reads() {
     assert_eq!(asked("getFileContents", NONE, &[]).0, DryRunAnswer::Allow);
@@ -155,7 +155,7 @@ fn a_tool_of_ask_for_asks() {
 /// A tool that cannot be called is an answer of its own, before the work begins.
 #[test]
 fn a_tool_that_is_missing_or_no_longer_granted_is_denied() {
-    // PLANNING 8: why its server is not connected is said, too.
+    // Why its server is not connected is said, too.
     let (answer, reason) = asked("rm", NONE, &[]);
     assert_eq!(
         (answer, reason.as_str()),

@@ -1,0 +1,89 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+#[path = "../../../../tests/postgres/mod.rs"]
+mod postgres;
+
+/// The migrations of an invented later release, which changes a table of this one. One text for both databases.
+fn of_a_later_release(sql: &'static str) -> Vec<Migration> {
+    let next = Migration {
+        version: MIGRATIONS.last().unwrap().version + 1,
+        name: "next",
+        sqlite: sql,
+        postgres: sql,
+    };
+    [MIGRATIONS, &[next]].concat()
+}
+
+/// A later release migrates a database with rows once, and keeps them.
+async fn migrates_once_and_keeps_rows(url: &str) {
+    let target = Target::parse(url, None).unwrap();
+    target.create().unwrap();
+    let mut conn = target.writer().await.unwrap();
+    let first = migrate(&mut conn, Duration::ZERO).await.unwrap();
+    let insert = "INSERT INTO instance (id, started_at, lease_until) VALUES ('kept', 1, 2)";
+    run(&mut conn, insert).await.unwrap();
+    // One that fails leaves nothing behind, also what it did before.
+    let broken = of_a_later_release("ALTER TABLE instance ADD COLUMN next TEXT; CREATE TABLE instance (id TEXT)");
+    let failed = migrate_to(&mut conn, Duration::ZERO, &broken).await;
+    assert!(
+        matches!(failed, Err(StoreError::Failed { version: 2, .. })),
+        "{failed:?}"
+    );
+    assert_eq!(status(&mut conn).await.unwrap(), first);
+    let later = of_a_later_release("ALTER TABLE instance ADD COLUMN next TEXT NOT NULL DEFAULT 'new'");
+    assert_eq!(compare(&mut conn, &later).await.unwrap().pending, [(2, "next")]);
+    for _ in 0..2 {
+        let done = migrate_to(&mut conn, Duration::ZERO, &later).await.unwrap();
+        assert_eq!((done.applied.len(), done.pending.len()), (2, 0));
+    }
+    let select = "SELECT id, next FROM instance WHERE id = 'kept'".into();
+    let row = conn.first(&select, vec![]).await.unwrap().unwrap();
+    assert_eq!(
+        (row.text(0).unwrap(), row.text(1).unwrap()),
+        ("kept".to_owned(), "new".to_owned())
+    );
+    // This release does not touch what the later one made.
+    for refused in [status(&mut conn).await, migrate(&mut conn, Duration::ZERO).await] {
+        assert!(
+            matches!(refused, Err(StoreError::Newer { found: 2, known: 1 })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_later_release_migrates_sqlite_once_and_keeps_its_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    migrates_once_and_keeps_rows(&format!("sqlite:{}", directory.path().join("t.db").display())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_release_migrates_postgres_once_and_keeps_its_rows() {
+    migrates_once_and_keeps_rows(&postgres::empty_database().await).await;
+}
+
+#[test]
+fn migrations_are_numbered_without_a_gap() {
+    for (place, migration) in (1_i64..).zip(MIGRATIONS) {
+        assert_eq!(migration.version, place, "{}", migration.name);
+    }
+}
+
+#[test]
+fn line_ends_do_not_change_a_checksum() {
+    let unix = Migration {
+        version: 1,
+        name: "x",
+        sqlite: "a\nb\n",
+        postgres: "",
+    };
+    let dos = Migration {
+        version: 1,
+        name: "x",
+        sqlite: "a\r\nb\r\n",
+        postgres: "",
+    };
+    assert_eq!(unix.checksum(Dialect::Sqlite), dos.checksum(Dialect::Sqlite));
+}
