@@ -26,7 +26,7 @@ RUN set -eu; mkdir /manifests; \
     find /manifests -exec touch --date=@0 {} +
 
 FROM ${BUILD_IMAGE} AS build
-# `release` builds in a third of the time; what it builds needs more CPU for a decision. The directory of `dev` is called `debug`.
+# `release` builds in less time; what it builds is a little slower. The directory of `dev` is called `debug`.
 ARG PROFILE=dist
 WORKDIR /src
 COPY --from=manifests /manifests ./

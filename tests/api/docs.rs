@@ -460,9 +460,11 @@ async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_
     let start = readme.split("\n## Quick start").nth(1).unwrap();
     let start = start.split("\n## ").next().unwrap();
     let blocks = blocks(start);
-    let [install, serve, ask, approve, evidence] = &blocks[..] else {
+    let [build, serve, ask, approve, evidence] = &blocks[..] else {
         panic!("the blocks differ from those this test knows: {blocks:#?}")
     };
+    let (first, install) = build.split_once('\n').unwrap();
+    let first = first.replace("cargo run --locked --", "gavel");
     assert_eq!(install, "cargo install --path . --locked\n", "as the image is built");
 
     let place = tempfile::tempdir().unwrap();
@@ -470,6 +472,7 @@ async fn the_quick_start_of_the_readme_works_when_pasted_from_its_first_command_
         directory: place.path().to_owned(),
         port: free_port(),
     };
+    assert!(shell.prints(&first).await.contains("call mom"));
     let serve = serve.replace("&& gavel serve", "&& exec gavel serve");
     assert!(serve.contains("exec gavel serve"), "{serve}");
     let _serving = shell
