@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 pub(super) use self::recover::recover;
 use self::send::traced;
 use super::gate::{self, Attempt, Decision, Delegates, Facts, Offered};
-use super::ledger::{Call, Ledger, Resolution};
+use super::ledger::{Call, Resolution};
 use super::record::Durability;
 use super::run::{Engine, Run};
 use super::stop::Stop;
@@ -102,7 +102,7 @@ async fn as_they_were<'a, 'b>(
 ) -> Vec<&'b Cleared<'a>> {
     let mut good = Vec::with_capacity(group.len());
     for one in group {
-        let resolution = match (&one.callee, Ledger::of(&run.record.journal).call(one.call.id)) {
+        let resolution = match (&one.callee, run.record.journal.ledger().call(one.call.id)) {
             (Callee::Tool(_), Some(call)) if call.is_by_user() => call.resolution(),
             (Callee::Tool(_) | Callee::Agent, _) => {
                 good.push(one);
@@ -191,7 +191,7 @@ fn cleared<'a>(call: &'a Proposed, callee: Callee<'a>, arguments: Arc<RawValue>)
 /// Decides on calls that were not started. Returns those that may run.
 async fn decide_all<'a>(engine: &Engine, run: &mut Run, facts: &Facts, calls: &'a [Proposed]) -> Vec<Cleared<'a>> {
     let mut allowed = Vec::with_capacity(calls.len());
-    let ledger = Ledger::of(&run.record.journal);
+    let ledger = run.record.journal.ledger();
     let resolution = |call: &Proposed| ledger.call(call.id).and_then(Call::resolution);
     let resolutions: Vec<_> = calls.iter().map(resolution).collect();
     for (call, resolution) in calls.iter().zip(resolutions) {
@@ -286,7 +286,7 @@ fn known(run: &Run, words: &[String], calls: &[Proposed]) -> Known {
         // An agent that a task calls does not know what the session wrote before.
         _ => run.context.scope.is_none(),
     };
-    for call in Ledger::of(&run.record.journal).calls() {
+    for call in run.record.journal.ledger().calls() {
         let may_write = call.has_side_effect() || call.tool().is_none();
         is_unchanged &= !may_write || !call.was_started();
         let (Some(tool), Some(data)) = (call.tool(), call.data()) else {
@@ -305,7 +305,7 @@ fn known(run: &Run, words: &[String], calls: &[Proposed]) -> Known {
 /// The intents of the side effects among the calls, to be recorded before they are sent.
 fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<OpenCall> {
     let now = engine.clock.now_us();
-    let ledger = Ledger::of(&run.record.journal);
+    let ledger = run.record.journal.ledger();
     let effects = cleared.iter().filter_map(|one| match one.callee {
         Callee::Tool(tool) if tool.side_effect => Some((one, tool)),
         _ => None,

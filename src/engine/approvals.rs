@@ -4,6 +4,7 @@
 mod outcomes;
 mod text;
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ pub(super) use self::outcomes::outcomes;
 pub(super) use self::text::render_call;
 use self::text::{in_a_sentence, in_short};
 use super::derive;
-use super::ledger::{Call, Ledger};
+use super::ledger::Call;
 use super::run::Run;
 use crate::domain::action::{self, Action, ActionStatus, Details};
 use crate::domain::address;
@@ -27,13 +28,13 @@ use crate::ports::commit::NewAction;
 use crate::ports::records::OpenCall;
 
 /// The servers of approved calls that have no result. A rejected call needs no server.
-pub(super) fn servers(journal: &[Entry], actions: &[Action]) -> BTreeSet<Arc<str>> {
+pub(super) fn servers(journal: &Journal, actions: &[Action]) -> BTreeSet<Arc<str>> {
     let approved = |id| {
         actions
             .iter()
             .any(|action| action.id == id && action.status == ActionStatus::Approved)
     };
-    let ledger = Ledger::of(journal);
+    let ledger = journal.ledger();
     let open = ledger
         .calls()
         .filter(|call| call.is_open() && call.requested().is_some() && approved(call.id()));
@@ -66,7 +67,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
 pub(super) fn questions(run: &Run, calls: &[ActionId], lifetime: Duration, left: Option<Duration>) -> Vec<NewAction> {
     let lifetime = left.map_or(lifetime, |left| left.min(lifetime));
     let model = model(run);
-    let ledger = Ledger::of(&run.record.journal);
+    let ledger = run.record.journal.ledger();
     let waiting = ledger.calls().filter(|call| calls.contains(&call.id()));
     waiting
         .filter_map(|call| {
@@ -104,7 +105,7 @@ pub(super) fn asked(run: &Run) -> Vec<ActionId> {
     if started.is_empty() {
         return started;
     }
-    let ledger = Ledger::of(&run.record.journal);
+    let ledger = run.record.journal.ledger();
     let requested = |id: &ActionId| ledger.call(*id).is_some_and(|call| call.requested().is_some());
     started.into_iter().filter(requested).collect()
 }
@@ -129,8 +130,8 @@ pub(super) fn unasked(run: &Run, intents: &[OpenCall]) -> Vec<NewAction> {
     if started.is_empty() {
         return Vec::new();
     }
-    let (model, ledger) = (model(run), Ledger::of(&run.record.journal));
-    let action = |call: &Call<'_>, tool: &Arc<Tool>, arguments: &Arc<RawValue>| NewAction {
+    let (model, ledger) = (model(run), run.record.journal.ledger());
+    let action = |call: Call<'_>, tool: &Arc<Tool>, arguments: &Arc<RawValue>| NewAction {
         id: call.id(),
         approval: None,
         sequence: call.proposed.sequence,
@@ -189,7 +190,7 @@ pub(super) fn expired_with_deadline(actions: &[Action], lifetime: Duration) -> b
 /// Adds resolved approvals to the journal.
 pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
     for action in actions {
-        let ledger = Ledger::of(&run.record.journal);
+        let ledger = run.record.journal.ledger();
         let call = ledger.call(action.id);
         let asked = call.filter(|call| call.is_open()).and_then(Call::requested);
         let asked = asked.map(|arguments| arguments.get() == action.arguments.get());
@@ -234,7 +235,7 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
 /// Calls that require approval, were never requested because their process died, and whose tools no server offers
 /// unchanged. Their approval cannot be requested anymore, so the run would wait forever.
 fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
-    let ledger = Ledger::of(&run.record.journal);
+    let ledger = run.record.journal.ledger();
     let unasked = ledger.calls().filter(|call| {
         matches!(call.proposed.target, Target::Unresolved(_))
             && call.is_open()
@@ -245,7 +246,7 @@ fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
 }
 
 /// The tool or the agent that a call is of; `None` if it is of neither.
-fn callee(run: &Run, call: &Call<'_>) -> Option<ToolRef> {
+fn callee(run: &Run, call: Call<'_>) -> Option<ToolRef> {
     match &call.proposed.target {
         Target::Tool(tool) => Some(ToolRef::from(&**tool)),
         Target::Agent(name) => {

@@ -1,5 +1,6 @@
 //! One model call: projects the journal into a request and routes the answer.
 
+use crate::engine::journal::Journal;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -17,7 +18,7 @@ use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Speaker, 
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
 /// The mode in force: that of the last prompt since the last resume.
-fn mode(journal: &[Entry]) -> &CallMode {
+fn mode(journal: &Journal) -> &CallMode {
     let prompts = attempt::current(journal).iter().rev().filter_map(|entry| match entry {
         Entry::Prompted { mode, .. } => Some(mode),
         _ => None,
@@ -57,7 +58,7 @@ fn ask_until(engine: &Engine, run: &Run) -> Instant {
 /// Asks the model and appends its turn, or how it failed.
 pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     let outcome = {
-        let ledger = Ledger::of(&run.record.journal);
+        let ledger = run.record.journal.ledger();
         let shortened = shortened(run);
         let responses = responses(&ledger, &shortened);
         let contents = contents(&run.context.history, &run.record.journal, &responses, &shortened);
@@ -163,7 +164,7 @@ fn shortened(run: &Run) -> Shortened {
 
 /// For every turn with calls, in order, the responses to its calls in the order of the calls.
 fn responses<'a>(ledger: &Ledger<'a>, shortened: &'a Shortened) -> Vec<Vec<FunctionResponse<'a>>> {
-    let response = |call: &Call<'a>| {
+    let response = |call: Call<'a>| {
         let whole = call.result()?.outcome.as_deref();
         Some(FunctionResponse {
             id: call.proposed.call.id.as_deref(),
@@ -173,7 +174,7 @@ fn responses<'a>(ledger: &Ledger<'a>, shortened: &'a Shortened) -> Vec<Vec<Funct
     };
     ledger
         .turns()
-        .map(|calls| calls.iter().filter_map(response).collect())
+        .map(|calls| calls.into_iter().filter_map(response).collect())
         .collect()
 }
 

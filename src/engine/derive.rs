@@ -1,8 +1,9 @@
 //! Derives the decision from a run's journal and its ending.
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 
-use super::ledger::{Call, Ledger};
+use super::ledger::Call;
 use super::next::Ending;
 use crate::domain::agent_run::StopReason;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
@@ -26,8 +27,8 @@ pub struct Derived {
 
 /// Derives the decision.
 #[must_use]
-pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
-    let ledger = Ledger::of(journal);
+pub fn derive(journal: &Journal, ending: &Ending) -> Derived {
+    let ledger = journal.ledger();
     let calls: Vec<_> = ledger.of_tools().collect();
     let ran = calls.iter().any(|call| call.sent_us().is_some());
     let outcome = outcome(&calls, ending);
@@ -70,9 +71,9 @@ pub fn derive(journal: &[Entry], ending: &Ending) -> Derived {
 }
 
 /// The purpose of the calls. A name that the model made up is no intent, since it can be any text.
-fn intent(calls: &[&Call<'_>]) -> Option<Arc<str>> {
+fn intent(calls: &[Call<'_>]) -> Option<Arc<str>> {
     let effect = calls.iter().rev().find(|call| call.may_have_acted());
-    let known = |call: &&&Call<'_>| !matches!(call.proposed.target, Target::Unknown);
+    let known = |call: &&Call<'_>| !matches!(call.proposed.target, Target::Unknown);
     let last = || calls.iter().rev().find(known);
     effect.or_else(last).map(|call| call.name())
 }
@@ -88,7 +89,7 @@ pub fn words(output: &Completion) -> String {
 
 /// Tokens over all model calls.
 #[must_use]
-pub fn usage(journal: &[Entry]) -> Usage {
+pub fn usage(journal: &Journal) -> Usage {
     let mut total = Usage::default();
     for entry in journal {
         match entry {
@@ -102,8 +103,8 @@ pub fn usage(journal: &[Entry]) -> Usage {
 
 /// What the run has done so far, for a reply that must neither hide an effect nor claim one for a read-only call.
 #[must_use]
-pub fn progress(journal: &[Entry]) -> Progress {
-    let ledger = Ledger::of(journal);
+pub fn progress(journal: &Journal) -> Progress {
+    let ledger = journal.ledger();
     let done = ledger.of_tools().map(|call| match call.failure_code() {
         Some(FailureCode::InDoubt) => Progress::InDoubt,
         None if call.may_have_acted() => Progress::Partial,
@@ -132,8 +133,8 @@ pub fn cut(journal: &[Entry]) -> Option<&str> {
     }
 }
 
-fn outcome(calls: &[&Call<'_>], ending: &Ending) -> Outcome {
-    let unrepaired = |call: &&&Call<'_>| call.failure().is_some() && !repaired(call, calls);
+fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
+    let unrepaired = |call: &&Call<'_>| call.failure().is_some() && !repaired(call, calls);
     let denied = calls
         .iter()
         .filter(unrepaired)
@@ -207,7 +208,7 @@ fn is_denial(code: Option<FailureCode>) -> bool {
 
 /// A failure is repaired when the same tool succeeded in a later turn. A call that was not allowed to run is repaired
 /// when any call of a later turn succeeded. An in-doubt call is never repaired.
-fn repaired(failed: &Call<'_>, calls: &[&Call<'_>]) -> bool {
+fn repaired(failed: &Call<'_>, calls: &[Call<'_>]) -> bool {
     if failed.is_in_doubt() {
         return false;
     }

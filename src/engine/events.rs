@@ -1,5 +1,6 @@
 //! Sends the journal of a chat's run to its reader, without ever waiting for it.
 
+use crate::engine::journal::Journal;
 use tokio::sync::mpsc;
 
 use super::projection::Projection;
@@ -49,7 +50,7 @@ impl EventSink {
     }
 
     /// Sends the event of an entry that is appended to this journal.
-    pub(super) fn entry(&mut self, journal: &[Entry], entry: &Entry) {
+    pub(super) fn entry(&mut self, journal: &Journal, entry: &Entry) {
         let is_refused = |id: &ActionId| {
             let started = |entry: &Entry| matches!(entry, Entry::Started { call, .. } if call == id);
             !journal.iter().rev().any(started)

@@ -1,6 +1,7 @@
 //! Flows: runs whose calls come from the definition instead of a model. As everywhere, the next step is read
 //! from the journal; each step is an agent's run of its own.
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::agent_context::AgentContext;
 use super::attempt::{self, current};
-use super::ledger::{Call, Ledger};
+use super::ledger::Call;
 use super::limits::Limits;
 use super::next::{Ending, Next};
 use super::stop::CutStep;
@@ -62,8 +63,8 @@ impl StepOutput {
 }
 
 /// Decides from the journal which step is next. Steps completed before a resume are not repeated.
-pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elapsed: Duration) -> Next<'a> {
-    let ledger = Ledger::of(journal);
+pub(super) fn next<'a>(journal: &'a Journal, flow: &Flow, limits: &Limits, elapsed: Duration) -> Next<'a> {
+    let ledger = journal.ledger();
     let (step, round) = match ledger.last_step() {
         None => (0, 1),
         Some((call, step, round)) => {
@@ -101,7 +102,7 @@ pub(super) fn next<'a>(journal: &'a [Entry], flow: &Flow, limits: &Limits, elaps
 }
 
 /// What comes next for the call of a step that has no result.
-pub(super) fn unfinished_step<'a>(call: &Call<'a>, past_deadline: bool) -> Next<'a> {
+pub(super) fn unfinished_step<'a>(call: Call<'a>, past_deadline: bool) -> Next<'a> {
     let this = vec![call.proposed];
     match (call.was_started(), call.was_approved(), call.awaits_approval()) {
         (true, ..) => Next::Recover(this),
@@ -115,7 +116,7 @@ pub(super) fn unfinished_step<'a>(call: &Call<'a>, past_deadline: bool) -> Next<
 
 /// The flow's own limit that is reached, if any. Includes the usage of a step that was cut short.
 pub(super) fn limit_reached(
-    journal: &[Entry],
+    journal: &Journal,
     limits: &Limits,
     elapsed: Duration,
     cut: &CutStep,
@@ -139,22 +140,22 @@ pub(super) fn limit_reached(
 }
 
 /// The call of the last step, if the step did not complete.
-pub(super) fn unfinished(journal: &[Entry]) -> Option<ActionId> {
-    let ledger = Ledger::of(journal);
+pub(super) fn unfinished(journal: &Journal) -> Option<ActionId> {
+    let ledger = journal.ledger();
     let (call, ..) = ledger.last_step()?;
     (!call.succeeded()).then_some(call.id())
 }
 
 /// The output of the last completed step.
-pub(super) fn last_output(journal: &[Entry]) -> Option<String> {
-    let ledger = Ledger::of(journal);
+pub(super) fn last_output(journal: &Journal) -> Option<String> {
+    let ledger = journal.ledger();
     let mut outputs = ledger.calls().rev().filter_map(Call::data);
     outputs.next().map(|data| text(&StepOutput::read(data).output))
 }
 
 /// Model calls and tokens since the last resume. The output of a step that was resumed counts all of its attempts, and
 /// so does the entry that marks the resume.
-pub(super) fn spent(journal: &[Entry], cut: &CutStep) -> (u32, u64) {
+pub(super) fn spent(journal: &Journal, cut: &CutStep) -> (u32, u64) {
     let (steps, usage) = total(journal);
     let (steps, tokens) = (
         steps.saturating_add(cut.steps),
@@ -169,8 +170,8 @@ pub(super) fn spent(journal: &[Entry], cut: &CutStep) -> (u32, u64) {
 }
 
 /// Model calls and tokens of all completed steps.
-pub(super) fn total(journal: &[Entry]) -> (u32, Usage) {
-    let ledger = Ledger::of(journal);
+pub(super) fn total(journal: &Journal) -> (u32, Usage) {
+    let ledger = journal.ledger();
     ledger
         .calls()
         .filter_map(Call::data)
@@ -185,7 +186,7 @@ pub(super) fn total(journal: &[Entry]) -> (u32, Usage) {
 ///
 /// # Errors
 /// The inputs would be too long; the error names the text and the limit.
-pub(super) fn step(place: Option<&AgentContext>, journal: &[Entry], step: u32, round: u32) -> Result<Entry, String> {
+pub(super) fn step(place: Option<&AgentContext>, journal: &Journal, step: u32, round: u32) -> Result<Entry, String> {
     let (agent, arguments) = match place {
         Some(place) => arguments(place, journal, step)?,
         None => (String::new(), Map::new()),
@@ -204,7 +205,7 @@ pub(super) fn step(place: Option<&AgentContext>, journal: &[Entry], step: u32, r
 }
 
 /// The agent of a step, and its inputs.
-fn arguments(place: &AgentContext, journal: &[Entry], step: u32) -> Result<(String, Map<String, Value>), String> {
+fn arguments(place: &AgentContext, journal: &Journal, step: u32) -> Result<(String, Map<String, Value>), String> {
     let definition = &place.definition;
     let flow = &definition.flow;
     let at = step as usize;
@@ -249,12 +250,12 @@ fn arguments(place: &AgentContext, journal: &[Entry], step: u32) -> Result<(Stri
 
 /// The value of a name in a step's template: the output of an earlier step, else an input of the flow. In a loop, any
 /// step's output from the previous round is available too.
-fn known(place: &AgentContext, flow: &Flow, journal: &[Entry], by: usize, name: &str) -> Option<Value> {
+fn known(place: &AgentContext, flow: &Flow, journal: &Journal, by: usize, name: &str) -> Option<Value> {
     let at = flow.steps().iter().position(|step: &Step| step.name == name);
     let Some(at) = at.filter(|at| *at < by || matches!(flow, Flow::Loop { .. })) else {
         return place.input.get(name).cloned();
     };
-    let ledger = Ledger::of(journal);
+    let ledger = journal.ledger();
     let mut earlier = ledger.calls().rev();
     let step = earlier.find(|call| call.step.is_some_and(|(step, _)| step as usize == at))?;
     step.data().map(|data| StepOutput::read(data).output)

@@ -16,13 +16,123 @@ use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::PolicyOutcome;
 
 /// The calls of a journal, in the order in which they were proposed.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Ledger<'a> {
-    calls: Vec<Call<'a>>,
+    entries: &'a [Entry],
+    calls: &'a [State],
+}
+
+/// The state of a call: the positions of the entries in the journal that determine it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    id: ActionId,
+    /// The entry that proposed it, and its place there.
+    proposed: (usize, usize),
+    turn: u32,
+    step: Option<(u32, u32)>,
+    decision: Option<usize>,
+    request: Option<usize>,
+    allowed: Option<usize>,
+    policy: Option<usize>,
+    resolution: Option<usize>,
+    started: Option<Started>,
+    child: Option<RunId>,
+    result: Option<usize>,
+}
+
+/// Adds an entry at this position to the states of the calls.
+pub(super) fn add(calls: &mut Vec<State>, entries: &[Entry], at: usize) {
+    let turn = calls.last().map_or(0, |last| last.turn);
+    match &entries[at] {
+        Entry::ModelTurn { calls: proposed, .. } => {
+            let new = proposed.iter().enumerate();
+            calls.extend(new.map(|(place, call)| State::new(call.id, (at, place), turn + 1)));
+        }
+        Entry::Step { step, round, call } => calls.push(State {
+            step: Some((*step, *round)),
+            ..State::new(call.id, (at, 0), turn + 1)
+        }),
+        Entry::Decided { call, decision } => change(calls, *call, |call| call.decided(at, decision, entries)),
+        Entry::ApprovalResolved { call, .. } => change(calls, *call, |call| call.resolution = Some(at)),
+        Entry::Started { call, at_us, child } => change(calls, *call, |call| call.start(at, *at_us, *child)),
+        Entry::Result { call, .. } => change(calls, *call, |call| call.result = Some(at)),
+        Entry::User(_)
+        | Entry::ModelFault { .. }
+        | Entry::Prompted { .. }
+        | Entry::Halted
+        | Entry::Suspended
+        | Entry::Recovered
+        | Entry::OutcomeSettled { .. }
+        | Entry::Resumed { .. } => {}
+    }
+}
+
+fn change(calls: &mut [State], id: ActionId, change: impl FnOnce(&mut State)) {
+    // Usually a call of the last turn.
+    if let Some(call) = calls.iter_mut().rev().find(|call| call.id == id) {
+        change(call);
+    }
+}
+
+impl State {
+    fn new(id: ActionId, proposed: (usize, usize), turn: u32) -> Self {
+        Self {
+            id,
+            proposed,
+            turn,
+            step: None,
+            decision: None,
+            request: None,
+            allowed: None,
+            policy: None,
+            resolution: None,
+            started: None,
+            child: None,
+            result: None,
+        }
+    }
+
+    fn decided(&mut self, at: usize, decision: &PolicyDecision, entries: &[Entry]) {
+        self.decision = Some(at);
+        let asked = |at: &usize| matches!(decision_at(entries, *at), Some(PolicyDecision::RequireApproval { .. }));
+        // An approver has approved the call since, so the effect remains "requires approval".
+        let stays =
+            matches!(decision, PolicyDecision::Allow { by: None, .. }) && self.policy.as_ref().is_some_and(asked);
+        if !stays {
+            self.policy = Some(at);
+        }
+        match decision {
+            PolicyDecision::Allow { .. } => self.allowed = Some(at),
+            PolicyDecision::RequireApproval { .. } => self.request = Some(at),
+            PolicyDecision::Refuse { .. } => {}
+        }
+    }
+
+    fn start(&mut self, at: usize, at_us: i64, child: Option<RunId>) {
+        let (first_us, first_at) = self
+            .started
+            .map_or((at_us, at), |started| (started.first_us, started.first_at));
+        let again = self.started.filter(|_| child == self.child);
+        self.started = Some(Started {
+            first_us,
+            first_at,
+            last_us: at_us,
+            at,
+            count: again.map_or(1, |started| started.count + 1),
+        });
+        self.child = child.or(self.child);
+    }
+}
+
+fn decision_at(entries: &[Entry], at: usize) -> Option<&PolicyDecision> {
+    match entries.get(at) {
+        Some(Entry::Decided { decision, .. }) => Some(decision),
+        _ => None,
+    }
 }
 
 /// A call and its state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The model's call.
     pub proposed: &'a Proposed,
@@ -50,6 +160,8 @@ pub struct Call<'a> {
 struct Started {
     /// The time of the first one, in microseconds since the epoch.
     first_us: i64,
+    /// The position of the first one in the journal.
+    first_at: usize,
     /// The time of the last one.
     last_us: i64,
     /// The position of the last one in the journal.
@@ -68,142 +180,94 @@ pub enum Resolution {
 }
 
 impl<'a> Ledger<'a> {
-    /// Projects a journal.
-    #[must_use]
-    pub fn of(journal: &'a [Entry]) -> Self {
-        let mut ledger = Self { calls: Vec::new() };
-        let mut turn = 0;
-        for (at, entry) in journal.iter().enumerate() {
-            match entry {
-                Entry::ModelTurn { calls, .. } => {
-                    turn += 1;
-                    ledger.calls.extend(calls.iter().map(|call| Call::new(call, turn)));
-                }
-                Entry::Step { step, round, call } => {
-                    turn += 1;
-                    ledger.calls.push(Call {
-                        step: Some((*step, *round)),
-                        ..Call::new(call, turn)
-                    });
-                }
-                Entry::Decided { call, decision } => ledger.change(*call, |call| call.decided(decision)),
-                Entry::ApprovalResolved { call, .. } => ledger.change(*call, |call| call.resolution = Some(entry)),
-                Entry::Started { call, at_us, child } => ledger.change(*call, |call| call.start(at, *at_us, *child)),
-                Entry::Result { call, result } => ledger.change(*call, |call| call.result = Some((at, result))),
-                Entry::User(_)
-                | Entry::ModelFault { .. }
-                | Entry::Prompted { .. }
-                | Entry::Halted
-                | Entry::Suspended
-                | Entry::Recovered
-                | Entry::OutcomeSettled { .. }
-                | Entry::Resumed { .. } => {}
-            }
-        }
-        ledger
+    pub(super) fn new(entries: &'a [Entry], calls: &'a [State]) -> Self {
+        Self { entries, calls }
+    }
+
+    fn view(&self, state: &State) -> Option<Call<'a>> {
+        let (at, place) = state.proposed;
+        let entries = self.entries;
+        let decision = |at: usize| decision_at(entries, at);
+        Some(Call {
+            proposed: match entries.get(at)? {
+                Entry::ModelTurn { calls, .. } => calls.get(place)?,
+                Entry::Step { call, .. } => call,
+                _ => return None,
+            },
+            turn: state.turn,
+            step: state.step,
+            decision: state.decision.and_then(decision),
+            request: state.request.and_then(decision),
+            allowed: state.allowed.and_then(decision).and_then(|decision| match decision {
+                PolicyDecision::Allow { arguments, .. } => Some(arguments),
+                PolicyDecision::RequireApproval { .. } | PolicyDecision::Refuse { .. } => None,
+            }),
+            policy: state.policy.and_then(decision).map(|decision| match decision {
+                PolicyDecision::Allow { by, .. } => (Effect::Allow, by.as_slice()),
+                PolicyDecision::RequireApproval { by, .. } => (Effect::RequireApproval, by.as_slice()),
+                PolicyDecision::Refuse { by, .. } => (Effect::Deny, by.as_slice()),
+            }),
+            resolution: state.resolution.and_then(|at| entries.get(at)),
+            started: state.started,
+            child: state.child,
+            result: state.result.and_then(|at| match entries.get(at) {
+                Some(Entry::Result { result, .. }) => Some((at, result)),
+                _ => None,
+            }),
+        })
     }
 
     /// All calls, in order.
-    pub fn calls(&self) -> impl DoubleEndedIterator<Item = &Call<'a>> {
-        self.calls.iter()
+    pub fn calls(self) -> impl DoubleEndedIterator<Item = Call<'a>> {
+        self.calls.iter().filter_map(move |state| self.view(state))
     }
 
     /// The calls of tools and agents: all but the functions with which the model ends a run.
-    pub fn of_tools(&self) -> impl DoubleEndedIterator<Item = &Call<'a>> {
-        let ends = |call: &&Call<'_>| matches!(call.proposed.target, Target::Verdict(_));
-        self.calls.iter().filter(move |call| !ends(call))
+    pub fn of_tools(self) -> impl DoubleEndedIterator<Item = Call<'a>> {
+        self.calls()
+            .filter(|call| !matches!(call.proposed.target, Target::Verdict(_)))
     }
 
     /// The calls of each turn that has some, in order. What code called is of no turn: the model must not get a response to
     /// it.
-    pub fn turns(&self) -> impl Iterator<Item = &[Call<'a>]> {
-        let all = self.calls.chunk_by(|a, b| a.turn == b.turn);
-        all.filter(|calls| calls.iter().all(|call| call.step.is_none()))
+    pub fn turns(self) -> impl Iterator<Item = Vec<Call<'a>>> {
+        let turns = self.calls.chunk_by(|a, b| a.turn == b.turn);
+        let of_model = turns.filter(|calls| calls.iter().all(|call| call.step.is_none()));
+        of_model.map(move |calls| calls.iter().filter_map(|state| self.view(state)).collect())
     }
 
     /// The last step of a flow, with its number and round.
     #[must_use]
-    pub fn last_step(&self) -> Option<(&Call<'a>, u32, u32)> {
-        let steps = self.calls.iter().rev();
-        steps
-            .filter_map(|call| call.step.map(|(step, round)| (call, step, round)))
-            .next()
+    pub fn last_step(self) -> Option<(Call<'a>, u32, u32)> {
+        let state = self.calls.iter().rev().find(|call| call.step.is_some())?;
+        let (step, round) = state.step?;
+        Some((self.view(state)?, step, round))
     }
 
     /// The call with this id.
     #[must_use]
-    pub fn call(&self, id: ActionId) -> Option<&Call<'a>> {
-        self.calls.iter().rev().find(|call| call.proposed.id == id)
-    }
-
-    fn change(&mut self, id: ActionId, change: impl FnOnce(&mut Call<'a>)) {
-        // Usually a call of the last turn.
-        if let Some(call) = self.calls.iter_mut().rev().find(|call| call.proposed.id == id) {
-            change(call);
-        }
+    pub fn call(self, id: ActionId) -> Option<Call<'a>> {
+        let state = self.calls.iter().rev().find(|call| call.id == id)?;
+        self.view(state)
     }
 }
 
 impl<'a> Call<'a> {
-    fn new(proposed: &'a Proposed, turn: u32) -> Self {
-        Self {
-            proposed,
-            turn,
-            step: None,
-            decision: None,
-            request: None,
-            allowed: None,
-            policy: None,
-            resolution: None,
-            started: None,
-            child: None,
-            result: None,
-        }
-    }
-
-    fn decided(&mut self, decision: &'a PolicyDecision) {
-        self.decision = Some(decision);
-        self.policy = match (decision, self.policy) {
-            // An approver has approved the call since, so the effect remains "requires approval".
-            (PolicyDecision::Allow { by: None, .. }, Some(asked @ (Effect::RequireApproval, _))) => Some(asked),
-            (PolicyDecision::Allow { by, .. }, _) => Some((Effect::Allow, by.as_slice())),
-            (PolicyDecision::RequireApproval { by, .. }, _) => Some((Effect::RequireApproval, by)),
-            (PolicyDecision::Refuse { by, .. }, _) => Some((Effect::Deny, by)),
-        };
-        match decision {
-            PolicyDecision::Allow { arguments, .. } => self.allowed = Some(arguments),
-            PolicyDecision::RequireApproval { .. } => self.request = Some(decision),
-            PolicyDecision::Refuse { .. } => {}
-        }
-    }
-
-    fn start(&mut self, at: usize, at_us: i64, child: Option<RunId>) {
-        let first_us = self.started.map_or(at_us, |started| started.first_us);
-        let again = self.started.filter(|_| child == self.child);
-        self.started = Some(Started {
-            first_us,
-            last_us: at_us,
-            at,
-            count: again.map_or(1, |started| started.count + 1),
-        });
-        self.child = child.or(self.child);
-    }
-
     /// Its id.
     #[must_use]
-    pub fn id(&self) -> ActionId {
+    pub fn id(self) -> ActionId {
         self.proposed.id
     }
 
     /// The tool's own name, or the model's name for an unknown tool.
     #[must_use]
-    pub fn name(&self) -> Arc<str> {
+    pub fn name(self) -> Arc<str> {
         tool_name(self.proposed)
     }
 
     /// Its tool, if it is one of the toolset.
     #[must_use]
-    pub fn tool(&self) -> Option<&'a Arc<Tool>> {
+    pub fn tool(self) -> Option<&'a Arc<Tool>> {
         match &self.proposed.target {
             Target::Tool(tool) => Some(tool),
             Target::Unresolved(_) | Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
@@ -212,7 +276,7 @@ impl<'a> Call<'a> {
 
     /// The server of its tool, also of one that is no longer offered.
     #[must_use]
-    pub fn server(&self) -> Option<&'a Arc<str>> {
+    pub fn server(self) -> Option<&'a Arc<str>> {
         match &self.proposed.target {
             Target::Tool(tool) => Some(&tool.server),
             Target::Unresolved(tool) => Some(&tool.server),
@@ -222,7 +286,7 @@ impl<'a> Call<'a> {
 
     /// Does its tool have side effects?
     #[must_use]
-    pub fn has_side_effect(&self) -> bool {
+    pub fn has_side_effect(self) -> bool {
         match &self.proposed.target {
             Target::Tool(tool) => tool.side_effect,
             Target::Unresolved(tool) => tool.side_effect,
@@ -232,14 +296,14 @@ impl<'a> Call<'a> {
 
     /// The arguments that were allowed.
     #[must_use]
-    pub fn allowed(&self) -> Option<&'a Arc<RawValue>> {
+    pub fn allowed(self) -> Option<&'a Arc<RawValue>> {
         self.allowed
     }
 
     /// The allowed arguments, or else the model's own. Arguments that nest too deeply are left out, since many readers
     /// could not parse them.
     #[must_use]
-    pub fn arguments(&self) -> Arc<RawValue> {
+    pub fn arguments(self) -> Arc<RawValue> {
         let given = &self.proposed.call.args;
         match self.allowed {
             Some(allowed) => Arc::clone(allowed),
@@ -250,7 +314,7 @@ impl<'a> Call<'a> {
 
     /// The arguments that the policy last accepted, allowed or to be approved.
     #[must_use]
-    pub fn accepted(&self) -> Option<&'a Arc<RawValue>> {
+    pub fn accepted(self) -> Option<&'a Arc<RawValue>> {
         match self.decision {
             Some(PolicyDecision::Refuse { .. }) | None => self.allowed.or_else(|| self.requested()),
             Some(PolicyDecision::Allow { arguments, .. } | PolicyDecision::RequireApproval { arguments, .. }) => {
@@ -261,7 +325,7 @@ impl<'a> Call<'a> {
 
     /// The arguments for which an approval was requested.
     #[must_use]
-    pub fn requested(&self) -> Option<&'a Arc<RawValue>> {
+    pub fn requested(self) -> Option<&'a Arc<RawValue>> {
         match self.request {
             Some(PolicyDecision::RequireApproval { arguments, .. }) => Some(arguments),
             _ => None,
@@ -270,7 +334,7 @@ impl<'a> Call<'a> {
 
     /// What the approver sees, if an approval was requested.
     #[must_use]
-    pub fn details(&self) -> Option<Details> {
+    pub fn details(self) -> Option<Details> {
         match self.request {
             Some(PolicyDecision::RequireApproval {
                 reason,
@@ -293,7 +357,7 @@ impl<'a> Call<'a> {
 
     /// The account that the approver was shown.
     #[must_use]
-    pub fn account(&self) -> Option<&'a str> {
+    pub fn account(self) -> Option<&'a str> {
         match self.request {
             Some(PolicyDecision::RequireApproval { account, .. }) => account.as_deref(),
             _ => None,
@@ -302,19 +366,19 @@ impl<'a> Call<'a> {
 
     /// Does it wait for an approval that is not resolved?
     #[must_use]
-    pub fn awaits_approval(&self) -> bool {
+    pub fn awaits_approval(self) -> bool {
         self.request.is_some() && self.resolution.is_none()
     }
 
     /// Does its last decision require an approval, and has it no result?
     #[must_use]
-    pub fn requires_approval(&self) -> bool {
+    pub fn requires_approval(self) -> bool {
         matches!(self.decision, Some(PolicyDecision::RequireApproval { .. })) && self.is_open()
     }
 
     /// The resolution of its approval request.
     #[must_use]
-    pub fn resolution(&self) -> Option<Resolution> {
+    pub fn resolution(self) -> Option<Resolution> {
         let Some(Entry::ApprovalResolved {
             approved, by, reason, ..
         }) = self.resolution
@@ -342,7 +406,7 @@ impl<'a> Call<'a> {
 
     /// Whether the approver approved it; `None` before the request is resolved.
     #[must_use]
-    pub fn was_approved(&self) -> Option<bool> {
+    pub fn was_approved(self) -> Option<bool> {
         match self.resolution {
             Some(Entry::ApprovalResolved { approved, .. }) => Some(*approved),
             _ => None,
@@ -351,7 +415,7 @@ impl<'a> Call<'a> {
 
     /// The grant by which its last decision allowed it. An earlier grant may have been revoked since.
     #[must_use]
-    pub fn grant(&self) -> Option<GrantId> {
+    pub fn grant(self) -> Option<GrantId> {
         match self.decision {
             Some(PolicyDecision::Allow {
                 by: Some(DecidedBy::Grant(grant)),
@@ -363,19 +427,19 @@ impl<'a> Call<'a> {
 
     /// Does it run by an approval or a grant, and so only as its tool was then?
     #[must_use]
-    pub fn is_by_user(&self) -> bool {
+    pub fn is_by_user(self) -> bool {
         self.resolution.is_some() || self.grant().is_some()
     }
 
     /// Is it an action: a side effect, or a call that an approval or a grant was needed for?
     #[must_use]
-    pub fn is_action(&self) -> bool {
+    pub fn is_action(self) -> bool {
         self.has_side_effect() || self.request.is_some() || self.grant().is_some()
     }
 
     /// What the policy decided, as the log records it; `None` if the policy was not asked.
     #[must_use]
-    pub fn policy(&self) -> Option<PolicyOutcome> {
+    pub fn policy(self) -> Option<PolicyOutcome> {
         let (effect, by) = self.policy?;
         let by: Vec<_> = by.iter().map(ToString::to_string).collect();
         Some(PolicyOutcome {
@@ -386,20 +450,26 @@ impl<'a> Call<'a> {
 
     /// Was it started, by this process or an earlier one?
     #[must_use]
-    pub fn was_started(&self) -> bool {
+    pub fn was_started(self) -> bool {
         self.started.is_some()
+    }
+
+    /// Was it started by one of the entries before `at`?
+    #[must_use]
+    pub fn was_started_before(self, at: usize) -> bool {
+        self.started.is_some_and(|started| started.first_at < at)
     }
 
     /// When it was started first, in microseconds since the epoch.
     #[must_use]
-    pub fn first_started_us(&self) -> Option<i64> {
+    pub fn first_started_us(self) -> Option<i64> {
         self.started.map(|started| started.first_us)
     }
 
     /// When it was last sent, in microseconds since the epoch. `None` if it was not started, or started but not sent:
     /// the server was unavailable, or no time was left.
     #[must_use]
-    pub fn sent_us(&self) -> Option<i64> {
+    pub fn sent_us(self) -> Option<i64> {
         let started = self.started?;
         let was_not_sent = |(at, result): (usize, &CallResult)| at > started.at && !result.sent;
         (!self.result.is_some_and(was_not_sent)).then_some(started.last_us)
@@ -407,31 +477,31 @@ impl<'a> Call<'a> {
 
     /// Its last start, by its position in the journal, and how often it was started.
     #[must_use]
-    pub fn last_start(&self) -> Option<(usize, usize)> {
+    pub fn last_start(self) -> Option<(usize, usize)> {
         self.started.map(|started| (started.at, started.count))
     }
 
     /// The run of the agent that it calls.
     #[must_use]
-    pub fn child(&self) -> Option<RunId> {
+    pub fn child(self) -> Option<RunId> {
         self.child
     }
 
     /// Its last result.
     #[must_use]
-    pub fn result(&self) -> Option<&'a CallResult> {
+    pub fn result(self) -> Option<&'a CallResult> {
         self.result.map(|(_, result)| result)
     }
 
     /// Has it no result?
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub fn is_open(self) -> bool {
         self.result.is_none()
     }
 
     /// Was it started after its last result, or has it none?
     #[must_use]
-    pub fn is_in_progress(&self) -> bool {
+    pub fn is_in_progress(self) -> bool {
         match (self.started, self.result) {
             (Some(started), Some((at, _))) => started.at > at,
             (Some(_), None) => true,
@@ -441,44 +511,44 @@ impl<'a> Call<'a> {
 
     /// Is its last result one of the entries from `at` on?
     #[must_use]
-    pub fn has_result_from(&self, at: usize) -> bool {
+    pub fn has_result_from(self, at: usize) -> bool {
         self.result.is_some_and(|(place, _)| place >= at)
     }
 
     /// Its failure, if it failed.
     #[must_use]
-    pub fn failure(&self) -> Option<&'a CallFailure> {
+    pub fn failure(self) -> Option<&'a CallFailure> {
         self.result()?.outcome.as_ref().err()
     }
 
     /// The code of its failure.
     #[must_use]
-    pub fn failure_code(&self) -> Option<FailureCode> {
+    pub fn failure_code(self) -> Option<FailureCode> {
         self.failure().map(|failure| failure.code)
     }
 
     /// The data that it returned, if it succeeded.
     #[must_use]
-    pub fn data(&self) -> Option<&'a Arc<RawValue>> {
+    pub fn data(self) -> Option<&'a Arc<RawValue>> {
         self.result()?.outcome.as_ref().ok()
     }
 
     /// Did it succeed?
     #[must_use]
-    pub fn succeeded(&self) -> bool {
+    pub fn succeeded(self) -> bool {
         self.result().is_some_and(|result| result.outcome.is_ok())
     }
 
     /// Is its outcome unknown?
     #[must_use]
-    pub fn is_in_doubt(&self) -> bool {
+    pub fn is_in_doubt(self) -> bool {
         self.failure_code() == Some(FailureCode::InDoubt)
     }
 
     /// Did it have an effect, or is its outcome unknown? A call of an agent counts as an effect here; its own run has
     /// the details.
     #[must_use]
-    pub fn may_have_acted(&self) -> bool {
+    pub fn may_have_acted(self) -> bool {
         let acts = self.has_side_effect() || matches!(self.proposed.target, Target::Agent(_));
         acts && (self.succeeded() || self.is_in_doubt())
     }

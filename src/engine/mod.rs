@@ -21,6 +21,7 @@ pub mod derive;
 pub mod doom_loop;
 pub mod flow;
 pub mod gate;
+pub mod journal;
 pub mod ledger;
 pub mod limits;
 pub mod live;

@@ -2,10 +2,11 @@
 
 mod calls;
 
+use crate::engine::journal::Journal;
+use crate::engine::ledger::Ledger;
 use std::time::Duration;
 
 use super::attempt::{current, iterations, tokens};
-use super::ledger::Ledger;
 use super::limits::{AtLimit, Limits};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
@@ -101,15 +102,17 @@ impl Ending {
 /// Every call of a turn gets exactly one `Result` before the model is asked again. A verdict ends the run only when it
 /// is the only call of its turn. Together with other calls, none is run, since it is unclear which one the model meant.
 #[must_use]
-pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Next<'a> {
+pub fn next<'a>(journal: &'a Journal, limits: &Limits, elapsed: Duration) -> Next<'a> {
     if limits.pause_in_doubt
         && let Some(next) = in_doubt_child_runs(journal)
     {
         return next;
     }
+    let ledger = journal.ledger();
     let journal = current(journal);
     let now = Situation {
         journal,
+        ledger,
         limits,
         elapsed,
         soft_stop: soft_stop(journal),
@@ -136,6 +139,8 @@ pub fn next<'a>(journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Nex
 struct Situation<'a, 'b> {
     /// Since the last resume.
     journal: &'a [Entry],
+    /// Of the whole run.
+    ledger: Ledger<'a>,
     limits: &'b Limits,
     elapsed: Duration,
     /// The soft stop, if there was one, and when.
@@ -229,14 +234,14 @@ impl<'a> Situation<'a, '_> {
 
 /// When a run is resumed, child runs in doubt are continued before the model is asked. They know how the user settled
 /// their calls, and the parent's call then gets a new result.
-fn in_doubt_child_runs(journal: &[Entry]) -> Option<Next<'_>> {
+fn in_doubt_child_runs(journal: &Journal) -> Option<Next<'_>> {
     let resumed = journal.len() - current(journal).len();
     let (before, since) = journal.split_at(resumed);
     if since.iter().any(|entry| matches!(entry, Entry::ModelTurn { .. })) {
         return None;
     }
     let turn = before.iter().rfind(|entry| matches!(entry, Entry::ModelTurn { .. }))?;
-    let ledger = Ledger::of(journal);
+    let ledger = journal.ledger();
     let mut in_doubt = Vec::new();
     for call in turn
         .calls()

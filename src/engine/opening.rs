@@ -1,6 +1,7 @@
 //! What code reads before a run's first turn, and the message that is made of it. The reads are calls like any other:
 //! the gate decides on them, and they are recorded. As everywhere, the next one is read from the journal.
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -70,11 +71,11 @@ pub enum Unread {
 }
 
 /// Decides from the journal: the next read, then the message, and then what follows from the model's turns.
-pub(super) fn next<'a>(journal: &'a [Entry], opening: &Opening, limits: &Limits, elapsed: Duration) -> Next<'a> {
+pub(super) fn next<'a>(journal: &'a Journal, opening: &Opening, limits: &Limits, elapsed: Duration) -> Next<'a> {
     if journal.iter().any(|entry| matches!(entry, Entry::User(_))) {
         return next::next(journal, limits, elapsed);
     }
-    let ledger = Ledger::of(journal);
+    let ledger = journal.ledger();
     let last = ledger.last_step();
     if let Some((call, ..)) = last
         && call.result().is_none()
@@ -99,22 +100,22 @@ pub(super) fn next<'a>(journal: &'a [Entry], opening: &Opening, limits: &Limits,
 
 /// The required read that led to nothing, if there is one.
 #[must_use]
-pub fn unread(journal: &[Entry], opening: &Opening) -> Option<Unread> {
-    let ledger = Ledger::of(journal);
+pub fn unread(journal: &Journal, opening: &Opening) -> Option<Unread> {
+    let ledger = journal.ledger();
     let mut reads = opening.reads.iter().enumerate().filter(|(_, read)| read.is_required);
-    reads.find_map(|(at, read)| found(read_call(&ledger, at)?, read).err())
+    reads.find_map(|(at, read)| found(read_call(ledger, at)?, read).err())
 }
 
 /// The reads that have a result, in order, each with it.
-pub(super) fn results<'a>(opening: &'a Opening, journal: &'a [Entry]) -> Vec<(&'a Read, &'a CallResult)> {
-    let ledger = Ledger::of(journal);
+pub(super) fn results<'a>(opening: &'a Opening, journal: &'a Journal) -> Vec<(&'a Read, &'a CallResult)> {
+    let ledger = journal.ledger();
     let reads = opening.reads.iter().enumerate();
-    let with_result = reads.filter_map(|(at, read)| Some((read, read_call(&ledger, at)?.result()?)));
+    let with_result = reads.filter_map(|(at, read)| Some((read, read_call(ledger, at)?.result()?)));
     with_result.collect()
 }
 
 /// The journal entry of a read.
-pub(super) fn step(opening: &Opening, toolset: &Toolset, journal: &[Entry], step: u32) -> Entry {
+pub(super) fn step(opening: &Opening, toolset: &Toolset, journal: &Journal, step: u32) -> Entry {
     let read = opening.reads.get(step as usize);
     let (name, arguments) = read.map_or_else(Default::default, |read| (read.tool.clone(), read.arguments.clone()));
     let call = Proposed {
@@ -136,10 +137,10 @@ pub(super) fn step(opening: &Opening, toolset: &Toolset, journal: &[Entry], step
 ///
 /// # Errors
 /// It would be too long.
-pub(super) fn message(opening: &Opening, journal: &[Entry]) -> Result<String, String> {
-    let ledger = Ledger::of(journal);
+pub(super) fn message(opening: &Opening, journal: &Journal) -> Result<String, String> {
+    let ledger = journal.ledger();
     let reads = opening.reads.iter().enumerate().map(|(at, read)| {
-        let found = read_call(&ledger, at).map_or(Err(Unread::Missing), |call| found(call, read));
+        let found = read_call(ledger, at).map_or(Err(Unread::Missing), |call| found(call, read));
         let text = match found {
             Ok(value) => closed_in(&shown(&value, read.shown)),
             Err(Unread::Missing) => "(there is none)".to_owned(),
@@ -154,7 +155,7 @@ pub(super) fn message(opening: &Opening, journal: &[Entry]) -> Result<String, St
     template.render(value).map_err(|error| error.to_string())
 }
 
-fn read_call<'l, 'a>(ledger: &'l Ledger<'a>, at: usize) -> Option<&'l Call<'a>> {
+fn read_call<'a>(ledger: Ledger<'a>, at: usize) -> Option<Call<'a>> {
     let mut calls = ledger.calls();
     calls.find(|call| call.step.is_some_and(|(step, _)| step as usize == at))
 }
@@ -163,7 +164,7 @@ fn read_call<'l, 'a>(ledger: &'l Ledger<'a>, at: usize) -> Option<&'l Call<'a>> 
 ///
 /// # Errors
 /// There is no such thing, or it could not be read.
-fn found(call: &Call<'_>, read: &Read) -> Result<Value, Unread> {
+fn found(call: Call<'_>, read: &Read) -> Result<Value, Unread> {
     let result = call.result().ok_or(Unread::Missing)?;
     let data = match &result.outcome {
         Ok(data) => data,

@@ -2,6 +2,7 @@
 
 mod read;
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use super::next::Ending;
 use super::opening::{self, Opening, Unread};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::PlanningSessionId;
-use crate::domain::journal::{Completion, Entry, FaultKind, Verdict};
+use crate::domain::journal::{Completion, FaultKind, Verdict};
 use crate::domain::plan::{Basis, Plan, PlanError, Task, difference};
 use crate::domain::planning_session::SessionReason;
 use crate::ports::commit::Planned;
@@ -39,7 +40,7 @@ impl PlanningWork {
         &self,
         session: PlanningSessionId,
         opening: Option<&Opening>,
-        journal: &[Entry],
+        journal: &Journal,
         ending: &Ending,
         message: Option<&str>,
     ) -> Planned {

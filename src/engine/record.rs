@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::attempt::{current, iterations};
 use super::derive::{self, Derived};
-use super::ledger::{Call, Ledger};
+use super::journal::Journal;
+use super::ledger::Call;
 use super::log::Log;
 use super::strategy::Strategy;
 use crate::domain::budget::Held;
@@ -22,7 +23,7 @@ pub struct Record {
     /// The tenant, the user and the other fields of its row in the decision log.
     pub decision: OpenDecision,
     /// The journal so far.
-    pub journal: Vec<Entry>,
+    pub journal: Journal,
     /// How it becomes durable.
     pub durability: Durability,
     /// When this process started to execute it.
@@ -54,7 +55,7 @@ impl Record {
     pub fn new(decision: OpenDecision, durability: Durability, began: Instant) -> Self {
         Self {
             decision,
-            journal: Vec::new(),
+            journal: Journal::default(),
             durability,
             began,
             before: Duration::ZERO,
@@ -126,9 +127,7 @@ impl Record {
             usage: derive::usage(journal),
             duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
             error_detail: self.fault_detail.clone(),
-            calls: of_attempt(&Ledger::of(journal), journal)
-                .map(|call| self.ended_call(call))
-                .collect(),
+            calls: of_attempt(journal).map(|call| self.ended_call(call)).collect(),
             answer,
             opened: self.is_opened(),
         }
@@ -141,9 +140,9 @@ impl Record {
         if !self.journal.iter().skip(written).any(has_new_result) {
             return None;
         }
-        let ledger = Ledger::of(&self.journal);
+        let _ledger = self.journal.ledger();
         // Includes calls that were started but could not be sent.
-        let ended = of_attempt(&ledger, &self.journal).filter(|call| {
+        let ended = of_attempt(&self.journal).filter(|call| {
             let is_new = call.has_result_from(written) && call.was_started();
             is_new && call.tool().is_some_and(|tool| tool.side_effect)
         });
@@ -151,7 +150,7 @@ impl Record {
         (!effects.is_empty()).then_some(effects)
     }
 
-    fn ended_call(&self, call: &Call<'_>) -> ClosedCall {
+    fn ended_call(&self, call: Call<'_>) -> ClosedCall {
         let (id, sent_us, result) = (call.id(), call.sent_us(), call.result());
         let decision = &self.decision;
         ClosedCall {
@@ -194,13 +193,13 @@ impl Record {
 pub(super) fn unfinished_calls(record: &Record, why: &str, harmless: FailureCode) -> Vec<Entry> {
     // Calls in an unconfirmed append were not sent: sending waits for the store's answer.
     let announcing = record.log().filter(|log| log.intending).map(|log| log.written);
-    let confirmed = Ledger::of(&record.journal[..announcing.unwrap_or(record.journal.len())]);
-    let ledger = Ledger::of(&record.journal);
+    let confirmed = announcing.unwrap_or(record.journal.len());
+    let ledger = record.journal.ledger();
     ledger
         .calls()
         .filter(|call| call.is_open())
         .map(|call| {
-            let sent = confirmed.call(call.id()).is_some_and(Call::was_started);
+            let sent = call.was_started_before(confirmed);
             // The effects of a child run are known if it was driven to its end first, as after a cancellation.
             let of_child = matches!(call.proposed.target, Target::Agent(_)) && harmless != FailureCode::Cancelled;
             let acts = call.has_side_effect() || of_child;
@@ -245,14 +244,14 @@ pub(super) fn with_flows(log: &Log, steps: u32, usage: Usage) -> Vec<Spent> {
 
 /// The calls whose log the current attempt writes: all, but for those that an earlier attempt has closed. What a user
 /// reported about a call of an earlier attempt is in the log already.
-fn of_attempt<'a>(ledger: &'a Ledger<'_>, journal: &[Entry]) -> impl Iterator<Item = &'a Call<'a>> {
+fn of_attempt(journal: &Journal) -> impl Iterator<Item = Call<'_>> {
     let resumed = journal.len() - current(journal).len();
     let before: HashSet<_> = journal[..resumed]
         .iter()
         .flat_map(Entry::calls)
         .map(|call| call.id)
         .collect();
-    ledger.of_tools().filter(move |call| {
+    journal.ledger().of_tools().filter(move |call| {
         let calls_agent = matches!(call.proposed.target, Target::Agent(_));
         !before.contains(&call.id()) || (calls_agent && call.has_result_from(resumed))
     })
@@ -260,7 +259,7 @@ fn of_attempt<'a>(ledger: &'a Ledger<'_>, journal: &[Entry]) -> impl Iterator<It
 
 /// A started call without a result is a step that was cut short; a call that was not started was not recorded.
 #[must_use]
-pub fn without_result(call: &Call<'_>) -> CallFailure {
+pub fn without_result(call: Call<'_>) -> CallFailure {
     if call.sent_us().is_some() {
         return CallFailure::new(
             FailureCode::Cancelled,

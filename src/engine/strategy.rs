@@ -3,6 +3,7 @@
 pub mod plan;
 pub mod react;
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,6 @@ use super::{derive, flow};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Flow;
 use crate::domain::ids::PlanningSessionId;
-use crate::domain::journal::Entry;
 use crate::ports::commit::Worked;
 
 /// What decides what comes next in a run.
@@ -36,7 +36,7 @@ pub enum Strategy {
 impl Strategy {
     /// Decides from the journal, the limits and the time used so far.
     #[must_use]
-    pub fn next<'a>(&self, journal: &'a [Entry], limits: &Limits, elapsed: Duration) -> Next<'a> {
+    pub fn next<'a>(&self, journal: &'a Journal, limits: &Limits, elapsed: Duration) -> Next<'a> {
         match self {
             Self::Turns => next::next(journal, limits, elapsed),
             Self::Opened(opening) => opening::next(journal, opening, limits, elapsed),
@@ -57,7 +57,7 @@ impl Strategy {
 
     /// The model calls and tokens of a run, over all its attempts: its own, or those of its steps.
     #[must_use]
-    pub fn total(&self, journal: &[Entry]) -> (u32, Usage) {
+    pub fn total(&self, journal: &Journal) -> (u32, Usage) {
         match self.has_steps() {
             false => (iterations(journal), derive::usage(journal)),
             true => flow::total(journal),
@@ -66,7 +66,7 @@ impl Strategy {
 
     /// What the entries from `written` on change in the planning session that the run works for.
     #[must_use]
-    pub fn worked(&self, journal: &[Entry], written: usize) -> Option<(PlanningSessionId, Worked)> {
+    pub fn worked(&self, journal: &Journal, written: usize) -> Option<(PlanningSessionId, Worked)> {
         match self {
             Self::Turns | Self::Opened(_) | Self::Steps(_) => None,
             Self::Plan(execution) => Some((execution.session, plan::worked(journal, written, execution)?)),

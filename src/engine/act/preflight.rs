@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::super::ledger::{Call, Ledger};
+use super::super::ledger::Call;
 use super::super::run::{Engine, Run};
 use super::send::{Nth, attempt};
 use super::{Callee, Cleared, cleared};
@@ -28,7 +28,7 @@ const LONGEST_ACCOUNT: usize = 320;
 /// requested.
 pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
     let shared: &Run = run;
-    let ledger = Ledger::of(&shared.record.journal);
+    let ledger = shared.record.journal.ledger();
     let waiting = calls.iter().filter_map(|call| match &call.target {
         Target::Tool(tool) => {
             // A person decides first whether the text of a read may leave.
@@ -52,10 +52,16 @@ pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]
             }
             Some(CallReply::Data(data)) => {
                 let said: Ready = serde_json::from_str(data.get()).unwrap_or_default();
-                let decided = run.record.journal.iter_mut().rev().find_map(|entry| match entry {
-                    Entry::Decided { call, decision } if *call == id => Some(decision),
-                    _ => None,
-                });
+                let decided = run
+                    .record
+                    .journal
+                    .entries_mut()
+                    .iter_mut()
+                    .rev()
+                    .find_map(|entry| match entry {
+                        Entry::Decided { call, decision } if *call == id => Some(decision),
+                        _ => None,
+                    });
                 // The entry is not written yet.
                 if let Some(PolicyDecision::RequireApproval { account, .. }) = decided {
                     *account = said.account.filter(|name| name.len() <= LONGEST_ACCOUNT);
@@ -67,7 +73,7 @@ pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]
 }
 
 /// A server's preflight answer for a call; `None` if it cannot be asked.
-async fn looked_at(engine: &Engine, run: &Run, call: &Call<'_>, tool: &Tool, name: &str) -> Option<CallReply> {
+async fn looked_at(engine: &Engine, run: &Run, call: Call<'_>, tool: &Tool, name: &str) -> Option<CallReply> {
     let catalog = engine.tools.catalog();
     let mut offered = catalog.tools.iter();
     let asked = offered.find(|other| other.server == tool.server && *other.name == *name && !other.side_effect);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::super::ledger::{Call, Ledger};
+use super::super::ledger::Call;
 use super::super::run::{Engine, Run};
 use super::super::stop::Stop;
 use super::super::{spans, write};
@@ -22,7 +22,7 @@ pub(in crate::engine) async fn recover(engine: &Engine, run: &mut Run, calls: &[
         if !run.record.is_ours() {
             return Err(Stop::LeaseLost);
         }
-        let ledger = Ledger::of(&run.record.journal);
+        let ledger = run.record.journal.ledger();
         let state = ledger.call(call.id);
         let first_started_us = state.and_then(Call::first_started_us);
         let allowed = state.and_then(Call::allowed).map(Arc::clone);

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tracing::Span;
 
 use super::super::gate::{Attempt, Facts, Offered};
-use super::super::ledger::{Call, Ledger};
+use super::super::ledger::Call;
 use super::super::run::{Engine, Run};
 use super::super::{approvals, spans};
 use super::{Cleared, LEASE_LOST, decide, facts, offered};
@@ -81,7 +81,7 @@ pub(super) async fn attempt(
     }
     // The server's spans are children of this call's span, or else of the caller's.
     let own_place = telemetry::traceparent(&Span::current());
-    let ledger = Ledger::of(&run.record.journal);
+    let ledger = run.record.journal.ledger();
     let state = ledger.call(one.call.id);
     let repository = repository(run);
     let repositories = || engine.policy.repositories.of(&run.record.decision.tenant);
@@ -170,7 +170,7 @@ async fn still_allowed(engine: &Engine, run: &Run, one: &Cleared<'_>) -> bool {
     {
         return false;
     }
-    let ledger = Ledger::of(&run.record.journal);
+    let ledger = run.record.journal.ledger();
     let Some(call) = ledger.call(one.call.id) else {
         return false;
     };

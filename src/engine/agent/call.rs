@@ -1,5 +1,6 @@
 //! Calls from one agent to another: as a tool of its model, or as a step of its flow.
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::domain::tool::FailureCode;
 use crate::engine::attempt::current;
 use crate::engine::children::ChildRuns;
 use crate::engine::flow;
-use crate::engine::ledger::{Call, Ledger};
+use crate::engine::ledger::Call;
 use crate::engine::limits::{AtLimit, Limits};
 use crate::engine::log::{self, Log};
 use crate::engine::record::{self, Record};
@@ -66,7 +67,7 @@ impl ChildRuns for Children {
                 return Err(Stop::LeaseLost);
             }
             let journal = &record.journal;
-            let ledger = Ledger::of(journal);
+            let ledger = journal.ledger();
             let state = ledger.call(call.id);
             let Some(child) = state.and_then(Call::child) else {
                 return Ok((RunId::new(), true));
@@ -85,7 +86,7 @@ impl ChildRuns for Children {
             let Some(log) = record.log() else {
                 return Ok(results);
             };
-            let ledger = Ledger::of(&record.journal);
+            let ledger = record.journal.ledger();
             // A call that was resumed to settle its outcome counts as in progress until it has ended again.
             for call in ledger.calls().filter(|call| call.is_in_progress()) {
                 let (Target::Agent(name), Some(child)) = (&call.proposed.target, call.child()) else {
@@ -153,7 +154,7 @@ impl Children {
         arguments: &Arc<RawValue>,
     ) -> Result<CallResult, Stop> {
         let began = self.now();
-        let ledger = Ledger::of(&record.journal);
+        let ledger = record.journal.ledger();
         let state = ledger.call(call.id);
         let child = state.and_then(Call::child);
         let starts = state.and_then(Call::last_start).map_or(0, |(_, starts)| starts);
@@ -256,7 +257,7 @@ impl Children {
         let left = self.left(record);
         if let Strategy::Plan(execution) = &self.strategy {
             let progress = Progress::of(&record.journal, execution);
-            let step = Ledger::of(&record.journal).call(call.id).and_then(|call| call.step);
+            let step = record.journal.ledger().call(call.id).and_then(|call| call.step);
             let task = TaskId::of(step.map_or(0, |(number, _)| number));
             let (_, spent) = flow::spent(&record.journal, &CutStep::default());
             let work = progress.work(task, execution, spent);
@@ -266,7 +267,7 @@ impl Children {
             );
         }
         if let Strategy::Steps(flow) = &self.strategy {
-            let ledger = Ledger::of(&record.journal);
+            let ledger = record.journal.ledger();
             let place = ledger.call(call.id).and_then(|call| call.step);
             let step = place.and_then(|(step, _)| flow.steps().get(step as usize));
             let settings = Settings {
@@ -319,7 +320,7 @@ impl Children {
 }
 
 /// The current round, if the agent itself is the loop. `place`: the step and the round of the call.
-fn round(flow: &Flow, journal: &[Entry], place: Option<(u32, u32)>) -> Option<Round> {
+fn round(flow: &Flow, journal: &Journal, place: Option<(u32, u32)>) -> Option<Round> {
     let Flow::Loop { steps, max_iterations } = flow else {
         return None;
     };

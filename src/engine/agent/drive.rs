@@ -1,5 +1,6 @@
 //! A run from its row to its end: load, prepare, run, finish.
 
+use crate::engine::journal::Journal;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,7 +49,7 @@ async fn run_out(hold: &Hold) {
 }
 
 /// Did the run of this journal neither wait nor begin, but work?
-fn was_at_work(journal: &[Entry]) -> bool {
+fn was_at_work(journal: &Journal) -> bool {
     use Entry::{Halted, Resumed, Suspended};
     !matches!(journal.last(), None | Some(Halted | Suspended | Resumed { .. }))
 }
@@ -172,7 +173,7 @@ impl Agents {
         let (journal, why) = match (history, Settings::read(&stored.settings)) {
             (Ok(history), Ok(_)) => return self.driven(log, cancel, stored, history, Known::Bundle(known)).await,
             (Ok(history), Err(why)) => (history.journal, why),
-            (Err(why), _) => (Vec::new(), why),
+            (Err(why), _) => (Journal::default(), why),
         };
         // No process can continue the run.
         self.unable(&stored, journal, log, Ending::Unable(why).into()).await

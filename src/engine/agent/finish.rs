@@ -1,5 +1,6 @@
 //! Ends a run: its row, the rest of its journal and its decision, in one commit.
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::domain::planning_session::SessionReason;
 use crate::domain::thread;
 use crate::domain::tool::FailureCode;
 use crate::engine::attempt::iterations;
-use crate::engine::ledger::{Call, Ledger};
+use crate::engine::ledger::Call;
 use crate::engine::limits::Limits;
 use crate::engine::log::Log;
 use crate::engine::next::Ending;
@@ -39,7 +40,7 @@ impl Agents {
     pub(super) fn unable<'a>(
         self: &'a Arc<Self>,
         stored: &'a StoredRun,
-        journal: Vec<Entry>,
+        journal: Journal,
         log: Log,
         Unable { ending, detail }: Unable,
     ) -> BoxFuture<'a, Result<Ended, Stop>> {
@@ -67,7 +68,14 @@ impl Agents {
                 && let Ok(parts) = prepare::parts(self, stored, Known::Bundle(None), true).await
             {
                 let log = record.log().cloned().ok_or(Stop::LeaseLost)?;
-                let run = parts.run(self, stored, Vec::new(), Duration::ZERO, log, CancellationToken::new());
+                let run = parts.run(
+                    self,
+                    stored,
+                    Journal::default(),
+                    Duration::ZERO,
+                    log,
+                    CancellationToken::new(),
+                );
                 let mut run = Run { record, ..run };
                 plan::clean_up(&self.engine, &mut run, &execution).await?;
                 return self.finish(stored, run.record, Some(&run.context), &ending).await;
@@ -225,7 +233,7 @@ impl Agents {
     async fn completed_effects(&self, record: &Record, id: RunId) -> Result<Option<String>, Stop> {
         let known = self.actions.of_run(id).await?;
         let new = approvals::outcomes(record);
-        let ledger = Ledger::of(&record.journal);
+        let ledger = record.journal.ledger();
         let (mut done, mut in_doubt) = (Vec::new(), Vec::new());
         for action in known.iter().filter(|action| action.side_effect) {
             let outcome = new.iter().rev().find(|outcome| outcome.id == action.id);
@@ -244,9 +252,9 @@ impl Agents {
     }
 
     /// In-doubt calls. For an agent that was called, its own in-doubt calls, since those are what a user can settle.
-    async fn calls_in_doubt(&self, journal: &[Entry]) -> Result<Vec<InDoubtCall>, Stop> {
+    async fn calls_in_doubt(&self, journal: &Journal) -> Result<Vec<InDoubtCall>, Stop> {
         let mut found = Vec::new();
-        let ledger = Ledger::of(journal);
+        let ledger = journal.ledger();
         for call in ledger.calls().filter(|call| call.is_in_doubt()) {
             let called = match call.child() {
                 Some(child) => self.runs.run_state(child).await?,
@@ -297,8 +305,8 @@ impl Agents {
     }
 
     /// The run of a flow's last step, if it did not complete.
-    async fn unfinished_step(&self, journal: &[Entry]) -> Result<Option<RunState>, Stop> {
-        let begun = flow::unfinished(journal).and_then(|call| Ledger::of(journal).call(call).and_then(Call::child));
+    async fn unfinished_step(&self, journal: &Journal) -> Result<Option<RunState>, Stop> {
+        let begun = flow::unfinished(journal).and_then(|call| journal.ledger().call(call).and_then(Call::child));
         match begun {
             Some(child) => Ok(self.runs.run_state(child).await?),
             None => Ok(None),
@@ -316,7 +324,7 @@ fn task_work(settings: Option<&Settings>, context: Option<&Context>) -> Option<A
 }
 
 /// Has a call of the journal an action, or a child run? Most reads have neither.
-fn acted(journal: &[Entry]) -> bool {
-    let ledger = Ledger::of(journal);
+fn acted(journal: &Journal) -> bool {
+    let ledger = journal.ledger();
     ledger.calls().any(|call| call.is_action() || call.child().is_some())
 }

@@ -1,5 +1,6 @@
 //! A run that this process has just created, known from memory: nothing of it is read back.
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,7 @@ use crate::ports::runs::{NewRun, StoredEntry, StoredRun};
 pub struct Fresh {
     pub(super) stored: StoredRun,
     /// The entries that are written with the row.
-    pub(super) journal: Vec<Entry>,
+    pub(super) journal: Journal,
     pub(super) given: Given,
     pub(super) live: Live,
     pub(super) cancel: CancellationToken,
@@ -39,7 +40,7 @@ impl Fresh {
             let strategy = given.settings.strategy(&member.definition);
             task(&member.definition, &strategy, &given.settings, &given.input).ok()?
         });
-        let journal: Vec<_> = words
+        let journal: Journal = words
             .map(|words| to_message(&words, at_us, given.settings.zone))
             .into_iter()
             .collect();

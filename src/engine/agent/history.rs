@@ -1,5 +1,6 @@
 //! The recorded past of a run that a process claims: its journal, its clock, its thread.
 
+use crate::engine::journal::Journal;
 use std::time::Duration;
 
 use super::prepare::Parts;
@@ -7,7 +8,6 @@ use super::{Agents, Settings};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{Entry, Speaker};
 use crate::domain::thread::{MessageKind, MessageRole};
-use crate::engine::ledger::Ledger;
 use crate::engine::log::{self, Log};
 use crate::engine::next::Ending;
 use crate::engine::notices;
@@ -26,7 +26,7 @@ const PAGE: u32 = 500;
 /// The journal of a run.
 #[derive(Default)]
 pub(super) struct History {
-    pub(super) journal: Vec<Entry>,
+    pub(super) journal: Journal,
     /// The run's clock at its end.
     pub(super) clock: Clock,
 }
@@ -151,9 +151,9 @@ impl Agents {
         &self,
         parts: &Parts,
         stored: &StoredRun,
-        mut journal: Vec<Entry>,
+        mut journal: Journal,
         begins: bool,
-    ) -> Result<Vec<Entry>, (Vec<Entry>, Ending)> {
+    ) -> Result<Journal, (Journal, Ending)> {
         let taken_up_again = stored.origin.parent().is_none() && stored.takes > 1;
         let handed_over = matches!(journal.last(), Some(Entry::Halted | Entry::Suspended));
         if journal.is_empty() {
@@ -176,13 +176,13 @@ impl Agents {
 }
 
 /// Is a run about to make its first step since it was resumed?
-pub(super) fn is_resumed(journal: &[Entry]) -> bool {
+pub(super) fn is_resumed(journal: &Journal) -> bool {
     matches!(journal.last(), Some(Entry::Resumed { .. }))
 }
 
 /// The user's answers about in-doubt calls, given when the run was resumed.
-fn settled(journal: &[Entry], settings: &Settings) -> Vec<Entry> {
-    let ledger = Ledger::of(journal);
+fn settled(journal: &Journal, settings: &Settings) -> Vec<Entry> {
+    let ledger = journal.ledger();
     let in_doubt = ledger.calls().filter(|call| call.is_in_doubt());
     in_doubt.filter_map(|call| settings.settled(call.id())).collect()
 }

@@ -1,5 +1,6 @@
 //! Builds a run from a definition, inputs and settings (D-R1 to D-R3).
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -211,12 +212,12 @@ impl Parts {
         self,
         agents: &Arc<Agents>,
         stored: &StoredRun,
-        mut journal: Vec<Entry>,
+        mut journal: Journal,
         before: Duration,
         log: Log,
         cancel: CancellationToken,
     ) -> Run {
-        for entry in &mut journal {
+        for entry in journal.entries_mut() {
             find_tools(entry, &self.toolset);
         }
         let began = agents.engine.clock.instant();

@@ -1,5 +1,6 @@
 //! What the row and the thread of a run that has ended show of it.
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,7 +12,6 @@ use crate::domain::templates::{self, Text, counted};
 use crate::domain::thread::end_words;
 use crate::domain::time::rfc3339;
 use crate::engine::attempt::current;
-use crate::engine::ledger::Ledger;
 use crate::engine::limits::Limits;
 use crate::engine::next::{Ending, soft_stop};
 use crate::engine::record::Record;
@@ -86,7 +86,7 @@ pub(super) fn summarize(
         Ending::Waiting(why) => {
             summary.status = RunStatus::Paused;
             summary.summary = so_far();
-            let in_doubt = Ledger::of(&record.journal).calls().any(|call| call.is_in_doubt());
+            let in_doubt = record.journal.ledger().calls().any(|call| call.is_in_doubt());
             summary.stop_reason = Some(if in_doubt {
                 StopReason::InDoubt
             } else {
@@ -128,7 +128,7 @@ pub(super) fn summarize(
             });
         }
         Ending::Rejected(fails, call) => {
-            let ledger = Ledger::of(&record.journal);
+            let ledger = record.journal.ledger();
             let action = ledger.call(*call).map(approvals::render_call).unwrap_or_default();
             let words = Text::Rejected.with(&[("action", &action)]);
             if *fails {
@@ -248,7 +248,7 @@ fn with_words_under_way(record: &Record, before: Option<String>) -> Option<Strin
 }
 
 /// The model's last text, plus the text of later turns that the time limit cut.
-fn last_words(journal: &[Entry]) -> Option<String> {
+fn last_words(journal: &Journal) -> Option<String> {
     let mut words = Vec::new();
     for entry in journal.iter().rev() {
         match entry {

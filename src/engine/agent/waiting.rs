@@ -4,7 +4,7 @@ use super::Agents;
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::Entry;
-use crate::engine::ledger::Ledger;
+use crate::engine::journal::Journal;
 use crate::engine::run::{Engine, Run};
 use crate::engine::stop::Stop;
 use crate::engine::strategy::Strategy;
@@ -25,7 +25,7 @@ pub(super) enum WaitsFor {
 impl Agents {
     /// An approval is for the tool as it was (promise: exact approvals), and the tool list may be old. So the servers
     /// of approved calls are asked again before the run is prepared.
-    pub(super) async fn refresh_servers(&self, root: RunId, journal: &[Entry]) -> Result<Result<(), String>, Stop> {
+    pub(super) async fn refresh_servers(&self, root: RunId, journal: &Journal) -> Result<Result<(), String>, Stop> {
         for server in approvals::servers(journal, &self.actions_of(root, journal).await?) {
             if let Err(why) = self.engine.tools.refresh_server(&server).await {
                 tracing::warn!(%root, %server, why, "the tools of a server cannot be read");
@@ -36,8 +36,8 @@ impl Agents {
     }
 
     /// The actions of an outermost run, if an approval was requested in this run.
-    async fn actions_of(&self, root: RunId, journal: &[Entry]) -> Result<Vec<Action>, Stop> {
-        let requested = Ledger::of(journal).calls().any(|call| call.requested().is_some());
+    async fn actions_of(&self, root: RunId, journal: &Journal) -> Result<Vec<Action>, Stop> {
+        let requested = journal.ledger().calls().any(|call| call.requested().is_some());
         match requested {
             true => Ok(self.actions.of_run(root).await?),
             false => Ok(Vec::new()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::super::ledger::{Call, Ledger};
+use super::super::ledger::Call;
 use super::super::record::Record;
 use super::text::{in_a_sentence, render_call};
 use crate::domain::action::ActionStatus;
@@ -26,7 +26,7 @@ pub(in super::super) fn outcomes(record: &Record) -> Vec<ActionOutcome> {
     if !new.iter().any(|entry| matches!(entry, Entry::Result { .. })) {
         return Vec::new();
     }
-    let ledger = Ledger::of(journal);
+    let ledger = journal.ledger();
     let results = new.iter().filter_map(|entry| match entry {
         Entry::Result { call, result } => Some((ledger.call(*call)?, result)),
         _ => None,
@@ -56,7 +56,7 @@ pub(in super::super) fn outcomes(record: &Record) -> Vec<ActionOutcome> {
 }
 
 /// The thread message about an action: the call, and the id in its result.
-fn executed(call: &Call<'_>, result: &CallResult) -> Option<Arc<str>> {
+fn executed(call: Call<'_>, result: &CallResult) -> Option<Arc<str>> {
     let action = render_call(call);
     let words = match &result.outcome {
         Ok(data) => {

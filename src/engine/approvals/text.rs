@@ -59,7 +59,7 @@ pub(super) fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Op
 }
 
 /// A call as readable text: its tool and its arguments.
-pub(in super::super) fn render_call(call: &Call<'_>) -> String {
+pub(in super::super) fn render_call(call: Call<'_>) -> String {
     let recipients = call.details().and_then(|details| details.recipients);
     let tool = call.tool().map(AsRef::as_ref);
     let with = call

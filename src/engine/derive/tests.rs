@@ -3,12 +3,13 @@
 use super::*;
 use crate::domain::journal::CallFailure;
 use crate::domain::journal::{CallResult, PolicyDecision};
+use crate::engine::journal::Journal;
 use crate::engine::testing::{catalog_of, function_call, raw, tool_with, turn_of};
 use crate::engine::toolset::Toolset;
 use crate::engine::verdict::VerdictFunction;
 
 /// A journal in which each inner slice is one turn of `(tool, outcome)`; `None` succeeded.
-fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
+fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Journal {
     let tool = |name: &str| {
         tool_with(name, r#"{"type":"object"}"#, |tool| {
             tool.server = "tasks".into();
@@ -18,7 +19,7 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Vec<Entry> {
     let catalog = catalog_of(["add_task", "list_tasks", "complete_task"].map(tool));
     let grant: Vec<_> = catalog.tools.iter().map(|tool| tool.name.to_string()).collect();
     let toolset = Toolset::build(&catalog, &grant, &VerdictFunction::CHAT);
-    let mut journal = vec![Entry::User("hi".to_owned())];
+    let mut journal = Journal::from(vec![Entry::User("hi".to_owned())]);
     for turn in turns {
         let named: Vec<_> = turn.iter().map(|(name, _)| function_call(name, "{}")).collect();
         let (model_turn, calls) = turn_of(&toolset, "", &named);

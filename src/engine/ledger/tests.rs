@@ -1,16 +1,17 @@
 //! One test for each question whose answer depends on the order of entries.
 
 use super::*;
+use crate::engine::journal::Journal;
 use crate::engine::testing::{catalog_of, function_call, raw, tool_on, turn_of};
 use crate::engine::toolset::Toolset;
 
 /// A journal with one call, and these entries about it.
-fn journal(entries: impl FnOnce(ActionId) -> Vec<Entry>) -> Vec<Entry> {
+fn journal(entries: impl FnOnce(ActionId) -> Vec<Entry>) -> Journal {
     let catalog = catalog_of([tool_on("mail", "send")]);
     let toolset = Toolset::build(&catalog, &["send".to_owned()], &[]);
     let (turn, calls) = turn_of(&toolset, "", &[function_call("send", "{}")]);
     let id = calls[0].id;
-    let mut journal = vec![Entry::ModelTurn { turn, calls }];
+    let mut journal = Journal::from(vec![Entry::ModelTurn { turn, calls }]);
     journal.extend(entries(id));
     journal
 }
@@ -69,10 +70,10 @@ fn result(call: ActionId, sent: bool, failure: Option<FailureCode>) -> Entry {
     }
 }
 
-fn of<T>(entries: impl FnOnce(ActionId) -> Vec<Entry>, asked: impl FnOnce(&Call<'_>) -> T) -> T {
+fn of<T>(entries: impl FnOnce(ActionId) -> Vec<Entry>, asked: impl FnOnce(Call<'_>) -> T) -> T {
     let journal = journal(entries);
-    let ledger = Ledger::of(&journal);
-    asked(ledger.calls().next().unwrap())
+    let call = journal.ledger().calls().next().unwrap();
+    asked(call)
 }
 
 /// Promise: at most once. A call counts as sent from its last start on, unless that start's result says that it was not
@@ -140,8 +141,9 @@ fn the_policy_outcome_of_an_approved_call_stays_requires_approval() {
             allow(id, "{}", None),
         ]
     };
-    let effect = |entries: Vec<Entry>| {
-        Ledger::of(&entries)
+    let effect = |entries: Journal| {
+        entries
+            .ledger()
             .calls()
             .next()
             .unwrap()

@@ -5,7 +5,7 @@ use crate::domain::agent_run::StopReason;
 use crate::domain::journal::{Entry, ModelTurn, Proposed, Target};
 use crate::domain::tool::FailureCode;
 use crate::engine::doom_loop;
-use crate::engine::ledger::{Call, Ledger};
+use crate::engine::ledger::Call;
 use crate::engine::limits::{AtLimit, OnReject};
 
 impl<'a> Situation<'a, '_> {
@@ -16,8 +16,7 @@ impl<'a> Situation<'a, '_> {
         {
             return Some(Next::End(Ending::Verdict(verdict.clone())));
         }
-        let ledger = Ledger::of(self.journal);
-        let states: Vec<_> = calls.iter().filter_map(|call| ledger.call(call.id)).collect();
+        let states: Vec<_> = calls.iter().filter_map(|call| self.ledger.call(call.id)).collect();
         if let Some(reason) = self.summed_up(at) {
             // no more calls, and no more turns.
             return Some(refuse(FailureCode::LimitReached, open(&states)).unwrap_or_else(|| {
@@ -55,7 +54,7 @@ impl<'a> Situation<'a, '_> {
     }
 
     /// The next step for the calls of the last turn; `None` when all have results.
-    fn open_calls(&self, calls: &'a [Proposed], states: &[&Call<'a>]) -> Option<Next<'a>> {
+    fn open_calls(&self, calls: &'a [Proposed], states: &[Call<'a>]) -> Option<Next<'a>> {
         // An invalid verdict, or one together with other calls, uses an iteration and runs nothing.
         if calls.iter().any(|call| matches!(call.target, Target::Verdict(_))) {
             return refuse(FailureCode::MixedWithVerdict, open(states));
@@ -87,7 +86,7 @@ impl<'a> Situation<'a, '_> {
         {
             return Some(refused);
         }
-        let (waiting, ready): (Vec<&Call<'a>>, Vec<_>) = open(states).partition(|call| call.awaits_approval());
+        let (waiting, ready): (Vec<Call<'a>>, Vec<_>) = open(states).partition(|call| call.awaits_approval());
         match (ready.is_empty(), waiting.is_empty()) {
             (false, _) => Some(Next::Act(ready.into_iter().map(|call| call.proposed).collect())),
             (true, false) => Some(Next::Suspend(waiting.into_iter().map(Call::id).collect())),
@@ -97,7 +96,7 @@ impl<'a> Situation<'a, '_> {
 
     /// Are the open calls not to be started? If no further model call would read their results, none is started; and
     /// none after the time limit or the deadline.
-    fn is_too_late(&self, states: &[&Call<'_>]) -> bool {
+    fn is_too_late(&self, states: &[Call<'_>]) -> bool {
         let ends = self.limits.at_limit == AtLimit::End;
         let unread = ends && self.limits.iterations.is_some_and(|most| self.asked >= most);
         let none_started = !states.iter().any(|call| call.was_started());
@@ -105,9 +104,9 @@ impl<'a> Situation<'a, '_> {
     }
 
     /// Refuses open calls that are identical to the ones before, and those after a call that ends the run.
-    fn repeated(&self, states: &[&Call<'a>]) -> Option<Next<'a>> {
+    fn repeated(&self, states: &[Call<'a>]) -> Option<Next<'a>> {
         let counts = doom_loop::in_a_row(self.journal);
-        let open_where = |which: &dyn Fn(usize) -> bool| -> Vec<&Call<'a>> {
+        let open_where = |which: &dyn Fn(usize) -> bool| -> Vec<Call<'a>> {
             let numbered = states.iter().enumerate();
             numbered
                 .filter(|(n, call)| call.is_open() && which(*n))
@@ -124,7 +123,7 @@ impl<'a> Situation<'a, '_> {
 
     /// How many turns in a row, up to the last, tried to end the run with an invalid verdict, and the errors of the
     /// last one. `None` if the last turn did not.
-    fn invalid_outputs(&self, states: &[&Call<'_>]) -> Option<(u32, String)> {
+    fn invalid_outputs(&self, states: &[Call<'_>]) -> Option<(u32, String)> {
         let last = states.iter().find(|call| is_verdict(call.proposed))?;
         let turns = self.journal.iter().rev().filter_map(|entry| match entry {
             Entry::ModelTurn { calls, .. } => Some(calls),
@@ -143,12 +142,12 @@ fn is_verdict(call: &Proposed) -> bool {
 }
 
 /// Calls without a result.
-fn open<'s, 'a>(states: &'s [&'s Call<'a>]) -> impl Iterator<Item = &'s Call<'a>> {
+fn open<'s, 'a>(states: &'s [Call<'a>]) -> impl Iterator<Item = Call<'a>> + use<'s, 'a> {
     states.iter().copied().filter(|call| call.is_open())
 }
 
 /// Refuses these calls; `None` if there are none.
-fn refuse<'s, 'a: 's>(code: FailureCode, calls: impl Iterator<Item = &'s Call<'a>>) -> Option<Next<'a>> {
+fn refuse<'a>(code: FailureCode, calls: impl Iterator<Item = Call<'a>>) -> Option<Next<'a>> {
     let refused: Vec<_> = calls.map(|call| call.proposed).collect();
     (!refused.is_empty()).then_some(Next::Refuse(refused, code))
 }

@@ -1,5 +1,6 @@
 //! Whatever a model sends, a run ends within its limits and nothing runs without approval.
 
+use crate::engine::journal::Journal;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ fn toolset() -> Toolset {
 
 struct Played {
     ending: Ending,
-    journal: Vec<Entry>,
+    journal: Journal,
     ran: Vec<ActionId>,
 }
 
@@ -72,7 +73,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
         can_wait,
         ..Facts::new(TenantId::default(), user, "chat", Arc::default())
     };
-    let mut journal = vec![Entry::User("hello".to_owned())];
+    let mut journal = Journal::from(vec![Entry::User("hello".to_owned())]);
     let (mut script, mut ran, mut elapsed) = (script.iter().cycle(), Vec::new(), Duration::ZERO);
     for _ in 0..1000 {
         let ok = |call: &Proposed| Entry::Result {

@@ -1,10 +1,10 @@
 //! What was read of a repository before the planner's first turn, from the results in the journal.
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::domain::journal::Entry;
 use crate::engine::opening::{self, Opening, Shown};
 use crate::ports::planning::{FileRead, RepositoryRead};
 
@@ -17,7 +17,7 @@ pub const AGENT_MD: &str = "agent_md";
 /// The name of the read of AGENTS.md, which counts if there is no AGENT.md.
 pub const AGENTS_MD: &str = "agents_md";
 
-pub(super) fn read(opening: &Opening, journal: &[Entry]) -> RepositoryRead {
+pub(super) fn read(opening: &Opening, journal: &Journal) -> RepositoryRead {
     let results = opening::results(opening, journal);
     let duration_us: i64 = results.iter().map(|(_, result)| result.duration_us.max(0)).sum();
     let calls = u32::try_from(results.len()).unwrap_or(u32::MAX);
@@ -58,6 +58,8 @@ mod tests {
 
     use std::sync::Arc;
 
+    use crate::domain::journal::Entry;
+
     use serde_json::{Map, json};
 
     use super::*;
@@ -88,7 +90,7 @@ mod tests {
             ..Opening::default()
         };
         let toolset = Toolset::build(&Catalog::default(), &[], &[]);
-        let mut journal = Vec::new();
+        let mut journal = Journal::default();
         for (at, outcome) in (0..).zip(outcomes) {
             let entry = step(&opening, &toolset, &journal, at);
             let call = entry.calls()[0].id;

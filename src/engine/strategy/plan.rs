@@ -8,6 +8,7 @@ mod end;
 mod progress;
 mod task;
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,6 @@ pub(in crate::engine) use self::cleanup::clean_up;
 pub use self::progress::Progress;
 pub(in crate::engine) use self::task::step;
 use super::super::flow;
-use super::super::ledger::Ledger;
 use super::super::limits::Limits;
 use super::super::next::{Ending, Next};
 use crate::domain::agent_run::StopReason;
@@ -174,8 +174,8 @@ impl Scope {
 }
 
 /// What the calls of a journal have created.
-pub(in crate::engine) fn created(journal: &[Entry]) -> BTreeSet<String> {
-    let ledger = Ledger::of(journal);
+pub(in crate::engine) fn created(journal: &Journal) -> BTreeSet<String> {
+    let ledger = journal.ledger();
     let mut created = BTreeSet::new();
     for call in ledger.of_tools() {
         if let (Some(tool), Some(data)) = (call.tool().filter(|tool| !tool.creates.is_empty()), call.data()) {
@@ -196,9 +196,9 @@ pub struct Confirmed {
 }
 
 /// Decides from the journal which task is next. Whether anything is left is looked at before the deadline.
-pub(super) fn next<'a>(journal: &'a [Entry], execution: &Execution, limits: &Limits, elapsed: Duration) -> Next<'a> {
+pub(super) fn next<'a>(journal: &'a Journal, execution: &Execution, limits: &Limits, elapsed: Duration) -> Next<'a> {
     let past_deadline = limits.is_past_deadline(elapsed);
-    let ledger = Ledger::of(journal);
+    let ledger = journal.ledger();
     let mut tasks = ledger.calls().rev().filter(|call| is_task(&call.proposed.target));
     if let Some(call) = tasks.next()
         && call.result().is_none()
@@ -250,8 +250,8 @@ fn failure(task: &crate::domain::plan::Task) -> String {
 }
 
 /// What the entries from `written` on change in the session: a task has begun or ended.
-pub(super) fn worked(journal: &[Entry], written: usize, execution: &Execution) -> Option<Worked> {
-    let ledger = Ledger::of(journal);
+pub(super) fn worked(journal: &Journal, written: usize, execution: &Execution) -> Option<Worked> {
+    let ledger = journal.ledger();
     let of_task = |id: &ActionId| ledger.call(*id).is_some_and(|call| is_task(&call.proposed.target));
     let changes = |entry: &Entry| match entry {
         Entry::Started { call, .. } | Entry::Result { call, .. } => of_task(call),

@@ -7,6 +7,7 @@ mod prompts;
 mod steps;
 mod task;
 
+use crate::engine::journal::Journal;
 use std::time::Duration;
 
 pub(in crate::engine) use self::compaction::{Shortened, shortened};
@@ -41,7 +42,7 @@ const PERSISTENT: usize = 5;
 const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(120));
 
 /// Decides from the journal what is next: a phase, the model's turn, its call, or the end.
-pub(super) fn next<'a>(journal: &'a [Entry], work: &TaskWork, limits: &Limits, elapsed: Duration) -> Next<'a> {
+pub(super) fn next<'a>(journal: &'a Journal, work: &TaskWork, limits: &Limits, elapsed: Duration) -> Next<'a> {
     let now = Now {
         journal,
         work,
@@ -68,7 +69,7 @@ pub(super) fn next<'a>(journal: &'a [Entry], work: &TaskWork, limits: &Limits, e
     let Some((turn, calls)) = turn else {
         return now.ask();
     };
-    let ledger = Ledger::of(journal);
+    let ledger = journal.ledger();
     match phase {
         Phase::Reason => now.after_reason(&ledger, turn, calls, again),
         Phase::Act => now.after_act(&ledger, calls, again),
@@ -77,7 +78,7 @@ pub(super) fn next<'a>(journal: &'a [Entry], work: &TaskWork, limits: &Limits, e
 }
 
 /// The model faults at the end of the journal.
-fn faults(journal: &[Entry]) -> Vec<FaultKind> {
+fn faults(journal: &Journal) -> Vec<FaultKind> {
     let mut faults = Vec::new();
     for entry in journal.iter().rev() {
         match entry {
@@ -105,7 +106,7 @@ fn pause(faults: usize, patience: Duration) -> Option<Duration> {
 
 /// What the next step is decided from.
 struct Now<'a, 'b> {
-    journal: &'a [Entry],
+    journal: &'a Journal,
     work: &'b TaskWork,
     past_deadline: bool,
 }
@@ -204,7 +205,7 @@ impl<'a> Now<'a, '_> {
     }
 
     /// The call of the step, which has no result.
-    fn open(&self, call: &Call<'a>) -> Next<'a> {
+    fn open(&self, call: Call<'a>) -> Next<'a> {
         let this = || vec![call.proposed];
         match (call.was_started(), call.was_approved()) {
             (true, _) => Next::Recover(this()),
@@ -319,7 +320,7 @@ fn failures_in_a_row<'a>(ledger: &Ledger<'a>) -> Option<(usize, &'a CallFailure)
     let last = acts.next()?;
     let failure = last.failure()?;
     let code = |failure: &'a CallFailure| (failure.code, failure.most_specific_code());
-    let same = |call: &&Call<'a>| call.name() == last.name() && call.failure().map(code) == Some(code(failure));
+    let same = |call: &Call<'a>| call.name() == last.name() && call.failure().map(code) == Some(code(failure));
     Some((1 + acts.take_while(same).count(), failure))
 }
 

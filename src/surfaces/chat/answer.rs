@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::domain::decision::{AgentDecision, ToolCall, ToolFailure, ToolResult};
 use crate::domain::tool::FailureCode;
 use crate::engine::derive::{self, Derived};
-use crate::engine::ledger::{Call, Ledger};
+use crate::engine::ledger::Call;
 use crate::engine::{Record, iterations, record};
 
 /// Builds the answer.
@@ -18,7 +18,7 @@ pub(super) fn decision(record: &Record, derived: &Derived, response: String, dur
         decision_type: derived.decision_type,
         outcome_category: derived.outcome,
         response,
-        tool_calls: Ledger::of(&record.journal).of_tools().map(tool_call).collect(),
+        tool_calls: record.journal.ledger().of_tools().map(tool_call).collect(),
         iterations: iterations(&record.journal),
         model: derive::served(&record.journal).and_then(|served| Some(served.model.as_deref()?.to_owned())),
         requested_model: record.decision.requested_model.to_string(),
@@ -32,7 +32,7 @@ pub(super) fn body(decision: &AgentDecision) -> String {
     serde_json::to_string(decision).unwrap_or_else(|error| unreachable!("a decision prints as JSON: {error}"))
 }
 
-fn tool_call(call: &Call<'_>) -> ToolCall {
+fn tool_call(call: Call<'_>) -> ToolCall {
     let (data, error) = match call.result().map(|result| &result.outcome) {
         Some(Ok(data)) => (Some(RawValue::to_owned(data)), None),
         Some(Err(failure)) => (

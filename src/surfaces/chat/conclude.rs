@@ -12,6 +12,7 @@ use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::journal::Entry;
 use crate::domain::templates::{ReplyArgs, Text};
 use crate::engine::derive::{self, Derived};
+use crate::engine::journal::Journal;
 use crate::engine::{Ending, Record};
 use crate::ports::commit::{Commit, Fact};
 use crate::ports::quota::QuotaState;
@@ -19,7 +20,7 @@ use crate::ports::records::{RecordError, StoredAnswer};
 
 impl Chat {
     /// The reply to the user when the model gave no final text: the text of an answer that was cut, or a fixed reply.
-    pub(super) fn fixed_reply(&self, outcome: Outcome, journal: &[Entry]) -> String {
+    pub(super) fn fixed_reply(&self, outcome: Outcome, journal: &Journal) -> String {
         if let Some(said) = derive::cut(journal) {
             return format!("{said}\n\n{}", Text::ModelCut.with(&[]));
         }

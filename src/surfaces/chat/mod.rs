@@ -318,7 +318,7 @@ impl Chat {
         let mut run = Run {
             record: Record {
                 fault_detail: toolset.shortage().map(Arc::from),
-                journal: vec![Entry::User(said)],
+                journal: vec![Entry::User(said)].into(),
                 ..record(accepted)
             },
             context: Context {

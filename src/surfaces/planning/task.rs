@@ -15,6 +15,7 @@ use crate::domain::journal::CallFailure;
 use crate::domain::plan::{Task, TaskChange, TaskId};
 use crate::domain::reflection::{Evidence, Reflection};
 use crate::domain::time::rfc3339;
+use crate::engine::journal::Journal;
 use crate::engine::strategy::react::{StepAction, StepState, steps};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
@@ -142,7 +143,7 @@ impl Planning {
     }
 
     async fn history(&self, run: RunId, after: u32) -> Result<Vec<Step>, StoreFailure> {
-        let mut journal = Vec::new();
+        let mut journal = Journal::default();
         self.runs.each_entry(run, |_, entry| journal.push(entry)).await?;
         let later = steps(&journal).into_iter().filter(|step| step.n > after);
         Ok(later.map(Step::from).collect())

@@ -17,7 +17,7 @@ use crate::domain::plan::Task;
 use crate::domain::tool::FailureCode;
 use crate::engine::act;
 use crate::engine::attempt;
-use crate::engine::ledger::{Call, Ledger};
+use crate::engine::ledger::Call;
 use crate::engine::run::{Engine, Run};
 use crate::engine::stop::Stop;
 use crate::engine::toolset::Toolset;
@@ -30,9 +30,9 @@ const SERVER_WAIT: Duration = Duration::from_secs(5);
 /// Removes what the tasks of a session left behind, unless that was done since the run began or was resumed. If they may
 /// have left containers and there is no tool that removes them, that is recorded in its place.
 pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, execution: &Execution) -> Result<(), Stop> {
-    let ledger = Ledger::of(&run.record.journal);
+    let ledger = run.record.journal.ledger();
     let resumed = run.record.journal.len() - attempt::current(&run.record.journal).len();
-    let before = ledger.calls().rev().find(|call| is_cleanup(call));
+    let before = ledger.calls().rev().find(is_cleanup);
     let has_begun = ledger.calls().any(Call::was_started);
     let cut = match before {
         Some(call) if call.is_open() => Some(call.id()),
@@ -96,7 +96,7 @@ pub(in crate::engine) async fn clean_up(engine: &Engine, run: &mut Run, executio
         ..Scope::default()
     }));
     act::act(engine, run, std::slice::from_ref(&call)).await?;
-    let is_open = Ledger::of(&run.record.journal).call(call.id).is_some_and(Call::is_open);
+    let is_open = run.record.journal.ledger().call(call.id).is_some_and(Call::is_open);
     if is_open {
         let message = "it requires an approval, and nothing waits at the end of a session";
         run.push(Entry::failed(call.id, FailureCode::Denied, message));

@@ -1,15 +1,16 @@
 //! How a session ends with the run that works through its plan.
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::{CLEANUP_STEP, CONTAINER_TOOL, Execution, Progress};
 use crate::domain::agent_run::StopReason;
-use crate::domain::journal::{Entry, FaultKind};
+use crate::domain::journal::FaultKind;
 use crate::domain::plan::{Task, TaskReason};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
-use crate::engine::ledger::{Call, Ledger};
+use crate::engine::ledger::Call;
 use crate::engine::next::Ending;
 use crate::ports::commit::{SessionEnd, Worked};
 use crate::ports::planning::Cleanup;
@@ -17,7 +18,7 @@ use crate::ports::planning::Cleanup;
 impl Execution {
     /// What the end of the run leads to. `message`: the run's own error, if it has one.
     #[must_use]
-    pub fn ended(&self, journal: &[Entry], ending: &Ending, message: Option<&str>) -> Worked {
+    pub fn ended(&self, journal: &Journal, ending: &Ending, message: Option<&str>) -> Worked {
         let mut progress = Progress::of(journal, self);
         let (status, reason) = match ending {
             Ending::Flow(_) => (SessionStatus::Completed, None),
@@ -50,7 +51,7 @@ impl Execution {
     }
 
     /// What is left if nothing was cleaned up, although a task may have made a container.
-    fn unknown(&self, journal: &[Entry]) -> Option<Cleanup> {
+    fn unknown(&self, journal: &Journal) -> Option<Cleanup> {
         let creates = |task: &Task| task.run_id.is_some() && task.tools.iter().any(|tool| tool == CONTAINER_TOOL);
         let plan = Progress::of(journal, self).plan;
         plan.tasks
@@ -87,9 +88,9 @@ impl Execution {
 }
 
 /// What the cleanup did; `None` if there was none.
-fn cleanup(journal: &[Entry]) -> Option<Cleanup> {
-    let ledger = Ledger::of(journal);
-    let call = ledger.calls().rev().find(|call| is_cleanup(call))?;
+fn cleanup(journal: &Journal) -> Option<Cleanup> {
+    let ledger = journal.ledger();
+    let call = ledger.calls().rev().find(is_cleanup)?;
     Some(match call.result().map(|result| &result.outcome) {
         Some(Ok(data)) => {
             let data: Value = serde_json::from_str(data.get()).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! How far the work on a plan has come, read from the journal.
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeSet;
 
 use super::{Execution, MOST_CHANGES, TaskOutcome, TaskWork, is_task};
@@ -7,7 +8,7 @@ use crate::domain::ids::ActionId;
 use crate::domain::journal::Entry;
 use crate::domain::plan::{Plan, TaskId, TaskReason, TaskStatus};
 use crate::domain::time::rfc3339;
-use crate::engine::ledger::{Call, Ledger};
+use crate::engine::ledger::Call;
 
 /// How far the work on a plan has come.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ pub struct Report {
 impl Progress {
     /// Reads it from the journal of the run that works through the plan.
     #[must_use]
-    pub fn of(journal: &[Entry], execution: &Execution) -> Self {
+    pub fn of(journal: &Journal, execution: &Execution) -> Self {
         let mut progress = Self {
             plan: execution.plan.clone(),
             steps: 0,
@@ -49,7 +50,7 @@ impl Progress {
             created: BTreeSet::new(),
             reports: Vec::new(),
         };
-        let ledger = Ledger::of(journal);
+        let ledger = journal.ledger();
         for call in ledger.calls().filter(|call| is_task(&call.proposed.target)) {
             if let Some((number, _)) = call.step {
                 progress.take(TaskId::of(number), call);
@@ -63,7 +64,7 @@ impl Progress {
         progress
     }
 
-    fn take(&mut self, id: TaskId, call: &Call<'_>) {
+    fn take(&mut self, id: TaskId, call: Call<'_>) {
         match call.result().map(|result| (&result.outcome, result.duration_us)) {
             None => {}
             Some((Ok(data), _)) => match TaskOutcome::read(data) {

@@ -1,5 +1,6 @@
 //! The step of a task: its call, with all that its worker is given.
 
+use crate::engine::journal::Journal;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::engine::attempt;
 const REPORTS: usize = 16 * 1024;
 
 /// The journal entry of a task: its call, with the text that its worker is given.
-pub(in crate::engine) fn step(execution: &Execution, journal: &[Entry], number: u32) -> Entry {
+pub(in crate::engine) fn step(execution: &Execution, journal: &Journal, number: u32) -> Entry {
     let progress = Progress::of(journal, execution);
     let task = progress.plan.task(TaskId::of(number));
     let words = task.map(|task| message(execution, &progress, task)).unwrap_or_default();

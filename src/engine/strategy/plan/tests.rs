@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ fn execution(tasks: u32) -> Execution {
 /// The work on a plan whose tasks these tests play.
 struct Played {
     execution: Execution,
-    journal: Vec<Entry>,
+    journal: Journal,
     limits: Limits,
 }
 
@@ -61,7 +62,7 @@ impl Played {
     fn new(tasks: u32) -> Self {
         Self {
             execution: execution(tasks),
-            journal: Vec::new(),
+            journal: Journal::default(),
             limits: Limits::AGENT,
         }
     }

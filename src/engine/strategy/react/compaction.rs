@@ -5,6 +5,7 @@
 //! before the last block stays the same from request to request, and a provider's cache can use it. Only a history that
 //! is too long even then loses more: fewer than five results are whole.
 
+use crate::engine::journal::Journal;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub(in crate::engine) struct Shortened {
 }
 
 /// How the history of a task is shortened. `context_tokens`: the most tokens of a request.
-pub(in crate::engine) fn shortened(journal: &[Entry], context_tokens: u64) -> Shortened {
+pub(in crate::engine) fn shortened(journal: &Journal, context_tokens: u64) -> Shortened {
     let begins: Vec<_> = journal
         .iter()
         .enumerate()
@@ -108,7 +109,7 @@ fn line(step: &StepState) -> String {
 }
 
 /// About the bytes of a request with this history.
-pub(super) fn bytes(journal: &[Entry], shortened: &Shortened) -> u64 {
+pub(super) fn bytes(journal: &Journal, shortened: &Shortened) -> u64 {
     let left_out = shortened.left_out.as_ref();
     let is_left_out = |at: usize| left_out.is_some_and(|(range, _)| range.contains(&at));
     let kept = journal.iter().enumerate().filter(|(at, _)| !is_left_out(*at));

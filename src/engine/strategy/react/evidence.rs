@@ -25,7 +25,7 @@ pub(super) fn shown(ledger: &Ledger<'_>, reflection: &Reflection) -> Result<(), 
     reflection.evidence.iter().try_for_each(|evidence| one(&acts, evidence))
 }
 
-fn one(acts: &[&Call<'_>], evidence: &Evidence) -> Result<(), String> {
+fn one(acts: &[Call<'_>], evidence: &Evidence) -> Result<(), String> {
     let Evidence { observation, quote } = evidence;
     let n = usize::try_from(*observation).unwrap_or(usize::MAX);
     let Some(call) = n.checked_sub(1).and_then(|at| acts.get(at)) else {

@@ -1,11 +1,11 @@
 //! What the engine says to the model at the beginning of each phase.
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::super::super::ledger::Ledger;
 use super::super::super::limits::Limits;
 use super::super::super::toolset::Toolset;
 use super::super::plan::TaskWork;
@@ -19,7 +19,7 @@ use crate::domain::templates::Template;
 pub(in crate::engine) fn prompt(
     (phase, again): (Phase, bool),
     work: &TaskWork,
-    journal: &[Entry],
+    journal: &Journal,
     toolset: &Toolset,
     (limits, elapsed): (&Limits, Duration),
 ) -> Entry {
@@ -72,7 +72,7 @@ fn time_left(left: Option<Duration>) -> String {
 }
 
 /// What the model has to know besides; empty if nothing.
-fn notice(phase: Phase, again: bool, journal: &[Entry], is_last: bool) -> String {
+fn notice(phase: Phase, again: bool, journal: &Journal, is_last: bool) -> String {
     let mut notices = Vec::new();
     if again {
         notices.push(match phase {
@@ -82,7 +82,7 @@ fn notice(phase: Phase, again: bool, journal: &[Entry], is_last: bool) -> String
         });
     }
     if phase != Phase::Act
-        && let Some((times, failure)) = failures_in_a_row(&Ledger::of(journal))
+        && let Some((times, failure)) = failures_in_a_row(&journal.ledger())
         && times >= NOTICED_FROM
     {
         notices.push(format!(

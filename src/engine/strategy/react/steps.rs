@@ -1,10 +1,11 @@
 //! The steps of a task, read from its journal: what was thought, done, seen and concluded (P-305).
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::super::super::ledger::{Call, Ledger};
+use super::super::super::ledger::Call;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, Cause, Entry, Phase, Target, Verdict};
@@ -49,8 +50,8 @@ pub struct StepAction {
 
 /// The steps of a task's run, in order.
 #[must_use]
-pub fn steps(journal: &[Entry]) -> Vec<StepState> {
-    let ledger = Ledger::of(journal);
+pub fn steps(journal: &Journal) -> Vec<StepState> {
+    let ledger = journal.ledger();
     let mut steps: Vec<StepState> = Vec::new();
     let mut phase = None;
     for entry in journal {
@@ -99,7 +100,7 @@ pub fn steps(journal: &[Entry]) -> Vec<StepState> {
     steps
 }
 
-fn action(call: &Call<'_>) -> StepAction {
+fn action(call: Call<'_>) -> StepAction {
     let result = call.result();
     StepAction {
         id: call.id(),
@@ -112,7 +113,7 @@ fn action(call: &Call<'_>) -> StepAction {
     }
 }
 
-fn status(call: &Call<'_>) -> ActionStatus {
+fn status(call: Call<'_>) -> ActionStatus {
     match (call.result().map(|result| &result.outcome), call.failure_code()) {
         (Some(Ok(_)), _) => ActionStatus::Completed,
         (Some(Err(_)), Some(FailureCode::InDoubt)) => ActionStatus::InDoubt,

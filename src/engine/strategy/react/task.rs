@@ -1,5 +1,6 @@
 //! A task as its journal has it: its steps, its reflections, and the plan that they leave.
 
+use crate::engine::journal::Journal;
 use std::collections::BTreeSet;
 
 use super::super::plan::{TaskOutcome, TaskWork, created};
@@ -52,7 +53,7 @@ pub(super) struct TaskState {
 }
 
 impl TaskState {
-    pub(super) fn of(journal: &[Entry], work: &TaskWork) -> Self {
+    pub(super) fn of(journal: &Journal, work: &TaskWork) -> Self {
         let mut state = Self {
             steps: 0,
             plan: work.plan.clone(),
@@ -62,7 +63,7 @@ impl TaskState {
             learnings: Vec::new(),
             work: work.clone(),
         };
-        let ledger = Ledger::of(journal);
+        let ledger = journal.ledger();
         for entry in journal {
             if let Entry::Prompted {
                 cause:
@@ -151,8 +152,8 @@ fn count(reflection: &Reflection) -> u32 {
 }
 
 /// What the entries from `written` on change in the session: a step was reflected on, perhaps with changes of the plan.
-pub(in crate::engine::strategy) fn worked(journal: &[Entry], written: usize, work: &TaskWork) -> Option<Worked> {
-    let ledger = Ledger::of(journal);
+pub(in crate::engine::strategy) fn worked(journal: &Journal, written: usize, work: &TaskWork) -> Option<Worked> {
+    let ledger = journal.ledger();
     let accepted = |entry: &Entry| match entry {
         Entry::Result { call, result } => {
             result.outcome.is_ok()
@@ -195,7 +196,7 @@ fn reasons(reflection: &Reflection) -> String {
 /// What a task has come to. `detail`: the run's own error, if it has one. `in_doubt`: its calls in doubt.
 #[must_use]
 pub fn outcome(
-    journal: &[Entry],
+    journal: &Journal,
     work: &TaskWork,
     ending: &Ending,
     detail: Option<&str>,

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use crate::engine::journal::Journal;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A task that is worked on by a model that these tests play.
 struct Played {
-    journal: Vec<Entry>,
+    journal: Journal,
     work: TaskWork,
     limits: Limits,
     toolset: Toolset,
@@ -67,7 +68,7 @@ impl Played {
         let tools: Vec<_> = ["read", "write"].map(|name| tool_on("tools", name)).into();
         let reflect = VerdictFunction::Reflect(work.tools.as_slice().into());
         Self {
-            journal: vec![Entry::User("the task".to_owned())],
+            journal: vec![Entry::User("the task".to_owned())].into(),
             toolset: Toolset::build(&catalog_of(tools), &work.tools, &[reflect]),
             work,
             limits: Limits::AGENT,
@@ -547,8 +548,8 @@ fn of_a_long_history_the_model_sees_the_last_results_whole() {
         assert!(n < 10 && short == 0 || (5..=9).contains(&whole), "{n}: {whole}");
         assert!(short == before || short == before + 5, "{n}");
         before = short;
-        task.journal.pop();
-        task.journal.pop();
+        let kept = task.journal.len() - 2;
+        task.journal = task.journal[..kept].to_vec().into();
     }
     let steps = steps(&task.journal);
     assert_eq!(steps.len(), 30);
