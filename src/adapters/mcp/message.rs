@@ -138,10 +138,8 @@ pub(super) fn read(text: &Bytes, visit: &mut dyn FnMut(Incoming<'_>)) -> Result<
         Some(b'{') => one(&text, visit),
         Some(b'[') if text.len() <= MAX_BATCH => {
             let messages: Vec<&RawValue> = serde_json::from_slice(&text).map_err(|_| Unreadable::NoMessage)?;
-            let messages = messages.iter().filter(|message| message.get().starts_with('{'));
-            messages
-                .map(|message| one(&text.slice_ref(message.get().as_bytes()), visit))
-                .collect()
+            let mut messages = messages.iter().filter(|message| message.get().starts_with('{'));
+            messages.try_for_each(|message| one(&text.slice_ref(message.get().as_bytes()), visit))
         }
         _ => Err(Unreadable::NoMessage),
     }
