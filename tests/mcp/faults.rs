@@ -102,7 +102,7 @@ async fn a_child_that_does_not_start_is_reported_with_the_part_that_is_to_blame(
         (json!({"command": script}), "the interpreter"),
         (
             json!({"command": "sh", "args": ["-c", trace]}),
-            "on stderr it wrote: npm error 404 Not Found",
+            "npm error code E404 / npm error 404 Not Found",
         ),
     ] {
         let mcp = bridge(&entry);
@@ -587,57 +587,51 @@ async fn a_call_that_was_cancelled_before_it_started_is_never_sent() {
     assert_eq!(server.count("tools/call"), 1);
 }
 
-/// A 404 for a session means that nothing ran, so the call is sent again, once.
+/// A server that no longer knows a session refuses everything in it, so nothing ran, and the call is sent again, once.
 #[tokio::test]
 async fn a_session_that_is_lost_repeatedly_is_not_reopened_for_ever() {
-    for (status, words) in [
-        ("404 Not Found", ""),
-        ("404 Not Found", "Not Found: Session not found"),
-        ("404 Not Found", "Session has expired"),
-        ("400 Bad Request", "Bad Request: No valid session ID provided"),
+    for (head, words) in [
+        ("HTTP/1.1 404 Not Found\r\ncontent-type: application/json", ""),
+        (
+            "HTTP/1.1 404 Not Found\r\ncontent-type: application/json",
+            "Not Found: Session not found",
+        ),
+        (
+            "HTTP/1.1 404 Not Found\r\ncontent-type: application/json",
+            "Session has expired",
+        ),
+        (BAD_REQUEST, "Bad Request: No valid session ID provided"),
     ] {
         let calls = Arc::new(AtomicUsize::new(0));
         let lives = Arc::new(AtomicBool::new(false));
-        let (count, alive) = (calls.clone(), lives.clone());
-        let mut server = RawServer::start(move |request| match request.method() {
-            "initialize" => Some(Answer::Http(
-                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: one",
-                json!({"jsonrpc": "2.0", "id": request.message["id"], "result": {
-                    "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-                    "serverInfo": {"name": "raw", "version": "1"}}})
-                .to_string(),
-            )),
-            "tools/call" => {
-                assert!(request.head.contains("mcp-session-id: one"), "{}", request.head);
-                assert!(
-                    request.head.contains("mcp-protocol-version: 2025-06-18"),
-                    "{}",
-                    request.head
-                );
-                count.fetch_add(1, Ordering::SeqCst);
-                if alive.load(Ordering::SeqCst) {
-                    return Some(Answer::Result(json!({"content": []})));
+        let (count, alive, gone) = (calls.clone(), lives.clone(), AtomicBool::new(false));
+        let mut server = with_session(move |request| {
+            match request.method() {
+                "initialize" => gone.store(false, Ordering::SeqCst),
+                "tools/call" => {
+                    assert!(request.head.contains("mcp-session-id: one"), "{}", request.head);
+                    let version = "mcp-protocol-version: 2025-06-18";
+                    assert!(request.head.contains(version), "{}", request.head);
+                    count.fetch_add(1, Ordering::SeqCst);
+                    if alive.load(Ordering::SeqCst) {
+                        return Some(Answer::Result(json!({"content": []})));
+                    }
+                    gone.store(true, Ordering::SeqCst);
                 }
-                let head = if status.starts_with("404") {
-                    "HTTP/1.1 404 Not Found\r\ncontent-type: application/json"
-                } else {
-                    "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json"
-                };
-                Some(Answer::Http(
-                    head,
-                    json!({"error": {"code": -32000, "message": words}}).to_string(),
-                ))
+                _ => {}
             }
-            _ => None,
+            let refused = gone.load(Ordering::SeqCst) && !request.method().is_empty();
+            let error = json!({"error": {"code": -32000, "message": words}});
+            refused.then(|| Answer::Http(head, error.to_string()))
         })
         .await;
         let mcp = bridge(&http(&server.url));
         up(&mcp).await;
         assert_eq!(server.count("initialize"), 1);
         let failure = failed(call(&mcp, "act", json!({})).await);
-        assert_eq!(failure.code, FailureCode::ProtocolError, "{status}");
-        assert_eq!(calls.load(Ordering::SeqCst), 2, "{status}");
-        assert_eq!(server.count("initialize"), 1, "a new session for the second attempt");
+        assert_eq!(failure.code, FailureCode::ProtocolError, "{head}");
+        assert_eq!(calls.load(Ordering::SeqCst), 2, "{head}");
+        assert!(server.count("initialize") >= 1, "a new session for the second attempt");
         lives.store(true, Ordering::SeqCst);
         data(call(&mcp, "act", json!({})).await);
     }
@@ -651,8 +645,18 @@ async fn a_new_session_with_a_changed_tool_gets_no_approved_call() {
     for (is_approved, pin) in [(true, false), (false, true), (false, false)] {
         let first = Arc::new(AtomicBool::new(true));
         let calls = Arc::new(AtomicUsize::new(0));
-        let (before, count) = (first.clone(), calls.clone());
+        let (before, count, gone) = (first.clone(), calls.clone(), AtomicBool::new(false));
+        let lost = || {
+            let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json";
+            let words = json!({"error": {"code": -32000, "message": "Session not found"}});
+            Some(Answer::Http(head, words.to_string()))
+        };
         let server = with_session(move |request| match request.method() {
+            "initialize" => {
+                gone.store(false, Ordering::SeqCst);
+                None
+            }
+            "tools/list" if gone.load(Ordering::SeqCst) => lost(),
             "tools/list" => {
                 let mut list = super::raw::tools();
                 if !before.load(Ordering::SeqCst) {
@@ -664,9 +668,8 @@ async fn a_new_session_with_a_changed_tool_gets_no_approved_call() {
                 count.fetch_add(1, Ordering::SeqCst);
                 // The server was restarted, and its tool has changed.
                 if before.swap(false, Ordering::SeqCst) {
-                    let head = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json";
-                    let words = json!({"error": {"code": -32000, "message": "Session not found"}});
-                    return Some(Answer::Http(head, words.to_string()));
+                    gone.store(true, Ordering::SeqCst);
+                    return lost();
                 }
                 Some(Answer::Result(json!({"content": []})))
             }

@@ -255,7 +255,7 @@ async fn an_answer_over_the_hard_limit_ends_only_its_own_call() {
     let (reply, ()) = tokio::join!(beside.of(&mcp, &slow), async {
         event(&mut server, "slow began").await;
         let begun = std::time::Instant::now();
-        let failure = failed(Call::with(json!({"n": 40_000_000})).of(&mcp, &huge).await);
+        let failure = unknown(Call::with(json!({"n": 40_000_000})).of(&mcp, &huge).await);
         assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
         assert_eq!(failure.code, FailureCode::ProtocolError);
         assert!(failure.message.contains("more than 16 MiB"), "{}", failure.message);
@@ -295,8 +295,9 @@ async fn a_line_over_the_hard_limit_that_answers_no_call_ends_the_connection() {
     let catalog = up(&mcp).await;
     let failure = unknown(call(&mcp, "noise", json!({"n": 17_000_000})).await);
     assert_eq!(failure.code, FailureCode::InDoubt);
+    // The call has ended at once. The child gets a few seconds to end.
+    until(&mcp, |mcp| mcp.status()[0].connections == 2).await;
     data(Call::with(json!({})).of(&mcp, &tool(&catalog, "echo")).await);
-    assert_eq!(mcp.status()[0].connections, 2);
     mcp.shutdown().await;
 }
 

@@ -1,6 +1,6 @@
-//! One call on its way to a server, and how far it came.
+//! One request on its way to a server, and how far it came.
 //!
-//! What matters afterwards is whether the server may have started the call: that an effect happens at most once depends
+//! What matters afterwards is whether the server may have started a call: that an effect happens at most once depends
 //! on it. Every outcome therefore says so.
 
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use super::http::Refusal;
 use super::message::RpcError;
 use super::result::ERROR_BYTES;
 use super::source::Source;
@@ -63,6 +64,20 @@ impl Outgoing<'_> {
     }
 }
 
+/// A request as the transports take it.
+pub(super) struct Outbound<'a> {
+    pub(super) id: u32,
+    pub(super) method: &'static str,
+    /// One JSON-RPC message without a line end.
+    pub(super) body: Bytes,
+    /// Does the server have no session, so that the request names the client, and headers what it asks for?
+    pub(super) is_modern: bool,
+    /// If it is a call.
+    pub(super) call: Option<&'a CallRequest<'a>>,
+    /// Passed before the first byte.
+    pub(super) gate: &'a SendGate,
+}
+
 /// How one attempt ended.
 #[derive(Debug)]
 pub(super) enum Attempt {
@@ -82,7 +97,7 @@ pub(super) enum Attempt {
     Stale(String),
     /// Nothing that a server could act on has left this process.
     NotSent(Lost, String),
-    /// The call was sent, but no answer arrived.
+    /// The request was sent, but no answer arrived that can be understood.
     Lost(Lost, String),
 }
 
@@ -93,6 +108,23 @@ impl Attempt {
             code: error.code.unwrap_or(NO_CODE),
             message: source.said(&error.message, ERROR_BYTES).into_owned(),
         }
+    }
+
+    pub(super) fn unreadable(words: impl Into<String>) -> Self {
+        Self::Lost(Lost::Unreadable, words.into())
+    }
+}
+
+/// The outcome of a request, and the refusal that arrived in place of a result, if any.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) attempt: Attempt,
+    pub(super) refusal: Option<Refusal>,
+}
+
+impl From<Attempt> for Answered {
+    fn from(attempt: Attempt) -> Self {
+        Self { attempt, refusal: None }
     }
 }
 
@@ -107,8 +139,10 @@ pub(super) enum Lost {
     Lease,
     /// The server's definition of the tool differs from the one that the policy decision was based on.
     Changed,
-    /// The connection broke, or what arrived was not an answer.
+    /// The connection broke.
     Connection,
+    /// What arrived cannot be understood. The same request would probably fail in the same way.
+    Unreadable,
     /// The server may no longer know the session, so the session is replaced.
     Session,
     /// An answer arrived, but gavel held too many large answers to read it.
@@ -117,7 +151,8 @@ pub(super) enum Lost {
 
 /// Error codes which mean that the request was not started: it was unreadable or invalid, or its method or parameters
 /// are unknown. Any other error may occur in the middle of the work.
-const NOT_BEGUN: [i64; 4] = [-32700, -32600, -32601, -32602];
+const NOT_BEGUN: [i64; 4] = [-32700, -32600, METHOD_NOT_FOUND, -32602];
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 
 /// Replaces a missing or non-numeric code. It does not mean that nothing was started.
 const NO_CODE: i64 = -32603;
@@ -138,7 +173,61 @@ impl Lost {
                 "the server now offers a different definition of the tool; the call was not sent".to_owned()
             }
             Self::Connection | Self::Session => "the connection was lost before the answer".to_owned(),
+            Self::Unreadable => "the answer cannot be understood".to_owned(),
             Self::NoRoom => "gavel is holding too many large answers; try again".to_owned(),
+        }
+    }
+}
+
+/// Maximum bytes of a reason for an operator.
+pub(super) const MAX_WORDS: usize = 512;
+
+/// Why a connection could not be opened, or its tools not be listed.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    /// For an operator.
+    pub(super) words: String,
+    /// The server's program or the configuration is at fault, so another attempt changes nothing.
+    pub(super) is_lasting: bool,
+    /// Was there an answer, or may one still come? Then the connection may be healthy.
+    pub(super) answered: bool,
+}
+
+impl Fault {
+    /// A fault that may disappear by the next attempt.
+    pub(super) fn passing(words: String) -> Self {
+        Self {
+            words,
+            is_lasting: false,
+            answered: false,
+        }
+    }
+
+    pub(super) fn lasting(words: String) -> Self {
+        Self {
+            words,
+            is_lasting: true,
+            answered: true,
+        }
+    }
+
+    /// For a request without a result.
+    pub(super) fn new(answered: Answered, source: &Source) -> Self {
+        let is_lasting = matches!(answered.attempt, Attempt::Lost(Lost::Unreadable, _));
+        let is_answered = is_lasting || matches!(answered.attempt, Attempt::Error { .. });
+        let words = match (answered.attempt, answered.refusal) {
+            (Attempt::Error { code, message }, _) => format!("{message} (code {code})"),
+            (_, Some(refusal)) => refusal.words,
+            (
+                Attempt::Refused(words) | Attempt::Stale(words) | Attempt::NotSent(_, words) | Attempt::Lost(_, words),
+                None,
+            ) => words,
+            (Attempt::Result(..), None) => "it answered".to_owned(),
+        };
+        Self {
+            words: source.words(&words, MAX_WORDS),
+            is_lasting,
+            answered: is_answered,
         }
     }
 }

@@ -11,54 +11,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rmcp::model::{ProtocolVersion, ServerPeerInfo, SubscriptionFilter};
-use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, RoleClient, RunningService, Subscription,
-};
-use rmcp::transport::streamable_http_client::StreamableHttpError;
+use reqwest::header::HeaderName;
+use rmcp::model::ProtocolVersion;
+use secrecy::SecretString;
+use serde_json::{Value, json};
 use url::Url;
 
+use super::attempt::{Answered, Attempt, Fault, MAX_WORDS};
 use super::background::SideTasks;
 use super::config::{ServerConfig, TransportConfig};
-use super::fault::{Fault, MAX_WORDS};
-use super::handler::{Handler, client_info};
-use super::http::direct::Direct;
-use super::http::{self, Tap};
-use super::last_words::LastWords;
-use super::list::{self, List, NoList};
-use super::log;
+use super::connection::{Connection, Hello, Wire, client_info};
+use super::http::Http;
+use super::inbox::{Flood, Inbox};
+use super::list::{self, List};
+use super::message;
+use super::process::Process;
 use super::source::Source;
-use super::stdio;
-use super::unsolicited::{Flood, Unsolicited};
+use crate::domain::surrogates;
 
 /// How long an HTTP server may take to answer `server/discover`.
 const DISCOVER: Duration = Duration::from_millis(1500);
-/// An open connection.
+/// Maximum bytes of the name and version of a server's software, and of its protocol version.
+const MAX_SOFTWARE: usize = 256;
+const MODERN: ProtocolVersion = ProtocolVersion::V_2026_07_28;
+const LATEST_WITH_SESSIONS: ProtocolVersion = ProtocolVersion::LATEST_WITH_INITIALIZE;
+
+/// An open connection, and the tools as its server lists them.
 pub(super) struct Open {
-    pub(super) running: RunningService<RoleClient, Handler>,
-    /// The path around rmcp, over HTTP.
-    pub(super) direct: Option<Arc<Direct>>,
-    pub(super) pid: Option<u32>,
-    pub(super) last_words: LastWords,
-    /// The server's unsolicited messages.
-    pub(super) unsolicited: Arc<Unsolicited>,
-    /// The tools as the server lists them.
+    pub(super) connection: Arc<Connection>,
     pub(super) list: List,
-}
-
-impl From<NoList> for Fault {
-    fn from(fault: NoList) -> Self {
-        Self {
-            words: fault.words,
-            is_lasting: fault.is_lasting,
-        }
-    }
-}
-
-impl Open {
-    pub(super) fn peer_info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.running.peer().peer_info()
-    }
 }
 
 /// Connects and lists the tools, without a time limit of its own.
@@ -71,20 +52,27 @@ pub(super) async fn open(
     source: &Arc<Source>,
     background: &SideTasks,
 ) -> Result<Open, Fault> {
-    let unsolicited = Unsolicited::new(source.clone(), background.clone());
-    let opening = match &server.transport {
+    let inbox = Inbox::new(source.clone(), background.clone());
+    let connecting = match &server.transport {
         None => return Err(Fault::lasting(server.off.clone().unwrap_or_else(|| "off".to_owned()))),
-        Some(config @ TransportConfig::Stdio { .. }) => open_stdio(config, base_env, &unsolicited).boxed(),
-        Some(TransportConfig::Http { url, headers }) => {
-            let client = http::client(url).map_err(Fault::lasting)?;
-            let headers = http::headers(headers).map_err(Fault::lasting)?;
-            let unsolicited = &unsolicited;
-            async move { open_http(url, &client, &headers, unsolicited).await }.boxed()
-        }
+        Some(config @ TransportConfig::Stdio { .. }) => open_stdio(config, base_env, &inbox).boxed(),
+        Some(TransportConfig::Http { url, headers }) => open_http(url, headers, &inbox).boxed(),
+    };
+    let opening = async {
+        let connection = connecting.await?;
+        let list = list::read(&connection).await.inspect_err(|_| {
+            if let Wire::Http(http) = &connection.wire {
+                http.close();
+            }
+        })?;
+        Ok(Open {
+            connection: Arc::new(connection),
+            list,
+        })
     };
     tokio::select! {
         biased;
-        () = unsolicited.flooded() => Err(Fault::passing(Flood.to_string())),
+        () = inbox.flooded() => Err(Fault::passing(Flood.to_string())),
         open = opening => open,
     }
 }
@@ -92,221 +80,242 @@ pub(super) async fn open(
 async fn open_stdio(
     config: &TransportConfig,
     base_env: &[(&'static str, String)],
-    unsolicited: &Arc<Unsolicited>,
-) -> Result<Open, Fault> {
-    let source = &unsolicited.source;
-    let start = |mode| async {
-        let child = stdio::start(unsolicited, config, base_env).map_err(Failed::Start)?;
-        let (pid, last_words) = (child.pid, child.last_words);
-        match Handler.serve_with_lifecycle(child.transport, mode).await {
-            Ok(running) => Ok((running, pid, last_words)),
-            Err(error) => Err(Failed::Handshake(Box::new(error), last_words)),
-        }
-    };
-    let (running, pid, last_words) = match start(ClientLifecycleMode::Initialize).await {
-        Ok(started) => started,
-        Err(first) if first.is_refusal() => match start(discover()).await {
-            Ok(started) => started,
-            Err(error) => {
-                let (first, then) = (first.words(source).await, error.words(source).await);
-                return Err(Fault::passing(format!("{first}, and then: {then}")));
+    inbox: &Arc<Inbox>,
+) -> Result<Connection, Fault> {
+    let start = |era| async move {
+        let process = Process::start(inbox, config, base_env);
+        let process = process.map_err(|words| {
+            let words = inbox.source.words(&words, MAX_WORDS);
+            NoHandshake::from(Fault::passing(words))
+        })?;
+        let last_lines = process.last_lines.clone();
+        let shaken = shake(Wire::Process(process), inbox, era).await;
+        match shaken {
+            Err(mut failed) => {
+                if let Some(lines) = last_lines.get().await {
+                    let words = format!("{}; on stderr it wrote: {lines}", failed.fault.words);
+                    failed.fault.words = inbox.source.words(&words, 2 * MAX_WORDS);
+                }
+                Err(failed)
             }
-        },
-        Err(error) => return Err(Fault::passing(error.words(source).await)),
-    };
-    let list = list::read(running.peer(), unsolicited).await?;
-    Ok(Open {
-        running,
-        direct: None,
-        pid,
-        last_words,
-        unsolicited: unsolicited.clone(),
-        list,
-    })
-}
-
-/// Why a child is not a usable server.
-enum Failed {
-    Start(String),
-    Handshake(Box<ClientInitializeError>, LastWords),
-}
-
-impl Failed {
-    /// Did the server itself reject `initialize`?
-    fn is_refusal(&self) -> bool {
-        matches!(self, Self::Handshake(error, _) if matches!(**error, ClientInitializeError::JsonRpcError(_)))
-    }
-
-    async fn words(&self, source: &Source) -> String {
-        match self {
-            Self::Start(words) => source.words(words, MAX_WORDS),
-            Self::Handshake(error, last_words) => match last_words.get().await {
-                Some(line) => format!("{}; on stderr it wrote: {line}", words(error, source)),
-                None => words(error, source),
-            },
+            Ok(connection) => Ok(connection),
         }
+    };
+    match start(Era::Sessions).await {
+        Ok(connection) => Ok(connection),
+        Err(first) if first.is_of_the_request => {
+            let second = start(Era::Stateless).await;
+            second.map_err(|failed| failed.after(&first))
+        }
+        Err(first) => Err(first.fault),
     }
 }
 
-async fn open_http(
-    url: &Url,
-    client: &reqwest::Client,
-    headers: &reqwest::header::HeaderMap,
-    unsolicited: &Arc<Unsolicited>,
-) -> Result<Open, Fault> {
-    let source = &unsolicited.source;
-    let serve = |mode| async {
-        let tap = Tap::new(client.clone(), url.clone(), unsolicited.clone());
-        let transport = http::transport(tap.clone(), url, headers);
-        match Handler.serve_with_lifecycle(transport, mode).await {
-            Ok(running) => Ok((running, tap)),
-            Err(error) => Err((error, tap)),
-        }
-    };
-    let auto = ClientLifecycleMode::Auto {
-        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-        legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
-    };
-    let first = match tokio::time::timeout(DISCOVER, serve(auto)).await {
-        Ok(Ok(open)) => Ok(open),
+async fn open_http(url: &Url, headers: &[(HeaderName, SecretString)], inbox: &Arc<Inbox>) -> Result<Connection, Fault> {
+    let http = Http::new(url, headers, inbox.clone()).map_err(Fault::lasting)?;
+    let start = |era| shake(Wire::Http(http.again()), inbox, era);
+    let first = match tokio::time::timeout(DISCOVER, start(Era::Stateless)).await {
+        Ok(Ok(connection)) => return Ok(connection),
         // An immediate second request would fail in the same way.
-        Ok(Err((error, tap)))
-            if is_refused_connection(&error) || tap.has_initialized() || unsolicited.background.rests().is_some() =>
-        {
-            return Err(fault(&error, &tap, source));
-        }
-        Ok(Err((error, tap))) => Err(Some(fault(&error, &tap, source).words)),
-        Err(_) => Err(None),
+        Ok(Err(failed)) if !failed.was_sent || inbox.background.rests().is_some() => return Err(failed.fault),
+        Ok(Err(failed)) => Some(failed).filter(|failed| !failed.is_of_the_request),
+        Err(_) => None,
     };
-    let (running, tap) = match first {
-        Ok(open) => open,
-        // An unexpected answer to an unknown method says nothing about `initialize`, but may explain why that fails as
-        // well.
-        Err(first) => serve(ClientLifecycleMode::Initialize).await.map_err(|(error, tap)| {
-            let then = fault(&error, &tap, source);
-            match first.filter(|first| *first != then.words) {
-                Some(first) => Fault {
-                    words: format!("{first}, and then: {}", then.words),
-                    ..then
-                },
-                None => then,
-            }
-        })?,
-    };
-    let list = match list::read(running.peer(), unsolicited).await {
-        Ok(list) => list,
-        Err(fault) => {
-            let is_lasting = fault.is_lasting || tap.fault().is_some_and(|fault| fault.is_lasting);
-            return Err(Fault {
-                words: fault.words,
-                is_lasting,
-            });
-        }
-    };
-    let info = running.peer().peer_info();
-    let info = info.ok_or_else(|| Fault::lasting("it sent no information about itself".to_owned()))?;
-    let direct = Direct::new(
-        client.clone(),
-        // The address after the redirects of the handshake.
-        tap.url(),
-        headers.clone(),
-        tap.session().as_deref(),
-        &info.protocol_version,
-        &client_info(),
-        unsolicited.clone(),
-    );
-    Ok(Open {
-        running,
-        direct: Some(Arc::new(direct.map_err(Fault::lasting)?)),
-        pid: None,
-        last_words: LastWords::default(),
-        unsolicited: unsolicited.clone(),
-        list,
+    // An unexpected answer to an unknown method says nothing about `initialize`, but may explain why that fails as well.
+    let second = start(Era::Sessions).await;
+    second.map_err(|failed| match &first {
+        Some(first) => failed.after(first),
+        None => failed.fault,
     })
 }
 
-/// This side's first fault is preferred, because rmcp may only report that there was no answer.
-fn fault(error: &ClientInitializeError, tap: &Tap, source: &Source) -> Fault {
-    match tap.fault() {
-        Some(fault) => Fault {
-            words: source.words(&fault.words, MAX_WORDS),
-            ..fault
+/// How a handshake begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Era {
+    Sessions,
+    Stateless,
+}
+
+/// Why there is no connection.
+struct NoHandshake {
+    fault: Fault,
+    /// The server rejects this way to begin, and may accept the other one.
+    is_of_the_request: bool,
+    was_sent: bool,
+}
+
+impl From<Fault> for NoHandshake {
+    fn from(fault: Fault) -> Self {
+        Self {
+            fault,
+            is_of_the_request: false,
+            was_sent: true,
+        }
+    }
+}
+
+impl NoHandshake {
+    fn new(answered: Answered, source: &Source) -> Self {
+        let is_error = matches!(answered.attempt, Attempt::Error { .. });
+        let failed = Self {
+            is_of_the_request: match &answered.refusal {
+                Some(refusal) => refusal.is_of_the_request(),
+                None => is_error,
+            },
+            was_sent: !matches!(answered.attempt, Attempt::NotSent(..)),
+            fault: Fault::new(answered, source),
+        };
+        match is_error {
+            true => failed.with_words(|words| format!("it refused the handshake: {words}")),
+            false => failed,
+        }
+    }
+
+    fn with_words(mut self, change: impl FnOnce(&str) -> String) -> Self {
+        self.fault.words = change(&self.fault.words);
+        self
+    }
+
+    /// The fault of a second attempt.
+    fn after(self, first: &Self) -> Fault {
+        let first = &first.fault.words;
+        match *first == self.fault.words {
+            true => self.fault,
+            false => self.with_words(|words| format!("{first}, and then: {words}")).fault,
+        }
+    }
+}
+
+async fn shake(wire: Wire, inbox: &Arc<Inbox>, era: Era) -> Result<Connection, NoHandshake> {
+    let mut connection = Connection::new(wire, inbox.clone(), era == Era::Stateless);
+    let answered = match era {
+        Era::Stateless => connection.request("server/discover", &[]).await,
+        Era::Sessions => {
+            let client = json!(client_info()).to_string();
+            let version = json!(LATEST_WITH_SESSIONS).to_string();
+            let members = [
+                ("protocolVersion", version.as_str()),
+                ("capabilities", "{}"),
+                ("clientInfo", &client),
+            ];
+            connection.request("initialize", &members).await
+        }
+    };
+    let source = &inbox.source;
+    let Attempt::Result(result, _held) = answered.attempt else {
+        return Err(NoHandshake::new(answered, source));
+    };
+    let hello = message::tree_bytes(&result).and_then(|_| hello(&result, era, source));
+    let hello = hello.map_err(|words| Fault::lasting(source.words(&words, MAX_WORDS)))?;
+    if let Wire::Http(http) = &connection.wire {
+        http.negotiated(&hello.protocol);
+    }
+    if era == Era::Sessions {
+        connection.initialized().await.map_err(Fault::passing)?;
+        if hello.protocol == MODERN.as_str() {
+            connection.become_modern();
+        }
+    }
+    connection.hello = hello;
+    Ok(connection)
+}
+
+/// Reads a handshake. A server may leave out what gavel does not use, and write empty objects as PHP does.
+///
+/// # Errors
+/// It says nothing about the protocol, or gavel does not support what it says.
+fn hello(result: &[u8], era: Era, source: &Source) -> Result<Hello, String> {
+    let result: Value = serde_json::from_slice(&surrogates::repaired(result)).unwrap_or_default();
+    let version = match era {
+        Era::Stateless => match result.get("supportedVersions").and_then(Value::as_array) {
+            Some(versions) if versions.iter().any(|version| version == MODERN.as_str()) => Some(MODERN.as_str()),
+            Some(versions) => {
+                let versions: Vec<_> = versions.iter().filter_map(Value::as_str).collect();
+                return Err(format!(
+                    "it supports the protocol versions {}, and gavel supports {}",
+                    versions.join(", "),
+                    MODERN.as_str()
+                ));
+            }
+            None => None,
         },
-        None => Fault::passing(words(error, source)),
-    }
+        Era::Sessions => match result.get("protocolVersion") {
+            Some(Value::String(version)) => Some(version.as_str()),
+            // A server that names no version uses the requested one.
+            other if other.is_none_or(message::is_empty) => ["protocolVersion", "serverInfo", "capabilities"]
+                .iter()
+                .any(|member| result.get(member).is_some())
+                .then(|| LATEST_WITH_SESSIONS.as_str()),
+            _ => None,
+        },
+    };
+    let version = version.ok_or("its answer to the handshake has no `protocolVersion` and no `supportedVersions`")?;
+    let software = result.get("serverInfo");
+    let software = software.or_else(|| result.pointer("/_meta/io.modelcontextprotocol~1serverInfo"));
+    let text = |name: &str| match software.and_then(|software| software.get(name)) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => String::new(),
+    };
+    let name = software
+        .and_then(Value::as_str)
+        .map_or_else(|| text("name"), str::to_owned);
+    let software = format!("{name} {}", text("version"));
+    Ok(Hello {
+        protocol: source.words(version, MAX_SOFTWARE),
+        software: Some(source.words(software.trim(), MAX_SOFTWARE)).filter(|software| !software.is_empty()),
+        reports_changes: result.pointer("/capabilities/tools/listChanged") == Some(&json!(true)),
+    })
 }
 
-fn discover() -> ClientLifecycleMode {
-    ClientLifecycleMode::Discover {
-        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-    }
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
 
-/// Servers of the 2026-07-28 era report changes only to subscribers.
-pub(super) async fn subscribe(peer: &Peer<RoleClient>, source: &Source) -> Option<Subscription> {
-    let info = peer.peer_info()?;
-    let tells = info.capabilities.tools.as_ref()?.list_changed == Some(true);
-    if !tells || info.protocol_version.has_initialize() {
-        return None;
-    }
-    let filter = SubscriptionFilter::builder().tools_list_changed().build();
-    match peer.listen(filter).await {
-        Ok(subscription) => Some(subscription),
-        Err(error) => {
-            let error = source.words(&error.to_string(), MAX_WORDS);
-            log::line!(
-                source.log,
-                warn,
-                "no subscription",
-                error,
-                "changes to its tools will not be noticed"
+    use super::*;
+    use crate::adapters::mcp::inbox::testing::inbox;
+
+    #[test]
+    fn a_handshake_needs_no_more_members_than_its_meaning() {
+        let latest = LATEST_WITH_SESSIONS.as_str();
+        for (result, version, software) in [
+            (json!({"protocolVersion": "2025-03-26"}), "2025-03-26", None),
+            (
+                json!({"protocolVersion": "2025-03-26", "capabilities": [], "serverInfo": []}),
+                "2025-03-26",
+                None,
+            ),
+            (
+                json!({"capabilities": {"tools": [], "experimental": []}, "_meta": []}),
+                latest,
+                None,
+            ),
+            (
+                json!({"serverInfo": {"name": "s", "version": 2}, "protocolVersion": null}),
+                latest,
+                Some("s 2"),
+            ),
+            (
+                json!({"serverInfo": "s", "capabilities": true, "instructions": 7}),
+                latest,
+                Some("s"),
+            ),
+        ] {
+            let read = hello(result.to_string().as_bytes(), Era::Sessions, &inbox().source).unwrap();
+            assert_eq!(
+                (&*read.protocol, read.software.as_deref()),
+                (version, software),
+                "{result}"
             );
-            None
         }
+        for nothing in ["{}", "[]", "7", r#"{"protocolVersion":7}"#] {
+            assert!(hello(nothing.as_bytes(), Era::Sessions, &inbox().source).is_err());
+        }
+        let newer = br#"{"supportedVersions":["2027-01-01"]}"#;
+        let error = hello(newer, Era::Stateless, &inbox().source).unwrap_err();
+        assert!(
+            error.contains("versions 2027-01-01, and gavel supports 2026-07-28"),
+            "{error}"
+        );
     }
-}
-
-fn is_refused_connection(error: &ClientInitializeError) -> bool {
-    matches!(http_error(error), Some(StreamableHttpError::Client(error)) if error.is_connect())
-}
-
-fn http_error(error: &ClientInitializeError) -> Option<&StreamableHttpError<reqwest::Error>> {
-    match error {
-        ClientInitializeError::TransportError { error, .. } => error.error.downcast_ref(),
-        _ => None,
-    }
-}
-
-/// A failed handshake for an operator: only the cause, because rmcp's own errors print whole messages.
-fn words(error: &ClientInitializeError, source: &Source) -> String {
-    let listed = |versions: &[ProtocolVersion]| {
-        let versions: Vec<_> = versions.iter().map(ProtocolVersion::as_str).collect();
-        versions.join(", ")
-    };
-    let text = match error {
-        ClientInitializeError::TransportError { error, .. } => http::words(&*error.error),
-        ClientInitializeError::JsonRpcError(error) => {
-            format!("it refused the handshake: {} (code {})", error.message, error.code.0)
-        }
-        ClientInitializeError::ConnectionClosed(_) => "it closed the connection before it answered".to_owned(),
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return words(fallback, source),
-        ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
-            "its answer to the handshake has no `protocolVersion` and no `supportedVersions`".to_owned()
-        }
-        ClientInitializeError::ConflictInitResponseId(expected, got)
-        | ClientInitializeError::UncorrelatedErrorResponse {
-            expected,
-            received: got,
-        } => format!("its answer to the handshake has the `id` {got}, and the request has {expected}"),
-        ClientInitializeError::NoCompatibleProtocolVersion {
-            client_supported,
-            server_supported,
-        } => format!(
-            "it supports the protocol versions {}, and gavel supports {}",
-            listed(server_supported),
-            listed(client_supported)
-        ),
-        other => other.to_string(),
-    };
-    source.words(&text, MAX_WORDS)
 }

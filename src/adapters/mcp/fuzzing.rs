@@ -10,10 +10,11 @@ use sse_stream::SseStream;
 use super::answers;
 use super::config::McpConfig;
 use super::definition;
-use super::lines::Lines;
+use super::inbox::testing::inbox;
+use super::lines::{Line, Lines};
+use super::message;
 use super::result;
 use super::source::Source;
-use super::unsolicited::testing::unsolicited;
 
 fn now<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -23,8 +24,12 @@ fn now<T>(work: impl Future<Output = T>) -> T {
 /// Reads a child's standard output.
 pub fn lines(bytes: &[u8]) {
     now(async {
-        let mut lines = Lines::new(bytes, unsolicited());
-        while let Ok(Some(_)) = lines.next().await {}
+        let mut lines = Lines::new(bytes, inbox());
+        while let Ok(Some(line)) = lines.next().await {
+            if let Line::Whole(line, _) = line {
+                let _ = message::read(&line, &mut |_| {});
+            }
+        }
     });
 }
 
@@ -42,7 +47,7 @@ pub fn events(bytes: &[u8]) {
 
 /// Reads the result of a call.
 pub fn result(bytes: &[u8]) {
-    let _ = result::read(bytes, 256 * 1024, &unsolicited().source);
+    let _ = result::read(bytes, 256 * 1024, &inbox().source);
 }
 
 /// Reads a list of tools: `result.tools` of an answer.

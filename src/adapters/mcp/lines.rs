@@ -1,77 +1,47 @@
-//! A child's stdout: one JSON-RPC message per line.
+//! A child's stdout, line by line, within limits.
 //!
-//! rmcp silently drops a line that is too long or unreadable, so the call that it answers would wait for its timeout.
-//! Here such an answer is repaired if possible (`message`), otherwise replaced by an error, and the following lines are
-//! read as usual. The id of the call is at the beginning or the end of the line, depending on the program that wrote
-//! it.
-//!
-//! The answer to a call bypasses rmcp, which would build a tree from it. It is stored in the call's [`Slot`], and rmcp
-//! receives an empty answer. The server's unsolicited messages also end here (`unsolicited`).
-//!
-//! A line that is too long and has no id, or that never ends, ends the connection and every call on it. Other lines
-//! that are not messages are ignored (servers print text there that belongs on stderr).
+//! A line that is too long is skipped, and the request that it answers ends with an error: its id is at the beginning or
+//! the end of the line, depending on the program that wrote it. A line that is too long and has no id, or that never
+//! ends, ends the connection and every call on it.
 
-use std::collections::HashMap;
+use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Deserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 use super::answers::{Held, NoRoom};
 use super::attempt::{Attempt, Lost};
-use super::keys::{Keys, TAIL, last_id};
+use super::inbox::Inbox;
 use super::log;
-use super::message::{self, Envelope, Message, Says};
-use super::result::ERROR_BYTES;
-use super::unsolicited::{Answer, Unsolicited, Verdict};
+use super::message;
+use crate::domain::budget::Share;
 
 /// Longest line, including its end.
 const MAX_LINE: usize = 16 * 1024 * 1024;
 /// How much of a line that is too long is read to find its end.
 const MAX_SKIPPED: usize = 16 * MAX_LINE;
-/// Bytes that are examined at the beginning of a line that is too long.
+/// Bytes that are examined at the beginning of a line that is too long, and at its end.
 const HEAD: usize = 4 * 1024;
-/// A buffer that grew beyond this is shrunk after the line.
-const USUAL_LINE: usize = 256 * 1024;
-/// From this many calls on, abandoned calls are removed.
-const MANY_CALLS: usize = 64;
+const TAIL: usize = 512;
 
-/// Where the answer to a call is stored for its caller.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Slot(Arc<Mutex<Option<Attempt>>>);
-
-impl Slot {
-    fn fill(&self, attempt: Attempt) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(attempt);
-    }
-
-    /// The answer, if it has arrived.
-    pub(super) fn take(&self) -> Option<Attempt> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn is_waited_for(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
-    }
-}
-
-/// The content of a line.
+/// What was read.
+#[derive(Debug)]
 pub(super) enum Line {
-    /// For rmcp.
-    Message(Box<Message>),
-    /// For the server.
-    Answer(Answer),
+    /// A line with its end, and its share of the answer budget.
+    Whole(Bytes, Option<Share>),
+    /// The answer to the request with this id is not read. The request ends in this way.
+    Unread(i64, Attempt),
 }
 
-/// The messages on `inner`.
+/// The lines on `inner`.
 pub(super) struct Lines<R> {
     inner: BufReader<R>,
-    unsolicited: Arc<Unsolicited>,
-    /// Calls in progress, by id.
-    calls: HashMap<i64, Slot>,
+    inbox: Arc<Inbox>,
     /// The part of the current line received so far.
     line: Vec<u8>,
     /// The line's share of the answer budget.
@@ -82,7 +52,7 @@ pub(super) struct Lines<R> {
 /// A line that is skipped until its end.
 struct Skipping {
     why: Unread,
-    /// Only the end of the line can show which call it answers.
+    /// Only the end of the line can show which request it answers.
     unknown: bool,
     bytes: usize,
     tail: Vec<u8>,
@@ -95,41 +65,18 @@ enum Unread {
     NoRoom(NoRoom),
 }
 
-/// The result of one read.
-enum Step {
-    More,
-    Whole,
-    Line(Line),
-}
-
-impl Step {
-    fn of(message: Option<Message>) -> Self {
-        message.map_or(Self::More, |message| Self::Line(Line::Message(Box::new(message))))
-    }
-}
-
 impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(super) fn new(inner: R, unsolicited: Arc<Unsolicited>) -> Self {
+    pub(super) fn new(inner: R, inbox: Arc<Inbox>) -> Self {
         Self {
             inner: BufReader::new(inner),
-            held: unsolicited.source.held(),
-            unsolicited,
-            calls: HashMap::new(),
+            held: inbox.source.held(),
+            inbox,
             line: Vec::new(),
             skipping: None,
         }
     }
 
-    /// Registers a call in progress, whose answer is stored in `slot`.
-    pub(super) fn expect(&mut self, id: i64, slot: Slot) {
-        if self.calls.len() >= MANY_CALLS {
-            self.calls.retain(|_, slot| slot.is_waited_for());
-        }
-        self.calls.insert(id, slot);
-    }
-
-    /// The next message; `None` at the end. Dropping the future loses nothing: an incomplete line is kept for the next
-    /// call.
+    /// The next line; `None` at the end.
     ///
     /// # Errors
     /// The stream broke, or cannot be used any more.
@@ -142,7 +89,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let end = memchr::memchr(b'\n', bytes).map(|end| end + 1);
             let bytes = &bytes[..end.unwrap_or(bytes.len())];
             let read = bytes.len();
-            let step = match &mut self.skipping {
+            let line = match &mut self.skipping {
                 Some(skipping) => {
                     skipping.add(bytes);
                     self.skip(end.is_some())
@@ -154,39 +101,33 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                         _ if self.line.len() > MAX_LINE => self.unread(Unread::TooLong, end.is_some()),
                         (None, _) if self.line.len() == MAX_LINE => self.unread(Unread::TooLong, false),
                         (_, Err(no_room)) => self.unread(Unread::NoRoom(no_room), end.is_some()),
-                        (Some(_), Ok(())) => Ok(Step::Whole),
-                        (None, Ok(())) => Ok(Step::More),
+                        (Some(_), Ok(())) => {
+                            let line = std::mem::take(&mut self.line);
+                            Ok(Some(Line::Whole(line.into(), self.held.take())))
+                        }
+                        (None, Ok(())) => Ok(None),
                     }
                 }
             };
             self.inner.consume(read);
-            let step = match step? {
-                Step::Whole => {
-                    let line = self.whole();
-                    self.line.clear();
-                    self.line.shrink_to(USUAL_LINE);
-                    drop(self.held.take());
-                    line?
-                }
-                step => step,
-            };
-            if let Step::Line(line) = step {
+            if let Some(line) = line? {
                 return Ok(Some(line));
             }
         }
     }
 
     /// Skips the current line. `ended` means that its end has been received.
-    fn unread(&mut self, why: Unread, ended: bool) -> io::Result<Step> {
+    fn unread(&mut self, why: Unread, ended: bool) -> io::Result<Option<Line>> {
+        let log = &self.inbox.source.log;
+        let words = why.words();
         log::line!(
-            self.unsolicited.source.log,
+            *log,
             warn,
             "line on stdout not read",
-            "a line on stdout is not read: {}",
-            why.words()
+            "a line on stdout is not read: {words}"
         );
-        let keys = Keys::of(&self.line[..HEAD.min(self.line.len())]);
-        let known = keys.id.filter(|_| keys.answer && !keys.theirs);
+        let keys = Keys::read(&self.line[..HEAD.min(self.line.len())]);
+        let known = keys.answers();
         let mut skipping = Skipping {
             why,
             unknown: known.is_none() && !keys.theirs,
@@ -196,28 +137,28 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         skipping.add(&self.line);
         self.line = Vec::new();
         drop(self.held.take());
-        self.skipping = Some(skipping);
         match known {
             Some(id) => {
-                if ended {
-                    self.skipping = None;
-                }
-                Ok(self.instead(&id, why))
+                self.skipping = Some(skipping).filter(|_| !ended);
+                Ok(Some(Line::Unread(id, why.attempt())))
             }
-            None => self.skip(ended),
+            None => {
+                self.skipping = Some(skipping);
+                self.skip(ended)
+            }
         }
     }
 
     /// Continues after more of a skipped line was added.
-    fn skip(&mut self, ended: bool) -> io::Result<Step> {
+    fn skip(&mut self, ended: bool) -> io::Result<Option<Line>> {
         let Some(skipping) = &self.skipping else {
-            return Ok(Step::More);
+            return Ok(None);
         };
         if !ended {
-            if skipping.bytes > MAX_SKIPPED {
-                return Err(self.given_up("a line on stdout has no end"));
-            }
-            return Ok(Step::More);
+            return match skipping.bytes > MAX_SKIPPED {
+                true => Err(self.given_up("a line on stdout has no end")),
+                false => Ok(None),
+            };
         }
         let id = last_id(&skipping.tail).filter(|_| skipping.unknown);
         let (why, bytes) = (skipping.why, skipping.bytes);
@@ -225,132 +166,17 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             return Err(self.given_up("a line on stdout is too long, and does not say which call it answers"));
         }
         self.skipping = None;
-        match id {
-            Some(id) => Ok(self.instead(&id, why)),
-            None => {
-                self.unsolicited.noise(bytes).map_err(io::Error::other)?;
-                Ok(Step::More)
-            }
+        if id.is_none() {
+            self.inbox.noise(bytes).map_err(io::Error::other)?;
         }
-    }
-
-    /// Replaces an answer that is not read.
-    fn instead(&mut self, id: &Value, why: Unread) -> Step {
-        let waiting = id.as_i64().and_then(|id| self.calls.remove(&id));
-        match (why, waiting) {
-            (Unread::NoRoom(no_room), Some(slot)) => {
-                slot.fill(Attempt::Lost(Lost::NoRoom, no_room.to_string()));
-                Step::of(empty(id))
-            }
-            (why, _) => Step::of(instead(id, &why.words())),
-        }
+        Ok(id.map(|id| Line::Unread(id, why.attempt())))
     }
 
     fn given_up(&self, why: &'static str) -> io::Error {
-        let log = &self.unsolicited.source.log;
+        let log = &self.inbox.source.log;
         log::line!(*log, error, "stdout given up", "{why}; the server is restarted");
         io::Error::new(io::ErrorKind::InvalidData, why)
     }
-
-    /// Interprets the current line.
-    fn whole(&mut self) -> io::Result<Step> {
-        let line = trimmed(&self.line);
-        if line.is_empty() {
-            return Ok(Step::More);
-        }
-        let bytes = line.len();
-        // serde would also accept an array as the members in order.
-        let envelope = match line.first() {
-            Some(b'{') => serde_json::from_slice::<Envelope<'_>>(line).ok(),
-            _ => None,
-        };
-        let Some(envelope) = envelope else {
-            return self.no_message();
-        };
-        if envelope.jsonrpc.map(RawValue::get) != Some(r#""2.0""#) {
-            return self.no_message();
-        }
-        if let Some(method) = envelope.method.as_deref().filter(|_| !envelope.is_answer()) {
-            let verdict = self.unsolicited.receive(method, envelope.id, bytes);
-            return match verdict.map_err(io::Error::other)? {
-                Verdict::Dropped => Ok(Step::More),
-                Verdict::Passed => Ok(Step::of(message::read(line).ok())),
-                Verdict::Answer(answer) => Ok(Step::Line(Line::Answer(answer))),
-            };
-        }
-        let id = envelope.id.and_then(message::number).filter(|_| envelope.is_answer());
-        if let Some((id, slot)) = id.and_then(|id| Some((id, self.calls.remove(&id)?))) {
-            let source = &self.unsolicited.source;
-            let attempt = match envelope.says() {
-                Says::Result(result) => {
-                    let at = offset(&self.line, result.get().as_bytes());
-                    let (line, held) = (std::mem::take(&mut self.line), self.held.take());
-                    Attempt::Result(Bytes::from(line).slice(at), held)
-                }
-                Says::Error(error) => Attempt::error(&error, source),
-                Says::Nothing(why) => Attempt::Lost(Lost::Connection, source.said(&why, ERROR_BYTES).into_owned()),
-            };
-            slot.fill(attempt);
-            return Ok(Step::of(empty(&json!(id))));
-        }
-        // An answer to rmcp, such as a list, or to no known request.
-        self.unsolicited.noise(bytes).map_err(io::Error::other)?;
-        let Ok(tree) = message::tree_bytes(line) else {
-            return self.no_message();
-        };
-        if let Err(no_room) = self.held.add(tree) {
-            let id = envelope.id.and_then(|id| serde_json::from_str(id.get()).ok());
-            return Ok(id.map_or(Step::More, |id| self.instead(&id, Unread::NoRoom(no_room))));
-        }
-        match message::read(line) {
-            Ok(message) => {
-                self.unsolicited.keep(&mut self.held);
-                Ok(Step::of(Some(message)))
-            }
-            Err(_) => self.no_message(),
-        }
-    }
-
-    /// The current line is not a message. If it is an answer, an error replaces it.
-    fn no_message(&mut self) -> io::Result<Step> {
-        let line = trimmed(&self.line);
-        let keys = Keys::of(line);
-        let answer = keys.answer && !keys.theirs;
-        let log = &self.unsolicited.source.log;
-        let Some(id) = keys.id.or_else(|| last_id(line)).filter(|_| answer) else {
-            self.unsolicited.noise(line.len()).map_err(io::Error::other)?;
-            log::line!(
-                *log,
-                debug,
-                "line on stdout left out",
-                "a line on stdout is not a message; it is ignored"
-            );
-            return Ok(Step::More);
-        };
-        // The reason quotes nothing of the line.
-        let why = message::read(line).map(drop).map_err(|error| error.to_string());
-        let why = why.err().unwrap_or_default();
-        log::line!(
-            *log,
-            warn,
-            "answer on stdout unreadable",
-            why,
-            "an answer on stdout cannot be read"
-        );
-        Ok(Step::of(instead(&id, "the answer is not a readable JSON-RPC message")))
-    }
-}
-
-/// The line without surrounding white space and byte order mark (RFC 8259 section 8.1).
-fn trimmed(line: &[u8]) -> &[u8] {
-    let line = line.trim_ascii();
-    line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
-}
-
-/// The position of `part` in `line`, of which it is a part.
-fn offset(line: &[u8], part: &[u8]) -> std::ops::Range<usize> {
-    let at = part.as_ptr() as usize - line.as_ptr() as usize;
-    at..at + part.len()
 }
 
 impl Unread {
@@ -359,6 +185,14 @@ impl Unread {
             Self::TooLong => "the answer has more than 16 MiB and was not read".to_owned(),
             Self::NoRoom(no_room) => no_room.to_string(),
         }
+    }
+
+    fn attempt(self) -> Attempt {
+        let lost = match self {
+            Self::TooLong => Lost::Unreadable,
+            Self::NoRoom(_) => Lost::NoRoom,
+        };
+        Attempt::Lost(lost, self.words())
     }
 }
 
@@ -370,16 +204,186 @@ impl Skipping {
     }
 }
 
-/// What rmcp receives for an answer that bypassed it.
-fn empty(id: &Value) -> Option<Message> {
-    serde_json::from_value(json!({"jsonrpc": "2.0", "id": id, "result": {}})).ok()
+/// The request that a line answers, although the line is not JSON.
+pub(super) fn answered_by(line: &[u8]) -> Option<i64> {
+    let keys = Keys::read(line);
+    let answer = keys.answer && !keys.theirs;
+    keys.id.or_else(|| last_id(line)).filter(|_| answer)
 }
 
-/// An error in place of an answer. The server may have executed the call, so the code is not one that denies this.
-/// `None` if gavel never uses such an id.
-fn instead(id: &Value, message: &str) -> Option<Message> {
-    serde_json::from_value(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": message}})).ok()
+/// What a line's readable members show.
+#[derive(Default)]
+struct Keys {
+    id: Option<i64>,
+    /// It is an answer.
+    answer: bool,
+    /// It is a request or a notification of the server, which does not answer a call.
+    theirs: bool,
+}
+
+impl Keys {
+    fn read(line: &[u8]) -> Self {
+        let mut keys = Self::default();
+        // The line is cut off or not JSON, so parsing ends with an error. What was found before counts.
+        let _ = serde_json::Deserializer::from_slice(line).deserialize_map(&mut keys);
+        keys
+    }
+
+    fn answers(&self) -> Option<i64> {
+        self.id.filter(|_| self.answer && !self.theirs)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Keys {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON-RPC message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "id" => {
+                    self.id = message::number(map.next_value()?);
+                    continue;
+                }
+                "result" | "error" => self.answer = true,
+                "method" | "params" => self.theirs = true,
+                _ => {}
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
+/// The id, if it is the last member of the line, or the last before `jsonrpc`. The member directly before the line's
+/// last brace belongs to the message itself.
+fn last_id(tail: &[u8]) -> Option<i64> {
+    let tail = String::from_utf8_lossy(&tail[tail.len().saturating_sub(TAIL)..]);
+    let members = tail.trim_end().strip_suffix('}')?;
+    let members = members.strip_suffix(r#","jsonrpc":"2.0""#).unwrap_or(members);
+    let (_, id) = members.rsplit_once(r#","id":"#)?;
+    message::number(serde_json::from_str::<&RawValue>(id).ok()?)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::adapters::mcp::inbox::testing::inbox;
+
+    /// The lines in `text`; one that is not read as the id that it answers, and why.
+    async fn read(text: &[u8]) -> io::Result<Vec<Result<Bytes, (i64, String)>>> {
+        let mut lines = Lines::new(text, inbox());
+        let mut read = Vec::new();
+        while let Some(line) = lines.next().await? {
+            read.push(match line {
+                Line::Whole(line, _) => Ok(line),
+                Line::Unread(id, Attempt::Lost(Lost::Unreadable, words)) => Err((id, words)),
+                other => panic!("{other:?}"),
+            });
+        }
+        Ok(read)
+    }
+
+    fn long(before: &str, after: &str) -> Vec<u8> {
+        [before.as_bytes(), &vec![b'x'; MAX_LINE], after.as_bytes()].concat()
+    }
+
+    const NEXT: &str = "{\"jsonrpc\":\"2.0\",\"id\":8,\"result\":{}}\n";
+
+    /// Promise: bounded faults. Memory is bounded, and later calls are answered.
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_ends_its_own_request_alone() {
+        for (before, after) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"text":""#, "\"}}\n"),
+            (
+                r#"{"result":{"id":1,"text":""#,
+                "\",\"id\":2},\"jsonrpc\":\"2.0\",\"id\":7}\r\n",
+            ),
+            (r#"{"result":{"text":""#, "\"},\"id\":7,\"jsonrpc\":\"2.0\"}\n"),
+        ] {
+            let text = [NEXT.as_bytes(), &long(before, after), NEXT.as_bytes()].concat();
+            let read = read(&text).await.unwrap();
+            assert_eq!(read.len(), 3, "{before}");
+            assert!(read[0].is_ok() && read[2].is_ok());
+            let (id, words) = read[1].as_ref().unwrap_err();
+            assert!(*id == 7 && words.contains("16 MiB"), "{before}: {id} {words}");
+        }
+        // A request of the server does not answer a call of gavel with the same id.
+        let theirs = r#"{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"text":""#;
+        let text = [&long(theirs, "\"}}\n"), NEXT.as_bytes()].concat();
+        assert_eq!(read(&text).await.unwrap(), [Ok(Bytes::from(NEXT))]);
+    }
+
+    #[tokio::test]
+    async fn the_longest_line_is_handed_on_as_it_is() {
+        let frame = r#"{"jsonrpc":"2.0","id":7,"result":{"a":""}}"#.len() + 1;
+        let line = |more: usize| {
+            let text = "x".repeat(MAX_LINE - frame + more);
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{{\"a\":\"{text}\"}}}}\n")
+        };
+        assert_eq!(line(0).len(), MAX_LINE);
+        for (more, whole) in [(0, true), (1, false), (2, false)] {
+            let read = read(format!("{}{NEXT}", line(more)).as_bytes()).await.unwrap();
+            assert_eq!(read[0].is_ok(), whole, "{more}");
+            assert_eq!(read[1], Ok(Bytes::from(NEXT)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_that_tells_nothing_or_has_no_end_ends_the_connection() {
+        let silent = read(&long("", "\n")).await.unwrap_err();
+        assert!(silent.to_string().contains("which call"), "{silent}");
+        let nested = read(&long("{\"result\":{\"text\":\"", "\",\"id\":7}}\n")).await;
+        assert!(nested.is_err(), "an id inside of the result is not the call's");
+        let mut endless = Lines::new(tokio::io::repeat(b'x'), inbox());
+        let error = endless.next().await.err().unwrap();
+        assert!(error.to_string().contains("no end"), "{error}");
+        assert_eq!(endless.line.capacity(), 0, "it is given back");
+    }
+
+    /// Promise: bounded faults. Wherever the line contains the id of its call.
+    #[tokio::test]
+    async fn an_answer_that_finds_no_room_ends_its_own_call_alone() {
+        let inbox = inbox();
+        let mib = 1024 * 1024;
+        let _held: Vec<_> = [("a", 96 * mib), ("b", 64 * mib)]
+            .map(|(tenant, bytes)| inbox.source.answers.take(tenant, "u", bytes).unwrap())
+            .into();
+        let text = "x".repeat(1_000_000);
+        let text = [
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{{\"a\":\"{text}\"}}}}\n"),
+            format!("{{\"result\":{{\"a\":\"{text}\"}},\"jsonrpc\":\"2.0\",\"id\":2}}\n"),
+            NEXT.to_owned(),
+        ];
+        let text = text.concat();
+        let mut lines = Lines::new(text.as_bytes(), inbox);
+        for expected in [1, 2] {
+            let line = lines.next().await.unwrap();
+            let Some(Line::Unread(id, Attempt::Lost(Lost::NoRoom, words))) = line else {
+                panic!("{line:?}")
+            };
+            assert!(id == expected && words.contains("too many large answers"), "{words}");
+        }
+        assert!(matches!(lines.next().await, Ok(Some(Line::Whole(..)))));
+    }
+
+    #[test]
+    fn a_line_that_is_no_json_may_show_which_request_it_answers() {
+        for (line, id) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}"#, Some(7)),
+            (r#"{"result":{"a":NaN},"jsonrpc":"2.0","id":7}"#, Some(7)),
+            (r#"{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":NaN}}"#, None),
+            (r#"{"jsonrpc":"2.0","id":{"x":1},"result":NaN}"#, None),
+            ("listening", None),
+            ("", None),
+            ("[", None),
+        ] {
+            assert_eq!(answered_by(line.as_bytes()), id, "{line}");
+        }
+    }
+}

@@ -12,16 +12,16 @@ use tokio::time::error::Elapsed;
 use tokio_util::sync::CancellationToken;
 
 use self::attend::until;
+use super::attempt::Fault;
 use super::background::SideTasks;
 use super::common::Common;
 use super::config::ServerConfig;
 use super::connect::{self, Open};
-use super::fault::Fault;
+use super::connection::Connection;
+use super::inbox::Flood;
 use super::log;
 use super::pause::Pause;
-use super::session::{Session, State};
 use super::source::Source;
-use super::unsolicited::Flood;
 use crate::adapters::breaker::Breaker;
 
 /// Consecutive faults after which calls are rejected for a while, and for how long.
@@ -41,6 +41,18 @@ pub(super) trait Listener: Send + Sync {
     fn listed(&self, list: &[Value]);
     /// The connection is lost. With `soon`, it is being reopened at this moment.
     fn lost(&self, reason: &str, soon: bool);
+}
+
+/// The state of a connection.
+#[derive(Clone)]
+pub(super) enum State {
+    /// Being opened. `lost` is why the previous connection ended, if there was one.
+    Connecting {
+        lost: Option<Arc<str>>,
+    },
+    Up(Arc<Connection>),
+    Down(Arc<str>),
+    Closed,
 }
 
 /// One connection that is kept alive.
@@ -116,21 +128,21 @@ impl Link {
     /// # Errors
     /// There is no connection, in a message for callers. The reason is only for operators, in the status and the log,
     /// because it may contain text that the server wrote to stderr.
-    pub(super) async fn session(&self, deadline: Instant) -> Result<Arc<Session>, &'static str> {
-        if let State::Up(session) = &*self.state.borrow()
-            && session.is_usable()
+    pub(super) async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, &'static str> {
+        if let State::Up(connection) = &*self.state.borrow()
+            && connection.is_usable()
         {
-            return Ok(session.clone());
+            return Ok(connection.clone());
         }
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| match state {
             State::Connecting { .. } => false,
-            State::Up(session) => session.is_usable(),
+            State::Up(connection) => connection.is_usable(),
             State::Down(_) | State::Closed => true,
         });
         match tokio::time::timeout_at(deadline.into(), settled).await {
             Ok(Ok(state)) => match &*state {
-                State::Up(session) => Ok(session.clone()),
+                State::Up(connection) => Ok(connection.clone()),
                 State::Down(_) => Err("the server is not connected; gavel retries in the background"),
                 State::Closed | State::Connecting { .. } => Err(CLOSED),
             },
@@ -148,9 +160,9 @@ impl Link {
             .await;
     }
 
-    /// This session is no longer usable, for this reason: a new one is opened.
-    pub(super) fn renew(&self, session: &Arc<Session>, why: &str) {
-        if session.end(why) {
+    /// This connection is no longer usable, for this reason: a new one is opened.
+    pub(super) fn renew(&self, connection: &Connection, why: &str) {
+        if connection.end(why) {
             self.poke.notify_one();
         }
     }
@@ -203,13 +215,13 @@ impl Link {
             let fault = match attempt {
                 (number, Ok(Ok(open))) => {
                     let since = Instant::now();
-                    let unsolicited = open.unsolicited.clone();
+                    let inbox = open.connection.inbox.clone();
                     let reason = self.attend(open, number).await;
                     if self.stop.is_cancelled() {
                         break;
                     }
                     connections_lost(&self.server).increment(1);
-                    if unsolicited.is_flooded() {
+                    if inbox.is_flooded() {
                         // The server would probably flood again, so it is not reopened immediately.
                         Some(Fault::passing(Flood.to_string()))
                     } else {

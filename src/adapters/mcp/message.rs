@@ -1,63 +1,110 @@
-//! Reads a server's message as far as possible.
+//! Reads what a server sends, as far as its meaning is certain: the one reader of messages, for both transports.
 //!
-//! An unreadable part affects only what it belongs to. Half characters are replaced (`surrogates`), a result that is
-//! nested too deeply becomes text, and a tool that is nested too deeply is left out by name.
+//! Servers write ids as text, leave members out, repeat the method in an answer, and send PHP's empty lists. What an
+//! answer holds is passed on as text, because its reader decides what it needs of it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-use rmcp::RoleClient;
-use rmcp::service::RxJsonRpcMessage;
+use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use super::definition::{MAX_LEVELS, TOO_DEEP};
-use crate::domain::{nesting, surrogates};
+use crate::domain::surrogates;
 
-/// A server's message.
-pub(super) type Message = RxJsonRpcMessage<RoleClient>;
-
-/// Maximum values in a message that is read as a tree: each takes a hundred bytes of memory or more. A list of 512
-/// tools has some 50,000.
+/// Largest list of messages that is read. Each message takes more memory than a short one has text.
+const MAX_BATCH: usize = 1024 * 1024;
+/// Maximum values in text that is read as a tree: each takes a hundred bytes of memory or more. A list of 512 tools has
+/// some 50,000.
 const MAX_VALUES: usize = 300_000;
 /// Bytes that each value takes in a tree, in addition to its text.
 const VALUE_BYTES: usize = 64;
 
-/// The unparsed members of a message. Parsing costs no more than the message's length.
-#[derive(Deserialize)]
-pub(super) struct Envelope<'a> {
-    #[serde(borrow, default)]
-    pub(super) jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(super) id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(super) method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    pub(super) result: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    pub(super) error: Option<&'a RawValue>,
+/// One message of a server.
+pub(super) enum Incoming<'a> {
+    /// The answer to a request.
+    Answer(Id, Says),
+    Request {
+        id: &'a RawValue,
+        method: &'a str,
+        /// As the protocol requires it, with `"jsonrpc": "2.0"`.
+        is_versioned: bool,
+    },
+    Notification {
+        method: &'a str,
+        is_versioned: bool,
+    },
+    /// Its members say nothing.
+    Other,
+}
+
+/// The id of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Id {
+    /// Missing, or null.
+    Absent,
+    Number(i64),
+    /// Not a number, which gavel never sends.
+    Other,
+}
+
+impl Id {
+    /// May the answer be to the request with this id?
+    pub(super) fn may_be(self, id: u32) -> bool {
+        self == Self::Absent || self == Self::Number(id.into())
+    }
 }
 
 /// The content of an answer.
-pub(super) enum Says<'a> {
-    Result(&'a RawValue),
+#[derive(Debug)]
+pub(super) enum Says {
+    /// The JSON text of the result.
+    Result(Bytes),
     Error(RpcError),
     /// Neither a result nor an error, or both: the reason, with the member's name. It may quote the server.
     Nothing(String),
 }
 
-impl<'a> Envelope<'a> {
-    /// Is it an answer, and not a request or notification? No request has a result or an error, so a message with both
-    /// a method and one of these is an answer that repeats the method.
-    pub(super) fn is_answer(&self) -> bool {
-        self.result.is_some() || self.error.is_some()
+/// The unparsed members of a message. Parsing costs no more than the message's length.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+impl Envelope<'_> {
+    /// What `text`, which it was read from, is. No request has a result or an error, so a message with a method and one
+    /// of these is an answer that repeats the method.
+    fn visit(&self, text: &Bytes, visit: &mut dyn FnMut(Incoming<'_>)) {
+        let is_answer = self.result.is_some() || self.error.is_some();
+        let id = match self.id {
+            None => Id::Absent,
+            Some(id) => number(id).map_or(Id::Other, Id::Number),
+        };
+        let is_versioned = self.jsonrpc.map(RawValue::get) == Some(r#""2.0""#);
+        visit(match (self.method.as_deref(), self.id) {
+            (Some(method), Some(id)) if !is_answer => Incoming::Request {
+                id,
+                method,
+                is_versioned,
+            },
+            (Some(method), None) if !is_answer => Incoming::Notification { method, is_versioned },
+            _ if is_answer || matches!(id, Id::Number(_)) => Incoming::Answer(id, self.says(text)),
+            _ => Incoming::Other,
+        });
     }
 
-    /// Its content as an answer.
-    pub(super) fn says(&self) -> Says<'a> {
+    fn says(&self, text: &Bytes) -> Says {
         match (self.result, self.error.and_then(RpcError::read)) {
-            (Some(result), None) => Says::Result(result),
+            (Some(result), None) => Says::Result(text.slice_ref(result.get().as_bytes())),
             (None, Some(error)) => Says::Error(error),
             // It is uncertain which one is valid, and neither may count as success.
             (Some(_), Some(error)) => Says::Nothing(format!(
@@ -67,6 +114,60 @@ impl<'a> Envelope<'a> {
             (None, None) => Says::Nothing("the answer has neither a `result` nor an `error`".to_owned()),
         }
     }
+}
+
+/// Why text is not a message. It quotes nothing of the text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unreadable {
+    /// It is not meant as one.
+    #[error("it is not a JSON-RPC message")]
+    NoMessage,
+    /// It begins as one.
+    #[error("the server's answer is not a JSON-RPC message: {0}")]
+    Broken(String),
+}
+
+/// Calls `visit` with each message in `text`: one, or several as a list, as in the protocol of March 2025.
+///
+/// # Errors
+/// The text is not a message.
+pub(super) fn read(text: &Bytes, visit: &mut dyn FnMut(Incoming<'_>)) -> Result<(), Unreadable> {
+    let text = trimmed(text);
+    // serde would also accept an array as the members in order, so the first byte decides.
+    match text.first() {
+        Some(b'{') => one(&text, visit),
+        Some(b'[') if text.len() <= MAX_BATCH => {
+            let messages: Vec<&RawValue> = serde_json::from_slice(&text).map_err(|_| Unreadable::NoMessage)?;
+            let mut messages = messages.iter().filter(|message| message.get().starts_with('{'));
+            messages.try_for_each(|message| one(&text.slice_ref(message.get().as_bytes()), visit))
+        }
+        _ => Err(Unreadable::NoMessage),
+    }
+}
+
+fn one(text: &Bytes, visit: &mut dyn FnMut(Incoming<'_>)) -> Result<(), Unreadable> {
+    let error = match serde_json::from_slice::<Envelope<'_>>(text) {
+        Ok(envelope) => {
+            envelope.visit(text, visit);
+            return Ok(());
+        }
+        Err(error) => error,
+    };
+    // Half characters within a result are left to the reader of the result. Those outside of it are repaired here.
+    let repaired = Bytes::from(surrogates::repaired(text).into_owned());
+    match serde_json::from_slice::<Envelope<'_>>(&repaired) {
+        Ok(envelope) => {
+            envelope.visit(&repaired, visit);
+            Ok(())
+        }
+        Err(_) => Err(Unreadable::Broken(fault(&error))),
+    }
+}
+
+/// The text without surrounding white space and byte order mark (RFC 8259 section 8.1).
+pub(super) fn trimmed(text: &Bytes) -> Bytes {
+    let inner = text.trim_ascii();
+    text.slice_ref(inner.strip_prefix(b"\xef\xbb\xbf").unwrap_or(inner).trim_ascii_start())
 }
 
 /// A JSON-RPC error, without its data.
@@ -116,17 +217,6 @@ pub(super) fn number(raw: &RawValue) -> Option<i64> {
     whole.map_or(text, |(whole, _)| whole).parse().ok()
 }
 
-/// Why a message cannot be read. Unlike serde's messages, it quotes nothing of the message.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Unreadable {
-    /// It is not a JSON-RPC message.
-    #[error("it is not a JSON-RPC message: {}", fault(.0))]
-    Json(#[from] serde_json::Error),
-    /// It has too many values.
-    #[error("it has more than {MAX_VALUES} values")]
-    Values,
-}
-
 /// What is invalid in JSON text, without quoting it.
 pub(super) fn fault(error: &serde_json::Error) -> String {
     match error.classify() {
@@ -142,30 +232,13 @@ pub(super) fn fault(error: &serde_json::Error) -> String {
     }
 }
 
-/// Reads one message.
+/// The memory that JSON text takes as a tree, in addition to its length.
 ///
 /// # Errors
-/// It is not a message, or too large for a tree.
-pub(super) fn read(json: &[u8]) -> Result<Message, Unreadable> {
-    tree_bytes(json)?;
-    let error = match serde_json::from_slice(json) {
-        Ok(message) => return Ok(message),
-        Err(error) => error,
-    };
-    let repaired = surrogates::repaired(json);
-    if let Ok(message) = serde_json::from_slice(&repaired) {
-        return Ok(message);
-    }
-    shallow(&repaired).ok_or(Unreadable::Json(error))
-}
-
-/// The memory of a message as a tree, in addition to its text.
-///
-/// # Errors
-/// It is too large for a tree.
-pub(super) fn tree_bytes(json: &[u8]) -> Result<usize, Unreadable> {
+/// It is too large for a tree: a message.
+pub(super) fn tree_bytes(json: &[u8]) -> Result<usize, String> {
     match values(json) {
-        values if values > MAX_VALUES => Err(Unreadable::Values),
+        values if values > MAX_VALUES => Err(format!("it has more than {MAX_VALUES} values")),
         values => Ok(values * VALUE_BYTES),
     }
 }
@@ -193,57 +266,97 @@ fn values(json: &[u8]) -> usize {
     }
     count
 }
-/// The members of an answer, unparsed.
-#[derive(Deserialize)]
-struct Answer<'a> {
-    id: Value,
-    #[serde(borrow)]
-    result: BTreeMap<String, &'a RawValue>,
-}
 
-/// An answer without the parts that are nested too deeply for parsers. Raw JSON may have any depth.
-fn shallow(json: &[u8]) -> Option<Message> {
-    let answer: Answer<'_> = serde_json::from_slice(json).ok()?;
-    if !answer.result.values().any(|raw| is_deep(raw, nesting::MAX_LEVELS)) {
-        return None;
-    }
-    let member = |(name, raw): (String, &RawValue)| {
-        let value = match (name.as_str(), is_deep(raw, nesting::MAX_LEVELS)) {
-            (_, false) => serde_json::from_str(raw.get()),
-            ("tools", true) => tools(raw),
-            (_, true) => Ok(json!(raw.get())),
-        };
-        value.map(|value| (name, value))
-    };
-    let result: Result<BTreeMap<_, Value>, _> = answer.result.into_iter().map(member).collect();
-    serde_json::from_value(json!({"jsonrpc": "2.0", "id": answer.id, "result": result.ok()?})).ok()
-}
-
-/// A list of tools. A tool that is nested too deeply keeps only its name.
-fn tools(list: &RawValue) -> Result<Value, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Named {
-        #[serde(default)]
-        name: Value,
-    }
-    let list: Vec<&RawValue> = serde_json::from_str(list.get())?;
-    let tool = |raw: &&RawValue| {
-        if !is_deep(raw, MAX_LEVELS) {
-            return serde_json::from_str(raw.get());
-        }
-        let named = serde_json::from_str::<Named>(raw.get())?;
-        Ok(json!({"name": named.name, TOO_DEEP: true}))
-    };
-    list.iter().map(tool).collect()
-}
-
-fn is_deep(raw: &RawValue, levels: usize) -> bool {
-    !nesting::within(raw.get().as_bytes(), levels)
+/// Is it empty, as PHP writes an empty object?
+pub(super) fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+
+    fn shown(text: &str) -> Result<Vec<String>, Unreadable> {
+        let mut found = Vec::new();
+        read(&Bytes::from(text.to_owned()), &mut |incoming| {
+            found.push(match incoming {
+                Incoming::Answer(id, Says::Result(text)) => {
+                    format!("{id:?} result {}", String::from_utf8_lossy(&text))
+                }
+                Incoming::Answer(id, Says::Error(error)) => format!("{id:?} error {:?} {}", error.code, error.message),
+                Incoming::Answer(id, Says::Nothing(why)) => format!("{id:?} {why}"),
+                Incoming::Request { id, method, .. } => format!("request {id} {method}"),
+                Incoming::Notification { method, is_versioned } => format!("notification {method} {is_versioned}"),
+                Incoming::Other => "other".to_owned(),
+            });
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn an_answer_is_understood_whatever_form_its_id_and_its_error_have() {
+        for (id, read) in [
+            ("7", "Number(7)"),
+            ("\"7\"", "Number(7)"),
+            ("7.0", "Number(7)"),
+            ("null", "Absent"),
+            ("\"server-error\"", "Other"),
+        ] {
+            let found = shown(&format!("\u{feff} {{\"id\":{id},\"result\":{{\"a\":1}}}}\n")).unwrap();
+            assert_eq!(found, [format!("{read} result {{\"a\":1}}")]);
+            for (error, read_error) in [
+                (r#"{"code":-32000,"message":"no"}"#, "Some(-32000) no"),
+                (r#"{"code":"-32000","message":"no"}"#, "Some(-32000) no"),
+                (r#"{"message":"no"}"#, "None no"),
+                (r#""no""#, "None no"),
+            ] {
+                let found = shown(&format!(r#"{{"id":{id},"error":{error}}}"#)).unwrap();
+                assert_eq!(found, [format!("{read} error {read_error}")]);
+            }
+        }
+        let none = shown(r#"{"id":7,"method":"tools/list","result":{},"error":[]}"#);
+        assert_eq!(none.unwrap(), ["Number(7) result {}"]);
+    }
+
+    #[test]
+    fn an_answer_whose_meaning_is_uncertain_names_the_member() {
+        for (text, word) in [
+            (
+                r#"{"id":7,"result":{},"error":{"code":1,"message":"no"}}"#,
+                "`result` and an `error`",
+            ),
+            (r#"{"id":7}"#, "neither a `result` nor an `error`"),
+        ] {
+            let found = shown(text).unwrap().remove(0);
+            assert!(found.contains(word), "{found}");
+        }
+        let cut = shown(r#"{"id":7,"result":{}"#).unwrap_err().to_string();
+        assert!(cut.ends_with("its JSON is cut off"), "{cut}");
+    }
+
+    #[test]
+    fn messages_of_the_server_and_lists_of_messages_are_told_apart() {
+        for (text, expected) in [
+            (r#"{"method":"ping","id":"p"}"#, &["request \"p\" ping"][..]),
+            (
+                r#"{"jsonrpc":"2.0","method":"x","params":{"a":"\ud83d"}}"#,
+                &["notification x true"],
+            ),
+            ("{}", &["other"]),
+            ("[]", &[]),
+            (
+                r#"[{"method":"x"},7,{"id":1,"result":2}]"#,
+                &["notification x false", "Number(1) result 2"],
+            ),
+        ] {
+            assert_eq!(shown(text).unwrap(), expected, "{text}");
+        }
+        for text in ["pong", "", "[", "7"] {
+            assert_eq!(shown(text), Err(Unreadable::NoMessage), "{text}");
+        }
+    }
 
     #[test]
     fn values_are_counted_outside_of_strings() {
@@ -255,16 +368,5 @@ mod tests {
         ] {
             assert_eq!(values(json.as_bytes()), count, "{json}");
         }
-    }
-
-    /// A tree of it would take more than a gigabyte.
-    #[test]
-    fn a_message_of_millions_of_small_values_is_not_read() {
-        let json = format!(
-            r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{}0]}}}}"#,
-            "[],".repeat(4_000_000)
-        );
-        let error = read(json.as_bytes()).map(drop).map_err(|error| error.to_string());
-        assert_eq!(error, Err("it has more than 300000 values".to_owned()));
     }
 }

@@ -3,7 +3,6 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use rmcp::model::RequestMetaObject;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
@@ -45,15 +44,6 @@ pub(super) fn each(call: &Outgoing<'_>, mut put: impl FnMut(&'static str, &str))
     if let Some(traceparent) = request.traceparent {
         put("traceparent", traceparent);
     }
-}
-
-/// As an object for rmcp.
-pub(super) fn object(call: &Outgoing<'_>) -> RequestMetaObject {
-    let mut meta = RequestMetaObject::new();
-    each(call, |key, value| {
-        meta.0.0.insert(key.to_owned(), value.into());
-    });
-    meta
 }
 
 /// Signs the acting user's identity for one server, for a short time (HS256).

@@ -11,11 +11,11 @@ use self::send::{Compare, not_sent, send, tells_of_the_server, unavailable, unkn
 use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
 use super::common::Common;
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
+use super::connection::Connection as Open;
 use super::integers;
-use super::link::Link;
+use super::link::{Link, State};
 use super::outputs::Outputs;
 use super::result::{self, Said};
-use super::session::{Session, State};
 use super::slots::Slots;
 use super::source::Source;
 use super::status::{ServerState, ServerStatus};
@@ -236,10 +236,10 @@ impl Server {
                     return CallReply::Data(data);
                 }
                 Said::Reply(reply) => return reply,
-                Said::Unreadable(why) => return unknown(tool, Lost::Connection, why),
+                Said::Unreadable(why) => return unknown(tool, Lost::Unreadable, why),
                 Said::Task => {
                     let why = "it continues as a task on the server, which gavel does not follow".to_owned();
-                    return unknown(tool, Lost::Connection, why);
+                    return unknown(tool, Lost::Unreadable, why);
                 }
             },
             Attempt::Error { code, message } => {
@@ -289,11 +289,11 @@ impl Server {
             Some(config @ TransportConfig::Http { .. }) => (Some("http"), Some(config.place())),
             None => (None, None),
         };
-        let mut session: Option<Arc<Session>> = None;
+        let mut open: Option<Arc<Open>> = None;
         let (state, reason) = match (&self.config.off, self.link.state()) {
             (Some(reason), _) => (ServerState::Off, Some(reason.clone())),
             (None, State::Up(up)) => {
-                session = Some(up);
+                open = Some(up);
                 match self.link.breaker.refuses() {
                     Some(why) => (ServerState::Down, Some(format!("it refuses all calls: {why}"))),
                     None => (ServerState::Up, None),
@@ -311,9 +311,9 @@ impl Server {
             place,
             state,
             reason,
-            protocol: session.as_ref().map(|session| session.protocol.clone()),
-            software: session.as_ref().and_then(|session| session.software.clone()),
-            pid: session.as_ref().and_then(|session| session.pid),
+            protocol: open.as_ref().map(|open| open.hello.protocol.clone()),
+            software: open.as_ref().and_then(|open| open.hello.software.clone()),
+            pid: open.as_ref().and_then(|open| open.pid()),
             tools: catalog.tools.iter().filter(|tool| tool.server == *name).count(),
             left_out: catalog.left_out.iter().filter(|left| left.server == *name).count(),
             connections: self.link.opened(),

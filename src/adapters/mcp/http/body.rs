@@ -47,9 +47,9 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// The compression is not supported.
+    /// # Errors
     /// It is compressed in a way that is not read.
-    pub(super) fn of(response: Response, max: usize) -> Result<Self, BodyFault> {
+    pub(super) fn new(response: Response, max: usize) -> Result<Self, BodyFault> {
         Ok(Self {
             decoder: Decoder::of(response.headers())?,
             response,

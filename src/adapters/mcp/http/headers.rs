@@ -1,5 +1,5 @@
-//! Headers of a call in the 2026-07-28 era, so that a gateway can route it without reading its body: the method, the
-//! tool, and the arguments that the tool's schema marks with `x-mcp-header`.
+//! Headers of a call in the 2026-07-28 era, so that a gateway can route it without reading its body: the tool, and the
+//! arguments that the tool's schema marks with `x-mcp-header`.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,6 @@ use crate::ports::tools::CallRequest;
 
 /// Adds the headers.
 pub(super) fn add(headers: &mut HeaderMap, call: &CallRequest<'_>) {
-    headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
     insert(headers, HeaderName::from_static("mcp-name"), &call.tool.name);
     let schema = call.tool.input.original().get();
     // Few tools use this, and parsing a schema costs more than the call.

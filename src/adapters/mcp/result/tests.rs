@@ -1,10 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::adapters::mcp::unsolicited::testing::unsolicited;
+use crate::adapters::mcp::inbox::testing::inbox;
 
 fn read(result: &[u8], max: usize) -> Said {
-    super::read(result, max, &unsolicited().source)
+    super::read(result, max, &inbox().source)
 }
 
 fn reply(result: &Value, max: usize) -> CallReply {

@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::super::attempt::{Attempt, Lost, Outgoing};
+use super::super::connection::Wire;
 use super::super::link::Link;
-use super::super::peer;
-use super::super::result::ERROR_BYTES;
-use super::super::session::Session;
 use super::WAIT;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::{FailureCode, Tool};
@@ -29,14 +27,14 @@ pub(super) async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant,
     let mut again = true;
     let mut is_read = false;
     loop {
-        let session = tokio::select! {
-            session = link.session(wait) => session,
+        let connection = tokio::select! {
+            connection = link.connection(wait) => connection,
             () = outgoing.cancel().cancelled() => {
                 return Attempt::NotSent(Lost::Cancelled, "cancelled before it could be sent".to_owned());
             }
         };
-        let session = match session {
-            Ok(session) => session,
+        let connection = match connection {
+            Ok(connection) => connection,
             // The call's deadline passed before a connection was available.
             Err(reason) if Instant::now() >= outgoing.deadline => {
                 return Attempt::NotSent(Lost::Timeout, reason.to_owned());
@@ -48,7 +46,7 @@ pub(super) async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant,
             return outgoing.lease_lost();
         }
         // This may be another session than the one over which the server was last asked, or one that missed a change.
-        let differs = compare.at_all && !session.offers(outgoing.request.tool);
+        let differs = compare.at_all && !connection.offers(outgoing.request.tool);
         if (differs || compare.refresh) && !is_read {
             is_read = true;
             let _ = link.refresh(outgoing.deadline.min(Instant::now() + WAIT)).await;
@@ -57,15 +55,16 @@ pub(super) async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant,
         if differs {
             return Attempt::NotSent(Lost::Changed, Lost::Changed.words(outgoing.request.timeout));
         }
-        let attempt = send_over(&session, outgoing).await;
+        let attempt = connection.call(outgoing).await;
+        let is_child = matches!(connection.wire, Wire::Process(_));
         match &attempt {
-            Attempt::Stale(why) if again => link.renew(&session, why),
-            Attempt::NotSent(Lost::Connection, why) if again && session.direct.is_none() => link.renew(&session, why),
+            Attempt::Stale(why) if again => link.renew(&connection, why),
+            Attempt::NotSent(Lost::Connection, why) if again && is_child => link.renew(&connection, why),
             Attempt::Stale(why) | Attempt::Lost(Lost::Session, why) => {
-                link.renew(&session, why);
+                link.renew(&connection, why);
                 return attempt;
             }
-            Attempt::NotSent(Lost::Connection, _) | Attempt::Lost(Lost::Connection, _) => {
+            Attempt::NotSent(Lost::Connection, _) | Attempt::Lost(Lost::Connection | Lost::Unreadable, _) => {
                 link.suspect();
                 return attempt;
             }
@@ -79,25 +78,10 @@ pub(super) async fn send(link: &Link, outgoing: &Outgoing<'_>, started: Instant,
 /// a call whose run had little time left.
 pub(super) fn tells_of_the_server(lost: Lost, tool: &Tool, given: Duration) -> bool {
     match lost {
-        Lost::Connection | Lost::Session => true,
+        Lost::Connection | Lost::Unreadable | Lost::Session => true,
         Lost::Cancelled | Lost::Lease | Lost::Changed | Lost::NoRoom => false,
         // A small part of the time may have been used before the call was sent.
         Lost::Timeout => given >= tool.timeout.min(FAIR).mul_f64(0.9),
-    }
-}
-
-async fn send_over(session: &Session, outgoing: &Outgoing<'_>) -> Attempt {
-    let attempt = match &session.direct {
-        Some(direct) => direct.call(outgoing).await,
-        None => peer::call(&session.peer, &session.background, &session.source, outgoing).await,
-    };
-    let hidden = |words: String| session.source.said(&words, ERROR_BYTES).into_owned();
-    match attempt {
-        Attempt::Refused(words) => Attempt::Refused(hidden(words)),
-        Attempt::NotSent(lost, words) => Attempt::NotSent(lost, hidden(words)),
-        Attempt::Lost(lost, words) => Attempt::Lost(lost, hidden(words)),
-        // These are already free of secrets.
-        attempt @ (Attempt::Result(..) | Attempt::Error { .. } | Attempt::Stale(_)) => attempt,
     }
 }
 
@@ -109,9 +93,7 @@ pub(super) fn not_sent(lost: Lost, message: String) -> CallReply {
     let code = match lost {
         // The run itself had ended.
         Lost::Cancelled => FailureCode::LimitReached,
-        Lost::Timeout | Lost::Connection | Lost::Session | Lost::Lease | Lost::Changed | Lost::NoRoom => {
-            FailureCode::Unavailable
-        }
+        _ => FailureCode::Unavailable,
     };
     CallReply::NotSent(CallFailure::new(code, message))
 }
@@ -121,7 +103,7 @@ pub(super) fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
         _ if tool.side_effect => FailureCode::InDoubt,
         Lost::Timeout | Lost::Cancelled => FailureCode::Timeout,
         Lost::NoRoom => FailureCode::Overloaded,
-        Lost::Connection | Lost::Session | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
+        Lost::Connection | Lost::Unreadable | Lost::Session | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
     };
     CallReply::Unknown(CallFailure::new(code, message))
 }

@@ -1,102 +1,61 @@
-//! A server as a child process: how it is started, and how its stderr is handled.
+//! What a child writes to stderr: it is logged, and the last lines are kept for an operator.
 
 use std::borrow::Cow;
-use std::process::Stdio;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use process_wrap::tokio::{CommandWrap, KillOnDrop, ProcessGroup};
-use secrecy::ExposeSecret;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 use tracing::Level;
 
-use super::config::TransportConfig;
-use super::group::EndsWithLeader;
-use super::last_words::LastWords;
 use super::log;
-use super::pipes::Pipes;
 use super::secrets::{Parts, Secrets};
 use super::source::Source;
-use super::unsolicited::Unsolicited;
-use super::unstarted;
 use crate::domain::text::{capped, visible};
 
 /// A longer line of stderr is logged in pieces.
 const LINE_BYTES: u64 = 4 * 1024;
+/// Lines that are kept. The last ones say why a program ended, in every language: programs print the reason near the
+/// end, and stack traces are indented.
+const KEPT: usize = 4;
+/// Maximum bytes of a kept line.
+const KEPT_BYTES: usize = 256;
+/// How long to wait for the rest of stderr after stdout has ended.
+const REST: Duration = Duration::from_millis(300);
 
-/// A started child.
-pub(super) struct Child {
-    /// rmcp's transport over its pipes. Closing it ends the process group.
-    pub(super) transport: Pipes,
-    /// Its process id.
-    pub(super) pid: Option<u32>,
-    /// The last lines that it wrote to stderr.
-    pub(super) last_words: LastWords,
+/// The last lines of a child's stderr that are not indented.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastLines {
+    lines: Arc<Mutex<VecDeque<String>>>,
+    ended: CancellationToken,
 }
 
-/// Starts the child with only `base_env` of gavel's environment, in its own process group, so that its descendants end
-/// with it.
-///
-/// # Errors
-/// Why it could not be started.
-pub(super) fn start(
-    unsolicited: &Arc<Unsolicited>,
-    config: &TransportConfig,
-    base_env: &[(&'static str, String)],
-) -> Result<Child, String> {
-    let TransportConfig::Stdio {
-        command,
-        args,
-        env,
-        cwd,
-    } = config
-    else {
-        return Err("not a stdio server".to_owned());
-    };
-    let mut process = Command::new(command);
-    process
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .env_clear()
-        .envs(base_env.iter().map(|(name, value)| (*name, value)))
-        .envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
-    if let Some(cwd) = cwd {
-        process.current_dir(cwd);
+impl LastLines {
+    fn add(&self, line: &str) {
+        if line.starts_with([' ', '\t']) {
+            return;
+        }
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() >= KEPT {
+            lines.pop_front();
+        }
+        lines.push_back(capped(line, KEPT_BYTES).into_owned());
     }
-    let mut wrap = CommandWrap::from(process);
-    wrap.wrap(KillOnDrop).wrap(ProcessGroup::leader()).wrap(EndsWithLeader);
-    let path = env
-        .iter()
-        .find(|(name, _)| name == "PATH")
-        .map(|(_, value)| value.expose_secret());
-    let (transport, stderr) = Pipes::open(wrap, unsolicited.clone()).map_err(|error| {
-        let path = path.or_else(|| {
-            base_env
-                .iter()
-                .find(|(name, _)| *name == "PATH")
-                .map(|(_, value)| value.as_str())
-        });
-        unstarted::words(command, cwd.as_deref(), path, &error)
-    })?;
-    let pid = transport.id();
-    let last_words = LastWords::default();
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "ends with the child, whose end the shutdown waits for"
-    )]
-    tokio::spawn(log(unsolicited.source.clone(), stderr, last_words.clone()));
-    Ok(Child {
-        transport,
-        pid,
-        last_words,
-    })
+
+    /// The lines, after ` / ` each. Waits for the rest of an ended child's stderr.
+    pub(super) async fn get(&self) -> Option<String> {
+        // The wait is limited, because the child may still be running.
+        let _ = tokio::time::timeout(REST, self.ended.cancelled()).await;
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        Some(lines.join(" / ")).filter(|lines| !lines.is_empty())
+    }
 }
 
 /// Logs stderr line by line until the child closes it. Secrets of its entry are masked, because servers often print
 /// their settings.
-async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: LastWords) {
+pub(super) async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last: LastLines) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -107,11 +66,12 @@ async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: La
             .await
             .unwrap_or(0);
         if read == 0 && line.is_empty() {
-            last_words.end();
+            last.ended.cancel();
             return;
         }
         line = hide(line, &source.secrets, Parts::Not);
-        let whole = read == 0 || line.ends_with(b"\n");
+        // A short read ends at a line end, or at the end of stderr.
+        let whole = (read as u64) < LINE_BYTES || line.ends_with(b"\n");
         let rest = if whole {
             Vec::new()
         } else {
@@ -132,7 +92,7 @@ async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, last_words: La
             Level::TRACE => log::line!(source.log, trace, "stderr", target: "gavel::mcp::stderr", "{words}"),
             _ => log::line!(source.log, info, "stderr", target: "gavel::mcp::stderr", "{words}"),
         }
-        last_words.add(capped(text, 512).into_owned());
+        last.add(text);
     }
 }
 
@@ -191,10 +151,44 @@ mod tests {
     /// C-FR-010
     #[tokio::test]
     async fn stderr_is_bounded_and_secrets_in_it_are_masked() {
-        let words = LastWords::default();
+        let words = LastLines::default();
         let text = format!("{}\nkey=canary-0123456789\n\n", "x".repeat(100_000));
         log(source("canary-0123456789"), text.as_bytes(), words.clone()).await;
-        assert_eq!(words.get().await.as_deref(), Some("key=***"));
+        let lines = words.get().await.unwrap();
+        assert!(lines.ends_with(" / key=***") && lines.len() < 2000, "{lines}");
+    }
+
+    #[tokio::test]
+    async fn the_last_lines_say_why_a_program_ended() {
+        for (stderr, expected) in [
+            (
+                "npm warn deprecated x@1: no longer supported\nnpm error code E404\nnpm error 404 Not Found - GET x\n",
+                "npm warn deprecated x@1: no longer supported / npm error code E404 / npm error 404 Not Found - GET x",
+            ),
+            (
+                "node:internal/modules/cjs/loader:1143\n  throw err;\n  ^\n\nError: Cannot find module '/x'\n    at a (b:1)\n\n\
+                 Node.js v20.0.0",
+                "node:internal/modules/cjs/loader:1143 / Error: Cannot find module '/x' / Node.js v20.0.0",
+            ),
+            (
+                "Traceback (most recent call last):\n  File \"x\", line 1\n    raise ValueError(\"no\")\nValueError: KEY is not set",
+                "Traceback (most recent call last): / ValueError: KEY is not set",
+            ),
+        ] {
+            let last = LastLines::default();
+            log(source("canary-0123456789"), stderr.as_bytes(), last.clone()).await;
+            assert_eq!(last.get().await.as_deref(), Some(expected));
+        }
+    }
+
+    /// Promise: bounded faults.
+    #[tokio::test]
+    async fn a_child_that_writes_without_end_is_kept_in_a_few_lines() {
+        let last = LastLines::default();
+        last.ended.cancel();
+        (0..10_000).for_each(|n| last.add(&format!("line {n}")));
+        let lines = last.get().await;
+        assert_eq!(lines.as_deref(), Some("line 9996 / line 9997 / line 9998 / line 9999"));
     }
 
     #[test]
@@ -236,7 +230,7 @@ mod tests {
         ] {
             for before in 4000..4100 {
                 let text = format!("{}{secret}{}", "x".repeat(before), "y".repeat(5000));
-                log(source(value), text.as_bytes(), LastWords::default()).await;
+                log(source(value), text.as_bytes(), LastLines::default()).await;
                 let pieces = PIECES.take().concat();
                 assert_eq!(pieces, text.replace(secret, "***"), "{before}");
             }
