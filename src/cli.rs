@@ -117,7 +117,7 @@ enum Command {
     #[command(subcommand)]
     Policy(policy::Command),
     /// Run the evaluation cases against the model and report how well it decides
-    Eval(eval::Args),
+    Eval(gavel_eval::chat::Args),
     /// Migrate the database to this version's schema
     Migrate(migrate::Args),
     /// Show the effective settings and where each came from
@@ -185,7 +185,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Agents(agents::Command::Eval(args)) => {
             with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-                agents::eval(args, resolved)
+                eval::agents(args, resolved)
             })
         }
         Command::Agents(agents::Command::Validate(args)) if args.tools => {
@@ -220,7 +220,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
             policy::run(command, resolved)
         }),
         Command::Eval(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            eval::run(args, resolved)
+            eval::chat(args, resolved)
         }),
         Command::Migrate(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
             migrate::run(args, resolved)

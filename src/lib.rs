@@ -20,7 +20,6 @@ pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod engine;
-pub mod evaluation;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod http;

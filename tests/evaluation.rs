@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::NaiveDate;
-use gavel::adapters::demo::ModelKind;
+use gavel::adapters::demo;
 use gavel::domain::decision::{DecisionType, Outcome};
-use gavel::evaluation::{
-    self, Case, Exit, Gate, Kind, Observed, ObservedCall, ObservedError, ObservedResult, ObservedTask, Options, Rate,
-    Report, Seed, Subject, Turn, Verdict, render,
-};
+use gavel::domain::journal::Speaker;
 use gavel::ports::model::Model;
+use gavel_eval::chat::{
+    self as evaluation, Case, Exit, Gate, Kind, Observed, ObservedCall, ObservedError, ObservedResult, Options, Rate,
+    Report, Subject, Task, Turn, Verdict, render,
+};
 use memory::{Ended, Memory, Said};
 use serde_json::json;
 
@@ -34,13 +35,13 @@ struct InMemory {
 }
 
 impl InMemory {
-    fn of(kind: ModelKind, seed: u64) -> Self {
-        Self::spoiled(kind, seed, |_| {})
+    fn of(model: &str, seed: u64) -> Self {
+        Self::spoiled(model, seed, |_| {})
     }
-    fn spoiled(kind: ModelKind, seed: u64, spoil: fn(&mut Observed)) -> Self {
+    fn spoiled(model: &str, seed: u64, spoil: fn(&mut Observed)) -> Self {
         let users = Mutex::new(HashMap::new());
         Self {
-            model: kind.make(seed),
+            model: demo::by_name(model, seed).unwrap(),
             users,
             spoil,
             at_once: AtomicUsize::new(0),
@@ -61,7 +62,7 @@ impl Subject for InMemory {
             .to_vec()
     }
 
-    async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {
+    async fn seed(&self, user: &str, tasks: &[Task]) -> Result<(), String> {
         let mut memory = Memory::default();
         for task in tasks {
             let arguments = json!({"description": task.description, "due": task.due, "priority": task.priority, "notes": task.notes});
@@ -76,7 +77,10 @@ impl Subject for InMemory {
         let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(now, Ordering::SeqCst);
         tokio::task::yield_now().await;
-        let history: Vec<_> = history.iter().map(|turn| (turn.speaker, turn.text.as_str())).collect();
+        let history: Vec<_> = history
+            .iter()
+            .map(|turn| (speaker(turn.role), turn.text.as_str()))
+            .collect();
         let mut memory = self.users.lock().unwrap().get(user).cloned().unwrap();
         let said = memory::converse(&*self.model, &mut memory, &history, message);
         self.users.lock().unwrap().insert(user.to_owned(), memory);
@@ -86,9 +90,9 @@ impl Subject for InMemory {
         Ok(observed)
     }
 
-    async fn tasks(&self, user: &str) -> Result<Vec<ObservedTask>, String> {
+    async fn tasks(&self, user: &str) -> Result<Vec<Task>, String> {
         let users = self.users.lock().unwrap();
-        let shown = |task: &memory::Task| ObservedTask {
+        let shown = |task: &memory::Task| Task {
             description: task.description.clone(),
             due: task.due.clone(),
             priority: Some(task.priority.clone()),
@@ -128,8 +132,8 @@ fn observed(said: Said, model: &str) -> Observed {
         result: Some(result(call)),
     });
     Observed {
-        decision_type,
-        outcome,
+        decision_type: decision_type.as_str().to_owned(),
+        outcome: outcome.as_str().to_owned(),
         tool_calls: calls.collect(),
         iterations: said.turns,
         model: Some(model.to_owned()),
@@ -143,9 +147,26 @@ fn observed(said: Said, model: &str) -> Observed {
     }
 }
 
+fn speaker(role: &str) -> Speaker {
+    match role {
+        "user" => Speaker::User,
+        _ => Speaker::Assistant,
+    }
+}
+
+fn outcomes() -> Vec<&'static str> {
+    Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect()
+}
+
+/// The evaluation reads decisions as the API spells them.
+#[test]
+fn the_evaluation_knows_the_types_of_decisions() {
+    assert_eq!(evaluation::DECISIONS, DecisionType::ALL.map(DecisionType::as_str));
+}
+
 fn shipped() -> Vec<Case> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("evaluation");
-    evaluation::load(&directory).unwrap_or_else(|errors| panic!("{errors:#?}"))
+    evaluation::load(&directory, &outcomes()).unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
 fn options() -> Options {
@@ -175,7 +196,7 @@ fn the_shipped_cases_are_many_and_cover_every_kind() {
     assert!(languages.len() >= 10, "{languages:?}");
     for decision in DecisionType::ALL {
         assert!(
-            cases.iter().any(|case| case.expect.decision[0] == decision),
+            cases.iter().any(|case| case.expect.decision[0] == decision.as_str()),
             "{decision:?}"
         );
     }
@@ -186,7 +207,7 @@ fn the_shipped_cases_are_many_and_cover_every_kind() {
 async fn the_demo_model_passes_the_cases_with_one_plain_request() {
     let cases = beyond::within(shipped());
     assert!(cases.len() > 70, "{}", cases.len());
-    let report = run(&cases, &InMemory::of(ModelKind::Demo, 0)).await;
+    let report = run(&cases, &InMemory::of("demo", 0)).await;
     assert!(
         report.cases.iter().all(evaluation::CaseResult::succeeded),
         "{}",
@@ -201,7 +222,7 @@ async fn the_demo_model_passes_the_cases_with_one_plain_request() {
 #[tokio::test]
 async fn the_demo_model_calls_no_tool_that_a_case_forbids() {
     let cases = shipped();
-    let report = run(&cases, &InMemory::of(ModelKind::Demo, 0)).await;
+    let report = run(&cases, &InMemory::of("demo", 0)).await;
     for (case, result) in cases.iter().zip(&report.cases) {
         let forbidden = result.calls.iter().find(|tool| case.expect.forbidden.forbids(tool));
         assert_eq!(forbidden, None, "{}", case.id);
@@ -211,7 +232,7 @@ async fn the_demo_model_calls_no_tool_that_a_case_forbids() {
 /// Cases that even a babbling model would pass prove nothing.
 #[tokio::test]
 async fn models_that_misbehave_fail_most_cases() {
-    for kind in [ModelKind::Hostile, ModelKind::Random, ModelKind::Obeying] {
+    for kind in ["hostile", "random", "obeying"] {
         let report = run(&shipped(), &InMemory::of(kind, 7)).await;
         assert!(
             report.clear_requests.share() < 0.5,
@@ -247,7 +268,7 @@ async fn a_broken_invariant_determines_the_exit_status_whatever_the_scores() {
     ];
     let cases: Vec<_> = shipped().into_iter().filter(|case| case.id == "add-call-mom").collect();
     for (words, spoil) in spoils {
-        let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
+        let report = run(&cases, &InMemory::spoiled("demo", 0, spoil)).await;
         assert!(
             report.invariants_broken.iter().any(|breach| breach.contains(words)),
             "{words}: {:?}",
@@ -268,7 +289,7 @@ impl Subject for Trespasser {
     fn allowlist(&self) -> Vec<String> {
         self.0.allowlist()
     }
-    async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {
+    async fn seed(&self, user: &str, tasks: &[Task]) -> Result<(), String> {
         self.0.seed(user, tasks).await
     }
     async fn decide(&self, user: &str, history: &[Turn], message: &str) -> Result<Observed, String> {
@@ -280,7 +301,7 @@ impl Subject for Trespasser {
             .for_each(|memory| memory.tasks.clear());
         self.0.decide(user, history, message).await
     }
-    async fn tasks(&self, user: &str) -> Result<Vec<ObservedTask>, String> {
+    async fn tasks(&self, user: &str) -> Result<Vec<Task>, String> {
         self.0.tasks(user).await
     }
 }
@@ -288,7 +309,7 @@ impl Subject for Trespasser {
 #[tokio::test]
 async fn changes_to_other_users_tasks_are_detected() {
     let cases: Vec<_> = shipped().into_iter().filter(|case| case.id == "talk-hi").collect();
-    let subject = Trespasser(InMemory::of(ModelKind::Demo, 0));
+    let subject = Trespasser(InMemory::of("demo", 0));
     let report = evaluation::run(&cases, &subject, &options(), &|_| {}).await;
     assert!(
         report.invariants_broken[0].contains("bystander"),
@@ -313,7 +334,7 @@ impl Subject for Away {
     fn allowlist(&self) -> Vec<String> {
         Vec::new()
     }
-    async fn seed(&self, user: &str, _: &[Seed]) -> Result<(), String> {
+    async fn seed(&self, user: &str, _: &[Task]) -> Result<(), String> {
         if user.ends_with("bystander") {
             Ok(())
         } else {
@@ -323,7 +344,7 @@ impl Subject for Away {
     async fn decide(&self, _: &str, _: &[Turn], _: &str) -> Result<Observed, String> {
         std::future::pending().await
     }
-    async fn tasks(&self, _: &str) -> Result<Vec<ObservedTask>, String> {
+    async fn tasks(&self, _: &str) -> Result<Vec<Task>, String> {
         Ok(Vec::new())
     }
 }
@@ -347,16 +368,26 @@ async fn a_case_that_could_not_be_run_is_neither_success_nor_failure() {
 async fn a_case_the_model_did_not_answer_is_not_run_unless_that_was_expected() {
     type Spoil = fn(&mut Observed);
     let spoils: [Spoil; 4] = [
-        |observed| observed.outcome = Outcome::ModelUnavailable,
-        |observed| observed.outcome = Outcome::ModelTimeout,
-        |observed| (observed.decision_type, observed.outcome) = (DecisionType::Refuse, Outcome::Overloaded),
-        |observed| (observed.decision_type, observed.outcome) = (DecisionType::Refuse, Outcome::RateLimited),
+        |observed| observed.outcome = Outcome::ModelUnavailable.as_str().to_owned(),
+        |observed| observed.outcome = Outcome::ModelTimeout.as_str().to_owned(),
+        |observed| {
+            (observed.decision_type, observed.outcome) = (
+                DecisionType::Refuse.as_str().to_owned(),
+                Outcome::Overloaded.as_str().to_owned(),
+            )
+        },
+        |observed| {
+            (observed.decision_type, observed.outcome) = (
+                DecisionType::Refuse.as_str().to_owned(),
+                Outcome::RateLimited.as_str().to_owned(),
+            )
+        },
     ];
     let mut cases: Vec<_> = shipped().into_iter().filter(|case| case.id == "talk-hi").collect();
     // Expects no particular outcome, so that only the verdict prevents a success.
     cases[0].expect.outcome.clear();
     for spoil in spoils {
-        let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
+        let report = run(&cases, &InMemory::spoiled("demo", 0, spoil)).await;
         assert!(
             matches!(&report.cases[0].verdict, Verdict::NotRun { error } if error.contains("did not answer")),
             "{:?}",
@@ -367,7 +398,7 @@ async fn a_case_the_model_did_not_answer_is_not_run_unless_that_was_expected() {
             (1, 0, 0)
         );
         assert_eq!(report.exit(Gate::Quality), Exit::NotRun);
-        assert_eq!(report.confusion.get(DecisionType::RespondOnly, "NOT_RUN"), 1);
+        assert_eq!(report.confusion.get("RESPOND_ONLY", "NOT_RUN"), 1);
         assert!(!report.evidence && report.models.is_empty(), "nothing answered");
         let table = render::table(&report);
         assert!(
@@ -376,8 +407,8 @@ async fn a_case_the_model_did_not_answer_is_not_run_unless_that_was_expected() {
         );
         assert!(render::junit(&report).contains("did not answer"));
     }
-    cases[0].expect.outcome = vec![Outcome::ModelTimeout];
-    let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoils[1])).await;
+    cases[0].expect.outcome = vec![Outcome::ModelTimeout.as_str().to_owned()];
+    let report = run(&cases, &InMemory::spoiled("demo", 0, spoils[1])).await;
     assert_eq!((report.not_run, report.clear_requests.total), (0, 1));
 }
 
@@ -387,14 +418,14 @@ async fn cases_that_were_not_run_are_in_no_rate() {
     let spoil: fn(&mut Observed) = |observed| {
         observed.model = Some("gemini-x".to_owned());
         if observed.tool_calls.is_empty() {
-            observed.outcome = Outcome::ModelUnavailable;
+            observed.outcome = Outcome::ModelUnavailable.as_str().to_owned();
         }
     };
     let cases: Vec<_> = shipped()
         .into_iter()
         .filter(|case| ["talk-hi", "add-call-mom"].contains(&case.id.as_str()))
         .collect();
-    let report = run(&cases, &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
+    let report = run(&cases, &InMemory::spoiled("demo", 0, spoil)).await;
     assert_eq!((report.clear_requests.succeeded, report.clear_requests.total), (1, 1));
     assert_eq!((report.not_run, report.evidence), (1, true));
     assert_eq!(report.exit(Gate::Quality), Exit::NotRun);
@@ -402,14 +433,14 @@ async fn cases_that_were_not_run_are_in_no_rate() {
 
 #[tokio::test]
 async fn an_empty_evaluation_proves_nothing() {
-    let report = run(&[], &InMemory::of(ModelKind::Demo, 0)).await;
+    let report = run(&[], &InMemory::of("demo", 0)).await;
     assert_eq!(report.exit(Gate::Quality), Exit::NotRun);
 }
 
 #[tokio::test]
 async fn progress_is_reported_for_each_case_and_concurrency_is_limited() {
     let cases = shipped();
-    let subject = InMemory::of(ModelKind::Demo, 0);
+    let subject = InMemory::of("demo", 0);
     let reported = Mutex::new(Vec::new());
     let report = evaluation::run(&cases, &subject, &options(), &|progress| {
         reported.lock().unwrap().push(progress.done)
@@ -424,7 +455,7 @@ async fn progress_is_reported_for_each_case_and_concurrency_is_limited() {
 
 #[tokio::test]
 async fn the_report_counts_the_results_of_the_cases() {
-    let report = run(&shipped(), &InMemory::of(ModelKind::Demo, 0)).await;
+    let report = run(&shipped(), &InMemory::of("demo", 0)).await;
     let succeeded = report.cases.iter().filter(|case| case.succeeded()).count();
     assert_eq!(
         report.kinds.iter().map(|kind| kind.rate.succeeded).sum::<usize>(),
@@ -445,7 +476,7 @@ async fn the_report_counts_the_results_of_the_cases() {
 /// C-SC-1: if the rate is not met, the table and the sentence both show which cases it counts.
 #[tokio::test]
 async fn the_rate_of_clear_requests_names_the_cases_it_counts() {
-    let report = run(&shipped(), &InMemory::of(ModelKind::Demo, 0)).await;
+    let report = run(&shipped(), &InMemory::of("demo", 0)).await;
     let table = render::table(&report);
     let of = |rate: Rate| format!("{}/{}", rate.succeeded, rate.total);
     let mut counted = Vec::new();
@@ -489,7 +520,7 @@ fn a_share_is_never_rounded_up_to_the_required_one() {
 
 #[tokio::test]
 async fn junit_adds_up_and_is_well_formed() {
-    let report = run(&shipped(), &InMemory::of(ModelKind::Hostile, 3)).await;
+    let report = run(&shipped(), &InMemory::of("hostile", 3)).await;
     let junit = render::junit(&report);
     assert_eq!(junit.matches("<testcase ").count(), report.cases.len() + 1);
     let failed = report.cases.iter().filter(|case| !case.succeeded()).count();
@@ -516,9 +547,9 @@ async fn junit_adds_up_and_is_well_formed() {
 async fn the_table_holds_no_control_characters() {
     let spoil: fn(&mut Observed) = |observed| {
         observed.model = Some("\u{1b}[31mevil".to_owned());
-        observed.decision_type = DecisionType::Refuse;
+        observed.decision_type = DecisionType::Refuse.as_str().to_owned();
     };
-    let report = run(&shipped(), &InMemory::spoiled(ModelKind::Demo, 0, spoil)).await;
+    let report = run(&shipped(), &InMemory::spoiled("demo", 0, spoil)).await;
     assert!(render::table(&report).chars().all(|c| !c.is_control() || c == '\n'));
 }
 
@@ -538,7 +569,7 @@ cases:
       calls: [{tol: x, arguments: {a: {regex: '(', like: b}}}]
       response: {on: someday}
 ";
-    let errors = evaluation::parse(text, "x.yaml").unwrap_err();
+    let errors = evaluation::parse(text, "x.yaml", &outcomes()).unwrap_err();
     let shown: Vec<_> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(shown.len(), 15, "{shown:#?}");
     for words in [
@@ -568,18 +599,23 @@ cases:
 #[test]
 fn a_directory_is_read_completely_and_an_id_is_unique() {
     let directory = tempfile::tempdir().unwrap();
-    let errors = evaluation::load(directory.path()).unwrap_err();
+    let errors = evaluation::load(directory.path(), &outcomes()).unwrap_err();
     assert_eq!(errors[0].field, "cases");
     let case = "kind: clear\ncases:\n  - {id: a, message: hi, expect: {decision: RESPOND_ONLY}}\n";
     fs::write(directory.path().join("1.yaml"), case).unwrap();
     fs::write(directory.path().join("notes.txt"), "not a case").unwrap();
-    assert_eq!(evaluation::load(directory.path()).unwrap().len(), 1);
-    assert_eq!(evaluation::load(&directory.path().join("1.yaml")).unwrap().len(), 1);
+    assert_eq!(evaluation::load(directory.path(), &outcomes()).unwrap().len(), 1);
+    assert_eq!(
+        evaluation::load(&directory.path().join("1.yaml"), &outcomes())
+            .unwrap()
+            .len(),
+        1
+    );
     fs::write(directory.path().join("2.yml"), case).unwrap();
-    let errors = evaluation::load(directory.path()).unwrap_err();
+    let errors = evaluation::load(directory.path(), &outcomes()).unwrap_err();
     assert_eq!(
         (errors.len(), errors[0].field.as_str(), errors[0].line),
         (1, "id", Some(3))
     );
-    assert!(evaluation::load(&directory.path().join("absent")).is_err());
+    assert!(evaluation::load(&directory.path().join("absent"), &outcomes()).is_err());
 }

@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use chrono::{NaiveDate, Utc};
-use gavel::adapters::demo::ModelKind;
+use gavel::adapters::demo;
 use gavel::adapters::mcp::{Mcp, McpConfig, McpOptions};
 use gavel::adapters::quota::LocalQuota;
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::canonical;
+use gavel::domain::decision::Outcome;
 use gavel::domain::definition::Constitution;
 use gavel::domain::ids::{ActionId, InstanceId, TenantId, UserId};
+use gavel::domain::journal::Speaker;
 use gavel::domain::templates::Templates;
 use gavel::engine::Engine;
-use gavel::evaluation::{self, Case, Exit, Gate, Observed, ObservedTask, Options, Report, Seed, Subject, Turn, render};
 use gavel::ports::clock::SystemClock;
 use gavel::ports::records::{Decisions, ListQuery};
 use gavel::ports::tools::{CallReply, CallRequest, Tools};
@@ -32,6 +33,7 @@ use gavel::surfaces::caller::{Caller, Identity};
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::chat::request::ChatRequest;
 use gavel::surfaces::request::RequestMeta;
+use gavel_eval::chat::{self as evaluation, Case, Exit, Gate, Observed, Options, Report, Subject, Task, Turn, render};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +46,7 @@ struct Real {
 }
 
 impl Real {
-    async fn start(kind: ModelKind, seed: u64) -> Self {
+    async fn start(model: &str, seed: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| format!("sqlite://{}", directory.path().join(name).display());
         let server = env!("CARGO_BIN_EXE_gavel");
@@ -56,7 +58,7 @@ impl Real {
             .await
             .unwrap();
         let engine = Engine {
-            model: kind.make(seed),
+            model: demo::by_name(model, seed).unwrap(),
             tools: mcp.clone(),
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
@@ -122,6 +124,17 @@ impl Real {
     }
 }
 
+fn outcomes() -> Vec<&'static str> {
+    Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect()
+}
+
+fn speaker(turn: &Turn) -> Speaker {
+    match turn.role {
+        "user" => Speaker::User,
+        _ => Speaker::Assistant,
+    }
+}
+
 #[async_trait]
 impl Subject for Real {
     fn today(&self) -> NaiveDate {
@@ -132,7 +145,7 @@ impl Subject for Real {
         self.chat.allowlist().to_vec()
     }
 
-    async fn seed(&self, user: &str, tasks: &[Seed]) -> Result<(), String> {
+    async fn seed(&self, user: &str, tasks: &[Task]) -> Result<(), String> {
         for task in tasks {
             let mut arguments = json!({"description": task.description});
             for (name, value) in [("due", &task.due), ("priority", &task.priority), ("notes", &task.notes)] {
@@ -160,7 +173,7 @@ impl Subject for Real {
             message: message.to_owned(),
             user: Some(id.clone()),
             conversation: None,
-            history: history.iter().map(|turn| (turn.speaker, turn.text.clone())).collect(),
+            history: history.iter().map(|turn| (speaker(turn), turn.text.clone())).collect(),
             tools: None,
             time_zone: chrono_tz::Tz::UTC,
         };
@@ -190,12 +203,12 @@ impl Subject for Real {
         Ok(observed)
     }
 
-    async fn tasks(&self, user: &str) -> Result<Vec<ObservedTask>, String> {
+    async fn tasks(&self, user: &str) -> Result<Vec<Task>, String> {
         let page = self
             .call(user, "list_tasks", json!({"status": "all", "limit": 200}))
             .await?;
         let text = |task: &Value, name: &str| task[name].as_str().map(str::to_owned);
-        let shown = |task: &Value| ObservedTask {
+        let shown = |task: &Value| Task {
             description: text(task, "description").unwrap_or_default(),
             due: text(task, "due"),
             priority: text(task, "priority"),
@@ -207,11 +220,11 @@ impl Subject for Real {
 }
 
 fn shipped() -> Vec<Case> {
-    evaluation::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("evaluation")).unwrap()
+    evaluation::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("evaluation"), &outcomes()).unwrap()
 }
 
-async fn report(kind: ModelKind, seed: u64, cases: &[Case]) -> Report {
-    let real = Real::start(kind, seed).await;
+async fn report(model: &str, seed: u64, cases: &[Case]) -> Report {
+    let real = Real::start(model, seed).await;
     let options = Options {
         concurrency: 8,
         run_id: "eval".to_owned(),
@@ -225,7 +238,7 @@ async fn report(kind: ModelKind, seed: u64, cases: &[Case]) -> Report {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_model_passes_the_cases_with_one_plain_request() {
     let cases = beyond::within(shipped());
-    let report = report(ModelKind::Demo, 0, &cases).await;
+    let report = report("demo", 0, &cases).await;
     assert_eq!(report.exit(Gate::Quality), Exit::Met, "{}", render::table(&report));
     assert!(
         report.cases.iter().all(evaluation::CaseResult::succeeded),
@@ -237,7 +250,7 @@ async fn the_demo_model_passes_the_cases_with_one_plain_request() {
 /// C-FR-007, C-FR-009, C-FR-011, C-FR-012: no model output breaks an invariant.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_model_breaks_an_invariant() {
-    for (kind, seed) in [(ModelKind::Obeying, 0), (ModelKind::Hostile, 1), (ModelKind::Random, 1)] {
+    for (kind, seed) in [("obeying", 0), ("hostile", 1), ("random", 1)] {
         let report = report(kind, seed, &shipped()).await;
         assert_eq!(
             report.exit(Gate::Invariants),
@@ -256,7 +269,7 @@ async fn an_obeyed_injection_reaches_nothing_outside_the_grant() {
         return;
     };
     let cases: Vec<_> = texts.iter().map(|(id, text)| reading(id, text)).collect();
-    let report = report(ModelKind::Obeying, 0, &cases).await;
+    let report = report("obeying", 0, &cases).await;
     assert_eq!(report.exit(Gate::Invariants), Exit::Met, "{}", render::table(&report));
     // The model must really have tried, or this proves nothing.
     let foreign =
@@ -277,5 +290,5 @@ fn reading(id: &str, text: &str) -> Case {
         "expect": {"decision": ["INVOKE_TOOL", "RESPOND_ONLY", "REQUEST_CLARIFICATION", "REFUSE"]},
     }]});
     // JSON is YAML.
-    evaluation::parse(&case.to_string(), id).unwrap().remove(0)
+    evaluation::parse(&case.to_string(), id, &outcomes()).unwrap().remove(0)
 }

@@ -52,7 +52,7 @@ const EXCEPT: [(&str, &str); 2] = [
 /// Everything that a developer or a user reads, except prompts, which are measured by evaluation.
 fn texts() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for directory in ["src", "tests", "bench/src", "examples", "fuzz/fuzz_targets"] {
+    for directory in ["src", "crates", "tests", "bench/src", "examples", "fuzz/fuzz_targets"] {
         found.extend(rust_files(&root().join(directory)));
     }
     for server in [
@@ -378,7 +378,7 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
         texts.push((name.to_owned(), fs::read_to_string(root().join(name)).unwrap()));
     }
     let mut comments = 0;
-    for path in rust_files(&root().join("src")) {
+    for path in ["src", "crates"].map(|name| rust_files(&root().join(name))).concat() {
         texts.push((relative(&path), code(&path)));
         let published = published_comments(&path);
         comments += published.len();
@@ -427,7 +427,7 @@ fn no_log_line_uses_ambiguous_words() {
         "base", "docker", "files", "github", "google", "shell", "store", "tasks", "web",
     ]
     .map(|name| root().join("mcp-servers").join(name).join("src"));
-    for directory in [root().join("src")].iter().chain(&servers) {
+    for directory in ["src", "crates"].map(|name| root().join(name)).iter().chain(&servers) {
         for path in rust_files(directory) {
             let code = code(&path);
             for call in call.captures_iter(&code) {

@@ -57,6 +57,14 @@ impl OwnService {
             Work::Read => App::build_for_reading(config).await?,
             Work::Act => App::build_for_command(without_background(config)).await?,
         };
+        Self::serve(app, tenant, user).await
+    }
+
+    /// As [`OwnService::start`], with the parts of `app`.
+    ///
+    /// # Errors
+    /// gavel cannot listen on a loopback port.
+    pub(crate) async fn serve(app: App, tenant: TenantId, user: Option<&UserId>) -> anyhow::Result<Self> {
         let started = (|| {
             let key = fresh_key()?;
             let serving = app.serve_key(ServiceKey {
@@ -109,9 +117,9 @@ impl OwnService {
         Ok(self.app.store.running_process().await?)
     }
 
-    /// The configuration it was started from.
-    pub(crate) fn config(&self) -> &Config {
-        &self.app.config
+    /// Its parts.
+    pub(crate) fn app(&self) -> &App {
+        &self.app
     }
 
     /// Ends the service. A run in progress is completed, unless `detach` is set: then another gavel continues it.
@@ -125,7 +133,7 @@ impl OwnService {
 
 /// The caller when gavel itself is the client. A user of the machine who may start gavel with this configuration may see
 /// and do what it allows, and resolve approvals; on behalf of a user, what that user may.
-pub(crate) fn operator(tenant: TenantId, user: Option<&UserId>) -> Caller {
+fn operator(tenant: TenantId, user: Option<&UserId>) -> Caller {
     let roles = match user {
         None => [APPROVER.to_owned()].into(),
         Some(_) => Default::default(),

@@ -25,8 +25,8 @@ use crate::surfaces::caller::{Caller, Identity, KeySource};
 /// Interval between two upkeep runs of the metrics recorder.
 const FOLD: Duration = Duration::from_secs(1);
 
-/// Connections of one command: a request and a stream at once, and some to spare.
-const OF_ONE_COMMAND: usize = 16;
+/// Connections of one command: `gavel eval` has up to 256 requests at once, other commands a request and a stream.
+const OF_ONE_COMMAND: usize = 320;
 
 pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
     let google = AtCallback::new(&app.config).map(|callback| Arc::new(callback) as Arc<dyn Callback>);

@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 pub use agents::{Loaded, agents, agents_in};
 pub use bundled::bundled;
-pub(crate) use command::{OwnService, Work, fresh_key, operator, running_process};
+pub(crate) use command::{OwnService, Work, fresh_key, running_process};
 pub use conditions::{BundledConditions, shell_launcher};
 pub use google::google;
 pub use policy::{policy, read_policy};

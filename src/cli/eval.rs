@@ -1,196 +1,161 @@
-//! `gavel eval`: how often the model decides as expected, and whether gavel's promises hold whatever the model says.
+//! `gavel eval` and `gavel agents eval`: the crate `gavel-eval` evaluates a gavel of this process, whose data is in a
+//! scratch directory.
 
-mod scratch;
-mod subject;
-mod tasks;
-
-pub(super) use self::tasks::Tasks;
-
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::env;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use async_trait::async_trait;
+use gavel_eval::{Gavel, Request, Scratch, agents, chat};
+use serde_json::{Map, Value, json};
 
-pub(super) use self::scratch::Scratch;
-use self::subject::ChatSubject;
-use super::exit::{Exit as Ended, Usage};
-use super::interrupt::unless_stopped;
+use super::client::Client;
+use super::exit::{Exit, Usage};
+use super::interrupt::{unless_stopped, until_interrupted};
 use super::{mcp, output};
-use crate::adapters::demo::ModelKind;
-use crate::app::App;
-use crate::config::Resolved;
-use crate::domain::ids::DecisionId;
-use crate::evaluation::{self, Case, Exit, Gate, Kind, Options, Report, render};
+use crate::adapters::demo;
+use crate::app::{App, BUILT_IN_SERVERS, OwnService};
+use crate::config::{Config, Resolved};
+use crate::domain::decision::Outcome;
+use crate::domain::ids::TenantId;
+use crate::domain::repository::RepositoryPattern;
+use crate::ports::tools::{CallReply, Tools};
 
-/// Options of `gavel eval`.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES)]
-pub(super) struct Args {
-    /// Directory of cases, or one file
-    #[arg(default_value = "evaluation", value_name = "DIR")]
-    cases: PathBuf,
-    /// Only cases of this kind (repeatable)
-    #[arg(long = "kind", value_name = "KIND", value_parser = clap::builder::PossibleValuesParser::new(Kind::NAMES.map(|(name, _)| name)))]
-    kinds: Vec<String>,
-    /// Only the case with this id (repeatable)
-    #[arg(long = "case", value_name = "ID")]
-    ids: Vec<String>,
-    /// Cases to run at once
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
-    concurrency: u16,
-    /// The least share of clear requests that must succeed, 0 to 1
-    #[arg(long, default_value_t = 0.9, value_parser = share, value_name = "SHARE")]
-    fail_under: f64,
-    /// Only check that gavel's promises hold whatever the model says; scores do not count
-    #[arg(long)]
-    invariants_only: bool,
-    /// A stand-in instead of the configured model; the misbehaving ones imply --invariants-only
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(ModelKind::NAMES.map(|(name, _)| name)))]
-    model_kind: Option<String>,
-    /// Seed of the randomized stand-ins
-    #[arg(long, default_value_t = 1, value_name = "N", requires = "model_kind")]
-    seed: u64,
-    /// Write the report as JSON (- is standard output)
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write the report as JUnit XML
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
-}
+/// How long a server may take to start.
+const SERVERS: Duration = Duration::from_secs(15);
 
-const EXAMPLES: &str = "\
-Tasks and records go to a scratch directory that is removed at the end, and the bundled task server is used. With an \
-mcp.json of your own (--mcp-config), its servers are used unchanged, for users named eval-….
-
-Examples:
-  gavel eval                                                       the demo model, or Gemini with a key set
-  gavel eval --kind clear --kind multi_step --json report.json
-  gavel eval --model-kind hostile                                  do gavel's promises hold?
-
-Of the clear requests 9 in 10 must succeed. They are the cases of the kinds clear and multi_step, and those in \
-other languages that expect an action or an answer. The demo model does not reach this share.
-
-Exit status: 0 met, 1 too few clear requests succeeded, an invariant is broken, or a case could not be run, 2 the cases \
-cannot be read or are invalid.";
-
-/// Longer than the deadline of a decision with its seeds; a hanging case must not block the evaluation.
-const CASE_TIMEOUT: Duration = Duration::from_secs(180);
-
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "give a number from 0 to 1".to_owned())
-}
-
-pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Ended> {
-    let cases = cases(&args)?;
-    let scratch = Scratch::make()?;
-    let config = scratch.apply(resolved.config)?;
-    let kind = args
-        .model_kind
-        .as_deref()
-        .and_then(|name| ModelKind::NAMES.iter().find(|(known, _)| *known == name));
-    let app = match kind {
-        Some((_, kind)) => App::build_with(config, kind.make(args.seed)).await?,
+/// Runs `gavel eval`.
+pub(super) async fn chat(args: chat::Args, resolved: Resolved) -> anyhow::Result<Exit> {
+    let outcomes: Vec<_> = Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect();
+    let cases = args.read(&outcomes).map_err(Usage)?;
+    let scratch = Scratch::new()?;
+    let config = in_scratch(resolved.config, &scratch, None, None)?;
+    let app = match args.stand_in().and_then(|(name, seed)| demo::by_name(name, seed)) {
+        Some(model) => App::build_with(config, model).await?,
         None => App::build_for_command(config).await?,
     };
-    let evaluated = unless_stopped(evaluate(&args, &cases, &app)).await;
-    app.shutdown(None).await;
-    let Some(mut report) = evaluated?.transpose()? else {
-        return Ok(Ended::Interrupted);
-    };
-    report.threshold = args.fail_under;
-    write(&args, &report)?;
-    let misbehaves = kind.is_some_and(|(_, kind)| *kind != ModelKind::Demo);
-    let gate = if args.invariants_only || misbehaves {
-        Gate::Invariants
-    } else {
-        Gate::Quality
-    };
-    Ok(ended(&report, gate))
-}
-
-fn cases(args: &Args) -> Result<Vec<Case>, Usage> {
-    let cases = evaluation::load(&args.cases).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        Usage(format!("the cases are invalid:\n  {}", lines.join("\n  ")))
-    })?;
-    if let Some(unknown) = args.ids.iter().find(|id| !cases.iter().any(|case| case.id == **id)) {
-        return Err(Usage(format!("there is no case {unknown:?}")));
-    }
-    let wanted = |case: &Case| {
-        (args.kinds.is_empty() || args.kinds.iter().any(|kind| kind == case.kind.as_str()))
-            && (args.ids.is_empty() || args.ids.contains(&case.id))
-    };
-    let cases: Vec<_> = cases.into_iter().filter(wanted).collect();
-    if cases.is_empty() {
-        return Err(Usage("no case has the requested kinds and ids".to_owned()));
-    }
-    Ok(cases)
-}
-
-async fn evaluate(args: &Args, cases: &[Case], app: &App) -> anyhow::Result<Report> {
-    mcp::settled(&app.mcp).await;
-    let missing = app.chat.unavailable_tools();
-    if let Some(one) = missing.first() {
-        bail!("the tool {} is not offered: {}", one.name, one.reason);
-    }
-    let subject = ChatSubject::new(app)?;
-    let options = Options {
-        concurrency: usize::from(args.concurrency),
-        run_id: format!("eval-{}", DecisionId::new()),
-        case_timeout: CASE_TIMEOUT,
-    };
-    let bar = bar(cases.len());
-    let tell = |progress: evaluation::Progress<'_>| {
-        bar.set_position(u64::try_from(progress.done).unwrap_or(u64::MAX));
-        if !progress.result.succeeded() {
-            bar.set_message(format!("last not as expected: {}", progress.result.id));
+    let own = Own::serve(app).await?;
+    let evaluated = unless_stopped(async {
+        let app = own.service.app();
+        mcp::settled(&app.mcp).await;
+        if let Some(missing) = app.chat.unavailable_tools().first() {
+            bail!("the tool {} is not offered: {}", missing.name, missing.reason);
         }
+        Ok(args.evaluate(&cases, &own, app.chat.allowlist()).await)
+    })
+    .await;
+    own.close(false).await;
+    let Some(report) = evaluated?.transpose()? else {
+        return Ok(Exit::Interrupted);
     };
-    let report = evaluation::run(cases, &subject, &options, &tell).await;
-    bar.finish_and_clear();
-    Ok(report)
+    args.write(&report, output::line)?;
+    // 2 means invalid usage for every command, so whatever is not met is 1; the message says what.
+    Ok(match args.unmet(&report) {
+        None => Exit::Done,
+        Some(unmet) => {
+            output::note(&format!("not met: {unmet}"));
+            Exit::Failed
+        }
+    })
 }
 
-/// A progress bar on standard error, only if that is a terminal.
-pub(super) fn bar(cases: usize) -> ProgressBar {
-    let bar = ProgressBar::new(u64::try_from(cases).unwrap_or(u64::MAX));
-    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed} {wide_msg}");
-    if let Ok(style) = style {
-        bar.set_style(style);
+/// Runs `gavel agents eval`: the cases of each agent in a gavel of their own.
+pub(super) async fn agents(args: agents::Args, resolved: Resolved) -> anyhow::Result<Exit> {
+    let files = args.read(resolved.config.mcp_config.as_deref()).map_err(Usage)?;
+    let mut tally = agents::Tally::new(&args, &files, output::line);
+    // Listens from here on, so that a signal between two cases is received as well.
+    let mut stopped = Box::pin(until_interrupted());
+    for file in &files {
+        let scratch = Scratch::new()?;
+        let github = agents::github(file).await?;
+        let mut config = resolved.config.clone();
+        config.planning.repositories =
+            vec![RepositoryPattern::parse(agents::REPOSITORIES).map_err(anyhow::Error::msg)?];
+        let address = config.planning.github.to_string();
+        let api = github.as_ref().map(|github| github.url());
+        let config = in_scratch(config, &scratch, file.root.as_deref(), api.as_deref())?;
+        let own = Own::serve(App::build_for_command(config).await?).await?;
+        let evaluated = tokio::select! {
+            evaluated = tally.evaluate(file, &own, (github.as_ref(), &address)) => evaluated.map(|()| false),
+            stopped = &mut stopped => stopped.map(|()| true).map_err(Into::into),
+        };
+        // The current run is not awaited. A second signal ends it at once.
+        let closed = unless_stopped(own.close(!matches!(evaluated, Ok(false)))).await?;
+        if evaluated? || closed.is_none() {
+            output::note(&tally.interrupted());
+            return Ok(Exit::Interrupted);
+        }
     }
-    bar
+    Ok(if tally.finish()? { Exit::Done } else { Exit::Failed })
 }
 
-fn write(args: &Args, report: &Report) -> anyhow::Result<()> {
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    if to_stdout {
-        output::line(&render::json(report)?)?;
-    } else {
-        output::line(&render::table(report))?;
+/// The configuration with its database in the scratch directory. Unless other servers are configured, it uses the
+/// bundled task server with tasks there, the files server on `root`, and the github server on the API at `github`.
+fn in_scratch(
+    mut config: Config,
+    scratch: &Scratch,
+    root: Option<&Path>,
+    github: Option<&str>,
+) -> anyhow::Result<Config> {
+    config.database_url = scratch.database_url().into();
+    if config.mcp_config.is_none() {
+        let program = env::current_exe().context("this program's path is unknown")?;
+        let built_in: Value = serde_json::from_str(BUILT_IN_SERVERS).context("the built-in mcp.json")?;
+        let github = github.map(|api| {
+            let mut server = built_in["mcpServers"]["github"].clone();
+            let url = config.planning.github.as_str().trim_end_matches('/');
+            server["env"] = json!({ "GITHUB_TOKEN": "none-is-needed", "GITHUB_API_URL": api, "GITHUB_URL": url });
+            server
+        });
+        config.mcp_config = Some(scratch.mcp_config(&program, root, github)?);
     }
-    if let Some(path) = args.json.as_deref().filter(|_| !to_stdout) {
-        save(path, &render::json(report)?)?;
-    }
-    if let Some(path) = &args.junit {
-        save(path, &render::junit(report))?;
-    }
-    Ok(())
+    Ok(config)
 }
 
-fn save(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+/// A gavel of this process, and the client of its API.
+struct Own {
+    service: OwnService,
+    client: Client,
 }
 
-/// 2 means invalid usage for every command, so every unmet gate is 1 here; the message says which gate.
-fn ended(report: &Report, gate: Gate) -> Ended {
-    let why = match report.exit(gate) {
-        Exit::Met => return Ended::Done,
-        Exit::BelowThreshold => report.clear_requests_in_words(),
-        Exit::InvariantBroken => "an invariant is broken".to_owned(),
-        Exit::NotRun => "not every case could be run".to_owned(),
-    };
-    output::note(&format!("not met: {why}"));
-    Ended::Failed
+impl Own {
+    async fn serve(app: App) -> anyhow::Result<Self> {
+        let service = OwnService::serve(app, TenantId::parse("default")?, None).await?;
+        let client = Client::of_own(&service, None)?;
+        Ok(Self { service, client })
+    }
+
+    async fn close(self, cut_short: bool) {
+        // Ends its connections.
+        drop(self.client);
+        self.service.close(cut_short).await;
+    }
+}
+
+#[async_trait]
+impl Gavel for Own {
+    async fn request(&self, request: Request<'_>) -> anyhow::Result<(u16, Value)> {
+        self.client.any(request).await
+    }
+
+    async fn call_tool(&self, user: &str, name: &str, mut arguments: Map<String, Value>) -> Result<Value, String> {
+        let mcp = &self.service.app().mcp;
+        let catalog = mcp.catalog();
+        let tool = catalog.tools.iter().find(|tool| *tool.name == *name);
+        let tool = tool.ok_or_else(|| format!("no server offers {name}"))?;
+        if let Some(identity) = &tool.identity_argument {
+            arguments.insert(identity.to_string(), user.into());
+        }
+        match mcp::direct(mcp, (tool, arguments), user, "eval", None).await {
+            CallReply::Data(data) => serde_json::from_str(data.get()).map_err(|error| format!("{name}: {error}")),
+            CallReply::NotSent(failure) | CallReply::Failed(failure) | CallReply::Unknown(failure) => {
+                Err(format!("{name}: {}: {}", failure.code.as_str(), failure.message))
+            }
+        }
+    }
+
+    async fn ready(&self, tools: &[String]) {
+        self.service.app().mcp.ready(tools, Instant::now() + SERVERS).await;
+    }
 }

@@ -119,7 +119,7 @@ impl Gavel {
         let Some(other) = own.running_process().await? else {
             return Ok(place.clone());
         };
-        let config = own.config();
+        let config = &own.app().config;
         Ok(Where {
             server: Some(
                 other

@@ -252,7 +252,7 @@ fn cases_about_a_directory_are_refused_with_custom_servers() {
 #[test]
 fn the_shipped_cases_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = gavel::evaluation::agents::load(&root.join("evaluation/agents")).unwrap();
+    let files = gavel_eval::agents::load(&root.join("evaluation/agents")).unwrap();
     let shipped = gavel::app::agents_in(&root.join("agents"), None)
         .unwrap()
         .checked

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use chrono::NaiveDate;
-use gavel::evaluation::{self, Exit, Gate, Observed, ObservedTask, Options, Seed, Subject, Turn};
+use gavel_eval::chat::{self as evaluation, Exit, Gate, Observed, Options, Subject, Task, Turn};
 use serde_json::{Value, json};
 
 use crate::gemini::{Reply, last_tool_data};
@@ -656,13 +656,13 @@ impl Subject for Decided {
     fn allowlist(&self) -> Vec<String> {
         vec!["act".to_owned()]
     }
-    async fn seed(&self, _: &str, _: &[Seed]) -> Result<(), String> {
+    async fn seed(&self, _: &str, _: &[Task]) -> Result<(), String> {
         Ok(())
     }
     async fn decide(&self, _: &str, _: &[Turn], _: &str) -> Result<Observed, String> {
         serde_json::from_value(self.0.clone()).map_err(|error| error.to_string())
     }
-    async fn tasks(&self, _: &str) -> Result<Vec<ObservedTask>, String> {
+    async fn tasks(&self, _: &str) -> Result<Vec<Task>, String> {
         Ok(Vec::new())
     }
 }
@@ -697,7 +697,7 @@ async fn a_call_stopped_by_the_circuit_breaker_is_recorded_as_not_sent() {
         );
 
         let case = "kind: clear\ncases:\n  - id: act\n    message: act\n    expect: {decision: RESPOND_ONLY}\n";
-        let cases = evaluation::parse(case, "one.yaml").unwrap();
+        let cases = evaluation::parse(case, "one.yaml", &[]).unwrap();
         let options = Options {
             concurrency: 1,
             run_id: "once".to_owned(),

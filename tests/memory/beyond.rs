@@ -1,10 +1,10 @@
 //! The shipped cases that the demo model passes.
 
-use gavel::evaluation::{Case, Kind};
+use gavel_eval::chat::{Case, Kind};
 
-/// Cases in English that need what the demo model does not have: dates, priorities, notes, an earlier message, meaning
-/// instead of words.
-const BEYOND: [&str; 19] = [
+/// Cases in English that need what the demo model does not have: dates, priorities, notes, other names, an earlier
+/// message, meaning instead of words.
+const BEYOND: [&str; 20] = [
     "add-groceries-tomorrow",
     "add-iso-date",
     "add-weekday",
@@ -16,6 +16,7 @@ const BEYOND: [&str; 19] = [
     "complete-grocery-shopping",
     "complete-pointer-with-history",
     "update-due",
+    "update-rename",
     "update-priority",
     "update-note",
     "matches-move-meeting",

@@ -1,4 +1,4 @@
-//! The demo model, and models that misbehave on purpose. All implement the port `Model`.
+//! The demo model. It implements the port `Model`, and so do the models of `gavel-testing` by [`misbehaving`].
 //!
 //! [`Demo`] is a small rule-based stand-in for trying gavel without an API key, for tests and for benchmarks. It is
 //! deterministic and stateless: like a real model, it reads the whole conversation each time. [`conversation`] reads
@@ -8,15 +8,10 @@
 //! It calls only functions that it is offered, and knows only the task tools, and in a planning session ([`planning`])
 //! two that read a repository. Another tool it calls if the message gives its name and arguments. Its evaluation score
 //! says nothing about Gemini.
-//!
-//! [`Obeying`], [`Hostile`] and [`Random`] test what the code must ensure whatever a model says. They obey every
-//! instruction they read, attack, or produce noise.
 
 mod conversation;
-mod hostile;
-mod obeying;
+mod misbehaving;
 mod planning;
-mod random;
 mod tasks;
 mod turn;
 
@@ -30,9 +25,7 @@ use crate::ports::model::{CallMode, Model, ModelEvent, ModelFault, ModelRequest}
 use conversation::Conversation;
 use turn::Move;
 
-pub use hostile::Hostile;
-pub use obeying::Obeying;
-pub use random::Random;
+pub use gavel_testing::Misbehaving;
 
 /// The model's name, in `GEMINI_MODEL` and in every reply.
 pub const NAME: &str = "demo";
@@ -72,38 +65,15 @@ fn answer(request: &ModelRequest<'_>) -> Move {
     .next()
 }
 
-/// The models of this module by name, for `gavel eval --model-kind` and tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelKind {
-    /// [`Demo`]
-    Demo,
-    /// [`Obeying`]
-    Obeying,
-    /// [`Hostile`]
-    Hostile,
-    /// [`Random`]
-    Random,
-}
-
-impl ModelKind {
-    /// Every kind with its name.
-    pub const NAMES: [(&'static str, Self); 4] = [
-        ("demo", Self::Demo),
-        ("obeying", Self::Obeying),
-        ("hostile", Self::Hostile),
-        ("random", Self::Random),
-    ];
-
-    /// Makes the model. Models with equal seeds answer equally; [`Demo`] and [`Obeying`] ignore the seed.
-    #[must_use]
-    pub fn make(self, seed: u64) -> Arc<dyn Model> {
-        match self {
-            Self::Demo => Arc::new(Demo),
-            Self::Obeying => Arc::new(Obeying),
-            Self::Hostile => Arc::new(Hostile::new(seed)),
-            Self::Random => Arc::new(Random::new(seed)),
-        }
+/// The stand-in with this name, for `gavel eval --model-kind` and tests: the demo model, or one that misbehaves. Models
+/// with equal seeds answer equally.
+#[must_use]
+pub fn by_name(name: &str, seed: u64) -> Option<Arc<dyn Model>> {
+    if name == NAME {
+        return Some(Arc::new(Demo));
     }
+    let model = Misbehaving::named(name, seed)?;
+    Some(Arc::new(model))
 }
 
 /// Compiles a pattern of this module.

@@ -15,21 +15,19 @@ enum Verb {
     Add,
     Complete,
     Delete,
-    Rename,
     Say(&'static str),
     Refuse(&'static str),
 }
 
 const EXAMPLES: &str = "I am the demo model. I understand one short request at a time: “show my tasks”, “add buy \
-                        milk”, “done with buy milk”, “rename buy milk to buy bread”, “delete buy milk”, or \
-                        call TOOL {…}";
+                        milk”, “done with buy milk”, “delete buy milk”, or call TOOL {…}";
 const HELLO: &str = "I keep your task list. What would you like to do?";
 const SCOPE: &str = "I'm sorry, I can only help with your task list.";
 const ONE_BY_ONE: &str = "I'm sorry, I delete tasks one at a time, each by its name.";
 const WHICH: &str = "Which task do you mean? Tell me its words, or its number in the list.";
 
-/// The forms of each request. The first that matches the whole message counts; `x` is the task, `y` its new name.
-const FORMS: [(Verb, &[&str]); 9] = [
+/// The forms of each request. The first that matches the whole message counts; `x` is the task.
+const FORMS: [(Verb, &[&str]); 8] = [
     (
         Verb::Refuse(ONE_BY_ONE),
         &[
@@ -73,7 +71,6 @@ const FORMS: [(Verb, &[&str]); 9] = [
         Verb::Delete,
         &[r"(?:delete|remove|drop|cancel) (?P<x>.+?)(?: (?:from|off) (?:my|the) (?:to-?do |task )?(?:list|tasks))?"],
     ),
-    (Verb::Rename, &[r"rename (?P<x>.+?) to (?P<y>.+)"]),
     (
         Verb::Say(HELLO),
         &[
@@ -139,7 +136,7 @@ impl Turn<'_> {
         }
         let message = self.conversation.message.replace(['’', '‘'], "'");
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-        let Some((verb, [x, y, done])) = understood(&message) else {
+        let Some((verb, [x, done])) = understood(&message) else {
             let question = format!("I did not understand “{}”. {EXAMPLES}.", quoted(&message));
             return self.ask(question, "UNCLEAR_INTENT");
         };
@@ -151,12 +148,12 @@ impl Turn<'_> {
             Verb::List => self.step("list_tasks", json!({"status": "done"}), show),
             _ if words.is_empty() => self.ask(WHICH.to_owned(), "UNCLEAR_INTENT"),
             Verb::Add => self.step("add_task", json!({"description": x}), |_| format!("Added “{x}”.")),
-            Verb::Complete | Verb::Delete | Verb::Rename => self.change(verb, &words, &x, &y),
+            Verb::Complete | Verb::Delete => self.change(verb, &words, &x),
         }
     }
 
     /// Looks the task up, and then changes it.
-    fn change(&self, verb: Verb, words: &[String], x: &str, y: &str) -> Move {
+    fn change(&self, verb: Verb, words: &[String], x: &str) -> Move {
         let done = self.conversation.done.iter().find(|done| done.name == "list_tasks");
         let Some(Ok(data)) = done.map(|done| done.outcome) else {
             return self.step("list_tasks", json!({}), show);
@@ -176,19 +173,11 @@ impl Turn<'_> {
             }
         };
         let name = &task.description;
-        let (tool, arguments, said) = match verb {
-            Verb::Rename => {
-                let arguments = json!({"id": task.id, "description": y});
-                ("update_task", arguments, format!("Renamed “{name}” to “{y}”."))
-            }
-            Verb::Delete => ("delete_task", json!({"id": task.id}), format!("Deleted “{name}”.")),
-            _ => (
-                "complete_task",
-                json!({"id": task.id}),
-                format!("Marked “{name}” as done."),
-            ),
+        let (tool, said) = match verb {
+            Verb::Delete => ("delete_task", format!("Deleted “{name}”.")),
+            _ => ("complete_task", format!("Marked “{name}” as done.")),
         };
-        self.step(tool, arguments, |_| said.clone())
+        self.step(tool, json!({"id": task.id}), |_| said.clone())
     }
 
     /// Calls the tool, or says what its answer confirms.
@@ -224,8 +213,8 @@ fn by_name(message: &str) -> Option<(&str, Map<String, Value>)> {
     Some((name, serde_json::from_str(arguments).ok()?))
 }
 
-/// The verb of a message, with its groups `x`, `y` and `done`. A greeting is courtesy only before a request.
-fn understood(message: &str) -> Option<(Verb, [String; 3])> {
+/// The verb of a message, with its groups `x` and `done`. A greeting is courtesy only before a request.
+fn understood(message: &str) -> Option<(Verb, [String; 2])> {
     static REQUESTS: LazyLock<Regex> = LazyLock::new(|| super::pattern(REQUEST));
     static PATTERNS: LazyLock<Vec<(Verb, Regex)>> = LazyLock::new(|| {
         let whole = |form: &&str| super::pattern(&format!("(?i)^(?:{form})$"));
@@ -236,7 +225,7 @@ fn understood(message: &str) -> Option<(Verb, [String; 3])> {
         PATTERNS.iter().find_map(|(verb, form)| {
             let found = form.captures(text)?;
             let group = |name| found.name(name).map_or("", |group| group.as_str().trim());
-            Some((*verb, ["x", "y", "done"].map(group).map(unquoted)))
+            Some((*verb, ["x", "done"].map(group).map(unquoted)))
         })
     };
     read(&REQUESTS.captures(message)?["request"]).or_else(|| read(message))

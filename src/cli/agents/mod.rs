@@ -2,7 +2,6 @@
 //! only read files.
 
 mod convert;
-mod eval;
 mod inputs;
 mod list;
 mod run;
@@ -22,7 +21,6 @@ use crate::config::{Config, Flags};
 use crate::domain::definition::nearest::nearest;
 use crate::domain::definition::{DefinitionError, MAX_BYTES};
 
-pub(super) use self::eval::run as eval;
 pub(super) use self::list::{lacking, run as list, sentence};
 pub(super) use self::validate::run_with_tools as validate_with_tools;
 
@@ -40,7 +38,7 @@ pub(super) enum Command {
     /// Write a definition in another form: JSON, YAML, Markdown or protobuf
     Convert(convert::Args),
     /// Run agents on their evaluation cases, and compare the results
-    Eval(eval::Args),
+    Eval(gavel_eval::agents::Args),
     /// Print the JSON Schema of definitions, which lets editors complete and check them
     Schema(schema::Args),
 }

@@ -126,6 +126,26 @@ impl Client {
         }
     }
 
+    /// Any request for a user. Returns the status, and the JSON of the body, if there is one.
+    pub(super) async fn any(&self, request: gavel_eval::Request<'_>) -> anyhow::Result<(u16, Value)> {
+        let mut sent = self
+            .http
+            .request(request.method.parse()?, self.base.join(&request.path)?);
+        sent = sent.header(ACTING_USER, request.user);
+        if let Some((name, value)) = &request.header {
+            sent = sent.header(*name, value);
+        }
+        if let Some(body) = &request.body {
+            sent = sent.json(body);
+        }
+        let whole = self.whole(sent).await?;
+        let body = match whole.text.as_str() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).with_context(|| format!("{} answered no JSON", whole.url))?,
+        };
+        Ok((whole.status.as_u16(), body))
+    }
+
     /// A stream of JSON lines under a path, starting after the event with the id `after`.
     async fn lines(&self, path: &[&str], after: Option<&str>) -> anyhow::Result<Response> {
         let mut request = self.http.get(self.url(path)).header(ACCEPT, "application/x-ndjson");

@@ -55,30 +55,8 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     };
     let arguments = arguments(&args, tool)?;
     output::note("This call bypasses policy: no allowlist, approval or limit applies, and no decision row is written.");
-    let id = ActionId::new();
-    let (run_id, fresh_key) = (format!("cli-{id}"), id.to_string());
-    let request = CallRequest {
-        tool,
-        arguments: &canonical::to_raw(&Value::Object(arguments)),
-        tenant: DEFAULT_TENANT,
-        user: args.user.as_str(),
-        origin: "cli",
-        run_id: &run_id,
-        action_id: id,
-        idempotency_key: args.idempotency_key.as_deref().unwrap_or(&fresh_key),
-        first_attempt_us: None,
-        account: None,
-        session: None,
-        repository: None,
-        repositories: None,
-        deadline_us: None,
-        traceparent: None,
-        timeout: tool.timeout,
-        cancel: &CancellationToken::new(),
-        is_approved: false,
-        hold: None,
-    };
-    match mcp.call(request).await {
+    let key = args.idempotency_key.as_deref();
+    match direct(mcp, (tool, arguments), args.user.as_str(), "cli", key).await {
         CallReply::Data(data) => {
             // Parsed, since a raw value would be printed on one line.
             let data: Value = serde_json::from_str(data.get()).context("the tool's data is not JSON")?;
@@ -94,6 +72,40 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
             output::printable(&failure.message)
         ),
     }
+}
+
+/// Calls a tool for a user: no policy decides, and nothing is recorded.
+pub(in crate::cli) async fn direct(
+    mcp: &Mcp,
+    (tool, arguments): (&Arc<Tool>, Map<String, Value>),
+    user: &str,
+    origin: &'static str,
+    key: Option<&str>,
+) -> CallReply {
+    let id = ActionId::new();
+    let (run_id, fresh_key) = (format!("{origin}-{id}"), id.to_string());
+    let request = CallRequest {
+        tool,
+        arguments: &canonical::to_raw(&Value::Object(arguments)),
+        tenant: DEFAULT_TENANT,
+        user,
+        origin,
+        run_id: &run_id,
+        action_id: id,
+        idempotency_key: key.unwrap_or(&fresh_key),
+        first_attempt_us: None,
+        account: None,
+        session: None,
+        repository: None,
+        repositories: None,
+        deadline_us: None,
+        traceparent: None,
+        timeout: tool.timeout,
+        cancel: &CancellationToken::new(),
+        is_approved: false,
+        hold: None,
+    };
+    mcp.call(request).await
 }
 
 /// Where the arguments come from.

@@ -16,6 +16,7 @@ use crate::app;
 use crate::config::Resolved;
 use crate::ports::tools::Catalog;
 
+pub(super) use self::call::direct;
 pub(super) use self::list::headline;
 
 /// The commands of `gavel mcp`.

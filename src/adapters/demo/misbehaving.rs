@@ -1,0 +1,74 @@
+//! The models of `gavel-testing`, which misbehave on purpose, behind the port `Model`.
+
+use gavel_testing::{Conversation, Fault, Function, Misbehaving};
+
+use super::conversation;
+use super::turn::{self, Move};
+use crate::domain::decision::Usage;
+use crate::domain::journal::{FaultKind, ModelTurn};
+use crate::ports::BoxFuture;
+use crate::ports::model::{CallMode, Content, Model, ModelEvent, ModelFault, ModelRequest};
+
+impl Model for Misbehaving {
+    fn generate<'a>(
+        &'a self,
+        request: ModelRequest<'a>,
+        events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
+    ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
+        Box::pin(async move {
+            match self.next(&read(&request)) {
+                Ok(gavel_testing::Move { text, calls }) => {
+                    Ok(turn::make(Move { text, calls }, &request, self.name(), events))
+                }
+                Err(fault) => Err(ModelFault {
+                    kind: kind(fault),
+                    detail: "by chance".to_owned(),
+                    usage: Usage::default(),
+                    attempts: 1,
+                    served: Box::default(),
+                    said: None,
+                }),
+            }
+        })
+    }
+
+    fn default_model(&self) -> &str {
+        self.name()
+    }
+}
+
+fn kind(fault: Fault) -> FaultKind {
+    match fault {
+        Fault::Unavailable => FaultKind::Unavailable,
+        Fault::Timeout => FaultKind::Timeout,
+        Fault::Malformed => FaultKind::Malformed,
+        Fault::Blocked => FaultKind::Blocked,
+    }
+}
+
+fn read<'a>(request: &ModelRequest<'a>) -> Conversation<'a> {
+    let newest = conversation::Conversation::read(request.contents);
+    let mut texts = Vec::new();
+    for content in request.contents {
+        match content {
+            Content::Text(_, text) => texts.push(*text),
+            Content::Turn(..) => {}
+            Content::Responses(responses) => texts.extend(responses.iter().map(|response| match &response.outcome {
+                Ok(data) => data.get(),
+                Err(failure) => &*failure.message,
+            })),
+        }
+    }
+    let declared = request.functions.declarations.iter();
+    let function = declared.map(|function| Function {
+        name: &function.name,
+        parameters: function.parameters.get(),
+    });
+    Conversation {
+        message: newest.message,
+        turns: newest.turns,
+        texts,
+        functions: function.collect(),
+        may_call: *request.mode != CallMode::None,
+    }
+}
