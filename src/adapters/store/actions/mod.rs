@@ -1,23 +1,19 @@
 //! Actions, grants and threads: port [`Actions`]. `requests`, `resolve`, `settle` and `thread` write in the writer's
-//! transaction, with the texts of `statements`. `read` reads, on connections that analysts do not use.
+//! transaction, `columns` are their columns. `read` reads, on connections that analysts do not use.
 //!
 //! Every change of an action first locks its outermost run. So of two concurrent changes the second sees the first.
 
-mod line;
+mod columns;
 mod read;
 mod requests;
 mod resolve;
-mod row;
 mod settle;
-mod statements;
 mod thread;
 
-pub(super) use line::Line;
-pub(super) use row::{ACTION, GRANT, THREAD, action, grant, thread};
-pub(super) use statements::ActionStatements;
+pub(super) use columns::{ACTION, GRANT, THREAD};
 
 use super::Store;
-use super::runs::{RunDone, RunOp, answer};
+use super::op::Op;
 use crate::domain::action::{Action, Grant};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::{Thread, ThreadMessage, ThreadSummary};
@@ -40,7 +36,7 @@ impl Actions for Store {
         user: Option<&'a UserId>,
         approval: ApprovalId,
     ) -> BoxFuture<'a, Result<Option<Action>, QueryError>> {
-        Box::pin(self.one_action("approval_id", approval.to_string(), tenant, user))
+        Box::pin(self.action_of_approval(approval, tenant, user))
     }
 
     fn action<'a>(
@@ -49,7 +45,7 @@ impl Actions for Store {
         user: Option<&'a UserId>,
         action: ActionId,
     ) -> BoxFuture<'a, Result<Option<Action>, QueryError>> {
-        Box::pin(self.one_action("id", action.to_string(), tenant, user))
+        Box::pin(self.one_action(action, tenant, user))
     }
 
     fn of_run(&self, root: RunId) -> BoxFuture<'_, Result<Vec<Action>, QueryError>> {
@@ -57,20 +53,18 @@ impl Actions for Store {
     }
 
     fn resolve(&self, resolve: Resolve) -> BoxFuture<'_, Result<Resolved, RecordError>> {
-        let op = RunOp::Resolve(resolve);
-        Box::pin(async move { answer!(self.run("resolve approval", op).await?, RunDone::Resolved) })
+        Box::pin(self.write(Op::Resolve(resolve)))
     }
 
     fn settle(&self, settle: Settle) -> BoxFuture<'_, Result<SettleDone, RecordError>> {
-        let op = RunOp::Settle(settle);
-        Box::pin(async move { answer!(self.run("settle action", op).await?, RunDone::Settled) })
+        Box::pin(self.write(Op::Settle(settle)))
     }
 
     fn expire(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
         Box::pin(async move {
             let due = self.expired(most).await?;
             if !due.is_empty() {
-                self.run("expire approvals", RunOp::Expire(due.clone())).await?;
+                self.write::<()>(Op::ExpireApprovals(due.clone())).await?;
             }
             Ok(due)
         })
@@ -110,13 +104,12 @@ impl Actions for Store {
         grant: GrantId,
         by: &'a str,
     ) -> BoxFuture<'a, Result<bool, RecordError>> {
-        let op = RunOp::Revoke(Revoke {
+        Box::pin(self.write(Op::Revoke(Revoke {
             tenant: tenant.clone(),
             user: user.cloned(),
             grant,
             by: by.into(),
-        });
-        Box::pin(async move { answer!(self.run("revoke grant", op).await?, RunDone::Revoked) })
+        })))
     }
 
     fn thread<'a>(

@@ -1,32 +1,16 @@
 //! Reads of actions, grants and threads.
 
-use std::ops::ControlFlow;
+use serde::Deserialize;
 
-use super::super::db::{Row, Value};
-use super::super::parsed::{opt_parsed, parsed};
+use super::super::db::{sql, values};
+use super::super::read::OF_USER;
 use super::super::{ReadOnly, Store};
-use super::line::Line;
-use super::row::{ACTION, ACTION_OF_RUN, GRANT, action, grant};
+use super::columns::{ACTION, GRANT, LINE};
 use crate::domain::action::{Action, Grant};
-use crate::domain::ids::{ActionId, GrantId, RunId, TenantId, ThreadId, UserId};
+use crate::domain::agent_run::RunStatus;
+use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::{Thread, ThreadMessage};
-use crate::domain::time::rfc3339;
 use crate::ports::records::{QueryError, RecordError};
-
-const MESSAGE: &str = "number, role, body, run_id, action_id, created_at";
-
-fn message(row: &Row) -> Result<ThreadMessage, sqlx::Error> {
-    let line = parsed(row, 1, Line::parse)?;
-    Ok(ThreadMessage {
-        number: row.int(0)?.unsigned_abs(),
-        role: line.role(),
-        kind: line.kind(),
-        text: row.text(2)?,
-        run_id: parsed(row, 3, RunId::parse)?,
-        action_id: opt_parsed(row, 4, ActionId::parse)?,
-        created_at: rfc3339(row.int(5)?),
-    })
-}
 
 impl ReadOnly {
     /// All actions of a run and, for an outermost run, of its child runs, in order. Arguments are filled for actions
@@ -35,17 +19,21 @@ impl ReadOnly {
     /// # Errors
     /// [`QueryError`].
     pub async fn actions_of(&self, root: RunId) -> Result<Vec<Action>, QueryError> {
-        let sql = format!(
-            "SELECT {ACTION_OF_RUN} FROM agent_action WHERE root_id = $1 OR run_id = $1 ORDER BY created_at, run_id, sequence"
+        // A long run may have many large arguments.
+        let sql = sql!(
+            "SELECT {} FROM agent_action WHERE root_id = $1 OR run_id = $1 ORDER BY created_at, run_id, sequence",
+            ACTION
+                .selected()
+                .replace(
+                    "arguments AS",
+                    "CASE WHEN status IN ('awaiting_confirmation', 'approved') THEN arguments ELSE '{}' END AS"
+                )
+                .replace(
+                    "details AS",
+                    "CASE status WHEN 'awaiting_confirmation' THEN details END AS"
+                )
         );
-        let mut actions = Vec::new();
-        let each = &mut |row: Row| {
-            actions.push(action(&row, &mut 0)?);
-            Ok(ControlFlow::Continue(()))
-        };
-        self.rows(sql.into(), vec![Value::text(&root.to_string())], each)
-            .await?;
-        Ok(actions)
+        self.all(sql, values![root]).await
     }
 
     /// A thread with its latest messages before number `before`, in order; `None` when the tenant (or the given user)
@@ -61,66 +49,48 @@ impl ReadOnly {
         before: Option<u64>,
         most: u32,
     ) -> Result<Option<Thread>, QueryError> {
-        let mut sql = "SELECT user_id, agent_id, created_at, updated_at, messages FROM thread WHERE id = $1 \
-                       AND tenant = $2"
-            .to_owned();
-        let mut values = vec![Value::text(&thread.to_string()), Value::text(tenant.as_str())];
-        if let Some(user) = user {
-            sql.push_str(" AND user_id = $3");
-            values.push(Value::text(user.as_str()));
-        }
-        let mut found = None;
-        let each = &mut |row: Row| {
-            found = Some(Thread {
-                thread_id: thread,
-                user_id: row.text(0)?,
-                agent_id: row.text(1)?,
-                created_at: rfc3339(row.int(2)?),
-                updated_at: rfc3339(row.int(3)?),
-                messages: Vec::new(),
-                message_count: row.int(4)?.unsigned_abs(),
-            });
-            Ok(ControlFlow::Break(()))
-        };
-        self.rows(sql.into(), values, each).await?;
-        if let Some(found) = &mut found {
-            found.messages = self.said(thread, before, most).await?;
-        }
-        Ok(found)
-    }
-
-    /// The latest messages before a number, in order.
-    async fn said(&self, thread: ThreadId, before: Option<u64>, most: u32) -> Result<Vec<ThreadMessage>, QueryError> {
-        let sql = format!(
-            "SELECT {MESSAGE} FROM thread_message WHERE thread_id = $1 AND number < $2 ORDER BY number DESC LIMIT $3"
+        let sql = sql!(
+            "SELECT id AS \"threadId\", user_id AS \"userId\", agent_id AS \"agentId\", created_at AS \"createdAt\", \
+             updated_at AS \"updatedAt\", messages AS \"messageCount\" FROM thread WHERE id = $1 AND {OF_USER}"
         );
-        let before = before.and_then(|before| i64::try_from(before).ok()).unwrap_or(i64::MAX);
-        let values = vec![
-            Value::text(&thread.to_string()),
-            Value::Int(Some(before)),
-            Value::Int(Some(i64::from(most))),
-        ];
-        let mut messages = Vec::new();
-        let each = &mut |row: Row| {
-            messages.push(message(&row)?);
-            Ok(ControlFlow::Continue(()))
-        };
-        self.rows(sql.into(), values, each).await?;
-        messages.reverse();
-        Ok(messages)
+        let found: Option<Thread> = self.one(sql, values![thread, tenant, user]).await?;
+        let Some(mut found) = found else { return Ok(None) };
+        let latest = sql!(
+            "SELECT {} FROM thread_message WHERE thread_id = $1 AND number < $2 ORDER BY number DESC LIMIT $3",
+            LINE.selected_in_camel_case()
+        );
+        let values = values![thread, before.unwrap_or(u64::MAX), most];
+        found.messages = self.all(latest, values).await?;
+        found.messages.reverse();
+        Ok(Some(found))
     }
 }
 
 impl Store {
     pub(super) async fn one_action(
         &self,
-        by: &'static str,
-        id: String,
+        id: ActionId,
         tenant: &TenantId,
         user: Option<&UserId>,
     ) -> Result<Option<Action>, QueryError> {
-        let sql = format!("SELECT {ACTION} FROM agent_action WHERE {by} = $1 AND tenant = $2");
-        self.one(sql, &id, tenant, user, action).await
+        let sql = sql!(
+            "SELECT {} FROM agent_action WHERE id = $1 AND {OF_USER}",
+            ACTION.selected()
+        );
+        self.working.one(sql, values![id, tenant, user]).await
+    }
+
+    pub(super) async fn action_of_approval(
+        &self,
+        approval: ApprovalId,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+    ) -> Result<Option<Action>, QueryError> {
+        let sql = sql!(
+            "SELECT {} FROM agent_action WHERE approval_id = $1 AND {OF_USER}",
+            ACTION.selected()
+        );
+        self.working.one(sql, values![approval, tenant, user]).await
     }
 
     pub(super) async fn one_grant(
@@ -129,53 +99,25 @@ impl Store {
         tenant: &TenantId,
         user: Option<&UserId>,
     ) -> Result<Option<Grant>, QueryError> {
-        let sql = format!("SELECT {GRANT} FROM approval_grant WHERE id = $1 AND tenant = $2");
-        self.one(sql, &id.to_string(), tenant, user, grant).await
-    }
-
-    /// The row of an id in a tenant, if it belongs to the given user.
-    pub(in super::super) async fn one<T: Send>(
-        &self,
-        mut sql: String,
-        id: &str,
-        tenant: &TenantId,
-        user: Option<&UserId>,
-        shape: fn(&Row, &mut usize) -> Result<T, sqlx::Error>,
-    ) -> Result<Option<T>, QueryError> {
-        let mut values = vec![Value::text(id), Value::text(tenant.as_str())];
-        if let Some(user) = user {
-            sql.push_str(" AND user_id = $3");
-            values.push(Value::text(user.as_str()));
-        }
-        let mut found = None;
-        let each = &mut |row: Row| {
-            found = Some(shape(&row, &mut 0)?);
-            Ok(ControlFlow::Break(()))
-        };
-        self.working.rows(sql.into(), values, each).await?;
-        Ok(found)
+        let sql = sql!(
+            "SELECT {} FROM approval_grant WHERE id = $1 AND {OF_USER}",
+            GRANT.selected_in_camel_case()
+        );
+        self.working.one(sql, values![id, tenant, user]).await
     }
 
     /// Outermost runs with an approval request that has expired, oldest first.
     pub(super) async fn expired(&self, most: u32) -> Result<Vec<RunId>, RecordError> {
-        let now = self.shared.target.dialect().now();
-        let sql = format!(
-            "SELECT root_id FROM agent_action WHERE status = 'awaiting_confirmation' AND expires_at <= {now} \
-             ORDER BY expires_at LIMIT $1"
-        );
-        let mut roots: Vec<RunId> = Vec::new();
-        let each = &mut |row: Row| {
-            let root = parsed(&row, 0, RunId::parse)?;
+        let sql = "SELECT root_id FROM agent_action WHERE status = 'awaiting_confirmation' AND expires_at <= @now \
+                   ORDER BY expires_at LIMIT $1";
+        let found = self.working.all(sql, values![most]).await;
+        let found: Vec<RunId> = found.map_err(|error| RecordError::Unavailable(error.to_string().into()))?;
+        let mut roots = Vec::new();
+        for root in found {
             if !roots.contains(&root) {
                 roots.push(root);
             }
-            Ok(ControlFlow::Continue(()))
-        };
-        let read = self
-            .working
-            .rows(sql.into(), vec![Value::Int(Some(i64::from(most)))], each)
-            .await;
-        read.map_err(|error| RecordError::Unavailable(error.to_string().into()))?;
+        }
         Ok(roots)
     }
 
@@ -186,73 +128,50 @@ impl Store {
         server: &str,
         tool: &str,
     ) -> Result<Vec<Grant>, QueryError> {
-        let sql = format!(
-            "SELECT {GRANT} FROM approval_grant WHERE tenant = $1 AND user_id = $2 AND server = $3 AND tool = $4 \
-             AND revoked_at IS NULL ORDER BY created_at, id"
+        let sql = sql!(
+            "SELECT {} FROM approval_grant WHERE tenant = $1 AND user_id = $2 AND server = $3 AND tool = $4 \
+             AND revoked_at IS NULL ORDER BY created_at, id",
+            GRANT.selected_in_camel_case()
         );
-        let values = [tenant.as_str(), user.as_str(), server, tool].map(Value::text).to_vec();
-        let mut grants = Vec::new();
-        let each = &mut |row: Row| {
-            grants.push(grant(&row, &mut 0)?);
-            Ok(ControlFlow::Continue(()))
-        };
-        self.working.rows(sql.into(), values, each).await?;
-        Ok(grants)
+        self.working.all(sql, values![tenant, user, server, tool]).await
     }
 
     pub(super) async fn said_before(&self, run: RunId, most: u32) -> Result<Vec<ThreadMessage>, QueryError> {
-        let mut own = None;
-        let each = &mut |row: Row| {
-            own = Some((parsed(&row, 0, ThreadId::parse)?, row.int(1)?.unsigned_abs()));
-            Ok(ControlFlow::Break(()))
-        };
-        let sql = "SELECT thread_id, number FROM thread_message WHERE run_id = $1 AND role = 'user'";
-        self.working
-            .rows(sql.into(), vec![Value::text(&run.to_string())], each)
-            .await?;
-        match own {
-            // Ordered by run: a queued message is stored before the answers that arrive meanwhile, and is answered
-            // after them.
-            Some((thread, number)) => {
-                let sql = format!(
-                    "SELECT {MESSAGE} FROM (SELECT message.*, began.number AS began FROM (SELECT run_id, number \
-                     FROM thread_message WHERE thread_id = $1 AND role = 'user' AND number < $2 \
-                     ORDER BY number DESC LIMIT $3) AS began \
-                     JOIN thread_message message ON message.run_id = began.run_id AND message.thread_id = $1 \
-                     ORDER BY began.number DESC, message.number DESC LIMIT $3) AS said ORDER BY began, number"
-                );
-                let values = vec![
-                    Value::text(&thread.to_string()),
-                    Value::Int(i64::try_from(number).ok()),
-                    Value::Int(Some(i64::from(most))),
-                ];
-                let mut said = Vec::new();
-                let each = &mut |row: Row| {
-                    said.push(message(&row)?);
-                    Ok(ControlFlow::Continue(()))
-                };
-                self.working.rows(sql.into(), values, each).await?;
-                Ok(said)
-            }
-            None => Ok(Vec::new()),
+        #[derive(Deserialize)]
+        struct Own {
+            thread_id: ThreadId,
+            number: i64,
         }
+        let own = "SELECT thread_id, number FROM thread_message WHERE run_id = $1 AND role = 'user'";
+        let own: Option<Own> = self.working.one(own, values![run]).await?;
+        let Some(Own { thread_id, number }) = own else {
+            return Ok(Vec::new());
+        };
+        // Ordered by run: a queued message is stored before the answers that arrive meanwhile, and is answered after
+        // them.
+        let sql = sql!(
+            "SELECT {} FROM (SELECT message.*, began.number AS began FROM (SELECT run_id, number \
+             FROM thread_message WHERE thread_id = $1 AND role = 'user' AND number < $2 \
+             ORDER BY number DESC LIMIT $3) AS began \
+             JOIN thread_message message ON message.run_id = began.run_id AND message.thread_id = $1 \
+             ORDER BY began.number DESC, message.number DESC LIMIT $3) AS said ORDER BY began, number",
+            LINE.selected_in_camel_case()
+        );
+        self.working.all(sql, values![thread_id, number, most]).await
     }
 
     pub(super) async fn next_in_thread(&self, run: RunId) -> Result<Option<RunId>, QueryError> {
+        #[derive(Deserialize)]
+        struct Other {
+            id: RunId,
+            status: RunStatus,
+        }
         let sql = "SELECT other.id, other.status FROM agent_run run JOIN agent_run other ON other.thread_id = run.thread_id \
                    WHERE run.id = $1 AND (other.status = 'queued' OR other.status = 'running' \
                    OR other.status = 'awaiting_confirmation') \
                    ORDER BY CASE other.status WHEN 'queued' THEN 1 ELSE 0 END, other.created_at, other.id LIMIT 1";
-        let mut next = None;
-        let each = &mut |row: Row| {
-            if row.text(1)? == "queued" {
-                next = Some(parsed(&row, 0, RunId::parse)?);
-            }
-            Ok(ControlFlow::Break(()))
-        };
-        self.working
-            .rows(sql.into(), vec![Value::text(&run.to_string())], each)
-            .await?;
-        Ok(next)
+        let next: Option<Other> = self.working.one(sql, values![run]).await?;
+        let is_queued = |other: &Other| other.status == RunStatus::Queued;
+        Ok(next.filter(is_queued).map(|other| other.id))
     }
 }

@@ -1,24 +1,20 @@
-//! Planning sessions: port [`PlanningSessions`]. `write`, `work` and `changes` write in the writer's transaction, with
-//! the texts of `statements`. `read` reads, on connections that analysts do not use; `row` knows the columns.
+//! Planning sessions: port [`PlanningSessions`]. `write`, `work` and `changes` write in the writer's transaction, and
+//! `columns` are their columns. `read` reads, on connections that analysts do not use.
 //!
 //! Every change of a session is one UPDATE with a condition on what it was, so only one of two concurrent changes
 //! succeeds. Prompts, plans and their history are working state like the inputs of runs: they are kept whole, whatever
 //! `records.content` says.
 
 mod changes;
-pub(super) mod op;
+mod columns;
 mod read;
-mod row;
-mod statements;
 mod work;
 mod write;
 
-pub(super) use row::{SESSION, session};
-pub(super) use statements::PlanningStatements;
+pub(super) use columns::SESSION;
 
-use self::op::PlanningOp;
 use super::Store;
-use super::runs::{RunDone, RunOp, answer};
+use super::op::Op;
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::planning::{
@@ -66,13 +62,11 @@ impl PlanningSessions for Store {
     }
 
     fn edit(&self, edit: PlanEdit) -> BoxFuture<'_, Result<Moved, RecordError>> {
-        let op = RunOp::Planning(PlanningOp::Edit(Box::new(edit)));
-        Box::pin(async move { answer!(self.run("edit plan", op).await?, RunDone::Moved) })
+        Box::pin(self.write(Op::EditPlan(Box::new(edit))))
     }
 
     fn cancel(&self, cancel: SessionCancel) -> BoxFuture<'_, Result<Moved, RecordError>> {
-        let op = RunOp::Planning(PlanningOp::Cancel(cancel));
-        Box::pin(async move { answer!(self.run("cancel session", op).await?, RunDone::Moved) })
+        Box::pin(self.write(Op::CancelSession(cancel)))
     }
 
     fn sweep(&self, now_us: i64, unconfirmed_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>> {
@@ -81,8 +75,7 @@ impl PlanningSessions for Store {
             if due.is_empty() {
                 return Ok(0);
             }
-            let op = RunOp::Planning(PlanningOp::Sweep(due, now_us, unconfirmed_us));
-            answer!(self.run("sweep sessions", op).await?, RunDone::Swept)
+            self.write(Op::SweepSessions(due, now_us, unconfirmed_us)).await
         })
     }
 }

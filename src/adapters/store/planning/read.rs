@@ -1,11 +1,11 @@
 //! Reads of planning sessions.
 
-use std::ops::ControlFlow;
+use serde::Deserialize;
 
 use super::super::Store;
-use super::super::db::{Dialect, Row, Value};
-use super::super::parsed::{opt_parsed, parsed};
-use super::row::{SESSION, VERSION, WAIT, session, version, wait};
+use super::super::db::{sql, values};
+use super::super::read::OF_USER;
+use super::columns::{SESSION, VERSION};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::ports::planning::{PlanVersion, SessionWait, StoredSession};
 use crate::ports::records::{QueryError, RecordError};
@@ -20,7 +20,8 @@ const UNCONFIRMED: &str = "SELECT id FROM planning_session WHERE completed_at IS
 
 /// number of rows → sessions whose run has ended, or was deleted, without moving them on.
 const LEFT_BEHIND: &str = "SELECT left_behind.id FROM planning_session left_behind \
-     WHERE (left_behind.status = 'PLANNING' OR left_behind.status = 'EXECUTING') AND NOT EXISTS (SELECT 1 FROM agent_run run WHERE run.id = left_behind.run_id AND run.completed_at IS NULL) \
+     WHERE (left_behind.status = 'PLANNING' OR left_behind.status = 'EXECUTING') \
+     AND NOT EXISTS (SELECT 1 FROM agent_run run WHERE run.id = left_behind.run_id AND run.completed_at IS NULL) \
      ORDER BY left_behind.run_id LIMIT $1";
 
 /// time, number of rows → sessions whose run waits for a settlement although the deadline has passed.
@@ -29,15 +30,12 @@ const WAITS_PAST: &str = "SELECT session.id FROM agent_run run JOIN planning_ses
      ORDER BY run.session_id, run.id LIMIT $2";
 
 /// session → what its run, and the runs that it called, wait for.
-fn waits(dialect: Dialect) -> String {
-    format!(
-        "SELECT {WAIT} FROM planning_session session JOIN agent_action action ON action.root_id = session.run_id \
-         WHERE session.id = $1 AND session.completed_at IS NULL AND (action.status = 'in_doubt' \
-         OR (action.status = 'awaiting_confirmation' AND action.expires_at > {})) \
-         ORDER BY action.created_at, action.run_id, action.sequence",
-        dialect.now()
-    )
-}
+const WAITS: &str = "SELECT action.id AS action, action.run_id AS run, action.tool, action.status AS \"kind.status\", \
+     action.approval_id AS \"kind.approval_id\" \
+     FROM planning_session session JOIN agent_action action ON action.root_id = session.run_id \
+     WHERE session.id = $1 AND session.completed_at IS NULL AND (action.status = 'in_doubt' \
+     OR (action.status = 'awaiting_confirmation' AND action.expires_at > @now)) \
+     ORDER BY action.created_at, action.run_id, action.sequence";
 
 impl Store {
     pub(super) async fn one_session(
@@ -46,33 +44,27 @@ impl Store {
         tenant: &TenantId,
         user: Option<&UserId>,
     ) -> Result<Option<StoredSession>, QueryError> {
-        let sql = format!("SELECT {SESSION} FROM planning_session WHERE id = $1 AND tenant = $2");
-        self.one(sql, &id.to_string(), tenant, user, session).await
+        let sql = sql!(
+            "SELECT {} FROM planning_session WHERE id = $1 AND {OF_USER}",
+            SESSION.selected()
+        );
+        self.working.one(sql, values![id, tenant, user]).await
     }
 
     pub(super) async fn session_of_run(&self, run: RunId) -> Result<Option<PlanningSessionId>, QueryError> {
         let sql = "SELECT session_id FROM agent_run WHERE id = $1";
-        let mut found = None;
-        let each = &mut |row: Row| {
-            found = opt_parsed(&row, 0, PlanningSessionId::parse)?;
-            Ok(ControlFlow::Break(()))
-        };
-        self.working
-            .rows(sql.into(), vec![Value::text(&run.to_string())], each)
-            .await?;
-        Ok(found)
+        Ok(self.working.one(sql, values![run]).await?.flatten())
     }
 
     pub(super) async fn runs_of_session(&self, session: PlanningSessionId) -> Result<Vec<(RunId, i64)>, QueryError> {
+        #[derive(Deserialize)]
+        struct Run {
+            id: RunId,
+            created_at: i64,
+        }
         let sql = "SELECT id, created_at FROM agent_run WHERE session_id = $1 ORDER BY created_at, id";
-        let mut runs = Vec::new();
-        let each = &mut |row: Row| {
-            runs.push((parsed(&row, 0, RunId::parse)?, row.int(1)?));
-            Ok(ControlFlow::Continue(()))
-        };
-        let values = vec![Value::text(&session.to_string())];
-        self.working.rows(sql.into(), values, each).await?;
-        Ok(runs)
+        let runs: Vec<Run> = self.working.all(sql, values![session]).await?;
+        Ok(runs.into_iter().map(|run| (run.id, run.created_at)).collect())
     }
 
     pub(super) async fn versions_of(
@@ -81,33 +73,15 @@ impl Store {
         after: u32,
         most: u32,
     ) -> Result<Vec<PlanVersion>, QueryError> {
-        let sql = format!(
-            "SELECT {VERSION} FROM planning_change WHERE session_id = $1 AND version > $2 ORDER BY version LIMIT $3"
+        let sql = sql!(
+            "SELECT {} FROM planning_change WHERE session_id = $1 AND version > $2 ORDER BY version LIMIT $3",
+            VERSION.selected()
         );
-        let values = vec![
-            Value::text(&session.to_string()),
-            Value::Int(Some(i64::from(after))),
-            Value::Int(Some(i64::from(most))),
-        ];
-        let mut versions = Vec::new();
-        let each = &mut |row: Row| {
-            versions.push(version(&row)?);
-            Ok(ControlFlow::Continue(()))
-        };
-        self.working.rows(sql.into(), values, each).await?;
-        Ok(versions)
+        self.working.all(sql, values![session, after, most]).await
     }
 
     pub(super) async fn waits_of(&self, session: PlanningSessionId) -> Result<Vec<SessionWait>, QueryError> {
-        let sql = waits(self.shared.target.dialect());
-        let mut found = Vec::new();
-        let each = &mut |row: Row| {
-            found.push(wait(&row)?);
-            Ok(ControlFlow::Continue(()))
-        };
-        let values = vec![Value::text(&session.to_string())];
-        self.working.rows(sql.into(), values, each).await?;
-        Ok(found)
+        self.working.all(WAITS, values![session]).await
     }
 
     /// Sessions that a sweep at this time ends or moves on.
@@ -118,22 +92,19 @@ impl Store {
         most: u32,
     ) -> Result<Vec<PlanningSessionId>, RecordError> {
         let mut due: Vec<PlanningSessionId> = Vec::new();
-        let limit = Value::Int(Some(i64::from(most)));
         for (sql, values) in [
-            (OVERDUE, vec![Value::Int(Some(now_us)), limit.clone()]),
-            (UNCONFIRMED, vec![Value::Int(Some(unconfirmed_us)), limit.clone()]),
-            (LEFT_BEHIND, vec![limit.clone()]),
-            (WAITS_PAST, vec![Value::Int(Some(now_us)), limit.clone()]),
+            (OVERDUE, values![now_us, most]),
+            (UNCONFIRMED, values![unconfirmed_us, most]),
+            (LEFT_BEHIND, values![most]),
+            (WAITS_PAST, values![now_us, most]),
         ] {
-            let each = &mut |row: Row| {
-                let session = parsed(&row, 0, PlanningSessionId::parse)?;
+            let found = self.working.all(sql, values).await;
+            let found: Vec<_> = found.map_err(|error| RecordError::Unavailable(error.to_string().into()))?;
+            for session in found {
                 if !due.contains(&session) {
                     due.push(session);
                 }
-                Ok(ControlFlow::Continue(()))
-            };
-            let read = self.working.rows(sql.into(), values, each).await;
-            read.map_err(|error| RecordError::Unavailable(error.to_string().into()))?;
+            }
         }
         due.truncate(most as usize);
         Ok(due)
@@ -144,9 +115,8 @@ impl Store {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::super::connect::Target;
-    use super::super::super::db::Dialect;
+    use super::super::super::db::{Dialect, Value, explain};
     use super::super::super::migrate;
-    use super::super::PlanningStatements;
     use super::*;
 
     /// What every process asks all the time, and what a request asks, reads an index and no table.
@@ -158,73 +128,32 @@ mod tests {
         target.create().unwrap();
         let mut conn = target.writer().await.unwrap();
         migrate::migrate(&mut conn, migrate::PATIENCE).await.unwrap();
-        let texts = PlanningStatements::new(Dialect::Sqlite);
-        let one = format!("SELECT {SESSION} FROM planning_session WHERE id = $1 AND tenant = $2");
-        let by_session = "agent_run_by_session";
+        let one = format!("SELECT {} FROM planning_session WHERE id = $1", SESSION.selected());
         for (sql, indexes) in [
-            (OVERDUE.into(), &["planning_session_due"][..]),
-            (UNCONFIRMED.into(), &["planning_session_due"]),
+            (OVERDUE, &["planning_session_due"][..]),
+            (UNCONFIRMED, &["planning_session_due"]),
+            (LEFT_BEHIND, &["planning_session_at_work", "autoindex_agent_run_1"]),
+            (WAITS_PAST, &["agent_run_by_settlement", "autoindex_planning_session_1"]),
+            (WAITS, &["autoindex_planning_session_1", "agent_action_by_root"]),
             (
-                LEFT_BEHIND.into(),
-                &["planning_session_at_work", "autoindex_agent_run_1"],
-            ),
-            (
-                WAITS_PAST.into(),
-                &["agent_run_by_settlement", "autoindex_planning_session_1"],
-            ),
-            (
-                waits(Dialect::Sqlite).into(),
-                &["autoindex_planning_session_1", "agent_action_by_root"],
-            ),
-            (texts.expire, &["autoindex_planning_session_1"]),
-            (texts.open, &["planning_session_due"]),
-            (
-                one.into(),
+                &one,
                 &[
                     "autoindex_planning_session_1",
-                    by_session,
-                    by_session,
-                    by_session,
-                    by_session,
-                    by_session,
+                    "agent_run_by_session",
+                    "agent_run_by_session",
+                    "agent_run_by_session",
+                    "agent_run_by_session",
+                    "agent_run_by_session",
                     "autoindex_agent_run_1",
                 ],
             ),
-            (texts.prunable, &["planning_session_over"]),
-            (texts.refine, &["autoindex_planning_session_1"]),
-            (texts.execute, &["autoindex_planning_session_1"]),
-            (texts.worked, &["autoindex_planning_session_1"]),
-            (
-                texts.is_changed,
-                &["autoindex_planning_session_1", "autoindex_planning_change_1"],
-            ),
-            (texts.finish, &["autoindex_planning_session_1"]),
-            (
-                texts.left_behind,
-                &[
-                    "autoindex_planning_session_1",
-                    "autoindex_agent_run_1",
-                    "agent_run_by_root",
-                ],
-            ),
-            (
-                texts.waits_past,
-                &["autoindex_planning_session_1", "autoindex_agent_run_1"],
-            ),
-            (texts.prune_versions, &["autoindex_planning_change_1"]),
         ] {
-            let mut plan = Vec::new();
-            let values = vec![Value::Int(Some(1)); 10];
-            conn.fetch(&format!("EXPLAIN QUERY PLAN {sql}").into(), values, &mut |row| {
-                plan.push(row.text(3)?);
-                Ok(ControlFlow::Continue(()))
-            })
-            .await
-            .unwrap();
-            let reads = |step: &&String| {
+            let values = vec![Value::from(1_i64); 3];
+            let plan = explain(&mut conn, &Dialect::Sqlite.expand(sql), values).await;
+            let reads = plan.iter().filter(|step| {
                 step.starts_with("SEARCH") || (step.starts_with("SCAN") && *step != "SCAN CONSTANT ROW")
-            };
-            let reads: Vec<_> = plan.iter().filter(reads).collect();
+            });
+            let reads: Vec<_> = reads.collect();
             assert_eq!(reads.len(), indexes.len(), "{sql}: {plan:?}");
             for (step, index) in reads.into_iter().zip(indexes) {
                 assert!(step.contains(index), "{sql}: {plan:?}");
