@@ -131,6 +131,7 @@ pub struct Thread {
     pub updated_at: Timestamp,
     /// A page of its messages, the latest last.
     #[serde(default)]
+    #[schema(required = true)]
     pub messages: Vec<ThreadMessage>,
     /// How many messages were written in it, including those that are no longer stored.
     pub message_count: u64,

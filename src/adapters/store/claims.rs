@@ -84,9 +84,7 @@ impl Batch<'_> {
                 let id = decision.id.to_string();
                 let claimed = self.claim(conn, claim, &id, Some(&id)).await?;
                 if claimed == Claimed::New {
-                    let mut row = Vec::new();
-                    DECISIONS.begin(decision, self.writing, &mut row);
-                    DECISIONS.write_begun(conn, row).await?;
+                    DECISIONS.open(conn, decision, self.writing).await?;
                 }
                 Ok(claimed)
             }

@@ -100,10 +100,7 @@ impl Batch<'_> {
                 // Written above, in one statement.
                 Fact::Intended(_) => {}
                 Fact::Opened(decision) => {
-                    let mut row = Vec::new();
-                    let writing = self.writing.owned_by(run);
-                    DECISIONS.begin(decision, &writing, &mut row);
-                    DECISIONS.write_begun(conn, row).await?;
+                    DECISIONS.open(conn, decision, &self.writing.owned_by(run)).await?;
                 }
                 Fact::Spent(spent) => self.update_usage(conn, spent).await?,
                 Fact::Called(calls) => self.log_ended(conn, lease.run, calls).await?,

@@ -165,7 +165,7 @@ impl<O, C> Table<O, C> {
     }
 
     /// The names of what answers have.
-    pub(super) fn shown(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.columns.iter().filter_map(|column| Some(column.read?.0))
     }
 
@@ -299,6 +299,11 @@ impl<O, C> Writes<O, C> {
             (None, None) => None,
         };
         into.extend(self.table.columns.iter().filter_map(value));
+    }
+
+    /// Writes a row that begins.
+    pub(super) async fn open(&'static self, conn: &mut Conn, row: &O, with: &Writing) -> Result<(), sqlx::Error> {
+        self.write_begun(conn, self.table.begin(row, with)).await
     }
 
     /// Writes rows that begin.

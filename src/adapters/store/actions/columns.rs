@@ -143,7 +143,7 @@ pub(in super::super) static THREAD: Table<NewRun> = Table { name: "thread", colu
     )).shown_as("latest_run.acted"),
 ] };
 
-type Said = Column<Line>;
+type LineColumn = Column<Line>;
 
 /// A line of a thread.
 pub(super) struct Line {
@@ -159,12 +159,12 @@ pub(super) struct Line {
 /// The columns of `thread_message`.
 #[rustfmt::skip] // A line for each.
 pub(super) static LINE: Table<Line> = Table { name: "thread_message", columns: &[
-    Said::open("thread_id", |line, _| line.thread.into()),
-    Said::open("number", |line, _| line.number.into()).shown(),
-    Said::open("run_id", |line, _| line.run.into()).shown(),
-    Said::open("action_id", |line, _| line.action.into()).shown(),
-    Said::open("role", |line, _| line.role.into()).shown(),
-    Said::elsewhere("role").shown_as("kind"),
-    Said::open("body", |line, _| (&line.text).into()).shown_as("text"),
-    Said::computed("created_at", "@now").shown(),
+    LineColumn::open("thread_id", |line, _| line.thread.into()),
+    LineColumn::open("number", |line, _| line.number.into()).shown(),
+    LineColumn::open("run_id", |line, _| line.run.into()).shown(),
+    LineColumn::open("action_id", |line, _| line.action.into()).shown(),
+    LineColumn::open("role", |line, _| line.role.into()).shown(),
+    LineColumn::elsewhere("role").shown_as("kind"),
+    LineColumn::open("body", |line, _| (&line.text).into()).shown_as("text"),
+    LineColumn::computed("created_at", "@now").shown(),
 ] };

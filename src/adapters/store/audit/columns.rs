@@ -31,7 +31,7 @@ pub(super) static AUDIT: Table<AuditRow> = Table { name: "audit", columns: &[
 /// be detected, and must not end the reading. So anything but a number is read as the lowest number, and anything but a
 /// text as one that gavel never writes.
 pub(super) fn columns(dialect: Dialect) -> String {
-    let columns = AUDIT.shown().map(|name| {
+    let columns = AUDIT.names().map(|name| {
         let read = match (name, dialect) {
             ("number" | "format" | "at", _) => whole(dialect, name),
             ("decision_id" | "action_id" | "tool", _) | (_, Dialect::Postgres) => text(dialect, name),

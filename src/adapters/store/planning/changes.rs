@@ -10,7 +10,7 @@ use super::super::batch::Batch;
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::transition::session_may_become;
-use super::write::{NEW_VERSION, Numbered, Place, hash};
+use super::write::{NEW_VERSION, Numbered, SessionState, hash};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::plan::Plan;
@@ -50,26 +50,26 @@ impl Batch<'_> {
         let notes = Value::json(&made.notes);
         let values = values![edit.session, edit.version, plan, made.plan.last, notes, edit.at_us];
         if let Some(numbered) = conn.one::<Numbered>(update, values).await? {
-            let version = numbered.of(made, VersionKind::Edited, None);
+            let version = numbered.into_version(made, VersionKind::Edited, None);
             self.add_version(conn, edit.session, version).await?;
             return Ok(Moved::Yes);
         }
         if let Some(claim) = &edit.claim {
             self.release_claim(conn, &claim.scope, edit.session).await?;
         }
-        Ok(match self.place(conn, edit.session).await? {
-            Some(place) => {
-                let (status, version) = place.at(edit.at_us);
+        Ok(match self.state(conn, edit.session).await? {
+            Some(state) => {
+                let (status, version) = state.at(edit.at_us);
                 Moved::No(status, version)
             }
             None => Moved::NotFound,
         })
     }
 
-    async fn place(&self, conn: &mut Conn, session: PlanningSessionId) -> Result<Option<Place>, Fault> {
-        let place = "SELECT status, version, deadline, completed_at FROM planning_session WHERE id = $1 \
+    async fn state(&self, conn: &mut Conn, session: PlanningSessionId) -> Result<Option<SessionState>, Fault> {
+        let state = "SELECT status, version, deadline, completed_at FROM planning_session WHERE id = $1 \
                      @postgres(FOR UPDATE)";
-        Ok(conn.one(place, values![session]).await?)
+        Ok(conn.one(state, values![session]).await?)
     }
 
     pub(in super::super) async fn cancel_session(
@@ -88,13 +88,13 @@ impl Batch<'_> {
         );
         let values = values![cancel.session, SessionReason::Cancelled, detail, cancel.at_us];
         let Some(run) = conn.one::<RunId>(update, values).await? else {
-            let Some(place) = self.place(conn, cancel.session).await? else {
+            let Some(state) = self.state(conn, cancel.session).await? else {
                 return Ok(Moved::NotFound);
             };
             // The time as it is stored: what has ended is not ended again by its deadline.
-            let (status, version) = place.at(i64::MIN);
+            let (status, version) = state.at(i64::MIN);
             // From an earlier commit of the same op, whose acknowledgement was lost.
-            let own = status == Cancelled && place.completed_at == Some(cancel.at_us);
+            let own = status == Cancelled && state.completed_at == Some(cancel.at_us);
             return Ok(if own { Moved::Yes } else { Moved::No(status, version) });
         };
         self.cancel(conn, run, &cancel.by).await?;

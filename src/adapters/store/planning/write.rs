@@ -34,7 +34,7 @@ pub(super) struct Numbered {
 }
 
 impl Numbered {
-    pub(super) fn of(self, made: &MadePlan, kind: VersionKind, run: Option<RunId>) -> PlanVersion {
+    pub(super) fn into_version(self, made: &MadePlan, kind: VersionKind, run: Option<RunId>) -> PlanVersion {
         PlanVersion {
             version: self.version,
             at_us: self.at_us,
@@ -49,16 +49,16 @@ impl Numbered {
     }
 }
 
-/// Where a session is.
+/// The state of a session.
 #[derive(Deserialize)]
-pub(super) struct Place {
+pub(super) struct SessionState {
     status: SessionStatus,
     version: u32,
     deadline: i64,
     pub(super) completed_at: Option<i64>,
 }
 
-impl Place {
+impl SessionState {
     /// Status and version at this time. A deadline that has passed counts at once, even if no sweep has ended the session
     /// yet.
     pub(super) fn at(&self, at: i64) -> (SessionStatus, u32) {
@@ -123,7 +123,7 @@ impl Batch<'_> {
         let Some(plan) = plan else {
             let found = "SELECT status, version, deadline, completed_at FROM planning_session \
                          WHERE id = $1 AND tenant = $2 AND user_id = $3 @postgres(FOR UPDATE)";
-            let found: Option<Place> = conn.one(found, values![place.session, tenant, user]).await?;
+            let found: Option<SessionState> = conn.one(found, values![place.session, tenant, user]).await?;
             return Ok(Some(match found {
                 Some(found) => {
                     let (status, version) = found.at(at);
@@ -209,7 +209,7 @@ impl Batch<'_> {
             1 => VersionKind::Proposed,
             _ => VersionKind::Refined,
         };
-        self.add_version(conn, session, numbered.of(made, kind, Some(run)))
+        self.add_version(conn, session, numbered.into_version(made, kind, Some(run)))
             .await
     }
 

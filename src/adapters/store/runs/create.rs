@@ -64,9 +64,8 @@ impl Batch<'_> {
             }
             return Ok(refused);
         }
-        let mut decision = Vec::new();
-        DECISIONS.begin(&run.decision, &self.writing.owned_by(run.id), &mut decision);
-        DECISIONS.write_begun(conn, decision).await?;
+        let owned = self.writing.owned_by(run.id);
+        DECISIONS.open(conn, &run.decision, &owned).await?;
         let created = self.insert_run(conn, run, queued, created_at).await?;
         // An earlier commit of the same op, whose acknowledgement was lost, has written the entries too.
         if let Some(lease) = lease

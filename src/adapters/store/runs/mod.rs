@@ -25,7 +25,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::columns::ENTRY;
 use super::Store;
+use super::claims::StoredClaim;
+use super::db::{sql, values};
+use super::error::{describe, unavailable};
 use super::op::Op;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
@@ -100,7 +104,10 @@ impl Runs for Store {
 
     fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
         Box::pin(async move {
-            let lost = self.lost_runs(most).await?;
+            let lost = self
+                .working
+                .all(read::lost(), values![self.shared.writing.owner.clone(), most]);
+            let lost: Vec<RunId> = lost.await.map_err(unavailable)?;
             if !lost.is_empty() {
                 self.write::<()>(Op::GiveUpRuns(lost.clone())).await?;
             }
@@ -109,11 +116,19 @@ impl Runs for Store {
     }
 
     fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>> {
-        Box::pin(self.waiting_run(turn, takes))
+        let values = match turn {
+            Turn::Tenant(after) => values![takes, after],
+            Turn::User(tenant, after) => values![takes, tenant, after],
+        };
+        Box::pin(async move { self.working.one(read::waiting(turn), values).await.map_err(unavailable) })
     }
 
     fn claimed<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Option<Claimed>, QueryError>> {
-        Box::pin(self.claim_found(claim))
+        Box::pin(async move {
+            let found: Option<StoredClaim> = self.working.one(StoredClaim::select(), values![&claim.scope]).await?;
+            let found = found.map(|stored| stored.found(claim, None)).transpose();
+            found.map_err(|error| QueryError::Unavailable(describe(&error).into()))
+        })
     }
 
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
@@ -121,15 +136,26 @@ impl Runs for Store {
     }
 
     fn run_state(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
-        Box::pin(self.run_state_of(run))
+        let sql = sql!("SELECT {} FROM agent_run run WHERE run.id = $1", read::STATE);
+        Box::pin(self.working.one(sql, values![run]))
     }
 
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
-        Box::pin(self.cancelled(run))
+        Box::pin(async move {
+            let found: Option<i64> = self.working.one(CANCELLED, values![run]).await?;
+            Ok(found.is_some())
+        })
     }
 
     fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        Box::pin(self.entries(run, after, most))
+        let sql = sql!(
+            "SELECT {} FROM agent_run_entry WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3",
+            ENTRY.selected()
+        );
+        Box::pin(async move {
+            let entries: Vec<LoggedEntry> = self.working.all(sql, values![run, after, most]).await?;
+            Ok(entries.into_iter().map(|logged| logged.entry).collect())
+        })
     }
 
     fn events(

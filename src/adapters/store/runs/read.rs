@@ -2,54 +2,25 @@
 
 use std::ops::ControlFlow;
 
-use super::super::claims::StoredClaim;
 use super::super::config::ContentMode;
-use super::super::db::{Row, sql, values};
+use super::super::db::{sql, values};
 use super::super::read::OF_USER;
 use super::super::{ReadOnly, Store};
 use super::columns::{ENTRY, RUN};
-use super::{CANCELLED, FIRST_OF_THREAD, taken_too_often};
+use super::{FIRST_OF_THREAD, taken_too_often};
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{RunId, TenantId, UserId};
-use crate::ports::claims::{Claim, Claimed};
-use crate::ports::records::{QueryError, RecordError};
-use crate::ports::runs::{LoggedEntry, MOST_TAKES, RunState, StoredEntry, StoredRun, Turn, Waiting};
+use crate::ports::records::QueryError;
+use crate::ports::runs::{LoggedEntry, MOST_TAKES, StoredRun, Turn};
 
 /// What the state of a run and the run whole have in common.
-const STATE: &str = "run.status, run.parent_run_id AS \"origin.parent_run_id\", \
+pub(super) const STATE: &str = "run.status, run.parent_run_id AS \"origin.parent_run_id\", \
      run.parent_action_id AS \"origin.parent_action_id\", run.thread_id AS \"origin.thread_id\", \
      run.session_id AS \"origin.session_id\", run.attempt, run.in_doubt, run.steps, \
      run.input_tokens AS \"usage.input_tokens\", run.output_tokens AS \"usage.output_tokens\", \
      run.thought_tokens AS \"usage.thought_tokens\", run.cached_tokens AS \"usage.cached_tokens\"";
 
 impl Store {
-    pub(super) async fn lost_runs(&self, most: u32) -> Result<Vec<RunId>, RecordError> {
-        let lost = self
-            .working
-            .all(lost(), values![self.shared.writing.owner.clone(), most]);
-        lost.await.map_err(away)
-    }
-
-    pub(super) async fn waiting_run(&self, turn: Turn<'_>, takes: u32) -> Result<Option<Waiting>, RecordError> {
-        let values = match turn {
-            Turn::Tenant(after) => values![takes, after],
-            Turn::User(tenant, after) => values![takes, tenant, after],
-        };
-        self.working.one(waiting(turn), values).await.map_err(away)
-    }
-
-    pub(super) async fn claim_found(&self, claim: &Claim) -> Result<Option<Claimed>, QueryError> {
-        let mut found = None;
-        let each = &mut |row: Row| {
-            found = Some(row.read::<StoredClaim>()?.found(claim, None)?);
-            Ok(ControlFlow::Break(()))
-        };
-        self.working
-            .rows(StoredClaim::select(), values![&claim.scope], each)
-            .await?;
-        Ok(found)
-    }
-
     pub(super) async fn stored_run(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
         let sql = sql!(
             "SELECT {STATE}, run.id, run.project_id AS project, run.agent_id AS agent, run.version, run.input, \
@@ -73,25 +44,6 @@ impl Store {
             run.decision.message = "".into();
         }
         Ok(found)
-    }
-
-    pub(super) async fn run_state_of(&self, run: RunId) -> Result<Option<RunState>, QueryError> {
-        let sql = sql!("SELECT {STATE} FROM agent_run run WHERE run.id = $1");
-        self.working.one(sql, values![run]).await
-    }
-
-    pub(super) async fn cancelled(&self, run: RunId) -> Result<bool, QueryError> {
-        let found: Option<i64> = self.working.one(CANCELLED, values![run]).await?;
-        Ok(found.is_some())
-    }
-
-    pub(super) async fn entries(&self, run: RunId, after: u64, most: u32) -> Result<Vec<StoredEntry>, QueryError> {
-        let sql = sql!(
-            "SELECT {} FROM agent_run_entry WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3",
-            ENTRY.selected()
-        );
-        let entries: Vec<LoggedEntry> = self.working.all(sql, values![run, after, most]).await?;
-        Ok(entries.into_iter().map(|logged| logged.entry).collect())
     }
 
     pub(super) async fn logged(
@@ -134,7 +86,7 @@ impl ReadOnly {
 }
 
 /// Runs that were taken too often without being returned.
-fn lost() -> &'static str {
+pub(super) fn lost() -> &'static str {
     sql!(
         "SELECT id FROM agent_run WHERE {} ORDER BY lease_until, id LIMIT $2",
         taken_too_often("$1")
@@ -142,7 +94,7 @@ fn lost() -> &'static str {
 }
 
 /// The next run for a worker. Spells the condition of the partial index as its definition does.
-fn waiting(turn: Turn<'_>) -> &'static str {
+pub(super) fn waiting(turn: Turn<'_>) -> &'static str {
     fn waiting(whose: &str, order: &str) -> String {
         format!(
             "SELECT id AS \"run\", tenant, user_id AS \"user\", takes FROM agent_run WHERE parent_run_id IS NULL \
@@ -166,10 +118,6 @@ fn events() -> &'static str {
          ORDER BY position LIMIT $3",
         ENTRY.selected()
     )
-}
-
-fn away(error: QueryError) -> RecordError {
-    RecordError::Unavailable(error.to_string().into())
 }
 
 #[cfg(test)]
