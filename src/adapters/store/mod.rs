@@ -5,10 +5,10 @@
 //!
 //! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
 //! is queued into one `transaction` of multi-row statements (`insert`) on its connection; `batch` is what its ops write
-//! with. A `table` is a list of columns, from which its statements follow. `db` is the only module that knows both databases; its part `sqlite` writes to one of
-//! them, and `sqlite_readers` reads it. Side effects are added to the `audit` log in the same transaction. A `commit`
-//! about a run, and other writes about runs, definitions and planning sessions, take the same path, but
-//! one op after another, since each returns a result.
+//! with. A `table` is a list of columns, from which its statements follow. `db` is the only module that knows both
+//! databases; its part `sqlite` writes to one of them, and `sqlite_readers` reads it. Side effects are added to the
+//! `audit` log in the same transaction. A `commit` about a run, and other writes about runs, definitions and planning
+//! sessions, take the same path, but one op after another, since each returns a result.
 //!
 //! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. `state` reports whether the
 //! store is available. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for

@@ -170,7 +170,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
             .split_first()
             .unwrap_or_else(|| unreachable!("its key was read"));
         let key = name[from..].find('.').map(|length| from + length + 1);
-        let below = |other: &Box<str>| key.is_some_and(|key| other.get(..key) == name.get(..key));
+        let below = |other: &str| key.is_some_and(|key| other.get(..key) == name.get(..key));
         let count = self.names.iter().take_while(|other| below(other)).count().max(1);
         let (names, rest) = self.names.split_at(count);
         let (cells, others) = mem::take(&mut self.cells).split_at_mut(count);
