@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -11,6 +11,7 @@ use super::ids::{ActionId, ApprovalId, GrantId, PlanningSessionId, RunId, Thread
 use super::names::names;
 use super::policy;
 use super::text::visible;
+use crate::api::Timestamp;
 
 names! {
     /// The status of an action.
@@ -93,7 +94,7 @@ impl Resolution {
 }
 
 /// What an approver should know before answering, in addition to the arguments.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
     /// Why it requires approval.
     pub reason: String,
@@ -126,23 +127,30 @@ impl Details {
 }
 
 /// A stored action.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Action {
     /// The id, the same as that of the tool call.
     pub id: ActionId,
     /// The approval request; `None` if no approval was required.
+    #[serde(rename = "approval_id")]
     pub approval: Option<ApprovalId>,
     /// The run that made the call.
+    #[serde(rename = "run_id")]
     pub run: RunId,
     /// The outermost run.
+    #[serde(rename = "root_id")]
     pub root: RunId,
     /// The thread of the outermost run.
+    #[serde(rename = "thread_id")]
     pub thread: Option<ThreadId>,
     /// The planning session of the outermost run.
+    #[serde(rename = "session_id")]
     pub session: Option<PlanningSessionId>,
     /// The user on whose behalf it acts.
+    #[serde(rename = "user_id")]
     pub user: String,
     /// The agent.
+    #[serde(rename = "agent_id")]
     pub agent: String,
     /// Position in its run.
     pub sequence: u32,
@@ -157,6 +165,7 @@ pub struct Action {
     /// Canonical arguments, as JSON.
     pub arguments: Box<RawValue>,
     /// What an approver should know.
+    #[serde(deserialize_with = "details")]
     pub details: Details,
     /// The current status.
     pub status: ActionStatus,
@@ -171,6 +180,7 @@ pub struct Action {
     /// The approver's reason.
     pub reason: Option<String>,
     /// The grant that was made with the approval, or that made an approval request unnecessary.
+    #[serde(rename = "grant_id")]
     pub grant: Option<GrantId>,
     /// Why it failed: a code from the closed list.
     pub error_code: Option<String>,
@@ -192,6 +202,22 @@ pub struct Action {
     pub settled_by: Option<String>,
 }
 
+/// Unreadable details become a warning, and the action becomes ungrantable.
+fn details<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Details, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    if text.is_empty() {
+        return Ok(Details::default());
+    }
+    Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::error!(%error, "the details of an approval request are unreadable");
+        Details {
+            warnings: vec!["the details of this call are unreadable; check all of its arguments".to_owned()],
+            ungrantable: true,
+            ..Details::default()
+        }
+    }))
+}
+
 impl Action {
     /// Whether it waits for an approver at this time, in microseconds since the epoch.
     #[must_use]
@@ -201,7 +227,7 @@ impl Action {
 }
 
 /// A user's grant: calls of this tool to exactly these recipients, each in its argument, require no approval.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
     /// The id of the grant.
@@ -217,22 +243,25 @@ pub struct Grant {
     /// again.
     pub tool_digest: String,
     /// All recipients it covers. It applies only to calls to all of these recipients and to no others.
+    #[serde(deserialize_with = "all_recipients")]
     pub recipients: Vec<String>,
     /// The same recipients by argument. It applies only to calls that name each recipient in that argument.
     #[schema(value_type = HashMap<String, Vec<String>>, example = json!({"to": ["ann@example.com"], "bcc": ["bob@example.com"]}))]
+    #[serde(deserialize_with = "recipients")]
     pub recipients_by_argument: Recipients,
     /// The person who made the grant.
     pub created_by: String,
     /// When it was made, RFC 3339.
-    pub created_at: String,
+    #[schema(value_type = String)]
+    pub created_at: Timestamp,
     /// How many calls it has allowed.
     pub uses: u64,
     /// When it was last used, RFC 3339; null if never.
-    #[schema(required = true)]
-    pub last_used_at: Option<String>,
+    #[schema(value_type = Option<String>, required = true)]
+    pub last_used_at: Option<Timestamp>,
     /// When it was revoked, RFC 3339; null if it is active.
-    #[schema(required = true)]
-    pub revoked_at: Option<String>,
+    #[schema(value_type = Option<String>, required = true)]
+    pub revoked_at: Option<Timestamp>,
 }
 
 /// The most characters of a tool's error text that its user is shown.
@@ -268,6 +297,20 @@ pub fn in_words(message: &str) -> String {
 
 /// The error text of an action that a person settled as not executed.
 pub const DID_NOT_HAPPEN: &str = "a person says that it did not happen";
+
+/// A grant with unreadable recipients covers no call. It is still listed, so that it can be revoked.
+fn recipients<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Recipients, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::error!(%error, "the recipients of a grant are unreadable, so it covers no call");
+        Recipients::default()
+    }))
+}
+
+fn all_recipients<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let recipients = recipients(deserializer)?;
+    Ok(recipients.all().into_iter().map(str::to_owned).collect())
+}
 
 impl Grant {
     /// The grant as the policy reads it; `None` if it was revoked.

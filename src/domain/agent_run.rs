@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::decision::{Outcome, Usage};
 use super::ids::{ActionId, RunId};
 use super::names::names;
+use crate::api::Timestamp;
 
 /// The longest time limit that a request may set for a run.
 pub const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
@@ -110,7 +111,7 @@ impl AgentRun {
 }
 
 /// A run of an agent.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AgentRun {
     /// The id of the run.
     #[schema(value_type = String, format = "uuid")]
@@ -136,13 +137,14 @@ pub struct AgentRun {
     /// Model calls. For a flow, those of its steps. Calls of sub-agents count in their own runs.
     pub steps: u32,
     /// When it was accepted, RFC 3339.
-    pub created_at: String,
+    #[schema(value_type = String)]
+    pub created_at: Timestamp,
     /// When it started, RFC 3339.
-    #[schema(required = true)]
-    pub started_at: Option<String>,
+    #[schema(value_type = Option<String>, required = true)]
+    pub started_at: Option<Timestamp>,
     /// When it ended, RFC 3339.
-    #[schema(required = true)]
-    pub completed_at: Option<String>,
+    #[schema(value_type = Option<String>, required = true)]
+    pub completed_at: Option<Timestamp>,
     /// Wall-clock time from `started_at` to `completed_at`.
     #[schema(required = true)]
     pub duration_ms: Option<u64>,
@@ -170,7 +172,7 @@ pub struct AgentRun {
 }
 
 /// An attempt of a run that ended with a pause, before the run was resumed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Attempt {
     /// When it started, RFC 3339.
     pub started_at: String,
@@ -190,7 +192,7 @@ pub struct Attempt {
 }
 
 /// A tool call whose outcome is unknown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InDoubtCall {
     /// The call.
     #[schema(value_type = String, format = "uuid")]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::BoxFuture;
 use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::domain::ids::{ProjectId, TenantId};
@@ -83,7 +85,7 @@ pub enum PutVersion {
 }
 
 /// A stored version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct StoredVersion {
     /// The agent's name.
     pub agent: Arc<str>,
@@ -100,20 +102,22 @@ pub struct StoredVersion {
 }
 
 /// A version, and the number of the current one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct OneVersion {
     /// The version.
+    #[serde(flatten)]
     pub version: StoredVersion,
     /// The number of the current version.
     pub current: i64,
 }
 
 /// A version as lists show it: without the definition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ListedVersion {
     /// 1, 2, 3 …
     pub version: i64,
     /// Is it the current one?
+    #[serde(skip)]
     pub current: bool,
     /// The definition's hash.
     pub hash: Arc<str>,

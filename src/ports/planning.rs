@@ -6,9 +6,12 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer};
+
 use super::BoxFuture;
 use super::claims::Claim;
 use super::records::{ListQuery, Page, QueryError, RecordError};
+use crate::domain::action::ActionStatus;
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::plan::{Change, Plan};
@@ -65,7 +68,7 @@ pub trait PlanningSessions: Send + Sync {
 }
 
 /// Something that a session waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SessionWait {
     /// What is missing.
     pub kind: WaitKind,
@@ -78,7 +81,8 @@ pub struct SessionWait {
 }
 
 /// What an action of a session needs from a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "StoredWait")]
 pub enum WaitKind {
     /// The resolution of this approval request.
     Approval(ApprovalId),
@@ -86,38 +90,63 @@ pub enum WaitKind {
     InDoubt,
 }
 
+/// The action that is waited for, as it is stored.
+#[derive(Deserialize)]
+struct StoredWait {
+    status: ActionStatus,
+    approval_id: Option<ApprovalId>,
+}
+
+impl TryFrom<StoredWait> for WaitKind {
+    type Error = &'static str;
+
+    fn try_from(stored: StoredWait) -> Result<Self, &'static str> {
+        match (stored.status, stored.approval_id) {
+            (ActionStatus::InDoubt, _) => Ok(Self::InDoubt),
+            (_, Some(approval)) => Ok(Self::Approval(approval)),
+            (_, None) => Err("it waits for an approval without an id"),
+        }
+    }
+}
+
 /// A session as its row stores it. Times are microseconds since the epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct StoredSession {
     /// Its id.
     pub id: PlanningSessionId,
     /// Its user.
+    #[serde(rename = "user_id")]
     pub user: UserId,
     /// Its status.
     pub status: SessionStatus,
     /// Why it ended without reaching its goal, with details for callers.
+    #[serde(deserialize_with = "reason")]
     pub reason: Option<(SessionReason, Arc<str>)>,
     /// The goal, in the user's own text.
     pub prompt: Arc<str>,
     /// The address of the repository.
     pub repo_url: Arc<str>,
     /// The deadline.
+    #[serde(rename = "deadline")]
     pub deadline_us: i64,
     /// The number of the current version of its plan; 0 while there is none.
     pub version: u32,
     /// The current version of its plan.
     pub plan: Plan,
     /// What the author of the version says about it.
+    #[serde(deserialize_with = "notes")]
     pub notes: PlanNotes,
     /// The run that works for it, or worked last: it plans, and from the confirmation on works through the plan.
     pub run: RunId,
     /// Why the last refinement made no new version; `None` if it did.
+    #[serde(deserialize_with = "reason")]
     pub refinement_failed: Option<(SessionReason, Arc<str>)>,
     /// The tokens of all its runs.
     pub usage: Usage,
     /// The model calls of all its runs.
     pub model_calls: u64,
     /// When it was created.
+    #[serde(rename = "created_at")]
     pub created_us: i64,
     /// When it was last changed.
     pub updated_us: i64,
@@ -131,8 +160,24 @@ pub struct StoredSession {
     pub cleanup: Option<Cleanup>,
 }
 
+/// A reason from its code and its details.
+fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<(SessionReason, Arc<str>)>, D::Error> {
+    #[derive(Deserialize)]
+    struct Columns {
+        code: SessionReason,
+        detail: Arc<str>,
+    }
+    let columns = Option::<Columns>::deserialize(deserializer)?;
+    Ok(columns.map(|columns| (columns.code, columns.detail)))
+}
+
+/// Without a plan there are none.
+fn notes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PlanNotes, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
 /// What the cleanup at the end of a session did with the containers that it had.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = PlanningCleanup)]
 pub struct Cleanup {
     /// Those that were removed.
@@ -153,7 +198,7 @@ impl Cleanup {
 }
 
 /// What code read of a repository before a plan was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = PlanningRead)]
 pub struct RepositoryRead {
@@ -181,7 +226,7 @@ pub struct RepositoryRead {
 }
 
 /// A file that was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = PlanningFileRead)]
 pub struct FileRead {
     /// Its path.
@@ -191,7 +236,7 @@ pub struct FileRead {
 }
 
 /// What the author of a plan says about it, and what the author had read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub struct PlanNotes {
     /// The plan in a few sentences.
     pub summary: String,
@@ -205,7 +250,7 @@ pub struct PlanNotes {
 }
 
 /// One version of a session's plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PlanVersion {
     /// 1, 2, 3 …
     pub version: u32,

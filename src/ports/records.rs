@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
@@ -11,7 +13,7 @@ use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
 use crate::domain::journal::CallFailure;
-use crate::domain::policy::Effect;
+use crate::domain::policy::{Effect, SURFACES};
 use crate::domain::tool::Tool;
 
 /// Why something was not recorded.
@@ -26,15 +28,25 @@ pub enum RecordError {
     Uncertain(Arc<str>),
 }
 
+/// The name of a surface, one of [`SURFACES`].
+pub type Surface = &'static str;
+
+fn surface<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Surface, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let surface = SURFACES.into_iter().find(|surface| *surface == name);
+    surface.ok_or_else(|| D::Error::custom(format!("{name:?} is no surface")))
+}
+
 /// The part of a decision that is known at its start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct OpenDecision {
     /// Its id.
     pub id: DecisionId,
     /// The tenant.
     pub tenant: TenantId,
     /// `chat`, …
-    pub surface: &'static str,
+    #[serde(deserialize_with = "surface")]
+    pub surface: Surface,
     /// The acting user.
     pub user: UserId,
     /// The conversation.

@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
@@ -123,7 +124,7 @@ pub enum Turn<'a> {
 }
 
 /// A run that waits for a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Waiting {
     /// Which run.
     pub run: RunId,
@@ -176,6 +177,27 @@ pub enum Origin<T = ThreadId, C = (RunId, ActionId), S = PlanningSessionId> {
     Called(C),
     /// A planning session.
     Session(S),
+}
+
+/// From the columns of a run.
+impl<'de> Deserialize<'de> for Origin {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Columns {
+            parent_run_id: Option<RunId>,
+            parent_action_id: Option<ActionId>,
+            thread_id: Option<ThreadId>,
+            session_id: Option<PlanningSessionId>,
+        }
+        let columns = Columns::deserialize(deserializer)?;
+        let parent = columns.parent_run_id.zip(columns.parent_action_id);
+        Ok(match (parent, columns.thread_id, columns.session_id) {
+            (Some(parent), ..) => Self::Called(parent),
+            (None, Some(thread), _) => Self::Thread(thread),
+            (None, None, Some(session)) => Self::Session(session),
+            (None, None, None) => Self::Trigger,
+        })
+    }
 }
 
 impl<T, C, S> Origin<T, C, S> {
@@ -329,7 +351,7 @@ pub struct Parent {
 }
 
 /// Definitions and schemas, keyed by the hash of their text. The same text is stored once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Snapshot {
     /// Hex SHA-256 of `text`.
     pub hash: Arc<str>,
@@ -439,7 +461,7 @@ impl fmt::Debug for Hold {
 }
 
 /// One entry of a journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct StoredEntry {
     /// 1, 2, 3 … in its run.
     pub number: u64,
@@ -452,7 +474,7 @@ pub struct StoredEntry {
 }
 
 /// An entry as its place in the event log of its outermost run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LoggedEntry {
     /// 1, 2, 3 … in the outermost run, with all the runs that it called. The end of a run has the position after its
     /// last entry; a resume follows after that.
@@ -474,7 +496,7 @@ pub struct Renewed {
 }
 
 /// A run as its row stores it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct StoredRun {
     /// Its id.
     pub id: RunId,
@@ -505,6 +527,7 @@ pub struct StoredRun {
     /// Did so many processes lose it in a row that this one only ends it?
     pub is_lost: bool,
     /// How long processes have worked on it since it was created or reopened, as far as their leases were renewed.
+    #[serde(deserialize_with = "micros")]
     pub worked: Duration,
     /// Microseconds since the epoch.
     pub started_at: Option<i64>,
@@ -562,7 +585,7 @@ impl StoredRun {
 }
 
 /// The state of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct RunState {
     /// Its status.
     pub status: RunStatus,
@@ -576,4 +599,8 @@ pub struct RunState {
     pub steps: u32,
     /// Tokens.
     pub usage: Usage,
+}
+
+fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    i64::deserialize(deserializer).map(|us| Duration::from_micros(us.unsigned_abs()))
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::BoxFuture;
 use super::records::{QueryError, RecordError};
 use crate::domain::ids::{TenantId, UserId};
@@ -23,7 +25,7 @@ pub trait SessionStore: Send + Sync {
 }
 
 /// A login to the console.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Session {
     /// Hex SHA-256 of the token in the browser's cookie.
     pub id: Arc<str>,
@@ -42,7 +44,8 @@ pub struct Session {
 }
 
 /// What the caller logged in with. The credential itself is not stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "StoredCredential")]
 pub enum Credential {
     /// A service's key. Its permissions are looked up at each request.
     Key {
@@ -58,4 +61,27 @@ pub enum Credential {
         /// The roles that the token granted.
         roles: Arc<BTreeSet<String>>,
     },
+}
+
+/// A credential as it is stored.
+#[derive(Deserialize)]
+struct StoredCredential {
+    name: Arc<str>,
+    fingerprint: Arc<str>,
+    /// Only of a token.
+    roles: Option<Arc<BTreeSet<String>>>,
+}
+
+impl From<StoredCredential> for Credential {
+    fn from(stored: StoredCredential) -> Self {
+        let StoredCredential {
+            name,
+            fingerprint,
+            roles,
+        } = stored;
+        match roles {
+            Some(roles) => Self::Token { fingerprint, roles },
+            None => Self::Key { name, fingerprint },
+        }
+    }
 }

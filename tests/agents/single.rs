@@ -1,5 +1,6 @@
 //! A single agent: its inputs, its outputs, and its record.
 
+use gavel::api::Timestamp;
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::journal::FaultKind;
 use gavel::domain::tool::FailureCode;
@@ -90,8 +91,8 @@ pub(crate) async fn a_run_is_recorded_before_it_starts_and_when_it_has_ended(db:
     );
     let run = rig.finish(begun).await;
     assert_eq!(run.status(), RunStatus::Completed);
-    assert_eq!(run.row.started_at.as_deref(), Some("2026-11-20T00:00:00.000001Z"));
-    assert_eq!(run.row.completed_at.as_deref(), Some("2026-11-20T00:00:07.000001Z"));
+    assert_eq!(run.row.started_at, Timestamp::parse("2026-11-20T00:00:00.000001Z"));
+    assert_eq!(run.row.completed_at, Timestamp::parse("2026-11-20T00:00:07.000001Z"));
     assert_eq!(run.row.duration_ms, Some(7_000));
     assert_eq!(run.error(), "");
 

@@ -1101,7 +1101,7 @@ pub(crate) async fn pages_of_runs_join_to_the_complete_list(db: TestDb) {
         ),
         (
             r#"created_at >= "2026-11-20T00:00:00.000040Z""#,
-            expected(&|run| *run.created_at >= *"2026-11-20T00:00:00.000040Z"),
+            expected(&|run| run.created_at.to_string() >= "2026-11-20T00:00:00.000040Z".to_owned()),
         ),
         (r#"definition_hash = "other""#, vec![]),
         (r#"user_id = "ben" AND status = "running""#, {

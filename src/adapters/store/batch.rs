@@ -1,19 +1,19 @@
 //! What each op of a transaction writes with.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::audit::{Entry, Signer, Trail};
-use super::db::{Conn, Sql, Value};
+use super::db::{Conn, Value};
 use super::error::Fault;
 use super::rows::Writing;
-use super::statements::Statements;
 use crate::domain::budget::SessionLimits;
+use crate::domain::ids::{ActionId, RunId};
 use crate::domain::tool::FailureCode;
 
 /// What a transaction needs besides its ops.
 pub(super) struct Batch<'a> {
-    pub(super) statements: &'a Statements,
     pub(super) writing: &'a Writing,
     pub(super) lease: Duration,
     /// Another worker may take a run whose holder has not renewed its lease for this long.
@@ -29,25 +29,27 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Closes calls that have no recorded outcome. The statement returns call, decision, tool, and whether the call has
-    /// a side effect. Returns the number of calls.
+    /// Closes calls that have no recorded outcome. The statement returns `id`, `run_id` (the decision), `tool` and
+    /// `side_effect`. Returns the number of calls.
     pub(super) async fn end_unrecorded(
         &self,
         conn: &mut Conn,
-        sql: &Sql,
+        sql: &'static str,
         values: Vec<Value>,
         code: FailureCode,
     ) -> Result<u64, Fault> {
-        let mut ended = 0;
-        conn.fetch(sql, values, &mut |row| {
-            ended += 1;
-            if row.bool(3)? {
-                self.audit(Entry::outcome(row.text(0)?, row.text(1)?, &row.text(2)?, Some(code)));
-            }
-            Ok(ControlFlow::Continue(()))
-        })
-        .await?;
-        Ok(ended)
+        #[derive(Deserialize)]
+        struct Call {
+            id: ActionId,
+            run_id: RunId,
+            tool: String,
+            side_effect: bool,
+        }
+        let calls: Vec<Call> = conn.all(sql, values).await?;
+        for call in calls.iter().filter(|call| call.side_effect) {
+            self.audit(Entry::outcome(call.id, call.run_id, &call.tool, Some(code)));
+        }
+        Ok(calls.len() as u64)
     }
 }
 

@@ -2,47 +2,73 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::batch::Batch;
-use super::db::{Conn, Row, Value};
+use super::db::{Conn, Value, sql, values};
+use super::decisions::DECISIONS;
 use super::error::Fault;
 use super::recovered;
-use super::runs::id;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::records::StoredAnswer;
 
-/// What a row of [`Statements::claimed`](super::statements::Statements) is for a request that makes the same claim. `own`: what that request would lead to.
-pub(super) fn found(row: &Row, claim: &Claim, own: Option<&str>) -> Result<Claimed, sqlx::Error> {
-    let decision = row.text(1)?;
-    if row.text(0)? != *claim.fingerprint {
-        return Ok(Claimed::Mismatch);
+/// Claims are kept for 24 h, and longer while the run that they created is active.
+const CLAIM_LIFE_US: i64 = 24 * 3600 * 1_000_000;
+
+/// Condition on a claim: the run that it created has not ended.
+pub(super) const RUN_ACTIVE: &str = "EXISTS (SELECT 1 FROM agent_run \
+     WHERE agent_run.id = idempotency_key.decision_id AND agent_run.completed_at IS NULL)";
+
+/// What holds a key, and what is known of its decision.
+#[derive(Deserialize)]
+pub(super) struct StoredClaim {
+    fingerprint: String,
+    decision_id: String,
+    answer_status: Option<u16>,
+    answer_body: Option<String>,
+    status: Option<String>,
+    request_id: Option<String>,
+    owner: Option<String>,
+}
+
+impl StoredClaim {
+    /// scope. No row: the key is unclaimed, or its claim has expired.
+    pub(super) fn select() -> &'static str {
+        sql!(
+            "SELECT claim.fingerprint, claim.decision_id, answer_status, answer_body, d.status, d.request_id, d.owner \
+             FROM idempotency_key claim LEFT JOIN decision_log d ON d.id = claim.decision_id \
+             WHERE scope = $1 AND (expires_at > @now OR {})",
+            RUN_ACTIVE.replace("idempotency_key", "claim")
+        )
     }
-    // From a commit of this request that was not acknowledged, or from an operation that is harmless to repeat.
-    if own == Some(decision.as_str()) {
-        return Ok(Claimed::New);
-    }
-    // A run owns its decision; a process owns that of a chat request.
-    if row.opt_text(6)?.as_deref() == Some(decision.as_str()) {
-        let run = RunId::parse(&decision);
-        let run =
-            run.ok_or_else(|| sqlx::Error::Decode(format!("a claim names {decision:?}, which is no run").into()))?;
-        return Ok(Claimed::Run(run));
-    }
-    let answer = |status, body: String| {
-        Claimed::Answered(StoredAnswer {
+
+    /// What it is for a request that makes the same claim. `own`: what that request would lead to.
+    pub(super) fn found(self, claim: &Claim, own: Option<&str>) -> Result<Claimed, sqlx::Error> {
+        let decision = self.decision_id;
+        if self.fingerprint != *claim.fingerprint {
+            return Ok(Claimed::Mismatch);
+        }
+        // From a commit of this request that was not acknowledged, or from an operation that is harmless to repeat.
+        if own == Some(decision.as_str()) {
+            return Ok(Claimed::New);
+        }
+        // A run owns its decision; a process owns that of a chat request.
+        if self.owner.as_ref() == Some(&decision) {
+            let no_run = || sqlx::Error::Decode(format!("a claim names {decision:?}, which is no run").into());
+            return RunId::parse(&decision).map(Claimed::Run).ok_or_else(no_run);
+        }
+        let (status, body) = match (self.answer_status, self.answer_body) {
+            (Some(status), Some(body)) => (status, body),
+            _ if self.status.as_deref() == Some("open") => return Ok(Claimed::Running),
+            _ => recovered::answer(&decision, &self.request_id.unwrap_or_default()),
+        };
+        Ok(Claimed::Answered(StoredAnswer {
             scope: Arc::clone(&claim.scope),
             status,
             body: body.into(),
-        })
-    };
-    if let (Some(status), Some(body)) = (row.opt_int(2)?, row.opt_text(3)?) {
-        return Ok(answer(u16::try_from(status).unwrap_or(500), body));
+        }))
     }
-    if row.opt_text(4)?.as_deref() == Some("open") {
-        return Ok(Claimed::Running);
-    }
-    let (status, body) = recovered::answer(&decision, &row.opt_text(5)?.unwrap_or_default());
-    Ok(answer(status, body))
 }
 
 impl Batch<'_> {
@@ -58,9 +84,7 @@ impl Batch<'_> {
                 let id = decision.id.to_string();
                 let claimed = self.claim(conn, claim, &id, Some(&id)).await?;
                 if claimed == Claimed::New {
-                    let mut row = Vec::new();
-                    self.statements.decisions.begin(decision, self.writing, &mut row);
-                    self.statements.decisions.write_begun(conn, row).await?;
+                    DECISIONS.open(conn, decision, self.writing).await?;
                 }
                 Ok(claimed)
             }
@@ -75,19 +99,25 @@ impl Batch<'_> {
         id: &str,
         own: Option<&str>,
     ) -> Result<Claimed, Fault> {
-        let values = vec![
-            Value::shared(&claim.scope),
-            Value::shared(&claim.fingerprint),
-            Value::text(id),
-        ];
-        if conn.execute(&self.statements.claim, values).await? == 1 {
+        // Replaces an expired claim, unless the run that it created is still active.
+        let insert = sql!(
+            "INSERT INTO idempotency_key (scope, fingerprint, decision_id, created_at, expires_at) \
+             VALUES ($1, $2, $3, @now, @now + {CLAIM_LIFE_US}) \
+             ON CONFLICT (scope) DO UPDATE SET fingerprint = excluded.fingerprint, \
+             decision_id = excluded.decision_id, created_at = excluded.created_at, \
+             expires_at = excluded.expires_at, answer_status = NULL, answer_body = NULL \
+             WHERE idempotency_key.expires_at <= excluded.created_at AND NOT {RUN_ACTIVE}"
+        );
+        if conn
+            .execute(insert, values![&claim.scope, &claim.fingerprint, id])
+            .await?
+            == 1
+        {
             return Ok(Claimed::New);
         }
-        let row = conn
-            .first(&self.statements.claimed, vec![Value::shared(&claim.scope)])
-            .await?
-            .ok_or_else(|| Fault::Unavailable("a claim vanished while it was read".into()))?;
-        Ok(found(&row, claim, own)?)
+        let stored: Option<StoredClaim> = conn.one(StoredClaim::select(), values![&claim.scope]).await?;
+        let stored = stored.ok_or_else(|| Fault::Unavailable("a claim vanished while it was read".into()))?;
+        Ok(stored.found(claim, own)?)
     }
 
     /// Deletes a claim that led to nothing, so that the key can be claimed again.
@@ -95,10 +125,10 @@ impl Batch<'_> {
         &self,
         conn: &mut Conn,
         scope: &Arc<str>,
-        of: impl std::fmt::Display + Send,
+        of: impl Into<Value>,
     ) -> Result<(), Fault> {
-        let values = vec![Value::shared(scope), id(of)];
-        conn.execute(&self.statements.abandon_claim, values).await?;
+        let delete = "DELETE FROM idempotency_key WHERE scope = $1 AND decision_id = $2 AND answer_status IS NULL";
+        conn.execute(delete, vec![scope.into(), of.into()]).await?;
         Ok(())
     }
 
@@ -113,14 +143,11 @@ impl Batch<'_> {
         if matches!(answer.status, 429 | 503) {
             return self.release_claim(conn, &answer.scope, decision).await;
         }
-        let values = vec![
-            Value::Int(Some(i64::from(answer.status))),
-            Value::shared(&answer.body),
-            Value::shared(&answer.scope),
-            id(decision),
-        ];
         // No row: the claim expired while the decision ran. The answer is still sent.
-        conn.execute(&self.statements.answer, values).await?;
+        let keep =
+            "UPDATE idempotency_key SET answer_status = $1, answer_body = $2 WHERE scope = $3 AND decision_id = $4";
+        let values = values![u32::from(answer.status), &answer.body, &answer.scope, decision];
+        conn.execute(keep, values).await?;
         Ok(())
     }
 }

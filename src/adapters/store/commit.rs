@@ -1,13 +1,13 @@
 //! Turns a commit into rows. Facts of a process about its own decisions become rows of the batch's few large
 //! statements. A holder's commit is written by itself, since it depends on the lease.
 
-use super::actions::Line;
 use super::audit::Entry;
 use super::batch::{Batch, expect};
-use super::db::{Conn, Value};
+use super::db::{Conn, Value, values};
+use super::decisions::{CALLS, DECISIONS};
 use super::error::Fault;
-use super::runs::id;
 use crate::domain::ids::{ActionId, GrantId, RunId};
+use crate::domain::thread::MessageRole;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
 use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision};
@@ -32,17 +32,17 @@ impl Batch<'_> {
         for fact in &commit.facts {
             match fact {
                 Fact::Opened(decision) => {
-                    self.statements.decisions.begin(decision, self.writing, &mut rows.opens);
+                    DECISIONS.begin(decision, self.writing, &mut rows.opens);
                     opened = Some(decision);
                 }
                 Fact::Intended(intent) => {
-                    self.statements.calls.begin(intent, self.writing, &mut rows.intents);
+                    CALLS.begin(intent, self.writing, &mut rows.intents);
                     self.audit_intent(intent, opened, None);
                 }
                 Fact::Closed(decision) => {
-                    self.statements.decisions.end(decision, self.writing, &mut rows.closes);
+                    DECISIONS.end(decision, self.writing, &mut rows.closes);
                     for call in &decision.calls {
-                        self.statements.calls.end(call, self.writing, &mut rows.calls);
+                        CALLS.end(call, self.writing, &mut rows.calls);
                         self.audit_call(call, &decision.open);
                     }
                 }
@@ -63,11 +63,10 @@ impl Batch<'_> {
 
     /// Writes the rows of all decisions of this process.
     pub(super) async fn write_rows(&self, conn: &mut Conn, rows: Rows) -> Result<(), Fault> {
-        let texts = self.statements;
-        texts.decisions.write_begun(conn, rows.opens).await?;
-        texts.calls.write_begun(conn, rows.intents).await?;
-        expect("a decision", texts.decisions.write_ended(conn, rows.closes).await?)?;
-        expect("a tool call", texts.calls.write_ended(conn, rows.calls).await?)
+        DECISIONS.write_begun(conn, rows.opens).await?;
+        CALLS.write_begun(conn, rows.intents).await?;
+        expect("a decision", DECISIONS.write_ended(conn, rows.closes).await?)?;
+        expect("a tool call", CALLS.write_ended(conn, rows.calls).await?)
     }
 
     /// Writes a holder's commit, unless its lease or an approval is gone.
@@ -78,7 +77,7 @@ impl Batch<'_> {
         run: RunId,
         commit: &Commit,
     ) -> Result<Committed, Fault> {
-        let Some((last, counts_lost)) = self.holds(conn, lease, run).await? else {
+        let Some(held) = self.holds(conn, lease, run).await? else {
             return Ok(match self.is_written(conn, lease, run, commit).await? {
                 true => Committed::Written,
                 false => Committed::LeaseLost,
@@ -87,9 +86,10 @@ impl Batch<'_> {
         if !self.may_begin(conn, lease.run, run, commit).await? {
             return Ok(Committed::ApprovalGone);
         }
-        self.enter(conn, lease.run, run, last, &commit.entries).await?;
-        if commit.progresses && counts_lost {
-            conn.execute(&self.statements.runs.progress, vec![id(lease.run)])
+        self.enter(conn, lease.run, run, held.last, &commit.entries).await?;
+        if commit.progresses && held.counts_lost {
+            // No process counts as lost.
+            conn.execute("UPDATE agent_run SET takes = 0 WHERE id = $1", values![lease.run])
                 .await?;
         }
         self.intend(conn, &commit.facts).await?;
@@ -100,10 +100,7 @@ impl Batch<'_> {
                 // Written above, in one statement.
                 Fact::Intended(_) => {}
                 Fact::Opened(decision) => {
-                    let mut row = Vec::new();
-                    let writing = self.writing.owned_by(run);
-                    self.statements.decisions.begin(decision, &writing, &mut row);
-                    self.statements.decisions.write_begun(conn, row).await?;
+                    DECISIONS.open(conn, decision, &self.writing.owned_by(run)).await?;
                 }
                 Fact::Spent(spent) => self.update_usage(conn, spent).await?,
                 Fact::Called(calls) => self.log_ended(conn, lease.run, calls).await?,
@@ -117,7 +114,10 @@ impl Batch<'_> {
                 }
                 Fact::Closed(decision) => self.close_for(conn, lease, run, decision).await?,
                 Fact::Ended(end) => self.end_run(conn, lease, run, end).await?,
-                Fact::Said(words) => self.add_thread_line(conn, run, None, Line::ASSISTANT, words).await?,
+                Fact::Said(words) => {
+                    self.add_thread_line(conn, run, None, MessageRole::Assistant.as_str(), words)
+                        .await?
+                }
                 Fact::Planned(session, planned) => {
                     let at = commit.end().map(|end| end.completed_at);
                     self.plan(conn, *session, run, planned, at).await?;
@@ -171,11 +171,11 @@ impl Batch<'_> {
         let mut rows = Vec::new();
         for fact in facts {
             if let Fact::Intended(intent) = fact {
-                self.statements.calls.begin(intent, self.writing, &mut rows);
+                CALLS.begin(intent, self.writing, &mut rows);
                 self.audit_intent(intent, None, grant_of(facts, intent.id));
             }
         }
-        Ok(self.statements.calls.write_begun(conn, rows).await?)
+        Ok(CALLS.write_begun(conn, rows).await?)
     }
 
     /// Adds the intent of a side effect to the audit log.
@@ -204,9 +204,8 @@ impl Batch<'_> {
         decision: &ClosedDecision,
     ) -> Result<(), Fault> {
         let mut row = Vec::new();
-        let decisions = &self.statements.decisions;
-        decisions.end(decision, &self.writing.owned_by(run), &mut row);
-        expect("a decision", decisions.write_ended(conn, row).await?)?;
+        DECISIONS.end(decision, &self.writing.owned_by(run), &mut row);
+        expect("a decision", DECISIONS.write_ended(conn, row).await?)?;
         let acts = decision.calls.iter().any(|call| call.open.has_side_effect());
         let settled = self.settled_among(conn, lease.run, acts).await?;
         let calls = decision.calls.iter().filter(|call| !settled.contains(&call.open.id));
@@ -235,9 +234,9 @@ impl Batch<'_> {
     ) -> Result<(), Fault> {
         let mut rows = Vec::new();
         for call in calls {
-            self.statements.calls.end(call, self.writing, &mut rows);
+            CALLS.end(call, self.writing, &mut rows);
         }
-        expect("a tool call", self.statements.calls.write_ended(conn, rows).await?)
+        expect("a tool call", CALLS.write_ended(conn, rows).await?)
     }
 }
 

@@ -229,10 +229,10 @@ fn create_file(path: &Path) -> std::io::Result<()> {
 fn limit_size(sqlite: &Sqlite, bytes: u64) -> Result<(), sqlx::Error> {
     let mut page_size = 4096;
     sqlite.fetch("PRAGMA page_size", &[], &mut |row| {
-        page_size = row.int(0)?;
+        page_size = row.read()?;
         Ok(ControlFlow::Break(()))
     })?;
-    let pages = bytes / u64::try_from(page_size).unwrap_or(4096).max(1);
+    let pages = bytes / page_size.max(1);
     // A PRAGMA takes no parameters; the inserted number is computed here.
     sqlite.script(&format!("PRAGMA max_page_count = {}", pages.clamp(1, 1 << 30)))
 }

@@ -2,28 +2,43 @@
 //! (`sqlite`), and so do commands that only read the schema. A server's reads of SQLite use threads for blocking work
 //! (`sqlite_readers`). PostgreSQL uses the async driver.
 //!
-//! SQL texts are the same for both databases. Static texts number their parameters (`$1`), which both support.
-//! Generated texts use `?` and are numbered for PostgreSQL by [`Dialect::placeholders`], because SQLite resolves a
-//! numbered parameter by a linear search.
+//! SQL texts are the same for both databases, with `$1` or `?` for the parameters, and what differs as
+//! [`Dialect::expand`] says.
 
 pub(super) mod row;
 pub(super) mod sqlite;
 pub(super) mod sqlite_readers;
 
+use std::collections::HashMap;
+use std::fmt::Display;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+use uuid::Uuid;
 
 pub(super) use self::row::Row;
 use self::sqlite::Sqlite;
 use self::sqlite_readers::SqliteReaders;
-use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, InstanceId, PlanningSessionId, RunId, ThreadId};
+use crate::api::CallStatus;
+use crate::domain::action::{ActionStatus, Resolution};
+use crate::domain::agent_run::{RunStatus, StopReason};
+use crate::domain::decision::{DecisionType, Outcome};
+use crate::domain::ids::{
+    ActionId, ApprovalId, ConversationId, DecisionId, GrantId, InstanceId, PlanningSessionId, ProjectId, RunId,
+    TenantId, ThreadId, UserId,
+};
+use crate::domain::planning_session::{SessionReason, SessionStatus};
+use crate::domain::tool::FailureCode;
+use crate::ports::planning::VersionKind;
 
 /// The database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Dialect {
     Sqlite,
     Postgres,
@@ -47,8 +62,37 @@ impl Dialect {
         }
     }
 
-    /// Numbers the `?` of a text; the text must not contain quoted question marks.
-    pub(super) fn placeholders(self, text: &str) -> String {
+    /// A text for this database. `@now` is its clock, `@in($1)` compares with each text of a list ([`Value::list`]), and
+    /// `@postgres(…)` is only for PostgreSQL. PostgreSQL's parameters are numbered; the text must not contain quoted
+    /// question marks.
+    pub(super) fn expand(self, text: &str) -> String {
+        let mut pieces = text.split('@');
+        let mut expanded = pieces.next().unwrap_or_default().to_owned();
+        for piece in pieces {
+            let argument = |word: &str| piece.strip_prefix(word)?.split_once(')');
+            if let Some(rest) = piece.strip_prefix("now") {
+                expanded += self.now();
+                expanded += rest;
+            } else if let Some((list, rest)) = argument("in(") {
+                expanded += &match self {
+                    Self::Sqlite => format!("IN (SELECT value FROM json_each({list}))"),
+                    Self::Postgres => format!("= ANY (ARRAY(SELECT jsonb_array_elements_text(CAST({list} AS JSONB))))"),
+                };
+                expanded += rest;
+            } else if let Some((only, rest)) = argument("postgres(") {
+                if self == Self::Postgres {
+                    expanded += only;
+                }
+                expanded += rest;
+            } else {
+                unreachable!("what is @{piece}?");
+            }
+        }
+        self.numbered(&expanded)
+    }
+
+    /// SQLite looks for a numbered parameter by a linear search, so long texts have `?`.
+    fn numbered(self, text: &str) -> String {
         if self == Self::Sqlite {
             return text.to_owned();
         }
@@ -63,6 +107,74 @@ impl Dialect {
         numbered
     }
 }
+
+/// A statement's text; cheap to clone.
+#[derive(Clone)]
+pub(super) enum Sql {
+    /// For both databases, and expanded once for each.
+    Fixed(&'static str),
+    /// Built for one database.
+    Built(Arc<str>),
+}
+
+/// Fixed texts as they are expanded, by address and length, which identify a text that is never freed.
+type Expanded = HashMap<(Dialect, usize, usize), Arc<str>>;
+static EXPANDED: LazyLock<RwLock<Expanded>> = LazyLock::new(RwLock::default);
+
+impl Sql {
+    fn text(self, dialect: Dialect) -> Arc<str> {
+        let fixed = match self {
+            Self::Fixed(fixed) => fixed,
+            Self::Built(text) => return text,
+        };
+        let key = (dialect, fixed.as_ptr() as usize, fixed.len());
+        let known = EXPANDED
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+            .cloned();
+        known.unwrap_or_else(|| {
+            let text: Arc<str> = dialect.expand(fixed).into();
+            let mut all = EXPANDED.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(all.entry(key).or_insert(text))
+        })
+    }
+}
+
+impl From<&'static str> for Sql {
+    fn from(text: &'static str) -> Self {
+        Self::Fixed(text)
+    }
+}
+
+impl From<String> for Sql {
+    fn from(text: String) -> Self {
+        Self::Built(text.into())
+    }
+}
+
+impl From<&Self> for Sql {
+    fn from(sql: &Self) -> Self {
+        sql.clone()
+    }
+}
+
+/// A text that is made of others once, and then is fixed.
+macro_rules! sql {
+    ($($text:tt)*) => {{
+        static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| format!($($text)*));
+        TEXT.as_str()
+    }};
+}
+pub(super) use sql;
+
+/// The parameters of a statement.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => {
+        vec![$($crate::adapters::store::db::Value::from($value)),*]
+    };
+}
+pub(super) use values;
 
 /// A parameter. NULLs are typed, since PostgreSQL requires it.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,17 +194,16 @@ impl Value {
     pub(super) fn shared(text: &Arc<str>) -> Self {
         Self::Text(Some(storable(text).map_or_else(|| Arc::clone(text), Arc::from)))
     }
-}
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::text(text)
+    /// As JSON text.
+    pub(super) fn json(value: &(impl Serialize + ?Sized)) -> Self {
+        let json = serde_json::to_string(value);
+        Self::text(&json.unwrap_or_else(|error| unreachable!("gavel's values print as JSON: {error}")))
     }
-}
 
-impl From<&Arc<str>> for Value {
-    fn from(text: &Arc<str>) -> Self {
-        Self::shared(text)
+    /// Texts to compare with, for `@in`.
+    pub(super) fn list(texts: impl IntoIterator<Item = impl Display>) -> Self {
+        Self::json(&texts.into_iter().map(|text| text.to_string()).collect::<Vec<_>>())
     }
 }
 
@@ -120,6 +231,13 @@ impl From<u64> for Value {
     }
 }
 
+/// In microseconds. The longest leaves room for a time that it is added to.
+impl From<Duration> for Value {
+    fn from(duration: Duration) -> Self {
+        i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 2).into()
+    }
+}
+
 impl From<bool> for Value {
     fn from(yes: bool) -> Self {
         Self::Bool(yes)
@@ -140,18 +258,34 @@ where
 /// What is stored as text.
 pub(super) trait IsText {}
 
-impl IsText for &str {}
-impl IsText for &Arc<str> {}
+macro_rules! stored_as_text {
+    ($($type:ty: $text:expr;)+) => {
+        $(impl IsText for $type {}
+
+        impl From<$type> for Value {
+            fn from(value: $type) -> Self {
+                let text: fn($type) -> Value = $text;
+                text(value)
+            }
+        })+
+    };
+}
+
+stored_as_text! {
+    &str: Value::text;
+    &String: |text| Value::text(text);
+    String: |text| Value::text(&text);
+    &Arc<str>: Value::shared;
+    &RawValue: |json| Value::text(json.get());
+    &TenantId: |id| Value::text(id.as_str());
+    &UserId: |id| Value::text(id.as_str());
+    &ConversationId: |id| Value::text(id.as_str());
+    &ProjectId: |id| Value::text(id.as_str());
+}
 
 macro_rules! ids_as_text {
     ($($id:ty),+) => {
-        $(impl IsText for $id {}
-
-        impl From<$id> for Value {
-            fn from(id: $id) -> Self {
-                Self::Text(Some(id.to_string().into()))
-            }
-        })+
+        stored_as_text! { $($id: |id| Value::Text(Some(id.to_string().into()));)+ }
     };
 }
 
@@ -163,16 +297,34 @@ ids_as_text!(
     InstanceId,
     PlanningSessionId,
     RunId,
-    ThreadId
+    ThreadId,
+    Uuid
+);
+
+macro_rules! names_as_text {
+    ($($name:ty),+) => {
+        stored_as_text! { $($name: |name| Value::text(name.as_str());)+ }
+    };
+}
+
+names_as_text!(
+    ActionStatus,
+    CallStatus,
+    DecisionType,
+    FailureCode,
+    Outcome,
+    Resolution,
+    RunStatus,
+    SessionReason,
+    SessionStatus,
+    StopReason,
+    VersionKind
 );
 
 /// The text as both databases can store it; `None` if it needs no change.
 pub(super) fn storable(text: &str) -> Option<String> {
     text.as_bytes().contains(&0).then(|| text.replace('\0', "\u{fffd}"))
 }
-
-/// A statement's text; cheap to clone.
-pub(super) type Sql = Arc<str>;
 
 /// Receives rows one by one until it breaks.
 pub(super) type EachRow<'a> = dyn FnMut(Row) -> Result<ControlFlow<()>, sqlx::Error> + Send + 'a;
@@ -193,12 +345,12 @@ pub(super) enum Readers {
 }
 
 mod postgres {
-    use super::{Arc, AssertSqlSafe, EachRow, PgConnection, Row, Sql, TryStreamExt, Value};
+    use super::{Arc, AssertSqlSafe, EachRow, PgConnection, Row, TryStreamExt, Value};
 
     type Query = sqlx::query::Query<'static, sqlx::Postgres, <sqlx::Postgres as sqlx::Database>::Arguments>;
 
-    pub(super) fn query(sql: &Sql, values: Vec<Value>) -> Query {
-        let mut query = sqlx::query::<sqlx::Postgres>(AssertSqlSafe(Arc::clone(sql)));
+    pub(super) fn query(sql: Arc<str>, values: Vec<Value>) -> Query {
+        let mut query = sqlx::query::<sqlx::Postgres>(AssertSqlSafe(sql));
         for value in values {
             query = match value {
                 Value::Text(text) => query.bind(text),
@@ -211,7 +363,7 @@ mod postgres {
 
     pub(super) async fn fetch(
         connection: &mut PgConnection,
-        sql: &Sql,
+        sql: Arc<str>,
         values: Vec<Value>,
         each: &mut EachRow<'_>,
     ) -> Result<(), sqlx::Error> {
@@ -235,41 +387,44 @@ impl Conn {
     }
 
     /// Runs one statement; returns the number of changed rows.
-    pub(super) async fn execute(&mut self, sql: &Sql, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+    pub(super) async fn execute(&mut self, sql: impl Into<Sql> + Send, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+        let text = sql.into().text(self.dialect());
         match self {
-            Self::Sqlite(connection) => connection.execute(sql, &values),
+            Self::Sqlite(connection) => connection.execute(&text, &values),
             Self::Postgres(connection) => {
-                let done = postgres::query(sql, values).execute(connection).await?;
+                let done = postgres::query(text, values).execute(connection).await?;
                 Ok(done.rows_affected())
             }
         }
     }
 
-    /// Runs any number of statements without parameters.
-    pub(super) async fn script(&mut self, sql: Sql) -> Result<(), sqlx::Error> {
+    /// Runs any number of statements without parameters, as they are.
+    pub(super) async fn script(&mut self, sql: impl Into<Arc<str>> + Send) -> Result<(), sqlx::Error> {
+        let text = sql.into();
         match self {
-            Self::Sqlite(connection) => connection.script(&sql),
-            Self::Postgres(connection) => sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop),
+            Self::Sqlite(connection) => connection.script(&text),
+            Self::Postgres(connection) => sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await.map(drop),
         }
     }
 
     /// Passes each row to `each` until it breaks.
     pub(super) async fn fetch(
         &mut self,
-        sql: &Sql,
+        sql: impl Into<Sql> + Send,
         values: Vec<Value>,
         each: &mut EachRow<'_>,
     ) -> Result<(), sqlx::Error> {
+        let text = sql.into().text(self.dialect());
         match self {
-            Self::Sqlite(connection) => connection.fetch(sql, &values, each),
-            Self::Postgres(connection) => postgres::fetch(connection, sql, values, each).await,
+            Self::Sqlite(connection) => connection.fetch(&text, &values, each),
+            Self::Postgres(connection) => postgres::fetch(connection, text, values, each).await,
         }
     }
 
     /// The first row.
     pub(super) async fn one<T: DeserializeOwned>(
         &mut self,
-        sql: &Sql,
+        sql: impl Into<Sql> + Send,
         values: Vec<Value>,
     ) -> Result<Option<T>, sqlx::Error> {
         self.first(sql, values).await?.map(Row::read).transpose()
@@ -278,7 +433,7 @@ impl Conn {
     /// Every row.
     pub(super) async fn all<T: DeserializeOwned + Send>(
         &mut self,
-        sql: &Sql,
+        sql: impl Into<Sql> + Send,
         values: Vec<Value>,
     ) -> Result<Vec<T>, sqlx::Error> {
         let mut all = Vec::new();
@@ -290,8 +445,17 @@ impl Conn {
         Ok(all)
     }
 
+    /// Whether there is a row.
+    pub(super) async fn exists(&mut self, sql: impl Into<Sql> + Send, values: Vec<Value>) -> Result<bool, sqlx::Error> {
+        Ok(self.first(sql, values).await?.is_some())
+    }
+
     /// The first row.
-    pub(super) async fn first(&mut self, sql: &Sql, values: Vec<Value>) -> Result<Option<Row>, sqlx::Error> {
+    pub(super) async fn first(
+        &mut self,
+        sql: impl Into<Sql> + Send,
+        values: Vec<Value>,
+    ) -> Result<Option<Row>, sqlx::Error> {
         let mut first = None;
         self.fetch(sql, values, &mut |row| {
             first = Some(row);
@@ -315,12 +479,12 @@ impl Conn {
 
 impl Readers {
     /// Passes each row to `each` until it breaks.
-    pub(super) async fn fetch(&self, sql: &Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
+    pub(super) async fn fetch(&self, sql: Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
         match self {
-            Self::Sqlite(readers) => readers.fetch(sql, values, each).await,
+            Self::Sqlite(readers) => readers.fetch(sql.text(Dialect::Sqlite), values, each).await,
             Self::Postgres(pool) => {
                 let mut connection = pool.acquire().await?;
-                postgres::fetch(&mut connection, sql, values, each).await
+                postgres::fetch(&mut connection, sql.text(Dialect::Postgres), values, each).await
             }
         }
     }
@@ -331,5 +495,55 @@ impl Readers {
             Self::Sqlite(readers) => readers.close().await,
             Self::Postgres(pool) => pool.close().await,
         }
+    }
+}
+
+/// The reading steps of SQLite's plan.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub(super) async fn explain(conn: &mut Conn, sql: &str, values: Vec<Value>) -> Vec<String> {
+    #[derive(serde::Deserialize)]
+    struct Step {
+        detail: String,
+    }
+    let steps: Vec<Step> = conn.all(format!("EXPLAIN QUERY PLAN {sql}"), values).await.unwrap();
+    steps.into_iter().map(|step| step.detail).collect()
+}
+
+/// Every fixed text that was used so far.
+#[cfg(test)]
+pub(super) fn used(dialect: Dialect) -> Vec<Arc<str>> {
+    let all = EXPANDED.read().unwrap_or_else(PoisonError::into_inner);
+    all.iter()
+        .filter(|((of, ..), _)| *of == dialect)
+        .map(|(_, text)| Arc::clone(text))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_between_the_databases_is_expanded() {
+        let text = "SELECT id FROM t WHERE at <= @now AND id @in($1) ORDER BY id @postgres(FOR UPDATE)";
+        assert_eq!(
+            Dialect::Sqlite.expand(text),
+            "SELECT id FROM t WHERE at <= CAST(unixepoch('now', 'subsec') * 1000000 AS BIGINT) \
+             AND id IN (SELECT value FROM json_each($1)) ORDER BY id "
+        );
+        assert!(
+            Dialect::Postgres.expand(text).ends_with(
+                "id = ANY (ARRAY(SELECT jsonb_array_elements_text(CAST($1 AS JSONB)))) ORDER BY id FOR UPDATE"
+            )
+        );
+        assert_eq!(Dialect::Postgres.expand("VALUES (?, @now, ?)").matches('$').count(), 2);
+    }
+
+    #[test]
+    fn a_fixed_text_is_expanded_once_for_each_database() {
+        let expanded = |dialect| Sql::Fixed("SELECT @now").text(dialect);
+        assert!(Arc::ptr_eq(&expanded(Dialect::Sqlite), &expanded(Dialect::Sqlite)));
+        assert_ne!(expanded(Dialect::Sqlite), expanded(Dialect::Postgres));
     }
 }

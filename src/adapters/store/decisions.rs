@@ -1,9 +1,11 @@
 //! The columns of the decision log and of the tool-call log: how each is written, what answers show, and what lists can
 //! be filtered by. The migrations have the same columns, and `api::DecisionRecord` and `api::ToolInvocation` read them.
 
+use std::sync::LazyLock;
+
 use super::content::capped;
 use super::db::Value;
-use super::table::{Column, Kind, names_of};
+use super::table::{Column, Kind, Table, Writes, names_of};
 use crate::api::{CallStatus, RecordStatus};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::tool::FailureCode;
@@ -13,7 +15,7 @@ type Decision = Column<OpenDecision, ClosedDecision>;
 
 /// The columns of `decision_log`.
 #[rustfmt::skip] // A line for each.
-pub(super) const DECISION: &[Decision] = &[
+pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: "decision_log", columns: &[
     Decision::open("id", |open, _| open.id.into()).shown_as("decision_id"),
     Decision::open("tenant", |open, _| open.tenant.as_str().into()),
     Decision::open("surface", |open, _| open.surface.into()).shown().filtered(Kind::Text),
@@ -42,16 +44,16 @@ pub(super) const DECISION: &[Decision] = &[
     Decision::close("cached_tokens", |closed, _| closed.usage.cached_tokens.into()).shown_as("usage.cached_tokens"),
     // A clock that was set back must not make the row invalid.
     Decision::close("duration_us", |closed, _| closed.duration_us.max(0).into())
-        .computed("duration_ms", "duration_us / 1000")
+        .shown_by("duration_ms", "duration_us / 1000")
         .filtered(Kind::Duration),
     Decision::close("error_detail", |closed, _| closed.error_detail.as_ref().into()).shown(),
-];
+] };
 
 type Call = Column<OpenCall, ClosedCall>;
 
 /// The columns of `tool_invocation_log`.
 #[rustfmt::skip] // A line for each.
-pub(super) const CALL: &[Call] = &[
+pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invocation_log", columns: &[
     Call::open("decision_id", |open, _| open.decision.into()).shown().filtered(Kind::Text),
     Call::open("sequence", |open, _| open.sequence.into()).shown(),
     Call::open("id", |open, _| open.id.into()).shown_as("tool_invocation_id"),
@@ -88,7 +90,7 @@ pub(super) const CALL: &[Call] = &[
         },
     )
     .shown(),
-    Call::elsewhere("status").computed("result.success", "status = 'completed'").filtered(Kind::Success),
+    Call::elsewhere("status").shown_by("result.success", "status = 'completed'").filtered(Kind::Success),
     Call::close("result", |closed, with| match &closed.outcome {
         Ok(data) => with.content.json(data),
         Err(_) => Value::Text(None),
@@ -100,11 +102,30 @@ pub(super) const CALL: &[Call] = &[
         Ok(_) => Value::Text(None),
         Err(failure) => with.content.failure(failure.code, &failure.message),
     })
-    .computed("result.error.message", "CASE WHEN error_code IS NOT NULL THEN COALESCE(error_message, '') END"),
+    .shown_by("result.error.message", "CASE WHEN error_code IS NOT NULL THEN COALESCE(error_message, '') END"),
     Call::close("duration_us", |closed, _| closed.duration_us.max(0).into())
-        .computed("result.duration_ms", "duration_us / 1000")
+        .shown_by("result.duration_ms", "duration_us / 1000")
         .filtered(Kind::Duration),
-];
+] };
+
+/// The owner of a decision knows its outcome, which replaces what recovery assumed when the lease expired during an outage.
+pub(super) static DECISIONS: LazyLock<Writes<OpenDecision, ClosedDecision>> = LazyLock::new(|| {
+    Writes::new(
+        &DECISION,
+        "id",
+        |closed| &closed.open,
+        "decision_log.owner = excluded.owner",
+    )
+});
+
+pub(super) static CALLS: LazyLock<Writes<OpenCall, ClosedCall>> = LazyLock::new(|| {
+    Writes::new(
+        &CALL,
+        "decision_id, sequence",
+        |closed| &closed.open,
+        "tool_invocation_log.id = excluded.id",
+    )
+});
 
 /// The status of a call that has ended. A start shows that it was sent; `in_doubt` takes precedence.
 fn status(call: &ClosedCall) -> CallStatus {

@@ -1,33 +1,66 @@
-//! Definitions that were uploaded through the API: port [`Definitions`]. Writes go through an op of `runs`.
+//! Definitions that were uploaded through the API: port [`Definitions`].
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::Store;
-use super::db::{Row, Value};
-use super::runs::{RunDone, RunOp, answer};
+use super::audit::{AuditKind, Entry, Whose};
+use super::batch::Batch;
+use super::db::{Conn, sql, values};
+use super::error::Fault;
+use super::insert::Insert;
+use super::op::Op;
+use super::table::{Column, Table};
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::ports::BoxFuture;
 use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 
-const COLUMNS: &str = "agent_id, version, hash, definition, author, created_at";
-/// (tenant, project) → (agent, version): the current version of every agent.
-pub(super) const CURRENT_NUMBERS: &str =
-    "SELECT agent_id, MAX(version) FROM agent_definition WHERE tenant = $1 AND project_id = $2 GROUP BY agent_id";
+/// A version that is stored, with its number and the id of the request that made it.
+type Made = (NewVersion, i64, Uuid);
+
+type Definition = Column<Made>;
+
+#[rustfmt::skip] // A line for each.
+static DEFINITION: Table<Made> = Table { name: "agent_definition", columns: &[
+    Definition::open("tenant", |(new, ..), _| (&new.tenant).into()),
+    Definition::open("project_id", |(new, ..), _| (&new.project).into()),
+    Definition::open("agent_id", |(new, ..), _| (&new.agent).into()).shown_as("agent"),
+    Definition::open("version", |(_, version, _), _| (*version).into()).shown(),
+    Definition::open("id", |(.., request), _| (*request).into()),
+    Definition::open("hash", |(new, ..), _| (&new.hash).into()).shown(),
+    Definition::open("definition", |(new, ..), _| (&new.definition).into()).shown(),
+    Definition::open("author", |(new, ..), _| (&new.author).into()).shown(),
+    Definition::open("created_at", |(new, ..), _| new.created_at.into()).shown(),
+] };
+
+/// tenant, project → the current version of every agent.
+const CURRENT_NUMBERS: &str = "SELECT agent_id AS agent, MAX(version) AS version FROM agent_definition \
+     WHERE tenant = $1 AND project_id = $2 GROUP BY agent_id";
+
+/// A row of [`CURRENT_NUMBERS`].
+#[derive(Deserialize)]
+struct Current {
+    agent: Arc<str>,
+    version: i64,
+}
+
+fn by_agent(rows: Vec<Current>) -> BTreeMap<Arc<str>, i64> {
+    rows.into_iter().map(|row| (row.agent, row.version)).collect()
+}
+
 /// Maximum rows of a page.
 const MAX_PAGE: u32 = 1000;
 
 impl Definitions for Store {
     fn put(&self, version: NewVersion) -> BoxFuture<'_, Result<PutVersion, RecordError>> {
-        let op = RunOp::Define(version, Uuid::now_v7());
-        Box::pin(async move { answer!(self.run("put definition", op).await?, RunDone::Put) })
+        Box::pin(self.write(Op::Define(version, Uuid::now_v7())))
     }
 
     fn numbers<'a>(
@@ -35,16 +68,9 @@ impl Definitions for Store {
         tenant: &'a TenantId,
         project: &'a ProjectId,
     ) -> BoxFuture<'a, Result<BTreeMap<Arc<str>, i64>, QueryError>> {
-        let values = vec![Value::text(tenant.as_str()), Value::text(project.as_str())];
         Box::pin(async move {
-            let mut numbers = BTreeMap::new();
-            self.working
-                .rows(CURRENT_NUMBERS.into(), values, &mut |row| {
-                    numbers.insert(row.text(0)?.into(), row.int(1)?);
-                    Ok(ControlFlow::Continue(()))
-                })
-                .await?;
-            Ok(numbers)
+            let rows = self.working.all(CURRENT_NUMBERS, values![tenant, project]).await?;
+            Ok(by_agent(rows))
         })
     }
 
@@ -53,13 +79,13 @@ impl Definitions for Store {
         tenant: &'a TenantId,
         project: &'a ProjectId,
     ) -> BoxFuture<'a, Result<Vec<StoredVersion>, QueryError>> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM agent_definition d WHERE tenant = $1 AND project_id = $2 \
+        let sql = sql!(
+            "SELECT {} FROM agent_definition d WHERE tenant = $1 AND project_id = $2 \
              AND version = (SELECT MAX(version) FROM agent_definition WHERE tenant = d.tenant \
-             AND project_id = d.project_id AND agent_id = d.agent_id) ORDER BY agent_id"
+             AND project_id = d.project_id AND agent_id = d.agent_id) ORDER BY agent_id",
+            DEFINITION.selected()
         );
-        let values = vec![Value::text(tenant.as_str()), Value::text(project.as_str())];
-        Box::pin(self.stored_versions(sql, values))
+        Box::pin(self.working.all(sql, values![tenant, project]))
     }
 
     fn versions<'a>(
@@ -79,45 +105,17 @@ impl Definitions for Store {
         agent: &'a str,
         version: i64,
     ) -> BoxFuture<'a, Result<Option<OneVersion>, QueryError>> {
-        let sql = format!(
-            "SELECT {COLUMNS}, (SELECT MAX(version) FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
-             AND agent_id = $3) FROM agent_definition \
-             WHERE tenant = $1 AND project_id = $2 AND agent_id = $3 AND version = $4"
+        let sql = sql!(
+            "SELECT {}, (SELECT MAX(version) FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
+             AND agent_id = $3) AS current FROM agent_definition \
+             WHERE tenant = $1 AND project_id = $2 AND agent_id = $3 AND version = $4",
+            DEFINITION.selected()
         );
-        let values = vec![
-            Value::text(tenant.as_str()),
-            Value::text(project.as_str()),
-            Value::text(agent),
-            Value::Int(Some(version)),
-        ];
-        Box::pin(async move {
-            let mut found = None;
-            self.working
-                .rows(sql.into(), values, &mut |row| {
-                    found = Some(OneVersion {
-                        version: stored(&row)?,
-                        current: row.int(6)?,
-                    });
-                    Ok(ControlFlow::Break(()))
-                })
-                .await?;
-            Ok(found)
-        })
+        Box::pin(self.working.one(sql, values![tenant, project, agent, version]))
     }
 }
 
 impl Store {
-    async fn stored_versions(&self, sql: String, values: Vec<Value>) -> Result<Vec<StoredVersion>, QueryError> {
-        let mut versions = Vec::new();
-        self.working
-            .rows(sql.into(), values, &mut |row| {
-                versions.push(stored(&row)?);
-                Ok(ControlFlow::Continue(()))
-            })
-            .await?;
-        Ok(versions)
-    }
-
     async fn version_page(
         &self,
         tenant: &TenantId,
@@ -128,34 +126,19 @@ impl Store {
         let list = fingerprint(tenant, project, agent);
         let before = query.page_token.as_deref().map(|token| read_token(token, list));
         let before = before.transpose()?;
-        let size = query.page_size.clamp(1, MAX_PAGE) as usize;
+        let size = query.page_size.clamp(1, MAX_PAGE);
         let sql = "SELECT version, hash, author, created_at FROM agent_definition \
                    WHERE tenant = $1 AND project_id = $2 AND agent_id = $3 AND version < $4 \
                    ORDER BY version DESC LIMIT $5";
-        let values = vec![
-            Value::text(tenant.as_str()),
-            Value::text(project.as_str()),
-            Value::text(agent),
-            Value::Int(Some(before.unwrap_or(i64::MAX))),
-            // One extra row shows whether there is a next page.
-            Value::Int(Some(i64::try_from(size + 1).unwrap_or(i64::MAX))),
-        ];
-        let mut versions = Vec::new();
-        self.working
-            .rows(sql.into(), values, &mut |row| {
-                versions.push(ListedVersion {
-                    version: row.int(0)?,
-                    // Later pages hold older versions.
-                    current: before.is_none() && versions.is_empty(),
-                    hash: row.text(1)?.into(),
-                    author: row.text(2)?.into(),
-                    created_at: row.int(3)?,
-                });
-                Ok(ControlFlow::Continue(()))
-            })
-            .await?;
-        let has_more = versions.len() > size;
-        versions.truncate(size);
+        // One extra row shows whether there is a next page.
+        let values = values![tenant, project, agent, before.unwrap_or(i64::MAX), size + 1];
+        let mut versions: Vec<ListedVersion> = self.working.all(sql, values).await?;
+        // Later pages hold older versions.
+        if let (None, Some(first)) = (before, versions.first_mut()) {
+            first.current = true;
+        }
+        let has_more = versions.len() > size as usize;
+        versions.truncate(size as usize);
         let last = versions.last().filter(|_| has_more);
         Ok(Page {
             next_page_token: last.map(|last| token(last.version, list)),
@@ -164,15 +147,56 @@ impl Store {
     }
 }
 
-fn stored(row: &Row) -> Result<StoredVersion, sqlx::Error> {
-    Ok(StoredVersion {
-        agent: row.text(0)?.into(),
-        version: row.int(1)?,
-        hash: row.text(2)?.into(),
-        definition: row.text(3)?.into(),
-        author: row.text(4)?.into(),
-        created_at: row.int(5)?,
-    })
+impl Batch<'_> {
+    pub(super) async fn define(&self, conn: &mut Conn, new: &NewVersion, request: Uuid) -> Result<PutVersion, Fault> {
+        #[derive(Deserialize)]
+        struct Stored {
+            version: i64,
+            hash: String,
+            id: Uuid,
+        }
+        static DEFINE: LazyLock<Insert> =
+            LazyLock::new(|| DEFINITION.inserts("ON CONFLICT (tenant, project_id, agent_id, version) DO NOTHING"));
+        // The version of this request, or else the current one.
+        let stored = "SELECT version, hash, id FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
+                      AND agent_id = $3 ORDER BY CASE WHEN id = $4 THEN 0 ELSE 1 END, version DESC LIMIT 1";
+        loop {
+            let key = values![&new.tenant, &new.project, &new.agent, request];
+            let mut version = 0;
+            if let Some(stored) = conn.one::<Stored>(stored, key).await? {
+                version = stored.version;
+                if stored.id == request {
+                    // Made by this request, in a commit that was not acknowledged; later versions may exist.
+                    return Ok(PutVersion::Made(version));
+                }
+                if new.expected.is_none_or(|expected| expected == version) && stored.hash == *new.hash {
+                    return Ok(PutVersion::Same(version));
+                }
+            }
+            if new.expected.is_some_and(|expected| expected != version) {
+                return Ok(PutVersion::Conflict(version));
+            }
+            if let Some(beside) = &new.beside {
+                // Stable while the project is locked.
+                let numbers = conn.all(CURRENT_NUMBERS, values![&new.tenant, &new.project]).await?;
+                if by_agent(numbers) != **beside {
+                    return Ok(PutVersion::Changed);
+                }
+            }
+            let made = (new.clone(), version + 1, request);
+            if DEFINE.run(conn, DEFINITION.begin(&made, self.writing)).await? == 1 {
+                let entry = Entry::new(AuditKind::DefinitionPut, request)
+                    .for_(Whose::new(new.tenant.as_str(), &new.author))
+                    .with("project", new.project.as_str())
+                    .with("agent", &*new.agent)
+                    .with("version", version + 1)
+                    .with("hash", &*new.hash);
+                self.audit(entry);
+                return Ok(PutVersion::Made(version + 1));
+            }
+            // Another request made that version meanwhile; the next round sees it.
+        }
+    }
 }
 
 /// Distinguishes the list of one agent's versions from all others.

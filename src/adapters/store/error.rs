@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::db::sqlite::Failure;
+use crate::ports::records::{QueryError, RecordError};
 
 /// Why a store cannot be opened or migrated.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +122,11 @@ impl From<sqlx::Error> for Fault {
             _ => Self::Unavailable(reason),
         }
     }
+}
+
+/// A read that a write depends on.
+pub(super) fn unavailable(error: QueryError) -> RecordError {
+    RecordError::Unavailable(error.to_string().into())
 }
 
 /// The database's message. PostgreSQL puts row contents into `detail`, which is omitted.

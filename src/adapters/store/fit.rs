@@ -110,24 +110,23 @@ async fn simple(conn: &mut PgConnection, sql: &str) -> Result<String, sqlx::Erro
 async fn has_room(conn: &mut Conn, patience: Duration) -> Result<(), StoreError> {
     let rows = ["(?, 0, 0)"; ROWS].join(", ");
     let insert = format!("INSERT INTO instance (id, started_at, lease_until) VALUES {rows}");
-    let insert = conn.dialect().placeholders(&insert).into();
+    let insert = conn.dialect().expand(&insert);
     // Random, so that the database cannot compress them.
     let key = || std::iter::repeat_with(|| Uuid::new_v4().simple().to_string()).take(KEY / 32);
-    let keys = std::iter::repeat_with(|| Value::text(&key().collect::<String>()))
+    let keys = std::iter::repeat_with(|| Value::from(key().collect::<String>()))
         .take(ROWS)
         .collect();
     match conn.dialect() {
         Dialect::Postgres => {
-            conn.script("BEGIN".into()).await?;
-            conn.execute(&insert, keys).await?;
-            conn.script("ROLLBACK".into()).await?;
+            conn.script("BEGIN").await?;
+            conn.execute(insert, keys).await?;
+            conn.script("ROLLBACK").await?;
         }
         // It takes room on the disk only when it commits.
         Dialect::Sqlite => {
             migrate::lock(conn, patience).await?;
-            conn.execute(&insert, keys).await?;
-            conn.script("COMMIT; DELETE FROM instance WHERE started_at = 0".into())
-                .await?;
+            conn.execute(insert, keys).await?;
+            conn.script("COMMIT; DELETE FROM instance WHERE started_at = 0").await?;
         }
     }
     match migrate::has_its_journal(conn).await? {

@@ -1,7 +1,7 @@
 //! Multi-row inserts with few distinct texts, so that each is prepared once: 13 rows become one statement of 8 rows,
 //! one of 4 and one of 1.
 
-use super::db::{Conn, Dialect, Sql, Value};
+use super::db::{Conn, Value};
 
 /// Maximum rows of a statement. Larger statements were no faster when measured, and cost memory.
 const MAX_ROWS: usize = 32;
@@ -9,21 +9,16 @@ const MAX_ROWS: usize = 32;
 /// One insert, in every size.
 pub(super) struct Insert {
     /// Indexed by the logarithm of the size.
-    texts: Vec<Sql>,
+    texts: Vec<String>,
     columns: usize,
 }
 
 impl Insert {
     /// `head VALUES row, row … tail`; `row` has one `?` for each value.
-    pub(super) fn new(dialect: Dialect, head: &str, row: &str, tail: &str) -> Self {
-        let texts = (0..=MAX_ROWS.ilog2())
-            .map(|log| {
-                let rows = vec![row; 1 << log].join(", ");
-                dialect.placeholders(&format!("{head} VALUES {rows} {tail}")).into()
-            })
-            .collect();
+    pub(super) fn new(head: &str, row: &str, tail: &str) -> Self {
+        let text = |log: u32| format!("{head} VALUES {} {tail}", vec![row; 1_usize << log].join(", "));
         Self {
-            texts,
+            texts: (0..=MAX_ROWS.ilog2()).map(text).collect(),
             columns: row.matches('?').count(),
         }
     }
@@ -33,16 +28,16 @@ impl Insert {
     }
 
     /// Inserts `values`, row after row; returns how many rows were inserted or updated.
-    pub(super) async fn run(&self, conn: &mut Conn, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+    pub(super) async fn run(&'static self, conn: &mut Conn, values: Vec<Value>) -> Result<u64, sqlx::Error> {
         debug_assert_eq!(values.len() % self.columns, 0, "whole rows");
-        let mut rows = values.len() / self.columns;
+        let mut rows = self.rows(&values);
         let mut values = values.into_iter();
         let mut changed = 0;
         while rows > 0 {
             let log = rows.min(MAX_ROWS).ilog2();
             let size = 1_usize << log;
             let chunk = values.by_ref().take(size * self.columns).collect();
-            changed += conn.execute(&self.texts[log as usize], chunk).await?;
+            changed += conn.execute(self.texts[log as usize].as_str(), chunk).await?;
             rows -= size;
         }
         Ok(changed)
@@ -55,16 +50,11 @@ mod tests {
 
     #[test]
     fn one_text_for_each_power_of_two() {
-        let insert = Insert::new(
-            Dialect::Postgres,
-            "INSERT INTO t (a, b)",
-            "(?, ?)",
-            "ON CONFLICT DO NOTHING",
-        );
+        let insert = Insert::new("INSERT INTO t (a, b)", "(?, ?)", "ON CONFLICT DO NOTHING");
         assert_eq!(insert.texts.len(), 6);
         assert_eq!(
-            &*insert.texts[1],
-            "INSERT INTO t (a, b) VALUES ($1, $2), ($3, $4) ON CONFLICT DO NOTHING"
+            insert.texts[1],
+            "INSERT INTO t (a, b) VALUES (?, ?), (?, ?) ON CONFLICT DO NOTHING"
         );
         assert_eq!(insert.columns, 2);
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::metrics;
-use super::op::{Done, Op, Ticket};
+use super::op::{Op, Pruned, Recovered, Ticket};
 use super::queue::Queue;
 use super::writer::Shared;
 
@@ -30,7 +30,7 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
             () = stop.cancelled() => return,
         }
         if (beat.due() || shared.state.reason().is_some())
-            && let Err(error) = queue.ask(Op::RenewLease).await
+            && let Err(error) = queue.ask::<()>(Op::RenewLease).await
         {
             // `State` has already logged the outage; this is only the probe's result.
             tracing::debug!(%error, "no heartbeat");
@@ -43,10 +43,10 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
             recover(&queue).await;
         }
         if prune.due() {
-            match queue.ask(Op::Prune).await {
+            match queue.ask::<Pruned>(Op::Prune).await {
                 // There may be more rows. The next tick prunes them, so that heartbeats and other records are written
                 // in between.
-                Ok(Done::Pruned(true)) => prune.again(),
+                Ok(pruned) if pruned.may_be_more => prune.again(),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "nothing was pruned"),
             }
@@ -56,14 +56,13 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
 
 /// One round of recovery.
 pub(super) async fn recover(queue: &Queue) {
-    match queue.ask(Op::Sweep).await {
-        Ok(Done::Swept(0, 0)) => {}
-        Ok(Done::Swept(decisions, calls)) => {
+    match queue.ask::<Recovered>(Op::Sweep).await {
+        Ok(Recovered { decisions: 0, calls: 0 }) => {}
+        Ok(Recovered { decisions, calls }) => {
             tracing::warn!(decisions, calls, "closed open records of dead processes");
             metrics::recovered_decisions().increment(decisions);
             metrics::recovered_calls().increment(calls);
         }
-        Ok(_) => {}
         Err(error) => tracing::debug!(%error, "recovery failed"),
     }
 }

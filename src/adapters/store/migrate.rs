@@ -5,14 +5,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::connect::Target;
-use super::db::{Conn, Dialect, Value};
+use super::db::{Conn, Dialect, values};
 use super::error::{StoreError, describe, is_locked};
 
 /// One migration, with the same number and name in both dialects.
@@ -64,6 +64,7 @@ pub(super) fn schema(dialect: Dialect) -> &'static str {
 }
 
 /// A migration that was applied to a database.
+#[derive(Deserialize)]
 struct Applied {
     version: i64,
     name: String,
@@ -103,8 +104,8 @@ pub(super) async fn has_its_journal(conn: &mut Conn) -> Result<bool, StoreError>
     if conn.dialect() == Dialect::Postgres {
         return Ok(true);
     }
-    let mode = conn.first(&"PRAGMA journal_mode".into(), vec![]).await?;
-    Ok(mode.map(|mode| mode.text(0)).transpose()?.as_deref() == Some("wal"))
+    let mode: Option<String> = conn.one("PRAGMA journal_mode", vec![]).await?;
+    Ok(mode.as_deref() == Some("wal"))
 }
 
 /// Reads the status without changes. A database without `gavel_schema` has no applied migrations.
@@ -120,9 +121,9 @@ async fn compare(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus
              WHERE table_schema = current_schema() AND table_name = 'gavel_schema'"
         }
     };
-    let applied = match conn.first(&exists.into(), vec![]).await.map_err(StoreError::from)? {
-        Some(_) => applied(conn).await?,
-        None => Vec::new(),
+    let applied = match conn.exists(exists, vec![]).await? {
+        true => applied(conn).await?,
+        false => Vec::new(),
     };
     check(&applied, known, conn.dialect())?;
     Ok(summary(applied, known))
@@ -151,7 +152,7 @@ pub(super) async fn lock(conn: &mut Conn, patience: Duration) -> Result<(), Stor
         Dialect::Postgres => {
             let wait = patience.as_millis();
             let begin = format!("BEGIN; SET LOCAL lock_timeout = '{wait}ms'; SET LOCAL statement_timeout = 0");
-            conn.script(begin.into()).await.map_err(StoreError::from)?;
+            conn.script(begin).await?;
             // A lock number that only gavel uses: "gavel" in ASCII.
             run(conn, "SELECT pg_advisory_xact_lock(444016780652)")
                 .await
@@ -171,10 +172,7 @@ async fn apply(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus, 
     .map_err(StoreError::from)?;
     let mut done = applied(conn).await?;
     check(&done, known, dialect)?;
-    let insert = format!(
-        "INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES ($1, $2, $3, {})",
-        dialect.now()
-    );
+    let insert = "INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES ($1, $2, $3, @now)";
     let before = done.len();
     for migration in &known[before..] {
         let failed = |error: sqlx::Error| StoreError::Failed {
@@ -182,13 +180,9 @@ async fn apply(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus, 
             name: migration.name,
             cause: describe(&error).into(),
         };
-        conn.script(migration.text(dialect).into()).await.map_err(failed)?;
-        let values = vec![
-            Value::Int(Some(migration.version)),
-            Value::text(migration.name),
-            Value::text(&migration.checksum(dialect)),
-        ];
-        conn.execute(&insert.as_str().into(), values).await.map_err(failed)?;
+        conn.script(migration.text(dialect)).await.map_err(failed)?;
+        let values = values![migration.version, migration.name, migration.checksum(dialect)];
+        conn.execute(insert, values).await.map_err(failed)?;
         tracing::debug!(
             version = migration.version,
             name = migration.name,
@@ -207,19 +201,8 @@ async fn apply(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus, 
 }
 
 async fn applied(conn: &mut Conn) -> Result<Vec<Applied>, StoreError> {
-    let mut rows = Vec::new();
     let sql = "SELECT version, name, checksum FROM gavel_schema ORDER BY version";
-    conn.fetch(&sql.into(), vec![], &mut |row| {
-        rows.push(Applied {
-            version: row.int(0)?,
-            name: row.text(1)?,
-            checksum: row.text(2)?,
-        });
-        Ok(ControlFlow::Continue(()))
-    })
-    .await
-    .map_err(StoreError::from)?;
-    Ok(rows)
+    Ok(conn.all(sql, vec![]).await?)
 }
 
 /// Checks that the applied migrations are an unchanged prefix of the known ones.
@@ -278,8 +261,8 @@ fn can_be_created(path: &Path) -> io::Result<()> {
     fs::remove_file(&tried)
 }
 
-async fn run(conn: &mut Conn, sql: &str) -> Result<(), sqlx::Error> {
-    conn.execute(&sql.into(), vec![]).await.map(drop)
+async fn run(conn: &mut Conn, sql: &'static str) -> Result<(), sqlx::Error> {
+    conn.execute(sql, vec![]).await.map(drop)
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! `planning`. Console logins: `sessions`.
 //!
 //! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
-//! is queued into one `transaction` of multi-row statements (`insert`, `statements`, `rows`) on its connection; `batch`
-//! is what its ops write with. `db` is the only module that knows both databases; its part `sqlite` writes to one of
-//! them, and `sqlite_readers` reads it. Side effects are added to the `audit` log in the same transaction. A `commit`
-//! about a run, and other writes about runs, definitions and planning sessions, take the same path, but
-//! one op after another, since each returns a result.
+//! is queued into one `transaction` of multi-row statements (`insert`) on its connection; `batch` is what its ops write
+//! with. A `table` is a list of columns, from which its statements follow. `db` is the only module that knows both
+//! databases; its part `sqlite` writes to one of them, and `sqlite_readers` reads it. Side effects are added to the
+//! `audit` log in the same transaction. A `commit` about a run, and other writes about runs, definitions and planning
+//! sessions, take the same path, but one op after another, since each returns a result.
 //!
 //! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. `state` reports whether the
 //! store is available. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for
@@ -37,7 +37,6 @@ mod maintenance;
 mod metrics;
 mod migrate;
 mod op;
-mod parsed;
 mod pending_cleanup;
 mod planning;
 mod queue;
@@ -48,7 +47,6 @@ mod rows;
 mod runs;
 mod sessions;
 mod state;
-mod statements;
 mod table;
 mod transaction;
 mod transition;
@@ -81,7 +79,6 @@ use pending_cleanup::PendingCleanup;
 use queue::Queue;
 use rows::Writing;
 use state::State;
-use statements::Statements;
 use writer::{Shared, Writer};
 
 use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
@@ -170,7 +167,6 @@ impl Store {
         let working = ReadOnly::of(&target, config.read_limit);
         let buckets = SharedBuckets::of(&target).map(Arc::new);
         let shared = Arc::new(Shared {
-            statements: Statements::new(target.dialect()),
             target,
             writing: Writing::new(config.instance, config.serves, config.content),
             secrets: config.audit,
@@ -266,7 +262,7 @@ impl Store {
         self.shared.leaving.store(true, Ordering::Release);
         // A store without a writer holds no lease.
         if !self.writing.is_empty()
-            && let Err(error) = self.queue.ask(Op::EndLease).await
+            && let Err(error) = self.queue.ask::<()>(Op::EndLease).await
         {
             tracing::warn!(%error, "the lease was not ended; it will expire");
         }

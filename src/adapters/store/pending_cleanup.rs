@@ -2,12 +2,11 @@
 //! For an abandoned run the whole op is kept, since a worker that finds the run would start it.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::metrics;
 use super::op::Op;
-use super::runs::{Abandoned, RunOp};
-use crate::domain::ids::DecisionId;
+use crate::domain::ids::{DecisionId, RunId};
 use crate::ports::commit::Writer;
 
 /// The remaining ops.
@@ -17,7 +16,8 @@ pub(super) struct PendingCleanup(Mutex<AllLeft>);
 #[derive(Default)]
 struct AllLeft {
     decisions: BTreeSet<(DecisionId, Left)>,
-    runs: BTreeSet<Abandoned>,
+    /// With the scope of the claim.
+    runs: BTreeSet<(RunId, Option<Arc<str>>)>,
 }
 
 /// What remains to do for a decision, in execution order: marking it unanswered comes last.
@@ -47,11 +47,9 @@ impl PendingCleanup {
                 }
                 (Writer::Process | Writer::Holder { .. }, _) => return,
             },
-            Op::Run(op) => {
-                // Its caller received the answer that the run did not start.
-                if let RunOp::Abandon(run) = &**op {
-                    self.lock().runs.insert(run.clone());
-                }
+            // Its caller received the answer that the run did not start.
+            Op::AbandonRun(run, scope) => {
+                self.lock().runs.insert((*run, scope.clone()));
                 return;
             }
             Op::Abandon(decision, _) | Op::CloseLost(decision) => (*decision, Left::Lose),
@@ -68,7 +66,7 @@ impl PendingCleanup {
             Left::Lose => Op::CloseLost(decision),
             Left::Unsay => Op::MarkUnanswered(decision),
         });
-        let runs = runs.into_iter().map(|run| Op::Run(Box::new(RunOp::Abandon(run))));
+        let runs = runs.into_iter().map(|(run, scope)| Op::AbandonRun(run, scope));
         decisions.chain(runs)
     }
 
@@ -80,7 +78,6 @@ impl PendingCleanup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ids::RunId;
 
     #[test]
     fn what_was_not_acknowledged_is_not_forgotten_in_a_long_outage() {
@@ -103,18 +100,15 @@ mod tests {
     #[test]
     fn an_unacknowledged_run_is_abandoned_after_a_long_outage_too() {
         let lost = PendingCleanup::default();
-        let abandoned = Abandoned {
-            run: RunId::new(),
-            scope: Some("scope".into()),
-        };
+        let (run, scope): (_, Option<Arc<str>>) = (RunId::new(), Some("scope".into()));
         for _ in 0..2 {
-            lost.note(&Op::Run(Box::new(RunOp::Abandon(abandoned.clone()))));
+            lost.note(&Op::AbandonRun(run, scope.clone()));
         }
         let left: Vec<_> = lost.take().collect();
-        let [Op::Run(op)] = &left[..] else {
-            panic!("{}", left.len())
-        };
-        assert!(matches!(&**op, RunOp::Abandon(kept) if *kept == abandoned), "{op:?}");
+        assert!(
+            matches!(&left[..], [Op::AbandonRun(left, of)] if (*left, of) == (run, &scope)),
+            "{left:?}"
+        );
         assert_eq!(lost.take().count(), 0);
     }
 }

@@ -38,7 +38,7 @@ impl Queue {
     /// Writes `op` and waits until it is durable, known to be unwritten, or past the deadline. After the deadline the
     /// writer keeps retrying an op that must be written. Any other op that is reported as unavailable is not written
     /// later.
-    pub(super) async fn ask(&self, op: Op) -> Result<Done, RecordError> {
+    pub(super) async fn ask<T: TryFrom<Done, Error = Done>>(&self, op: Op) -> Result<T, RecordError> {
         let deadline = match op.closes() {
             true => self.close_deadline,
             false => self.write_deadline,
@@ -52,11 +52,12 @@ impl Queue {
             uncertain: false,
         };
         self.push(ticket)?;
-        match tokio::time::timeout(deadline, answered).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(given_up(&handover, "the store was shut down".into())),
-            Err(_) => Err(given_up(&handover, self.shared.state.gave_up())),
-        }
+        let done = match tokio::time::timeout(deadline, answered).await {
+            Ok(Ok(answer)) => answer?,
+            Ok(Err(_)) => return Err(given_up(&handover, "the store was shut down".into())),
+            Err(_) => return Err(given_up(&handover, self.shared.state.gave_up())),
+        };
+        Ok(T::try_from(done).unwrap_or_else(|other| unreachable!("the answer of another op: {other:?}")))
     }
 
     /// Queues a ticket without waiting for its result.

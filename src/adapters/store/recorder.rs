@@ -12,12 +12,13 @@ use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::ports::BoxFuture;
 use crate::ports::claims::{Claim, Claimant, Claimed};
-use crate::ports::commit::{Commit, Committed, Fact, Recorder, Writer};
+use crate::ports::commit::{Commit, Committed, Recorder};
 use crate::ports::records::{ClosedDecision, RecordError};
 
 impl Store {
     /// Writes `op` in a span that covers the caller's wait: from entering the queue to the group commit.
-    pub(super) async fn write(&self, what: &'static str, op: Op) -> Result<Done, RecordError> {
+    pub(super) async fn write<T: TryFrom<Done, Error = Done>>(&self, op: Op) -> Result<T, RecordError> {
+        let what = op.name();
         let span = tracing::debug_span!(
             "commit",
             otel.name = %format_args!("COMMIT {what}"),
@@ -97,16 +98,12 @@ impl Recorder for Store {
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, RecordError>> {
         Box::pin(async move {
-            let (what, line) = (name(&commit), commit.closed().map(LogLine::of));
-            match self.write(what, Op::Commit(commit)).await? {
-                Done::Committed(committed) => {
-                    if let (Some(line), Committed::Written) = (line, committed) {
-                        line.write();
-                    }
-                    Ok(committed)
-                }
-                other => unreachable!("a commit must return Done::Committed, not {other:?}"),
+            let line = commit.closed().map(LogLine::of);
+            let committed = self.write(Op::Commit(commit)).await?;
+            if let (Some(line), Committed::Written) = (line, committed) {
+                line.write();
             }
+            Ok(committed)
         })
     }
 
@@ -115,23 +112,6 @@ impl Recorder for Store {
     }
 
     fn claim(&self, claim: Claim, by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>> {
-        Box::pin(async move {
-            match self.write("claim", Op::Claim(claim, by)).await? {
-                Done::Claimed(claimed) => Ok(claimed),
-                other => unreachable!("a claim must return Done::Claimed, not {other:?}"),
-            }
-        })
-    }
-}
-
-/// The name of a commit in traces, by its most telling fact.
-fn name(commit: &Commit) -> &'static str {
-    match (commit.writer, commit.closed(), commit.facts.first()) {
-        (Writer::Process, Some(_), _) => "close",
-        (Writer::Process, None, Some(Fact::Opened(_))) => "open",
-        (Writer::Process, None, _) => "intend",
-        (Writer::Holder { .. }, Some(_), _) => "finish run",
-        (Writer::Holder { .. }, None, _) if commit.wait().is_some() => "suspend run",
-        (Writer::Holder { .. }, None, _) => "append run",
+        Box::pin(self.write(Op::Claim(claim, by)))
     }
 }

@@ -1,17 +1,20 @@
 //! Executes many ops in one transaction.
 
 use super::batch::Batch;
+use super::claims::RUN_ACTIVE;
 use super::commit::Rows;
-use super::db::{Conn, Value};
+use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
-use super::op::{Done, Op, Ticket};
-use super::statements::PRUNED_AT_ONCE;
+use super::op::{Done, Op, Pruned, Recovered, Ticket};
+use super::recovered;
 use crate::domain::ids::DecisionId;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::{Committed, Writer};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Few enough that the transaction does not block others.
+const PRUNED_AT_ONCE: u64 = 1000;
 /// Dead instances are kept for one day, for operators.
 const INSTANCE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -33,7 +36,7 @@ impl Batch<'_> {
             Ok(_) if !tickets.iter().all(Ticket::commit) => {
                 Attempt::Failed(Fault::Unavailable("a caller gave up waiting".into()))
             }
-            Ok(done) => match conn.execute(&self.statements.commit, vec![]).await {
+            Ok(done) => match conn.execute("COMMIT", vec![]).await {
                 Ok(_) => Attempt::Committed(done),
                 Err(error) => Attempt::Uncertain(error.into()),
             },
@@ -53,40 +56,14 @@ impl Batch<'_> {
             sqlite.still_there()?;
             sqlite.survive_power_loss(tickets.iter().any(|ticket| ticket.op.survives_power_loss()))?;
         }
-        conn.execute(&self.statements.begin, vec![]).await?;
+        conn.execute(conn.dialect().begin(), vec![]).await?;
         let new_snapshots = self
             .keep_snapshots(conn, tickets.iter().map(|ticket| &ticket.op))
             .await?;
-        self.lock_runs(conn, tickets.iter().map(|ticket| &ticket.op)).await?;
+        self.lock(conn, tickets.iter().map(|ticket| &ticket.op)).await?;
         let mut done = Vec::with_capacity(tickets.len());
         for ticket in tickets {
-            done.push(match &ticket.op {
-                Op::Commit(commit) => Done::Committed(match commit.writer {
-                    Writer::Process => Committed::Written,
-                    Writer::Holder { lease, run } => self.write_commit(conn, lease, run, commit).await?,
-                }),
-                Op::Claim(claim, by) => Done::Claimed(self.claim_for(conn, claim, by).await?),
-                Op::Run(op) => Done::Run(self.write_run(conn, op).await?),
-                Op::Session(op) => {
-                    self.write_session(conn, op).await?;
-                    Done::Written
-                }
-                Op::Abandon(decision, scope) => self.abandon(conn, *decision, scope.as_ref()).await?,
-                Op::MarkUnanswered(decision) => {
-                    let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
-                    conn.execute(&self.statements.mark_unanswered, values).await?;
-                    Done::Written
-                }
-                Op::CloseLost(decision) => self.lose(conn, *decision).await?,
-                Op::RenewLease => self.beat(conn).await?,
-                Op::Sweep => self.sweep(conn).await?,
-                Op::Prune => self.prune(conn).await?,
-                Op::EndLease => {
-                    conn.execute(&self.statements.release_instance, vec![self.writing.owner.clone()])
-                        .await?;
-                    Done::Written
-                }
-            });
+            done.push(self.execute(conn, &ticket.op).await?);
         }
         self.drop_unused(conn, new_snapshots).await?;
         self.write_rows(conn, rows).await?;
@@ -102,53 +79,155 @@ impl Batch<'_> {
         Ok(done)
     }
 
-    async fn abandon(&self, conn: &mut Conn, decision: DecisionId, scope: Option<&Arc<str>>) -> Result<Done, Fault> {
-        let id = Value::text(&decision.to_string());
-        let values = vec![id.clone(), self.writing.owner.clone()];
-        // No row: the decision was not written, or its owner has closed it.
-        if conn.execute(&self.statements.abandon, values).await? == 1 {
-            let calls = &self.statements.abandon_calls;
-            self.end_unrecorded(conn, calls, vec![id.clone()], FailureCode::NotRecorded)
+    /// Executes one op within the transaction.
+    async fn execute(&self, conn: &mut Conn, op: &Op) -> Result<Done, Fault> {
+        Ok(match op {
+            Op::Commit(commit) => match commit.writer {
+                Writer::Process => Committed::Written.into(),
+                Writer::Holder { lease, run } => self.write_commit(conn, lease, run, commit).await?.into(),
+            },
+            Op::Claim(claim, by) => self.claim_for(conn, claim, by).await?.into(),
+            Op::Abandon(decision, scope) => self.abandon(conn, *decision, scope.as_ref()).await?.into(),
+            Op::MarkUnanswered(decision) => self.mark_unanswered(conn, *decision).await?.into(),
+            Op::CloseLost(decision) => self.close_lost(conn, *decision).await?.into(),
+            Op::RenewLease => self.renew_lease(conn).await?.into(),
+            Op::Sweep => self.sweep(conn).await?.into(),
+            Op::Prune => self.prune(conn).await?.into(),
+            Op::EndLease => self.end_lease(conn).await?.into(),
+            Op::BeginLogin(session) => self.begin_login(conn, session).await?.into(),
+            Op::NoteLogin(id, at) => self.note_login(conn, id, *at).await?.into(),
+            Op::EndLogin(id) => self.end_login(conn, id).await?.into(),
+            Op::CreateRun(run) => self.create(conn, run).await?.into(),
+            Op::ReopenRun(run, request) => self.reopen(conn, run, *request).await?.into(),
+            Op::AbandonRun(run, scope) => self.abandon_run(conn, *run, scope.as_ref()).await?.into(),
+            Op::TakeRun(run, lease) => self.take(conn, *run, *lease).await?.into(),
+            Op::RenewRuns(leases) => self.renew(conn, leases).await?.into(),
+            Op::GiveUpRuns(roots) => self.give_up(conn, roots).await?.into(),
+            Op::ReleaseRuns(leases) => self.release(conn, leases).await?.into(),
+            Op::CancelRun(run, by) => self.cancel(conn, *run, by).await?.into(),
+            Op::Resolve(resolve) => self.resolve(conn, resolve).await?.into(),
+            Op::Settle(settle) => self.settle(conn, settle).await?.into(),
+            Op::ExpireApprovals(roots) => {
+                for root in roots {
+                    self.expire_actions(conn, *root).await?;
+                }
+                ().into()
+            }
+            Op::Revoke(revoke) => self.revoke(conn, revoke).await?.into(),
+            Op::Define(version, id) => self.define(conn, version, *id).await?.into(),
+            Op::EditPlan(edit) => self.edit_plan(conn, edit).await?.into(),
+            Op::CancelSession(cancel) => self.cancel_session(conn, cancel).await?.into(),
+            Op::SweepSessions(sessions, now_us, unconfirmed_us) => {
+                let mut swept = 0;
+                for session in sessions {
+                    swept += u32::from(self.sweep_session(conn, *session, *now_us, *unconfirmed_us).await?);
+                }
+                swept.into()
+            }
+        })
+    }
+
+    async fn abandon(&self, conn: &mut Conn, decision: DecisionId, scope: Option<&Arc<str>>) -> Result<(), Fault> {
+        // False: the decision was not written, or its owner has closed it.
+        if self.close_unbegun(conn, decision, &self.writing.owner).await? {
+            // Its intents were never sent.
+            let calls = "UPDATE tool_invocation_log SET status = 'not_sent', started_at = NULL, \
+                         error_code = 'not_recorded', error_message = 'its record was not acknowledged in time' \
+                         WHERE decision_id = $1 AND status = 'started' \
+                         RETURNING id, decision_id AS run_id, tool, side_effect";
+            self.end_unrecorded(conn, calls, values![decision], FailureCode::NotRecorded)
                 .await?;
         }
         if let Some(scope) = scope {
             self.release_claim(conn, scope, decision).await?;
         }
-        Ok(Done::Written)
+        Ok(())
     }
 
-    async fn lose(&self, conn: &mut Conn, decision: DecisionId) -> Result<Done, Fault> {
-        let values = vec![Value::text(&decision.to_string()), self.writing.owner.clone()];
-        let decisions = conn.execute(&self.statements.lose, values).await?;
-        let recover = &self.statements.recover_calls;
-        let calls = self.end_unrecorded(conn, recover, vec![], FailureCode::InDoubt).await?;
-        Ok(Done::Swept(decisions, calls))
+    /// Closes an open decision for which no work was started. False if there is none.
+    pub(super) async fn close_unbegun(
+        &self,
+        conn: &mut Conn,
+        decision: DecisionId,
+        owner: &Value,
+    ) -> Result<bool, Fault> {
+        let close = "UPDATE decision_log SET status = 'closed', recovered = TRUE, decision_type = 'RESPOND_ONLY', \
+                     outcome_category = 'ERROR:INTERNAL', intent = 'none', \
+                     error_detail = 'not begun: its record was not acknowledged in time' \
+                     WHERE id = $1 AND owner = $2 AND status = 'open'";
+        Ok(conn.execute(close, values![decision, owner.clone()]).await? == 1)
     }
 
-    async fn beat(&self, conn: &mut Conn) -> Result<Done, Fault> {
-        let lease = i64::try_from(self.lease.as_micros()).unwrap_or(i64::MAX / 2);
-        let values = vec![
-            self.writing.owner.clone(),
-            Value::Int(Some(lease)),
-            self.writing.serves.clone(),
-        ];
-        conn.execute(&self.statements.beat, values).await?;
-        Ok(Done::Written)
-    }
-
-    async fn sweep(&self, conn: &mut Conn) -> Result<Done, Fault> {
-        let values = vec![self.writing.owner.clone()];
-        let decisions = conn.execute(&self.statements.recover_decisions, values).await?;
-        let recover = &self.statements.recover_calls;
-        let calls = self.end_unrecorded(conn, recover, vec![], FailureCode::InDoubt).await?;
-        Ok(Done::Swept(decisions, calls))
-    }
-
-    async fn prune(&self, conn: &mut Conn) -> Result<Done, Fault> {
-        let claims = conn.execute(&self.statements.prune_claims, vec![]).await?;
-        let kept = i64::try_from(INSTANCE_KEPT.as_micros()).unwrap_or(i64::MAX);
-        conn.execute(&self.statements.prune_instances, vec![Value::Int(Some(kept))])
+    async fn mark_unanswered(&self, conn: &mut Conn, decision: DecisionId) -> Result<(), Fault> {
+        let close = sql!(
+            "{} WHERE id = $1 AND owner = $2",
+            recovered::close("not answered: its record was not acknowledged in time")
+        );
+        conn.execute(close, values![decision, self.writing.owner.clone()])
             .await?;
+        Ok(())
+    }
+
+    async fn close_lost(&self, conn: &mut Conn, decision: DecisionId) -> Result<Recovered, Fault> {
+        let close = sql!(
+            "{} WHERE id = $1 AND owner = $2 AND status = 'open'",
+            recovered::close("its outcome could not be recorded")
+        );
+        let decisions = conn
+            .execute(close, values![decision, self.writing.owner.clone()])
+            .await?;
+        let calls = self.recover_calls(conn).await?;
+        Ok(Recovered { decisions, calls })
+    }
+
+    async fn renew_lease(&self, conn: &mut Conn) -> Result<(), Fault> {
+        let values = values![self.writing.owner.clone(), self.lease, self.writing.serves.clone()];
+        let renew = "INSERT INTO instance (id, started_at, lease_until, url) VALUES ($1, @now, @now + $2, $3) \
+                     ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until";
+        conn.execute(renew, values).await?;
+        Ok(())
+    }
+
+    async fn end_lease(&self, conn: &mut Conn) -> Result<(), Fault> {
+        let end = "UPDATE instance SET lease_until = @now WHERE id = $1";
+        conn.execute(end, values![self.writing.owner.clone()]).await?;
+        Ok(())
+    }
+
+    /// Closes decisions of owners without a lease, except its own. A run owns its decision and has its own lease.
+    async fn sweep(&self, conn: &mut Conn) -> Result<Recovered, Fault> {
+        let close = sql!(
+            "{} WHERE status = 'open' AND owner <> $1 AND owner <> id \
+             AND owner NOT IN (SELECT id FROM instance WHERE lease_until > @now)",
+            recovered::close("the process that ran it ended before its outcome was recorded")
+        );
+        let decisions = conn.execute(close, values![self.writing.owner.clone()]).await?;
+        let calls = self.recover_calls(conn).await?;
+        Ok(Recovered { decisions, calls })
+    }
+
+    /// Ends the started calls of closed decisions.
+    async fn recover_calls(&self, conn: &mut Conn) -> Result<u64, Fault> {
+        let calls = "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
+                     error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
+                     AND (SELECT d.status FROM decision_log d WHERE d.id = tool_invocation_log.decision_id) \
+                     = 'closed' RETURNING id, decision_id AS run_id, tool, side_effect";
+        self.end_unrecorded(conn, calls, vec![], FailureCode::InDoubt).await
+    }
+
+    async fn prune(&self, conn: &mut Conn) -> Result<Pruned, Fault> {
+        // Not those whose run is still active. The outer condition is repeated, because PostgreSQL evaluates it again if
+        // the claim is renewed meanwhile.
+        let claims = sql!(
+            "DELETE FROM idempotency_key WHERE expires_at <= @now AND scope IN \
+             (SELECT scope FROM idempotency_key WHERE expires_at <= @now AND NOT {RUN_ACTIVE} \
+             ORDER BY expires_at LIMIT {PRUNED_AT_ONCE})"
+        );
+        let claims = conn.execute(claims, vec![]).await?;
+        // Dead instances that own no open decision.
+        let instances = "DELETE FROM instance WHERE lease_until <= @now - $1 \
+                         AND NOT EXISTS (SELECT 1 FROM decision_log WHERE owner = instance.id AND status = 'open')";
+        conn.execute(instances, values![INSTANCE_KEPT]).await?;
         let runs = match self.runs_kept {
             // Runs of sessions are kept as long as their sessions, so these come first.
             Some(kept) => {
@@ -158,24 +237,25 @@ impl Batch<'_> {
             }
             None => false,
         };
-        let sessions = conn.execute(&self.statements.prune_sessions, vec![]).await?;
-        Ok(Done::Pruned(
-            claims >= PRUNED_AT_ONCE || sessions >= PRUNED_AT_ONCE || runs,
-        ))
+        let logins = sql!(
+            "DELETE FROM console_session WHERE id IN \
+             (SELECT id FROM console_session WHERE expires_at <= @now ORDER BY expires_at LIMIT {PRUNED_AT_ONCE})"
+        );
+        let logins = conn.execute(logins, vec![]).await?;
+        Ok(Pruned {
+            may_be_more: claims >= PRUNED_AT_ONCE || logins >= PRUNED_AT_ONCE || runs,
+        })
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::ops::ControlFlow;
-
     use super::super::audit::{Signer, Trail};
     use super::super::config::ContentMode;
     use super::super::connect::Target;
     use super::super::migrate;
     use super::super::rows::Writing;
-    use super::super::statements::Statements;
     use super::*;
     use serde_json::value::RawValue;
 
@@ -202,7 +282,6 @@ mod tests {
         let mut conn = target.writer().await.unwrap();
         migrate::migrate(&mut conn, Duration::ZERO).await.unwrap();
         let batch = Batch {
-            statements: &Statements::new(conn.dialect()),
             writing: &Writing::new(InstanceId::new(), None, ContentMode::Full),
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
@@ -244,15 +323,9 @@ mod tests {
             ];
             let attempt = batch.run(&mut conn, &tickets).await;
             assert!(matches!(attempt, Attempt::Committed(_)));
-            let mut level = 0;
-            conn.fetch(&"PRAGMA synchronous".into(), vec![], &mut |row| {
-                level = row.int(0)?;
-                Ok(ControlFlow::Break(()))
-            })
-            .await
-            .unwrap();
+            let level = conn.one::<i64>("PRAGMA synchronous", vec![]).await.unwrap();
             // 2 is FULL, 1 is NORMAL.
-            assert_eq!(level, if acts { 2 } else { 1 });
+            assert_eq!(level, Some(if acts { 2 } else { 1 }));
         }
     }
 }

@@ -144,7 +144,7 @@ impl Writer {
     async fn tidy(&mut self) {
         self.in_the_log = 0;
         let Some(conn) = &mut self.conn else { return };
-        let moved = conn.first(&"PRAGMA wal_checkpoint(PASSIVE)".into(), vec![]).await;
+        let moved = conn.first("PRAGMA wal_checkpoint(PASSIVE)", vec![]).await;
         if let Err(error) = moved {
             tracing::debug!(%error, "SQLite's log could not be moved into the database; SQLite will do it within a commit");
         }
@@ -282,7 +282,7 @@ impl Writer {
             Fault::Refused(_) => Failure::Refused,
         };
         metrics::failures(kind).increment(1);
-        match Self::roll_back(&self.shared, conn).await {
+        match Self::roll_back(conn).await {
             // SQLite had an open transaction, so the COMMIT had not succeeded.
             RolledBack::Open(conn @ Conn::Sqlite(_)) => {
                 self.conn = Some(conn);
@@ -299,14 +299,14 @@ impl Writer {
         }
     }
 
-    async fn roll_back(shared: &Shared, mut conn: Conn) -> RolledBack {
+    async fn roll_back(mut conn: Conn) -> RolledBack {
         // BEGIN itself failed, or the fault already rolled back.
         if let Conn::Sqlite(sqlite) = &conn
             && !sqlite.in_transaction()
         {
             return RolledBack::None(conn);
         }
-        let rollback = conn.execute(&shared.statements.rollback, vec![]);
+        let rollback = conn.execute("ROLLBACK", vec![]);
         match tokio::time::timeout(Duration::from_secs(1), rollback).await {
             Ok(Ok(_)) => RolledBack::Open(conn),
             _ => RolledBack::Unknown,

@@ -137,7 +137,7 @@ async fn go_through(args: &Args, decider: &mut Decider, record: &ReadOnly, from:
     loop {
         let calls = record.past_calls(&args.tenant, &place).await?;
         let Some(last) = calls.last() else { break };
-        place = last.place.clone();
+        place = (last.at.0, last.id.clone());
         for call in &calls {
             let (difference, why) = decider.look_at(call)?;
             *counts.each.entry(difference).or_default() += 1;
@@ -161,7 +161,7 @@ async fn go_through(args: &Args, decider: &mut Decider, record: &ReadOnly, from:
 
 fn difference_line(call: &PastCall, difference: Difference, why: &str) -> serde_json::Value {
     json!({
-        "created_at": call.at, "decision_id": call.decision, "tool_invocation_id": call.place.1,
+        "created_at": call.at, "decision_id": call.decision, "tool_invocation_id": call.id,
         "surface": call.surface, "agent": call.agent, "user_id": call.user, "server": call.server, "tool": call.tool,
         "happened": difference.happened, "now": difference.now, "reason": why,
     })
@@ -169,7 +169,12 @@ fn difference_line(call: &PastCall, difference: Difference, why: &str) -> serde_
 
 fn row(call: &PastCall, difference: Difference, why: &str) -> Vec<String> {
     vec![
-        call.at.chars().take(19).collect::<String>().replace('T', " "),
+        call.at
+            .to_string()
+            .chars()
+            .take(19)
+            .collect::<String>()
+            .replace('T', " "),
         call.decision.clone(),
         clipped(&call.user, 20),
         clipped(&call.tool, 30),
@@ -269,7 +274,7 @@ impl Decider {
         let facts = Facts {
             // Only a chat ends with its answer.
             can_wait: call.surface != CHAT,
-            now_us: call.place.0,
+            now_us: call.at.0,
             ..self
                 .modes
                 .facts(&self.policy, &self.tenant, &user, &call.surface, call.agent.as_deref())

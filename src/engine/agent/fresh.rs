@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 use super::given::Given;
 use super::texts::{task, to_message};
 use super::{Agents, Unfinished};
+use crate::api::Timestamp;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::decision::Outcome;
 use crate::domain::journal::Entry;
-use crate::domain::time::rfc3339;
 use crate::engine::live::Live;
 use crate::engine::log;
 use crate::ports::commit::RunEnd;
@@ -89,9 +89,9 @@ pub(super) fn shown(stored: &StoredRun, end: &RunEnd, outcome: Outcome) -> Optio
         output: end.output.as_deref().map(ToOwned::to_owned),
         error_message: text(&end.error_message),
         steps: end.steps,
-        created_at: rfc3339(stored.decision.created_at),
-        started_at: Some(rfc3339(started_at)),
-        completed_at: Some(rfc3339(end.completed_at)),
+        created_at: Timestamp(stored.decision.created_at),
+        started_at: Some(Timestamp(started_at)),
+        completed_at: Some(Timestamp(end.completed_at)),
         duration_ms: Some(end.completed_at.saturating_sub(started_at).max(0).unsigned_abs() / 1000),
         definition_hash: stored.decision.definition_hash.to_string(),
         definition_version: stored.version,

@@ -1,24 +1,27 @@
 //! Actions, grants and threads: port [`Actions`]. `requests`, `resolve`, `settle` and `thread` write in the writer's
-//! transaction, with the texts of `statements`. `read` reads, on connections that analysts do not use.
+//! transaction, `columns` are their columns. `read` has the reads of commands, too. Reads here use connections that analysts do not use.
 //!
 //! Every change of an action first locks its outermost run. So of two concurrent changes the second sees the first.
 
-mod line;
+mod columns;
 mod read;
 mod requests;
 mod resolve;
-mod row;
 mod settle;
-mod statements;
 mod thread;
 
-pub(super) use line::Line;
-pub(super) use row::{ACTION, GRANT, THREAD, action, grant, thread};
-pub(super) use statements::ActionStatements;
+pub(super) use columns::{ACTION, GRANT, THREAD};
 
+use serde::Deserialize;
+
+use self::columns::LINE;
 use super::Store;
-use super::runs::{RunDone, RunOp, answer};
+use super::db::{sql, values};
+use super::error::unavailable;
+use super::op::Op;
+use super::read::OF_USER;
 use crate::domain::action::{Action, Grant};
+use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::{Thread, ThreadMessage, ThreadSummary};
 use crate::ports::BoxFuture;
@@ -40,7 +43,11 @@ impl Actions for Store {
         user: Option<&'a UserId>,
         approval: ApprovalId,
     ) -> BoxFuture<'a, Result<Option<Action>, QueryError>> {
-        Box::pin(self.one_action("approval_id", approval.to_string(), tenant, user))
+        let sql = sql!(
+            "SELECT {} FROM agent_action WHERE approval_id = $1 AND {OF_USER}",
+            ACTION.selected()
+        );
+        Box::pin(self.working.one(sql, values![approval, tenant, user]))
     }
 
     fn action<'a>(
@@ -49,7 +56,11 @@ impl Actions for Store {
         user: Option<&'a UserId>,
         action: ActionId,
     ) -> BoxFuture<'a, Result<Option<Action>, QueryError>> {
-        Box::pin(self.one_action("id", action.to_string(), tenant, user))
+        let sql = sql!(
+            "SELECT {} FROM agent_action WHERE id = $1 AND {OF_USER}",
+            ACTION.selected()
+        );
+        Box::pin(self.working.one(sql, values![action, tenant, user]))
     }
 
     fn of_run(&self, root: RunId) -> BoxFuture<'_, Result<Vec<Action>, QueryError>> {
@@ -57,20 +68,27 @@ impl Actions for Store {
     }
 
     fn resolve(&self, resolve: Resolve) -> BoxFuture<'_, Result<Resolved, RecordError>> {
-        let op = RunOp::Resolve(resolve);
-        Box::pin(async move { answer!(self.run("resolve approval", op).await?, RunDone::Resolved) })
+        Box::pin(self.write(Op::Resolve(resolve)))
     }
 
     fn settle(&self, settle: Settle) -> BoxFuture<'_, Result<SettleDone, RecordError>> {
-        let op = RunOp::Settle(settle);
-        Box::pin(async move { answer!(self.run("settle action", op).await?, RunDone::Settled) })
+        Box::pin(self.write(Op::Settle(settle)))
     }
 
     fn expire(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
         Box::pin(async move {
-            let due = self.expired(most).await?;
+            // Outermost runs with an approval request that has expired, oldest first.
+            let sql = "SELECT root_id FROM agent_action WHERE status = 'awaiting_confirmation' AND expires_at <= @now \
+                       ORDER BY expires_at LIMIT $1";
+            let found: Vec<RunId> = self.working.all(sql, values![most]).await.map_err(unavailable)?;
+            let mut due = Vec::new();
+            for root in found {
+                if !due.contains(&root) {
+                    due.push(root);
+                }
+            }
             if !due.is_empty() {
-                self.run("expire approvals", RunOp::Expire(due.clone())).await?;
+                self.write::<()>(Op::ExpireApprovals(due.clone())).await?;
             }
             Ok(due)
         })
@@ -83,7 +101,12 @@ impl Actions for Store {
         server: &'a str,
         tool: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Grant>, QueryError>> {
-        Box::pin(self.live_grants(tenant, user, server, tool))
+        let sql = sql!(
+            "SELECT {} FROM approval_grant WHERE tenant = $1 AND user_id = $2 AND server = $3 AND tool = $4 \
+             AND revoked_at IS NULL ORDER BY created_at, id",
+            GRANT.selected_in_camel_case()
+        );
+        Box::pin(self.working.all(sql, values![tenant, user, server, tool]))
     }
 
     fn grants<'a>(
@@ -100,7 +123,11 @@ impl Actions for Store {
         user: Option<&'a UserId>,
         grant: GrantId,
     ) -> BoxFuture<'a, Result<Option<Grant>, QueryError>> {
-        Box::pin(self.one_grant(grant, tenant, user))
+        let sql = sql!(
+            "SELECT {} FROM approval_grant WHERE id = $1 AND {OF_USER}",
+            GRANT.selected_in_camel_case()
+        );
+        Box::pin(self.working.one(sql, values![grant, tenant, user]))
     }
 
     fn revoke<'a>(
@@ -110,13 +137,12 @@ impl Actions for Store {
         grant: GrantId,
         by: &'a str,
     ) -> BoxFuture<'a, Result<bool, RecordError>> {
-        let op = RunOp::Revoke(Revoke {
+        Box::pin(self.write(Op::Revoke(Revoke {
             tenant: tenant.clone(),
             user: user.cloned(),
             grant,
             by: by.into(),
-        });
-        Box::pin(async move { answer!(self.run("revoke grant", op).await?, RunDone::Revoked) })
+        })))
     }
 
     fn thread<'a>(
@@ -139,10 +165,45 @@ impl Actions for Store {
     }
 
     fn history(&self, run: RunId, most: u32) -> BoxFuture<'_, Result<Vec<ThreadMessage>, QueryError>> {
-        Box::pin(self.said_before(run, most))
+        Box::pin(async move {
+            #[derive(Deserialize)]
+            struct Own {
+                thread_id: ThreadId,
+                number: i64,
+            }
+            let own = "SELECT thread_id, number FROM thread_message WHERE run_id = $1 AND role = 'user'";
+            let own: Option<Own> = self.working.one(own, values![run]).await?;
+            let Some(Own { thread_id, number }) = own else {
+                return Ok(Vec::new());
+            };
+            // Ordered by run: a queued message is stored before the answers that arrive meanwhile, and is answered after
+            // them.
+            let sql = sql!(
+                "SELECT {} FROM (SELECT message.*, began.number AS began FROM (SELECT run_id, number \
+                 FROM thread_message WHERE thread_id = $1 AND role = 'user' AND number < $2 \
+                 ORDER BY number DESC LIMIT $3) AS began \
+                 JOIN thread_message message ON message.run_id = began.run_id AND message.thread_id = $1 \
+                 ORDER BY began.number DESC, message.number DESC LIMIT $3) AS said ORDER BY began, number",
+                LINE.selected_in_camel_case()
+            );
+            self.working.all(sql, values![thread_id, number, most]).await
+        })
     }
 
     fn next_after(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunId>, QueryError>> {
-        Box::pin(self.next_in_thread(run))
+        Box::pin(async move {
+            #[derive(Deserialize)]
+            struct Other {
+                id: RunId,
+                status: RunStatus,
+            }
+            let sql = "SELECT other.id, other.status FROM agent_run run JOIN agent_run other ON other.thread_id = run.thread_id \
+                       WHERE run.id = $1 AND (other.status = 'queued' OR other.status = 'running' \
+                       OR other.status = 'awaiting_confirmation') \
+                       ORDER BY CASE other.status WHEN 'queued' THEN 1 ELSE 0 END, other.created_at, other.id LIMIT 1";
+            let next: Option<Other> = self.working.one(sql, values![run]).await?;
+            let is_queued = |other: &Other| other.status == RunStatus::Queued;
+            Ok(next.filter(is_queued).map(|other| other.id))
+        })
     }
 }

@@ -1,72 +1,78 @@
 //! Settles in-doubt actions.
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
+
+use serde::Deserialize;
 
 use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
-use super::super::db::{Conn, Row, Value};
+use super::super::db::{Conn, sql, values};
 use super::super::error::Fault;
-use super::super::runs::{each, id, in_doubt, parse};
-use super::Line;
-use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN};
+use super::super::runs::in_doubt;
+use super::super::transition::{action_may_be_settled_as, any};
+use crate::domain::action::ActionStatus::{self, Completed, Failed};
+use crate::domain::action::DID_NOT_HAPPEN;
 use crate::domain::agent_run::{InDoubtCall, RunStatus};
-use crate::domain::ids::{ActionId, RunId};
+use crate::domain::ids::{ActionId, PlanningSessionId, RunId};
 use crate::domain::thread::MessageKind;
 use crate::domain::tool::FailureCode;
 use crate::ports::actions::{Settle, SettleDone};
 
+/// A settled action.
+#[derive(Deserialize)]
+pub(in super::super) struct Settled {
+    run_id: RunId,
+    tool: String,
+}
+
 impl Batch<'_> {
     pub(in super::super) async fn settle(&self, conn: &mut Conn, settle: &Settle) -> Result<SettleDone, Fault> {
-        let Some(row) = conn
-            .first(&self.action_texts().in_doubt, vec![id(settle.action)])
-            .await?
-        else {
-            return Err(Fault::Refused("the action does not exist".into()));
-        };
-        let status = parse(&row.text(0)?, ActionStatus::parse)?;
-        if status != ActionStatus::InDoubt {
-            let again = status == settled_status(settle.happened) && row.opt_text(1)?.as_deref() == Some(&*settle.by);
+        /// An action, and its outermost run.
+        #[derive(Deserialize)]
+        struct Doubt {
+            status: ActionStatus,
+            settled_by: Option<String>,
+            root_status: RunStatus,
+            root_in_doubt: Vec<InDoubtCall>,
+            session_id: Option<PlanningSessionId>,
+            /// While it is suspended.
+            waits_for: Vec<ActionId>,
+        }
+        let doubt = "SELECT action.status, action.settled_by, root.status AS root_status, root.in_doubt AS root_in_doubt, \
+                     root.session_id, CASE root.status WHEN 'awaiting_confirmation' THEN root.waits_for END AS waits_for \
+                     FROM agent_action action JOIN agent_run root ON root.id = action.root_id WHERE action.id = $1";
+        let doubt: Option<Doubt> = conn.one(doubt, values![settle.action]).await?;
+        let doubt = doubt.ok_or_else(|| Fault::Refused("the action does not exist".into()))?;
+        if doubt.status != ActionStatus::InDoubt {
+            let again =
+                doubt.status == settled_status(settle.happened) && doubt.settled_by.as_deref() == Some(&*settle.by);
             return Ok(match again {
                 true => SettleDone::Again,
-                false => SettleDone::NotInDoubt(status),
+                false => SettleDone::NotInDoubt(doubt.status),
             });
         }
-        let root = parse(&row.text(2)?, RunStatus::parse)?;
         // The next steps of the root run depend on the outcome in its journal. A planning session's run reads the
         // settlement, and may wait for it.
-        if !root.has_ended() && row.opt_text(4)?.is_none() {
+        if !doubt.root_status.has_ended() && doubt.session_id.is_none() {
             return Ok(SettleDone::RunInProgress);
         }
-        if root == RunStatus::Paused
-            && let Some(calls) = row.opt_text(3)?
-        {
-            let calls: Vec<InDoubtCall> = parse(&calls, |text| serde_json::from_str(text).ok())?;
-            if calls.iter().any(|call| call.action_id == settle.action) {
-                return Ok(SettleDone::WithRun);
-            }
+        let is_it = |call: &InDoubtCall| call.action_id == settle.action;
+        if doubt.root_status == RunStatus::Paused && doubt.root_in_doubt.iter().any(is_it) {
+            return Ok(SettleDone::WithRun);
         }
         let settled = self.settle_action(conn, settle.action, settle.happened, &settle.by);
-        if let Some((run, tool)) = settled.await? {
-            let own = parse(&run, RunId::parse)?;
-            self.add_thread_line(
-                conn,
-                own,
-                Some(settle.action),
-                Line::Of(MessageKind::Settlement),
-                &settle.words,
-            )
-            .await?;
+        if let Some(Settled { run_id, tool }) = settled.await? {
+            let kind = MessageKind::Settlement.as_str();
+            self.add_thread_line(conn, run_id, Some(settle.action), kind, &settle.words)
+                .await?;
             self.no_more_in_doubt(conn, settle.root, settle.action).await?;
-            let entry = Entry::of_action(AuditKind::DoubtSettled, settle.action, run, &tool)
+            let entry = Entry::of_action(AuditKind::DoubtSettled, settle.action, run_id, &tool)
                 .by(&settle.by)
                 .with("happened", settle.happened);
             self.audit(entry);
         }
-        if let Some(waits_for) = row.opt_text(5)?
-            && self.all_settled(conn, &parse(&waits_for, action_ids)?).await?
-        {
+        if !doubt.waits_for.is_empty() && self.all_settled(conn, &doubt.waits_for).await? {
             self.wake(conn, settle.root).await?;
         }
         Ok(SettleDone::Done)
@@ -74,9 +80,9 @@ impl Batch<'_> {
 
     /// Whether a person has settled all of these actions.
     pub(super) async fn all_settled(&self, conn: &mut Conn, actions: &[ActionId]) -> Result<bool, Fault> {
+        let is_settled = "SELECT id FROM agent_action WHERE id = $1 AND settled_by IS NOT NULL";
         for action in actions {
-            let settled = conn.first(&self.action_texts().is_settled, vec![id(action)]);
-            if settled.await?.is_none() {
+            if !conn.exists(is_settled, values![*action]).await? {
                 return Ok(false);
             }
         }
@@ -92,84 +98,72 @@ impl Batch<'_> {
         root: RunId,
         matter: bool,
     ) -> Result<BTreeSet<ActionId>, Fault> {
-        let mut settled = BTreeSet::new();
-        if matter {
-            let mut found = Vec::new();
-            each(conn, &self.action_texts().settled_of, vec![id(root)], |row| {
-                found.push(row.text(0)?);
-                Ok(())
-            })
-            .await?;
-            for action in found {
-                settled.insert(parse(&action, ActionId::parse)?);
-            }
+        if !matter {
+            return Ok(BTreeSet::new());
         }
-        Ok(settled)
+        let settled = "SELECT id FROM agent_action WHERE root_id = $1 AND settled_by IS NOT NULL \
+                       AND EXISTS (SELECT 1 FROM agent_run root WHERE root.id = $1 AND root.session_id IS NOT NULL)";
+        Ok(conn.all(settled, values![root]).await?.into_iter().collect())
     }
 
     /// Removes a settled call from the in-doubt lists of its run and of the runs above it.
     async fn no_more_in_doubt(&self, conn: &mut Conn, root: RunId, settled: ActionId) -> Result<(), Fault> {
-        let mut runs = Vec::new();
-        let each = &mut |row: Row| {
-            runs.push((row.text(0)?, row.text(1)?));
-            Ok(ControlFlow::Continue(()))
-        };
-        conn.fetch(&self.action_texts().in_doubt_of, vec![id(root)], each)
-            .await?;
-        for (run, calls) in runs {
-            let mut calls: Vec<InDoubtCall> = parse(&calls, |text| serde_json::from_str(text).ok())?;
-            calls.retain(|call| call.action_id != settled);
-            let values = vec![Value::text(&run), in_doubt(&calls)?];
-            conn.execute(&self.action_texts().settle_run, values).await?;
+        #[derive(Deserialize)]
+        struct Run {
+            id: RunId,
+            in_doubt: Vec<InDoubtCall>,
+        }
+        let runs = "SELECT id, in_doubt FROM agent_run WHERE root_id = $1 AND in_doubt IS NOT NULL ORDER BY id";
+        let update = "UPDATE agent_run SET in_doubt = $2, error_message = CASE WHEN stop_reason = 'in_doubt' \
+                      AND CAST($2 AS TEXT) IS NULL THEN 'the outcome of a call was unknown; a user has settled it since' \
+                      ELSE error_message END WHERE id = $1";
+        for mut run in conn.all::<Run>(runs, values![root]).await? {
+            run.in_doubt.retain(|call| call.action_id != settled);
+            conn.execute(update, values![run.id, in_doubt(&run.in_doubt)]).await?;
         }
         Ok(())
     }
 
-    /// Records a settlement as the outcome of an in-doubt action, in its row and in the tool-call log. Returns its run
-    /// and tool, or `None` if the call has none, as that of an agent.
+    /// Records a settlement as the outcome of an in-doubt action, in its row and in the tool-call log. `None` if the call
+    /// has no action, as that of an agent.
     pub(in super::super) async fn settle_action(
         &self,
         conn: &mut Conn,
         action: ActionId,
         happened: bool,
         by: &Arc<str>,
-    ) -> Result<Option<(String, String)>, Fault> {
-        let (code, message) = match happened {
-            true => (Value::Text(None), Value::Text(None)),
-            false => (
-                Value::text(FailureCode::ToolError.as_str()),
-                Value::text(DID_NOT_HAPPEN),
-            ),
-        };
-        let status = Value::text(settled_status(happened).as_str());
-        let values = [id(action), status, code, message];
-        let mut row = values.to_vec();
-        row.push(Value::shared(by));
-        let Some(settled) = conn.first(&self.action_texts().settle, row).await? else {
-            return Ok(None);
-        };
-        let (run, tool) = (settled.text(0)?, settled.text(1)?);
-        let mut record = values.to_vec();
-        record.push(Value::text(&run));
-        conn.execute(&self.action_texts().settle_record, record).await?;
-        Ok(Some((run, tool)))
+    ) -> Result<Option<Settled>, Fault> {
+        let status = settled_status(happened);
+        let code = (!happened).then_some(FailureCode::ToolError);
+        let message = (!happened).then_some(DID_NOT_HAPPEN);
+        // Replaces an earlier settlement whose resume never started.
+        let settle = sql!(
+            "UPDATE agent_action SET status = $2, error_code = $3, error_message = $4, settled_by = $5, \
+             settled_at = @now WHERE id = $1 AND {} AND (status = 'in_doubt' OR settled_by IS NOT NULL) \
+             RETURNING run_id, tool",
+            any(
+                "$2",
+                &[Completed, Failed],
+                ActionStatus::as_str,
+                action_may_be_settled_as
+            )
+        );
+        let settled: Option<Settled> = conn.one(settle, values![action, status, code, message, by]).await?;
+        if let Some(settled) = &settled {
+            let record = "UPDATE tool_invocation_log SET status = $2, error_code = $3, error_message = $4 \
+                          WHERE decision_id = $5 AND id = $1 \
+                          AND (status = 'in_doubt' OR status = 'completed' OR status = 'failed')";
+            let values = values![action, status, code, message, settled.run_id];
+            conn.execute(record, values).await?;
+        }
+        Ok(settled)
     }
-}
-
-/// The actions that a run waits for, as its row stores them.
-pub(super) fn waits_for(actions: &[ActionId]) -> Result<Value, Fault> {
-    let json = serde_json::to_string(actions).map_err(|error| Fault::Refused(error.to_string().into()))?;
-    Ok(Value::text(&json))
-}
-
-fn action_ids(text: &str) -> Option<Vec<ActionId>> {
-    serde_json::from_str(text).ok()
 }
 
 /// The status that a settlement gives to an in-doubt action.
 const fn settled_status(happened: bool) -> ActionStatus {
     match happened {
-        true => ActionStatus::Completed,
-        false => ActionStatus::Failed,
+        true => Completed,
+        false => Failed,
     }
 }

@@ -1,13 +1,14 @@
 //! The lines of threads.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::super::batch::Batch;
-use super::super::db::{Conn, Value};
+use super::super::db::{Conn, values};
 use super::super::error::Fault;
-use super::super::runs::{id, int, parse};
-use super::Line;
+use super::super::insert::Insert;
+use super::columns::{LINE, Line, THREAD};
 use crate::domain::ids::{ActionId, RunId, ThreadId};
+use crate::domain::thread::MessageRole;
 use crate::ports::runs::{Created, InThread, NewRun};
 
 impl Batch<'_> {
@@ -20,54 +21,51 @@ impl Batch<'_> {
         run: &NewRun,
         place: &InThread,
     ) -> Result<Result<Option<i64>, Created>, Fault> {
-        let thread = id(place.thread);
-        let owner = [
-            Value::text(run.decision.tenant.as_str()),
-            Value::text(run.decision.user.as_str()),
-        ];
+        static BEGIN: LazyLock<Insert> = LazyLock::new(|| THREAD.inserts("ON CONFLICT (id) DO NOTHING"));
         if place.is_new {
-            let mut values = vec![thread.clone()];
-            values.extend(owner.clone());
-            values.extend([Value::shared(&run.agent), int(run.decision.created_at)]);
-            conn.execute(&self.action_texts().new_thread, values).await?;
+            BEGIN.run(conn, THREAD.begin(run, self.writing)).await?;
         }
-        let mut values = vec![thread.clone()];
-        values.extend(owner);
-        if conn.first(&self.action_texts().hold_thread, values).await?.is_none() {
+        // Locked, so that concurrent runs of a thread see each other.
+        let hold = "SELECT id FROM thread WHERE id = $1 AND tenant = $2 AND user_id = $3 @postgres(FOR UPDATE)";
+        let owner = values![place.thread, &run.decision.tenant, &run.decision.user];
+        if !conn.exists(hold, owner).await? {
             return Ok(Err(Created::NoThread));
         }
-        let of_thread = vec![thread, id(run.id)];
-        let going = conn.first(&self.action_texts().going, of_thread.clone()).await?;
-        if let Some(going) = &going
+        let active = "SELECT id FROM agent_run WHERE thread_id = $1 AND id <> $2 AND (status = 'queued' \
+                      OR status = 'running' OR status = 'awaiting_confirmation') ORDER BY created_at, id LIMIT 1";
+        let active: Option<RunId> = conn.one(active, values![place.thread, run.id]).await?;
+        if let Some(active) = active
             && !place.queue
         {
-            return Ok(Err(Created::ThreadBusy(parse(&going.text(0)?, RunId::parse)?)));
+            return Ok(Err(Created::ThreadBusy(active)));
         }
-        self.say(conn, place.thread, run.id, None, Line::USER, &place.message)
-            .await?;
-        if going.is_none() {
+        let role = MessageRole::User.as_str();
+        self.say(conn, place.thread, run.id, None, role, &place.message).await?;
+        if active.is_none() {
             return Ok(Ok(None));
         }
-        let latest = conn.first(&self.action_texts().latest, of_thread).await?;
-        let latest = latest.map(|row| row.int(0)).transpose()?;
+        let latest = "SELECT created_at FROM agent_run WHERE thread_id = $1 AND id <> $2 \
+                      ORDER BY created_at DESC, id DESC LIMIT 1";
+        let latest: Option<i64> = conn.one(latest, values![place.thread, run.id]).await?;
         let created_at = run.decision.created_at;
         Ok(Ok(Some(latest.map_or(created_at, |latest| created_at.max(latest + 1)))))
     }
 
-    /// Adds a line to the thread of a run, if it has one.
+    /// Adds a line to the thread of a run, if it has one. `role` is that of a message, or the kind of any other line.
     pub(in super::super) async fn add_thread_line(
         &self,
         conn: &mut Conn,
         run: RunId,
         action: Option<ActionId>,
-        line: Line,
-        words: &Arc<str>,
+        role: &'static str,
+        text: &Arc<str>,
     ) -> Result<(), Fault> {
-        let Some(thread) = conn.first(&self.action_texts().thread_of, vec![id(run)]).await? else {
-            return Ok(());
-        };
-        let thread = parse(&thread.text(0)?, ThreadId::parse)?;
-        self.say(conn, thread, run, action, line, words).await
+        let thread = "SELECT root.thread_id FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+                      WHERE run.id = $1 AND root.thread_id IS NOT NULL";
+        match conn.one(thread, values![run]).await? {
+            Some(thread) => self.say(conn, thread, run, action, role, text).await,
+            None => Ok(()),
+        }
     }
 
     async fn say(
@@ -76,25 +74,27 @@ impl Batch<'_> {
         thread: ThreadId,
         run: RunId,
         action: Option<ActionId>,
-        line: Line,
-        words: &Arc<str>,
+        role: &'static str,
+        text: &Arc<str>,
     ) -> Result<(), Fault> {
-        let named = action.map_or_else(String::new, |action| action.to_string());
-        let values = vec![id(run), Value::text(line.as_str()), Value::text(&named)];
-        if conn.first(&self.action_texts().said, values).await?.is_some() {
+        static SAY: LazyLock<Insert> = LazyLock::new(|| LINE.inserts(""));
+        // Written in a commit that was not acknowledged.
+        let said = "SELECT number FROM thread_message WHERE run_id = $1 AND role = $2 AND COALESCE(action_id, '') = $3";
+        let of = action.map_or_else(String::new, |action| action.to_string());
+        if conn.exists(said, values![run, role, of]).await? {
             return Ok(());
         }
-        let number = conn.first(&self.action_texts().count_message, vec![id(thread)]).await?;
-        let number = number.ok_or_else(|| Fault::Refused("the thread does not exist".into()))?;
-        let values = vec![
-            id(thread),
-            int(number.int(0)?),
-            id(run),
-            action.map_or(Value::Text(None), id),
-            Value::text(line.as_str()),
-            Value::shared(words),
-        ];
-        conn.execute(&self.action_texts().say, values).await?;
+        let number = "UPDATE thread SET messages = messages + 1, updated_at = @now WHERE id = $1 RETURNING messages";
+        let number = conn.one(number, values![thread]).await?;
+        let line = Line {
+            thread,
+            number: number.ok_or_else(|| Fault::Refused("the thread does not exist".into()))?,
+            run,
+            action,
+            role,
+            text: Arc::clone(text),
+        };
+        SAY.run(conn, LINE.begin(&line, self.writing)).await?;
         Ok(())
     }
 }

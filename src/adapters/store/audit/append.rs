@@ -1,15 +1,35 @@
 //! Appends the audit entries of a transaction to the chain.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 use super::super::batch::Batch;
 use super::super::db::{Conn, Value, storable};
 use super::super::error::Fault;
+use super::super::insert::Insert;
 use super::chain::FORMAT;
+use super::columns::AUDIT;
 use super::entry::{Entry, Whose};
-use super::statements::MANY;
 use super::{AuditRow, Signer};
+
+static ENTER: LazyLock<Insert> = LazyLock::new(|| AUDIT.inserts(""));
+
+/// The head of the chain, and the time.
+#[derive(Deserialize)]
+struct Locked {
+    number: i64,
+    hash: String,
+    at: i64,
+}
+
+/// An entry that exists.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Known {
+    subject: String,
+    kind: String,
+}
 
 impl Batch<'_> {
     /// Adds an entry in the open transaction. It gets its place in the chain at the end of the transaction.
@@ -28,13 +48,23 @@ impl Batch<'_> {
             .signer
             .ok_or_else(|| Fault::Unavailable("the audit key is not loaded".into()))?;
         let owners = self.owners(conn, &entries).await?;
-        let texts = &self.statements.audit;
-        let head = conn.first(&texts.head, vec![]).await?;
+        // Locks the chain until this transaction ends.
+        let head = "SELECT number, hash, @now AS at FROM audit_head WHERE id = 1 @postgres(FOR UPDATE)";
+        let head: Option<Locked> = conn.one(head, vec![]).await?;
         let head = head.ok_or_else(|| Fault::Refused("audit_head has lost its row".into()))?;
-        let (mut number, mut hash, at) = (head.int(0)?, head.text(1)?, head.int(2)?);
+        let Locked {
+            mut number,
+            mut hash,
+            at,
+        } = head;
         // Under the lock, so that of two transactions with the same event the second sees the entry of the first.
         let mut known = self.known(conn, &entries).await?;
-        entries.retain(|entry| known.insert((entry.subject.clone(), entry.kind.as_str().to_owned())));
+        entries.retain(|entry| {
+            known.insert(Known {
+                subject: entry.subject.clone(),
+                kind: entry.kind.as_str().to_owned(),
+            })
+        });
         let mut values = Vec::with_capacity(entries.len() * 14);
         for entry in entries {
             number += 1;
@@ -42,43 +72,40 @@ impl Batch<'_> {
             (row.number, row.at, row.previous_hash) = (number, at, hash);
             row.hash = signer.sign(&row);
             hash = row.hash.clone();
-            values.extend(columns(&row));
+            values.extend(AUDIT.begin(&row, self.writing));
         }
-        texts.enter.run(conn, values).await?;
+        // A trigger moves the head along.
+        ENTER.run(conn, values).await?;
         Ok(())
     }
 
     /// The existing entries of these subjects.
-    async fn known(&self, conn: &mut Conn, entries: &[Entry]) -> Result<BTreeSet<(String, String)>, Fault> {
-        let mut known = BTreeSet::new();
+    async fn known(&self, conn: &mut Conn, entries: &[Entry]) -> Result<BTreeSet<Known>, Fault> {
         let subjects: BTreeSet<_> = entries.iter().map(|entry| entry.subject.as_str()).collect();
-        for subjects in many(subjects) {
-            conn.fetch(&self.statements.audit.known, subjects, &mut |row| {
-                known.insert((row.text(0)?, row.text(1)?));
-                Ok(ControlFlow::Continue(()))
-            })
-            .await?;
-        }
-        Ok(known)
+        let known = "SELECT subject, kind FROM audit WHERE subject @in($1)";
+        Ok(conn
+            .all(known, vec![Value::list(subjects)])
+            .await?
+            .into_iter()
+            .collect())
     }
 
     /// The owners of the decisions of entries that do not name one.
     async fn owners(&self, conn: &mut Conn, entries: &[Entry]) -> Result<BTreeMap<String, Whose>, Fault> {
-        let mut owners = BTreeMap::new();
+        #[derive(Deserialize)]
+        struct Owner {
+            id: String,
+            #[serde(flatten)]
+            whose: Whose,
+        }
         let unknown = entries.iter().filter(|entry| entry.whose.is_none());
         let decisions: BTreeSet<_> = unknown.filter_map(|entry| entry.decision.as_deref()).collect();
-        for decisions in many(decisions) {
-            conn.fetch(&self.statements.audit.whose, decisions, &mut |row| {
-                let whose = Whose {
-                    surface: Some(row.text(3)?),
-                    ..Whose::new(&row.text(1)?, &row.text(2)?)
-                };
-                owners.insert(row.text(0)?, whose);
-                Ok(ControlFlow::Continue(()))
-            })
-            .await?;
+        if decisions.is_empty() {
+            return Ok(BTreeMap::new());
         }
-        Ok(owners)
+        let owners = "SELECT id, tenant, user_id AS \"user\", surface FROM decision_log WHERE id @in($1)";
+        let owners: Vec<Owner> = conn.all(owners, vec![Value::list(decisions)]).await?;
+        Ok(owners.into_iter().map(|owner| (owner.id, owner.whose)).collect())
     }
 }
 
@@ -109,37 +136,4 @@ fn audited(entry: Entry, owners: &BTreeMap<String, Whose>, signer: &Signer) -> A
 /// The text as the database can store it, so that the stored text is what is hashed.
 fn kept(text: String) -> String {
     storable(&text).unwrap_or(text)
-}
-
-fn columns(row: &AuditRow) -> [Value; 14] {
-    let opt = |text: &Option<String>| text.as_deref().map_or(Value::Text(None), Value::text);
-    let int = |int| Value::Int(Some(int));
-    [
-        int(row.number),
-        int(row.format),
-        int(row.at),
-        Value::text(&row.kind),
-        Value::text(&row.subject),
-        Value::text(&row.tenant),
-        Value::text(&row.actor),
-        opt(&row.decision_id),
-        opt(&row.action_id),
-        opt(&row.tool),
-        Value::text(&row.detail),
-        Value::text(&row.key_id),
-        Value::text(&row.previous_hash),
-        Value::text(&row.hash),
-    ]
-}
-
-/// Texts in groups of [`MANY`]; the last group is filled up with its last text.
-fn many(texts: BTreeSet<&str>) -> Vec<Vec<Value>> {
-    let values: Vec<_> = texts.into_iter().map(Value::text).collect();
-    let mut groups: Vec<_> = values.chunks(MANY).map(<[Value]>::to_vec).collect();
-    for group in &mut groups {
-        if let Some(last) = group.last().cloned() {
-            group.resize(MANY, last);
-        }
-    }
-    groups
 }

@@ -2,13 +2,12 @@
 //!
 //! Each statement reads a page of a table, and for each row the matching audit entries.
 
-use std::ops::ControlFlow;
-
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::super::db::{Conn, Dialect, Row, Value};
+use super::super::db::{Conn, Dialect, values};
 use super::super::error::StoreError;
-use super::columns::{PAGE, bytes, read_text};
+use super::columns::{PAGE, text};
 use super::entry::field;
 use super::finding::Finding;
 use super::verify::Verifier;
@@ -20,28 +19,63 @@ pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), 
     grants(conn, verifier).await
 }
 
+/// What the row of a call and the entry about it share.
+#[derive(Deserialize)]
+struct Call {
+    tool: Option<String>,
+    entered_tool: Option<String>,
+    tenant: Option<String>,
+    entered_tenant: Option<String>,
+    user: Option<String>,
+    server: Option<String>,
+    digest: Option<String>,
+    arguments: Option<String>,
+}
+
+/// The columns of a [`Call`] in the row `of`, whose entry is the row `entry`.
+fn call(dialect: Dialect, of: &str, entry: &str) -> String {
+    texts(
+        dialect,
+        &[
+            (&format!("{of}.tool"), "call.tool"),
+            (&format!("{entry}.tool"), "call.entered_tool"),
+            (&format!("{of}.tenant"), "call.tenant"),
+            (&format!("{entry}.tenant"), "call.entered_tenant"),
+            (&format!("{of}.user_id"), "call.user"),
+            (&format!("{of}.server"), "call.server"),
+            (&format!("{of}.tool_digest"), "call.digest"),
+            (&format!("{of}.arguments"), "call.arguments"),
+        ],
+    )
+}
+
+/// Columns with their names, read whatever type of value they hold.
+fn texts(dialect: Dialect, columns: &[(&str, &str)]) -> String {
+    let column = |(column, name): &(&str, &str)| format!("{} AS \"{name}\"", text(dialect, column));
+    columns.iter().map(column).collect::<Vec<_>>().join(", ")
+}
+
 /// Side effects of the tool-call log.
 async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
-    let texts = Texts::new(
-        conn.dialect(),
-        &[
-            "t.tool",
-            "i.tool",
-            "t.tenant",
-            "i.tenant",
-            "t.user_id",
-            "t.server",
-            "t.tool_digest",
-            "t.arguments",
-            "i.detail",
-        ],
-    );
+    #[derive(Deserialize)]
+    struct Effect {
+        decision_id: String,
+        sequence: i64,
+        id: String,
+        status: String,
+        side_effect: bool,
+        /// Whether an entry is needed, or there is one.
+        matters: bool,
+        is_entered: bool,
+        has_outcome: bool,
+        call: Call,
+        entry: Option<String>,
+    }
     let sql = format!(
-        "SELECT t.decision_id, t.sequence, t.id, t.status, \
-         i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL), \
-         EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id), \
-         CASE t.status WHEN 'started' THEN NOT {} WHEN 'not_sent' THEN NOT {} ELSE {} END, \
-         t.side_effect, {} \
+        "SELECT t.decision_id, t.sequence, t.id, t.status, t.side_effect, \
+         i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL) AS matters, \
+         EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id) AS is_entered, \
+         CASE t.status WHEN 'started' THEN NOT {} WHEN 'not_sent' THEN NOT {} ELSE {} END AS has_outcome, {}, {} \
          FROM (SELECT * FROM tool_invocation_log WHERE (decision_id, sequence) > ($1, $2) \
          ORDER BY decision_id, sequence LIMIT {PAGE}) t \
          LEFT JOIN audit i ON i.subject = t.id AND i.kind = 'effect_intended' ORDER BY t.decision_id, t.sequence",
@@ -51,86 +85,76 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
         ),
         entered("t", &["effect_completed", "effect_in_doubt", "doubt_settled"]),
         entered_end("t"),
-        texts.columns
+        call(conn.dialect(), "t", "i"),
+        texts(conn.dialect(), &[("i.detail", "entry")])
     );
     let mut after = (String::new(), 0);
     loop {
-        let values = vec![Value::text(&after.0), Value::Int(Some(after.1))];
-        let mut read = 0;
-        conn.fetch(&sql.as_str().into(), values, &mut |row| {
-            read += 1;
-            after = (row.text(0)?, row.int(1)?);
-            if !row.bool(4)? {
-                return Ok(ControlFlow::Continue(()));
+        let page: Vec<Effect> = conn.all(sql.clone(), values![&after.0, after.1]).await?;
+        let read = page.len();
+        for effect in page {
+            let (decision_id, action_id, status) = (effect.decision_id, effect.id, effect.status);
+            after = (decision_id.clone(), effect.sequence);
+            if !effect.matters {
+                continue;
             }
-            let (decision_id, action_id, status) = (row.text(0)?, row.text(2)?, row.text(3)?);
-            if !row.bool(5)? {
+            if !effect.is_entered {
                 verifier.find(Finding::NotEntered {
                     decision_id,
                     action_id,
                     status,
                 });
-            } else if !row.bool(6)? {
+            } else if !effect.has_outcome {
                 verifier.find(Finding::OutcomeMismatch {
                     decision_id,
                     action_id,
                     status,
                 });
-            } else if let Some(differs) = effect_differs(&texts, &row)? {
-                verifier.find(Finding::EffectDiffers {
-                    decision_id,
-                    action_id,
-                    differs,
-                });
+            } else if let Some(entry) = effect.entry {
+                let mut differs = Differs::default();
+                // Both rows were written in the same transaction, with the same `records.content`, and neither is
+                // reduced later.
+                let arguments = effect.call.arguments.clone();
+                differs.call(effect.call, &entry);
+                differs.entered("arguments", arguments, field(&entry, "arguments"));
+                differs.unless("side-effect flag", effect.side_effect);
+                if let Some(differs) = differs.found() {
+                    verifier.find(Finding::EffectDiffers {
+                        decision_id,
+                        action_id,
+                        differs,
+                    });
+                }
             }
-            Ok(ControlFlow::Continue(()))
-        })
-        .await?;
+        }
         if read < PAGE {
             return Ok(());
         }
     }
 }
 
-/// The facts in which a side effect and its entry differ.
-fn effect_differs(texts: &Texts, row: &Row) -> Result<Option<Vec<&'static str>>, sqlx::Error> {
-    let [call @ .., arguments, detail] = texts.read::<9>(row, 8)?;
-    let mut differs = Differs::default();
-    if let Some(detail) = detail {
-        differs.call(call, &detail);
-        // Both rows were written in the same transaction, with the same `records.content`, and neither is reduced later.
-        differs.entered("arguments", arguments, field(&detail, "arguments"));
-        differs.unless("side-effect flag", row.bool(7)?);
-    }
-    Ok(differs.found())
+/// An approval request, as the console and the surfaces show it, with its entry and that of its resolution.
+#[derive(Deserialize)]
+struct Question {
+    id: String,
+    was_requested: bool,
+    has_outcome: bool,
+    call: Call,
+    details: Option<String>,
+    requested: Option<String>,
+    resolution: Option<String>,
+    resolved: Option<String>,
+    resolved_by: Option<String>,
+    entered_by: Option<String>,
 }
 
-/// Approval requests and resolutions, as the console and the surfaces show them.
+/// Approval requests and resolutions.
 async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
-    let texts = Texts::new(
-        conn.dialect(),
-        &[
-            "q.tool",
-            "a.tool",
-            "q.tenant",
-            "a.tenant",
-            "q.user_id",
-            "q.server",
-            "q.tool_digest",
-            "q.arguments",
-            "q.details",
-            "a.detail",
-            "q.resolution",
-            "r.detail",
-            "q.resolved_by",
-            "r.actor",
-        ],
-    );
     let sql = format!(
-        "SELECT q.id, a.subject IS NOT NULL, \
+        "SELECT q.id, a.subject IS NOT NULL AS was_requested, \
          CASE WHEN NOT {} THEN NOT q.side_effect OR q.status NOT IN ('executing', 'completed', 'in_doubt') \
-         WHEN NOT q.side_effect THEN {NEVER} WHEN q.status = 'executing' THEN NOT {} ELSE {} END, {} FROM agent_action q \
-         LEFT JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' \
+         WHEN NOT q.side_effect THEN {NEVER} WHEN q.status = 'executing' THEN NOT {} ELSE {} END AS has_outcome, {}, {} \
+         FROM agent_action q LEFT JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' \
          LEFT JOIN audit r ON r.subject = q.id AND r.kind = 'approval_resolved' \
          WHERE q.approval_id IS NOT NULL AND q.id > $1 ORDER BY q.id LIMIT {PAGE}",
         entered("q", &["effect_intended"]),
@@ -139,21 +163,30 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
             &["effect_completed", "effect_failed", "effect_in_doubt", "doubt_settled"]
         ),
         entered_end("q"),
-        texts.columns
+        call(conn.dialect(), "q", "a"),
+        texts(
+            conn.dialect(),
+            &[
+                ("q.details", "details"),
+                ("a.detail", "requested"),
+                ("q.resolution", "resolution"),
+                ("r.detail", "resolved"),
+                ("q.resolved_by", "resolved_by"),
+                ("r.actor", "entered_by"),
+            ],
+        )
     );
     let mut after = String::new();
     loop {
-        let mut read = 0;
-        conn.fetch(&sql.as_str().into(), vec![Value::text(&after)], &mut |row| {
-            read += 1;
-            after = row.text(0)?;
-            if let Some(differs) = approval_differs(&texts, &row)? {
+        let page: Vec<Question> = conn.all(sql.clone(), values![&after]).await?;
+        let read = page.len();
+        for question in page {
+            after.clone_from(&question.id);
+            if let Some(differs) = approval_differs(question) {
                 let action_id = after.clone();
                 verifier.find(Finding::ApprovalDiffers { action_id, differs });
             }
-            Ok(ControlFlow::Continue(()))
-        })
-        .await?;
+        }
         if read < PAGE {
             return Ok(());
         }
@@ -161,83 +194,85 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
 }
 
 /// The facts in which an approval request, or its resolution, and their entries differ.
-fn approval_differs(texts: &Texts, row: &Row) -> Result<Option<Vec<&'static str>>, sqlx::Error> {
-    let [call @ .., arguments, shown, requested, resolution, resolved, by, of_by] = texts.read::<14>(row, 3)?;
+fn approval_differs(question: Question) -> Option<Vec<&'static str>> {
     let mut differs = Differs::default();
-    differs.unless("whether approval was requested", row.bool(1)?);
-    if let Some(requested) = requested {
+    differs.unless("whether approval was requested", question.was_requested);
+    if let Some(requested) = question.requested {
         let hash = |text: String| hex::encode(Sha256::digest(text));
-        differs.call(call, &requested);
-        differs.entered("arguments", arguments.map(hash), field(&requested, "arguments_sha256"));
-        differs.entered("details shown", shown.map(hash), field(&requested, "question_sha256"));
+        let arguments = question.call.arguments.clone().map(hash);
+        differs.call(question.call, &requested);
+        differs.entered("arguments", arguments, field(&requested, "arguments_sha256"));
+        let details = question.details.map(hash);
+        differs.entered("details shown", details, field(&requested, "question_sha256"));
     }
-    let entered = resolved.and_then(|detail| field(&detail, "decision"));
-    differs.unless("resolution", resolution == entered);
-    differs.unless("approver", by == of_by);
-    differs.unless("outcome", row.bool(2)?);
-    Ok(differs.found())
+    let entered = question.resolved.and_then(|detail| field(&detail, "decision"));
+    differs.unless("resolution", question.resolution == entered);
+    differs.unless("approver", question.resolved_by == question.entered_by);
+    differs.unless("outcome", question.has_outcome);
+    differs.found()
 }
 
 /// Grants that are not revoked. Recipients that were stored as a keyed hash cannot be compared.
 async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
-    let texts = Texts::new(
+    #[derive(Deserialize)]
+    struct Grant {
+        id: String,
+        was_revoked: bool,
+        user: Option<String>,
+        server: Option<String>,
+        digest: Option<String>,
+        recipients: Option<String>,
+        tool: Option<String>,
+        entered_tool: Option<String>,
+        entry: Option<String>,
+        tenant: Option<String>,
+        entered_tenant: Option<String>,
+        by: Option<String>,
+        entered_by: Option<String>,
+    }
+    let columns = texts(
         conn.dialect(),
         &[
-            "g.user_id",
-            "g.server",
-            "g.tool_digest",
-            "g.recipients",
-            "g.tool",
-            "a.tool",
-            "a.detail",
-            "g.tenant",
-            "a.tenant",
-            "g.created_by",
-            "a.actor",
+            ("g.user_id", "user"),
+            ("g.server", "server"),
+            ("g.tool_digest", "digest"),
+            ("g.recipients", "recipients"),
+            ("g.tool", "tool"),
+            ("a.tool", "entered_tool"),
+            ("a.detail", "entry"),
+            ("g.tenant", "tenant"),
+            ("a.tenant", "entered_tenant"),
+            ("g.created_by", "by"),
+            ("a.actor", "entered_by"),
         ],
     );
     let sql = format!(
-        "SELECT g.id, {}, EXISTS (SELECT 1 FROM audit r WHERE r.subject = g.id AND r.kind = 'grant_revoked') \
+        "SELECT g.id, {columns}, \
+         EXISTS (SELECT 1 FROM audit r WHERE r.subject = g.id AND r.kind = 'grant_revoked') AS was_revoked \
          FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
-         WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}",
-        texts.columns
+         WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}"
     );
     let mut after = String::new();
     loop {
-        let mut read = 0;
-        conn.fetch(&sql.as_str().into(), vec![Value::text(&after)], &mut |row| {
-            read += 1;
-            after = row.text(0)?;
-            let [
-                user,
-                server,
-                digest,
-                recipients,
-                tool,
-                of_tool,
-                detail,
-                tenant,
-                of_tenant,
-                by,
-                of_by,
-            ] = texts.read(&row, 1)?;
-            let detail = detail.unwrap_or_default();
-            let entered = field(&detail, "recipients").filter(|entered| entered.starts_with('{'));
-            let same = tool == of_tool
-                && tenant == of_tenant
-                && by == of_by
-                && user == field(&detail, "user")
-                && server == field(&detail, "server")
-                && digest == field(&detail, "tool_digest")
-                && (entered.is_none() || entered == recipients)
-                && !row.bool(12)?;
+        let page: Vec<Grant> = conn.all(sql.clone(), values![&after]).await?;
+        let read = page.len();
+        for grant in page {
+            let entry = grant.entry.unwrap_or_default();
+            let entered = field(&entry, "recipients").filter(|entered| entered.starts_with('{'));
+            let same = grant.tool == grant.entered_tool
+                && grant.tenant == grant.entered_tenant
+                && grant.by == grant.entered_by
+                && grant.user == field(&entry, "user")
+                && grant.server == field(&entry, "server")
+                && grant.digest == field(&entry, "tool_digest")
+                && (entered.is_none() || entered == grant.recipients)
+                && !grant.was_revoked;
+            after.clone_from(&grant.id);
             if !same {
-                let grant_id = after.clone();
+                let grant_id = grant.id;
                 verifier.find(Finding::GrantUnrecorded { grant_id });
             }
-            Ok(ControlFlow::Continue(()))
-        })
-        .await?;
+        }
         if read < PAGE {
             return Ok(());
         }
@@ -274,34 +309,6 @@ fn entered_end(of: &str) -> String {
     )
 }
 
-/// Text columns of a statement, read whatever type of value they hold.
-struct Texts {
-    dialect: Dialect,
-    columns: String,
-}
-
-impl Texts {
-    fn new(dialect: Dialect, columns: &[&str]) -> Self {
-        let column = |column: &&str| match dialect {
-            Dialect::Postgres => (*column).to_owned(),
-            Dialect::Sqlite => bytes(column),
-        };
-        Self {
-            dialect,
-            columns: columns.iter().map(column).collect::<Vec<_>>().join(", "),
-        }
-    }
-
-    /// The texts of a row, from column `first` on.
-    fn read<const N: usize>(&self, row: &Row, first: usize) -> Result<[Option<String>; N], sqlx::Error> {
-        let mut texts = [const { None }; N];
-        for (text, at) in texts.iter_mut().zip(first..) {
-            *text = read_text(self.dialect, row, at)?;
-        }
-        Ok(texts)
-    }
-}
-
 /// The facts in which two tables differ.
 #[derive(Default)]
 struct Differs(Vec<&'static str>);
@@ -320,13 +327,12 @@ impl Differs {
     }
 
     /// The facts that the row of a call and the entry about it share.
-    fn call(&mut self, call: [Option<String>; 7], entry: &str) {
-        let [tool, of_tool, tenant, of_tenant, user, server, digest] = call;
-        self.entered("tool", tool, of_tool);
-        self.entered("tenant", tenant, of_tenant);
-        self.entered("user", user, field(entry, "user"));
-        self.entered("server", server, field(entry, "server"));
-        self.entered("definition", digest, field(entry, "tool_digest"));
+    fn call(&mut self, call: Call, entry: &str) {
+        self.entered("tool", call.tool, call.entered_tool);
+        self.entered("tenant", call.tenant, call.entered_tenant);
+        self.entered("user", call.user, field(entry, "user"));
+        self.entered("server", call.server, field(entry, "server"));
+        self.entered("definition", call.digest, field(entry, "tool_digest"));
     }
 
     fn found(self) -> Option<Vec<&'static str>> {

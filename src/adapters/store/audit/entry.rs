@@ -1,5 +1,6 @@
 //! The entries of the audit log.
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
@@ -56,7 +57,7 @@ pub(in super::super) fn field(detail: &str, name: &str) -> Option<String> {
 }
 
 /// The user on whose behalf gavel acted, and the surface.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub(in super::super) struct Whose {
     pub(super) tenant: String,
     pub(super) user: String,

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::super::connect::Target;
-use super::super::db::{Conn, Value};
+use super::super::db::{Conn, values};
 use super::super::error::StoreError;
 use super::Signer;
-use super::statements::{AuditStatements, KEY};
 
 /// The configured keys (`audit.key`, `audit.old_keys`).
 #[derive(Clone, Debug, Default)]
@@ -59,12 +58,14 @@ impl AuditSecrets {
 pub const KEY_IN_DATABASE: &str = "audit.key is not set, so the key is stored in the database. The chain then \
      reveals only changes by users who cannot read that table. Set the same GAVEL_AUDIT_KEY on every replica";
 
+/// The key that is stored in the database.
+const KEY: &str = "SELECT secret FROM audit_key WHERE id = 1";
+
 /// The key for new rows; created if there is none.
 pub(in super::super) async fn signer(
     target: &Target,
     conn: &mut Conn,
     given: &AuditSecrets,
-    texts: &AuditStatements,
 ) -> Result<Signer, StoreError> {
     match (KeyPlace::of(target, given), &given.current) {
         (KeyPlace::Given, Some(key)) => Ok(Signer::new(key.expose_secret())),
@@ -78,19 +79,19 @@ pub(in super::super) async fn signer(
                 cause,
             })?;
             let signer = Signer::new(&secret);
-            lost(conn, given, &signer, &path, texts).await?;
+            lost(conn, given, &signer, &path).await?;
             Ok(signer)
         }
         (KeyPlace::Given | KeyPlace::Database, _) => {
             tracing::warn!("audit: {KEY_IN_DATABASE}");
-            let secret = match conn.first(&texts.key, vec![]).await? {
-                Some(row) => row.text(0)?,
+            let secret: String = match conn.one(KEY, vec![]).await? {
+                Some(secret) => secret,
                 None => {
                     let made = fresh().map_err(|error| StoreError::Unavailable(error.to_string().into()))?;
-                    conn.execute(&texts.keep_key, vec![Value::text(&made)]).await?;
+                    let keep = "INSERT INTO audit_key (id, secret) VALUES (1, $1) ON CONFLICT (id) DO NOTHING";
+                    conn.execute(keep, values![&made]).await?;
                     // Another process may have stored its key first.
-                    let kept = conn.first(&texts.key, vec![]).await?;
-                    kept.map_or(Ok(made), |row| row.text(0))?
+                    conn.one(KEY, vec![]).await?.unwrap_or(made)
                 }
             };
             Ok(Signer::new(&secret))
@@ -100,17 +101,11 @@ pub(in super::super) async fn signer(
 
 /// Logs an error if the key of the last rows is not in the key file. gavel continues with the new key: an audit of
 /// future events is worth more than an outage.
-async fn lost(
-    conn: &mut Conn,
-    given: &AuditSecrets,
-    there: &Signer,
-    path: &Path,
-    texts: &AuditStatements,
-) -> Result<(), StoreError> {
-    let Some(row) = conn.first(&texts.last_key, vec![]).await? else {
+async fn lost(conn: &mut Conn, given: &AuditSecrets, there: &Signer, path: &Path) -> Result<(), StoreError> {
+    let last = "SELECT key_id FROM audit ORDER BY number DESC LIMIT 1";
+    let Some(key) = conn.one::<String>(last, vec![]).await? else {
         return Ok(());
     };
-    let key = row.text(0)?;
     if there.id() != key && given.given().iter().all(|signer| signer.id() != key) {
         tracing::error!(
             key,
@@ -155,8 +150,8 @@ pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreEr
 
 /// The key that is stored in the database.
 pub(super) async fn in_database(conn: &mut Conn) -> Result<Option<Signer>, StoreError> {
-    let row = conn.first(&KEY.into(), vec![]).await?;
-    row.map(|row| Ok(Signer::new(&row.text(0)?))).transpose()
+    let secret: Option<String> = conn.one(KEY, vec![]).await?;
+    Ok(secret.map(|secret| Signer::new(&secret)))
 }
 
 /// Minimum length of a key in bytes, as for a configured key.

@@ -1,12 +1,12 @@
 //! Read-only access to the audit log: in a database that is in use, in a copy, or in an export.
 
-use std::ops::ControlFlow;
+use serde::Deserialize;
 
 use super::super::connect::Target;
-use super::super::db::{Conn, Dialect, Value};
+use super::super::db::{Conn, Value, values};
 use super::super::error::StoreError;
 use super::super::migrate;
-use super::columns::{PAGE, bytes, columns, read, read_text, whole};
+use super::columns::{PAGE, columns, text, whole};
 use super::finding::Finding;
 use super::head::Head;
 use super::keys::{self, AuditSecrets, KeyPlace};
@@ -58,12 +58,12 @@ impl AuditFilter {
         ] {
             if let Some(value) = value {
                 text += &format!(" AND {column} = ${}", first + values.len());
-                values.push(Value::text(value));
+                values.push(value.into());
             }
         }
         if let Some(since) = self.since {
             text += &format!(" AND at >= ${}", first + values.len());
-            values.push(Value::Int(Some(since)));
+            values.push(since.into());
         }
         (text, values)
     }
@@ -126,23 +126,17 @@ impl AuditLog {
     /// # Errors
     /// [`StoreError`].
     pub async fn lost_keys(&mut self) -> Result<Vec<(String, i64)>, StoreError> {
-        let key = match self.conn.dialect() {
-            Dialect::Postgres => "key_id".to_owned(),
-            Dialect::Sqlite => bytes("key_id"),
-        };
-        let sql = format!("SELECT {key}, COUNT(*) FROM audit GROUP BY 1 ORDER BY 1");
-        let dialect = self.conn.dialect();
-        let (mut lost, keys) = (Vec::new(), &self.keys);
-        self.conn
-            .fetch(&sql.as_str().into(), vec![], &mut |row| {
-                let key = read_text(dialect, &row, 0)?.unwrap_or_default();
-                if keys.iter().all(|known| known.id() != key) {
-                    lost.push((key, row.int(1)?));
-                }
-                Ok(ControlFlow::Continue(()))
-            })
-            .await?;
-        Ok(lost)
+        #[derive(Deserialize)]
+        struct Key {
+            key: Option<String>,
+            rows: i64,
+        }
+        let key = text(self.conn.dialect(), "key_id");
+        let sql = format!("SELECT {key} AS key, COUNT(*) AS rows FROM audit GROUP BY 1 ORDER BY 1");
+        let keys: Vec<Key> = self.conn.all(sql, vec![]).await?;
+        let keys = keys.into_iter().map(|key| (key.key.unwrap_or_default(), key.rows));
+        let is_known = |key: &str| self.keys.iter().any(|known| known.id() == key);
+        Ok(keys.filter(|(key, _)| !is_known(key)).collect())
     }
 
     /// The head in the database; `None` if the database has lost it.
@@ -151,20 +145,11 @@ impl AuditLog {
     /// [`StoreError`].
     pub async fn head(&mut self) -> Result<Option<Head>, StoreError> {
         let dialect = self.conn.dialect();
-        let columns = match dialect {
-            Dialect::Postgres => "number, hash".to_owned(),
-            Dialect::Sqlite => format!("{}, {}", whole("number"), bytes("hash")),
-        };
-        let sql = format!("SELECT {columns} FROM audit_head WHERE id = 1");
-        let Some(row) = self.conn.first(&sql.as_str().into(), vec![]).await? else {
-            return Ok(None);
-        };
-        let hash = read_text(dialect, &row, 1)?.unwrap_or_default();
+        let (number, hash) = (whole(dialect, "number"), text(dialect, "hash"));
+        let sql = format!("SELECT {number} AS number, COALESCE({hash}, '') AS hash FROM audit_head WHERE id = 1");
+        let head: Option<Head> = self.conn.one(sql, vec![]).await?;
         // A value that is not a number is not a head.
-        Ok((row.int(0)? >= 0).then_some(Head {
-            number: row.int(0)?,
-            hash,
-        }))
+        Ok(head.filter(|head| head.number >= 0))
     }
 
     /// Rows after number `after`, in order, at most one page.
@@ -177,9 +162,9 @@ impl AuditLog {
             "SELECT {} FROM audit WHERE number > $1{conditions} ORDER BY number LIMIT {PAGE}",
             self.columns
         );
-        let mut values = vec![Value::Int(Some(after))];
+        let mut values = values![after];
         values.extend(more);
-        self.rows(&sql, values).await
+        Ok(self.conn.all(sql, values).await?)
     }
 
     /// The latest rows, newest first.
@@ -192,9 +177,9 @@ impl AuditLog {
             "SELECT {} FROM audit WHERE number > 0{conditions} ORDER BY number DESC LIMIT $1",
             self.columns
         );
-        let mut values = vec![Value::Int(Some(i64::from(most)))];
+        let mut values = values![most];
         values.extend(more);
-        self.rows(&sql, values).await
+        Ok(self.conn.all(sql, values).await?)
     }
 
     /// Verifies the chain and compares it with the other tables and the triggers. `kept` are heads that were kept
@@ -209,13 +194,9 @@ impl AuditLog {
     ) -> Result<Verifier, StoreError> {
         // The last row is read before the head, which moves with every row. So a row beyond the head was not written by
         // gavel, and rows that are added from now on are ignored.
-        let number = match self.conn.dialect() {
-            Dialect::Postgres => "number".to_owned(),
-            Dialect::Sqlite => whole("number"),
-        };
-        let last = format!("SELECT MAX({number}) FROM audit");
-        let last = self.conn.first(&last.as_str().into(), vec![]).await?;
-        let last = last.map_or(Ok(None), |row| row.opt_int(0))?.unwrap_or(0);
+        let last = format!("SELECT MAX({}) FROM audit", whole(self.conn.dialect(), "number"));
+        let last = self.conn.one::<Option<i64>>(last, vec![]).await?;
+        let last = last.flatten().unwrap_or(0);
         let head = self.head().await?;
         let end = head.as_ref().map_or(last, |head| head.number.max(last));
         let mut verifier = Verifier::new(self.keys.clone(), Some(head), kept);
@@ -249,18 +230,6 @@ impl AuditLog {
     /// [`StoreError`].
     pub async fn triggers(&mut self) -> Result<Vec<TriggerDamage>, StoreError> {
         Ok(triggers::damage(&mut self.conn).await?)
-    }
-
-    async fn rows(&mut self, sql: &str, values: Vec<Value>) -> Result<Vec<AuditRow>, StoreError> {
-        let mut rows = Vec::new();
-        let dialect = self.conn.dialect();
-        self.conn
-            .fetch(&sql.into(), values, &mut |row| {
-                rows.push(read(dialect, &row)?);
-                Ok(ControlFlow::Continue(()))
-            })
-            .await?;
-        Ok(rows)
     }
 
     /// Closes the connection.

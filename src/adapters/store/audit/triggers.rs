@@ -2,10 +2,9 @@
 //! those that differ from the migration. `restore` recreates them and adds audit entries, in one transaction.
 
 use std::fmt;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::super::batch::Batch;
@@ -138,31 +137,33 @@ fn single_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The triggers of the audit tables: name, table, effect.
-async fn found(conn: &mut Conn) -> Result<Vec<(String, String, String)>, sqlx::Error> {
+/// A trigger of the audit tables.
+#[derive(Deserialize)]
+struct Found {
+    name: String,
+    #[serde(rename = "of_table")]
+    table: String,
+    effect: String,
+}
+
+async fn found(conn: &mut Conn) -> Result<Vec<Found>, sqlx::Error> {
     let sql = match conn.dialect() {
         Dialect::Sqlite => {
-            "SELECT CAST(name AS TEXT), lower(tbl_name), CAST(sql AS TEXT) FROM sqlite_master \
+            "SELECT CAST(name AS TEXT) AS name, lower(tbl_name) AS of_table, CAST(sql AS TEXT) AS effect FROM sqlite_master \
              WHERE type = 'trigger' AND lower(tbl_name) IN ('audit', 'audit_head') ORDER BY 2, 1"
         }
         Dialect::Postgres => {
-            "SELECT t.tgname::text, c.relname::text, concat_ws(' ', t.tgtype, \
+            "SELECT t.tgname::text AS name, c.relname::text AS of_table, concat_ws(' ', t.tgtype, \
                  CASE WHEN t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND t.tgattr::text = '' AND t.tgnargs = 0 \
                       THEN 'on' ELSE 'off' END, \
-                 p.proname, l.lanname, p.prosrc) \
+                 p.proname, l.lanname, p.prosrc) AS effect \
              FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace \
                  JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_language l ON l.oid = p.prolang \
              WHERE n.nspname = current_schema() AND c.relname IN ('audit', 'audit_head') AND NOT t.tgisinternal \
              ORDER BY 2, 1"
         }
     };
-    let mut found = Vec::new();
-    conn.fetch(&sql.into(), vec![], &mut |row| {
-        found.push((row.text(0)?, row.text(1)?, single_line(&row.text(2)?)));
-        Ok(ControlFlow::Continue(()))
-    })
-    .await?;
-    Ok(found)
+    conn.all(sql, vec![]).await
 }
 
 /// The triggers that differ from the migration. Triggers that gavel did not create belong to the operator. Entries that
@@ -172,10 +173,10 @@ pub(super) async fn damage(conn: &mut Conn) -> Result<Vec<TriggerDamage>, sqlx::
     let found = found(conn).await?;
     let mut damage = Vec::new();
     for expected in Expected::all(dialect) {
-        let is_it = |(name, table, _): &&(String, String, String)| name == expected.name && table == expected.table;
-        let state = match found.iter().find(is_it).map(|(_, _, does)| does) {
+        let is_it = |found: &&Found| found.name == expected.name && found.table == expected.table;
+        let state = match found.iter().find(is_it).map(|found| single_line(&found.effect)) {
             None => TriggerState::Missing,
-            Some(does) if *does != expected.fingerprint(dialect) => TriggerState::Changed,
+            Some(effect) if effect != expected.fingerprint(dialect) => TriggerState::Changed,
             Some(_) => continue,
         };
         damage.push(TriggerDamage {
@@ -204,11 +205,11 @@ pub(in super::super) async fn restore(
     migrate::lock(conn, patience).await?;
     match restore_locked(conn, batch).await {
         Ok(found) => {
-            conn.script("COMMIT".into()).await?;
+            conn.script("COMMIT").await?;
             Ok(found)
         }
         Err(fault) => {
-            if let Err(error) = conn.script("ROLLBACK".into()).await {
+            if let Err(error) = conn.script("ROLLBACK").await {
                 tracing::debug!(%error, "could not roll back the restoration of triggers");
             }
             Err(StoreError::Unavailable(fault.reason().clone()))
@@ -243,7 +244,7 @@ async fn restore_locked(conn: &mut Conn, batch: &Batch<'_>) -> Result<Vec<Trigge
                 .with("was", damaged.state.as_str()),
         );
     }
-    conn.script(script.into()).await?;
+    conn.script(script).await?;
     batch.write_trail(conn).await?;
     Ok(found)
 }

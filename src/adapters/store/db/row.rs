@@ -61,45 +61,6 @@ impl Row {
         Ok(Self::new(Arc::clone(names), cells))
     }
 
-    fn cell(&self, column: usize) -> Result<&Cell, sqlx::Error> {
-        self.cells.get(column).ok_or(sqlx::Error::ColumnIndexOutOfBounds {
-            index: column,
-            len: self.cells.len(),
-        })
-    }
-
-    pub(in super::super) fn opt_text(&self, column: usize) -> Result<Option<String>, sqlx::Error> {
-        match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Text(text) => Ok(Some(text.clone())),
-            other => Err(sqlx::Error::Decode(format!("{other:?} is no text").into())),
-        }
-    }
-
-    pub(in super::super) fn text(&self, column: usize) -> Result<String, sqlx::Error> {
-        self.opt_text(column)?.ok_or_else(|| sqlx::Error::Decode("NULL".into()))
-    }
-
-    pub(in super::super) fn opt_int(&self, column: usize) -> Result<Option<i64>, sqlx::Error> {
-        match self.cell(column)? {
-            Cell::Null => Ok(None),
-            Cell::Int(int) => Ok(Some(*int)),
-            other => Err(sqlx::Error::Decode(format!("{other:?} is no number").into())),
-        }
-    }
-
-    pub(in super::super) fn int(&self, column: usize) -> Result<i64, sqlx::Error> {
-        self.opt_int(column)?.ok_or_else(|| sqlx::Error::Decode("NULL".into()))
-    }
-
-    pub(in super::super) fn bool(&self, column: usize) -> Result<bool, sqlx::Error> {
-        match self.cell(column)? {
-            Cell::Int(int) => Ok(*int != 0),
-            Cell::Bool(yes) => Ok(*yes),
-            other => Err(sqlx::Error::Decode(format!("{other:?} is no truth value").into())),
-        }
-    }
-
     /// Reads some of its columns, and leaves it whole.
     pub(in super::super) fn peek(&self, name: &str) -> Option<&Cell> {
         let at = self.names.iter().position(|other| **other == *name)?;
@@ -209,7 +170,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
             .split_first()
             .unwrap_or_else(|| unreachable!("its key was read"));
         let key = name[from..].find('.').map(|length| from + length + 1);
-        let below = |other: &Box<str>| key.is_some_and(|key| other.get(..key) == name.get(..key));
+        let below = |other: &str| key.is_some_and(|key| other.get(..key) == name.get(..key));
         let count = self.names.iter().take_while(|other| below(other)).count().max(1);
         let (names, rest) = self.names.split_at(count);
         let (cells, others) = mem::take(&mut self.cells).split_at_mut(count);

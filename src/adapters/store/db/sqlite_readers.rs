@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::sqlite::Sqlite;
-use super::{EachRow, Row, Sql, Value};
+use super::{EachRow, Row, Value};
 
 const SETUP: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -16384";
 /// Rows travel to the caller in groups of at most this many rows, or about this many bytes.
@@ -45,7 +45,7 @@ impl SqliteReaders {
     /// Passes each row to `each` until it breaks.
     pub(in super::super) async fn fetch(
         self: &Arc<Self>,
-        sql: &Sql,
+        sql: Arc<str>,
         values: Vec<Value>,
         each: &mut EachRow<'_>,
     ) -> Result<(), sqlx::Error> {
@@ -54,7 +54,7 @@ impl SqliteReaders {
         let place = place.map_err(|_| sqlx::Error::PoolTimedOut)?;
         let place = place.map_err(|_| sqlx::Error::PoolClosed)?;
         let (sender, mut groups) = mpsc::channel(1);
-        let (this, sql) = (Arc::clone(self), Arc::clone(sql));
+        let this = Arc::clone(self);
         let reading = tokio::task::spawn_blocking(move || {
             let read = this.read(&sql, &values, &sender);
             drop(place);
@@ -136,15 +136,13 @@ mod tests {
     async fn numbers(readers: &Arc<SqliteReaders>, last: i64, most: usize) -> Result<Vec<i64>, sqlx::Error> {
         let mut found = Vec::new();
         let each = &mut |row: Row| {
-            found.push(row.int(0)?);
+            found.push(row.read()?);
             Ok(match found.len() < most {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             })
         };
-        readers
-            .fetch(&NUMBERS.into(), vec![Value::Int(Some(last))], each)
-            .await?;
+        readers.fetch(NUMBERS.into(), vec![Value::from(last)], each).await?;
         Ok(found)
     }
 
@@ -169,9 +167,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let readers = readers(&directory, Duration::from_millis(20));
         let sql = NUMBERS.replace("SELECT i FROM n", "SELECT count(*) FROM n");
-        let values = vec![Value::Int(Some(i64::MAX))];
+        let values = vec![Value::from(i64::MAX)];
         let read = readers
-            .fetch(&sql.into(), values, &mut |_| Ok(ControlFlow::Continue(())))
+            .fetch(sql.into(), values, &mut |_| Ok(ControlFlow::Continue(())))
             .await;
         assert!(super::super::super::error::is_too_slow(&read.unwrap_err()));
         assert_eq!(numbers(&readers, 1, 1).await.unwrap(), [1]);

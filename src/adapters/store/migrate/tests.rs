@@ -38,12 +38,8 @@ async fn migrates_once_and_keeps_rows(url: &str) {
         let done = migrate_to(&mut conn, Duration::ZERO, &later).await.unwrap();
         assert_eq!((done.applied.len(), done.pending.len()), (2, 0));
     }
-    let select = "SELECT id, next FROM instance WHERE id = 'kept'".into();
-    let row = conn.first(&select, vec![]).await.unwrap().unwrap();
-    assert_eq!(
-        (row.text(0).unwrap(), row.text(1).unwrap()),
-        ("kept".to_owned(), "new".to_owned())
-    );
+    let kept = "SELECT id || ' ' || next FROM instance".to_owned();
+    assert_eq!(conn.one(kept, vec![]).await.unwrap(), Some("kept new".to_owned()));
     // This release does not touch what the later one made.
     for refused in [status(&mut conn).await, migrate(&mut conn, Duration::ZERO).await] {
         assert!(

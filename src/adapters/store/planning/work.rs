@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
-use super::super::db::{Conn, Value};
+use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
-use super::super::runs::{id, int};
-use super::write::{NewVersion, hash};
+use super::super::transition::{any, session_may_become};
+use super::write::{Numbered, hash};
 use crate::domain::ids::{PlanningSessionId, RunId};
-use crate::domain::planning_session::{SessionReason, SessionStatus};
+use crate::domain::planning_session::SessionReason;
+use crate::domain::planning_session::SessionStatus::{self, Cancelled, Completed, DeadlineExceeded, Failed};
 use crate::ports::commit::{SessionEnd, Worked};
-use crate::ports::planning::VersionKind;
+use crate::ports::planning::{PlanVersion, VersionKind};
 use crate::ports::runs::Reopen;
 
 /// The author of the versions that reflections make.
@@ -29,72 +30,90 @@ impl Batch<'_> {
         worked: &Worked,
         at: Option<i64>,
     ) -> Result<(), Fault> {
-        let texts = self.planning_texts();
         let plan = worked.plan.to_json();
         let mut changed = worked.changed.as_ref();
-        if changed.is_some() {
-            // An earlier commit of the same op, whose acknowledgement was lost, has written the version.
-            let values = vec![id(session), id(root), Value::text(&hash(&plan)), Value::Int(at)];
-            if conn.first(&texts.is_changed, values).await?.is_some() {
-                changed = None;
-            }
+        // An earlier commit of the same op, whose acknowledgement was lost, has written the version.
+        let is_changed = "SELECT change.version FROM planning_session session JOIN planning_change change \
+                          ON change.session_id = session.id AND change.version = session.version \
+                          WHERE session.id = $1 AND change.run_id = $2 AND change.hash = $3 AND change.kind = 'changed' \
+                          AND (CAST($4 AS BIGINT) IS NULL OR change.at = $4)";
+        if changed.is_some()
+            && conn
+                .exists(is_changed, values![session, root, &hash(&plan), at])
+                .await?
+        {
+            changed = None;
         }
         let cleanup = worked.ended.as_ref().and_then(|ended| ended.cleanup.as_ref());
-        let cleanup = cleanup.map(serde_json::to_string).transpose();
-        let cleanup = cleanup.map_err(|error| Fault::Refused(error.to_string().into()))?;
-        let values = vec![
-            id(session),
-            id(root),
-            Value::text(&plan),
-            int(i64::from(worked.plan.last)),
-            int(i64::from(changed.is_some())),
-            cleanup.as_deref().map_or(Value::Text(None), Value::text),
-            Value::Int(at),
+        // An end that came meanwhile remains, and says since when.
+        let update = "UPDATE planning_session SET plan = $3, last_task = $4, version = version + $5, \
+                      cleanup = COALESCE($6, cleanup), updated_at = CASE \
+                      WHEN updated_at > COALESCE(CAST($7 AS BIGINT), @now) THEN updated_at \
+                      ELSE COALESCE(CAST($7 AS BIGINT), @now) END \
+                      WHERE id = $1 AND run_id = $2 AND started_at IS NOT NULL \
+                      RETURNING version, COALESCE(CAST($7 AS BIGINT), @now) AS at_us";
+        let values = values![
+            session,
+            root,
+            plan,
+            worked.plan.last,
+            u32::from(changed.is_some()),
+            cleanup.map_or(Value::Text(None), Value::json),
+            at,
         ];
-        let Some(row) = conn.first(&texts.worked, values).await? else {
+        let Some(Numbered { version, at_us }) = conn.one(update, values).await? else {
             return Ok(());
         };
         if let Some(changed) = changed {
-            let version = NewVersion {
-                plan: &worked.plan,
-                by: AGENT,
+            let version = PlanVersion {
+                version,
+                at_us,
+                by: AGENT.into(),
                 kind: VersionKind::Changed,
-                why: &changed.why,
-                changes: &changed.changes,
+                why: Arc::clone(&changed.why),
+                changes: changed.changes.clone(),
+                hash: hash(&worked.plan.to_json()),
                 run: Some(root),
+                plan: worked.plan.clone(),
             };
-            self.add_version(conn, session, &row, &version).await?;
+            self.add_version(conn, session, version).await?;
         }
         if let Some(SessionEnd { status, reason, .. }) = &worked.ended {
-            let reason = reason.as_ref().map(|(reason, detail)| (*reason, detail));
-            self.end_work(conn, session, root, *status, reason, at).await?;
+            self.end_work(conn, session, root, *status, reason.as_ref(), at).await?;
         }
         Ok(())
     }
 
-    /// Ends a session whose plan this run works through, unless it was ended meanwhile. True if that changed it.
-    pub(super) async fn end_work(
+    /// Ends a session whose plan this run works through, unless it was ended meanwhile.
+    async fn end_work(
         &self,
         conn: &mut Conn,
         session: PlanningSessionId,
         root: RunId,
         status: SessionStatus,
-        reason: Option<(SessionReason, &Arc<str>)>,
+        reason: Option<&(SessionReason, Arc<str>)>,
         at: Option<i64>,
-    ) -> Result<bool, Fault> {
-        let values = vec![
-            id(session),
-            id(root),
-            Value::text(status.as_str()),
-            reason.map_or(Value::Text(None), |(reason, _)| Value::text(reason.as_str())),
-            reason.map_or(Value::Text(None), |(_, detail)| Value::shared(detail)),
-            Value::Int(at),
-        ];
-        let has_ended = conn.execute(&self.planning_texts().finish, values).await? == 1;
-        if has_ended {
-            self.audit_end(session, root, status, reason.map(|(reason, _)| reason));
+    ) -> Result<(), Fault> {
+        let end = sql!(
+            "UPDATE planning_session SET status = $3, status_code = $4, status_detail = $5, \
+             updated_at = COALESCE(CAST($6 AS BIGINT), @now), completed_at = COALESCE(CAST($6 AS BIGINT), @now) \
+             WHERE id = $1 AND run_id = $2 AND status = 'EXECUTING' AND {}",
+            any(
+                "$3",
+                &[Completed, Failed, DeadlineExceeded, Cancelled],
+                SessionStatus::as_str,
+                session_may_become
+            )
+        );
+        let (code, detail) = (reason.map(|(code, _)| *code), reason.map(|(_, detail)| detail));
+        if conn
+            .execute(end, values![session, root, status, code, detail, at])
+            .await?
+            == 1
+        {
+            self.audit_end(session, root, status, code);
         }
-        Ok(has_ended)
+        Ok(())
     }
 
     /// Continues the session of a run that is reopened. False: it did not fail with the run, or its deadline has passed.
@@ -104,8 +123,10 @@ impl Batch<'_> {
         session: PlanningSessionId,
         run: &Reopen,
     ) -> Result<bool, Fault> {
-        let values = vec![id(session), id(run.run), int(run.at_us)];
-        Ok(conn.execute(&self.planning_texts().resume, values).await? == 1)
+        let resume = "UPDATE planning_session SET status = 'EXECUTING', status_code = NULL, status_detail = NULL, \
+                      cleanup = NULL, completed_at = NULL, updated_at = $3 \
+                      WHERE id = $1 AND run_id = $2 AND status = 'FAILED' AND started_at IS NOT NULL AND deadline > $3";
+        Ok(conn.execute(resume, values![session, run.run, run.at_us]).await? == 1)
     }
 
     /// Enters the end of a session in the audit log: any but a cancellation by a person, which has an entry of its own.

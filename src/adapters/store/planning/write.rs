@@ -1,28 +1,78 @@
 //! What the runs of a session do with it: it begins with a run, a run refines its plan or works through it, and the end
 //! of a run that plans moves it on.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
-use super::super::db::{Conn, Row, Value};
+use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
-use super::super::runs::{each, id, int, parse};
-use super::PlanningStatements;
+use super::super::insert::Insert;
+use super::super::transition::session_may_become;
+use super::columns::{SESSION, VERSION};
 use crate::domain::budget::{Exceeded, Pool};
-use crate::domain::ids::{PlanningSessionId, RunId};
-use crate::domain::plan::{Change, Plan};
-use crate::domain::planning_session::{SessionReason, SessionStatus};
+use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
+use crate::domain::planning_session::SessionReason;
+use crate::domain::planning_session::SessionStatus::{self, AwaitingConfirmation, Executing, Planning};
 use crate::ports::commit::Planned;
-use crate::ports::planning::{MadePlan, VersionKind};
+use crate::ports::planning::{MadePlan, PlanVersion, VersionKind};
 use crate::ports::runs::{Created, InSession, NewRun, SessionWork};
-use sha2::{Digest, Sha256};
+
+/// What the author of a new version (plan `$3`, last task `$4`, notes `$5`) leaves behind: nothing of an earlier end or
+/// failure.
+pub(super) const NEW_VERSION: &str = "status = 'AWAITING_CONFIRMATION', version = version + 1, plan = $3, last_task = $4, \
+     notes = $5, status_code = NULL, status_detail = NULL, refinement_code = NULL, refinement_detail = NULL";
+
+/// A version that was just written.
+#[derive(Deserialize)]
+pub(super) struct Numbered {
+    pub(super) version: u32,
+    pub(super) at_us: i64,
+}
+
+impl Numbered {
+    pub(super) fn into_version(self, made: &MadePlan, kind: VersionKind, run: Option<RunId>) -> PlanVersion {
+        PlanVersion {
+            version: self.version,
+            at_us: self.at_us,
+            by: Arc::clone(&made.by),
+            kind,
+            why: Arc::clone(&made.why),
+            changes: made.changes.clone(),
+            hash: hash(&made.plan.to_json()),
+            run,
+            plan: made.plan.clone(),
+        }
+    }
+}
+
+/// The state of a session.
+#[derive(Deserialize)]
+pub(super) struct SessionState {
+    status: SessionStatus,
+    version: u32,
+    deadline: i64,
+    pub(super) completed_at: Option<i64>,
+}
+
+impl SessionState {
+    /// Status and version at this time. A deadline that has passed counts at once, even if no sweep has ended the session
+    /// yet.
+    pub(super) fn at(&self, at: i64) -> (SessionStatus, u32) {
+        let passed = !self.status.has_ended() && self.deadline <= at;
+        let status = if passed {
+            SessionStatus::DeadlineExceeded
+        } else {
+            self.status
+        };
+        (status, self.version)
+    }
+}
 
 impl Batch<'_> {
-    pub(super) fn planning_texts(&self) -> &PlanningStatements {
-        &self.statements.planning
-    }
-
     /// Begins a session with this run, or lets the run refine its plan or work through it. Returns why that is
     /// impossible.
     pub(in super::super) async fn enter_session(
@@ -31,48 +81,63 @@ impl Batch<'_> {
         run: &NewRun,
         place: &InSession,
     ) -> Result<Option<Created>, Fault> {
-        let texts = self.planning_texts();
+        static START: LazyLock<Insert> = LazyLock::new(|| SESSION.inserts("ON CONFLICT (id) DO NOTHING"));
         // An earlier commit of the same op, whose acknowledgement was lost, has created the run.
-        let there = vec![id(run.id), id(place.session)];
-        if conn.first(&texts.is_there, there).await?.is_some() {
+        let is_there = "SELECT id FROM agent_run WHERE id = $1 AND session_id = $2";
+        if conn.exists(is_there, values![run.id, place.session]).await? {
             return Ok(None);
         }
-        let at = run.decision.created_at;
-        let session = vec![
-            id(place.session),
-            Value::text(run.decision.tenant.as_str()),
-            Value::text(run.decision.user.as_str()),
-        ];
-        let of = [run.decision.tenant.as_str(), run.decision.user.as_str()];
+        let (tenant, user) = (&run.decision.tenant, &run.decision.user);
         let is_start = matches!(place.work, SessionWork::Start { .. });
-        if let Err(exceeded) = self.fits(conn, of, is_start).await? {
+        if let Err(exceeded) = self.fits(conn, tenant, user, is_start).await? {
             return Ok(Some(Created::TooManySessions(exceeded)));
         }
-        let mut values = session.clone();
-        let (text, version) = match &place.work {
-            SessionWork::Start {
-                prompt,
-                repo_url,
-                deadline_us,
-            } => {
-                values.extend([Value::shared(prompt), Value::shared(repo_url), int(*deadline_us)]);
-                values.extend([id(run.id), int(at)]);
-                conn.execute(&texts.start, values).await?;
+        let (enters, version) = match &place.work {
+            SessionWork::Start { .. } => {
+                START.run(conn, SESSION.begin(run, self.writing)).await?;
                 return Ok(None);
             }
-            SessionWork::Refine { version } => (&texts.refine, *version),
-            SessionWork::Execute { version, .. } => (&texts.execute, *version),
+            SessionWork::Refine { version } => {
+                let refine = sql!(
+                    "UPDATE planning_session SET status = 'PLANNING', run_id = $5, refinement_code = NULL, \
+                     refinement_detail = NULL, updated_at = $6 WHERE id = $1 AND tenant = $2 AND user_id = $3 \
+                     AND version = $4 AND deadline > $6 AND {} RETURNING plan",
+                    session_may_become(Planning)
+                );
+                (refine, *version)
+            }
+            SessionWork::Execute { version, .. } => {
+                let execute = sql!(
+                    "UPDATE planning_session SET status = 'EXECUTING', run_id = $5, started_at = $6, updated_at = $6 \
+                     WHERE id = $1 AND tenant = $2 AND user_id = $3 AND version = $4 AND deadline > $6 AND {} \
+                     RETURNING plan",
+                    session_may_become(Executing)
+                );
+                (execute, *version)
+            }
         };
-        values.extend([int(i64::from(version)), id(run.id), int(at)]);
-        let Some(row) = conn.first(text, values).await? else {
-            return self.is_not_entered(conn, run, session).await.map(Some);
+        let at = run.decision.created_at;
+        let plan: Option<String> = conn
+            .one(enters, values![place.session, tenant, user, version, run.id, at])
+            .await?;
+        let Some(plan) = plan else {
+            let found = "SELECT status, version, deadline, completed_at FROM planning_session \
+                         WHERE id = $1 AND tenant = $2 AND user_id = $3 @postgres(FOR UPDATE)";
+            let found: Option<SessionState> = conn.one(found, values![place.session, tenant, user]).await?;
+            return Ok(Some(match found {
+                Some(found) => {
+                    let (status, version) = found.at(at);
+                    Created::SessionMoved(status, version)
+                }
+                None => Created::NoSession,
+            }));
         };
         if let SessionWork::Execute { by, .. } = &place.work {
             let entry = Entry::new(AuditKind::PlanConfirmed, place.session)
                 .decision(run.id)
                 .by(by)
                 .with("version", version)
-                .with("plan_sha256", hash(&row.text(0)?));
+                .with("plan_sha256", &*hash(&plan));
             self.audit(entry);
         }
         Ok(None)
@@ -82,37 +147,35 @@ impl Batch<'_> {
     pub(in super::super) async fn fits(
         &self,
         conn: &mut Conn,
-        of: [&str; 2],
+        tenant: &TenantId,
+        user: &UserId,
         is_start: bool,
     ) -> Result<Result<(), Exceeded>, Fault> {
-        let values = of.map(Value::text);
+        /// Sessions that have not ended.
+        #[derive(Deserialize)]
+        struct Open {
+            waits: bool,
+            of_tenant: bool,
+            of_user: bool,
+            count: u64,
+        }
+        let open = "SELECT status = 'AWAITING_CONFIRMATION' AS waits, tenant = $1 AS of_tenant, \
+                    tenant = $1 AND user_id = $2 AS of_user, COUNT(*) AS count \
+                    FROM planning_session WHERE completed_at IS NULL GROUP BY 1, 2, 3";
         let (mut at_work, mut waiting) = ([0; 3], [0; 3]);
-        each(conn, &self.planning_texts().open, values.into(), |row| {
-            let used = if row.bool(0)? { &mut waiting } else { &mut at_work };
-            let counts = [row.bool(2)?, row.bool(1)?, true];
+        for open in conn.all::<Open>(open, values![tenant, user]).await? {
+            let used = if open.waits { &mut waiting } else { &mut at_work };
+            let counts = [open.of_user, open.of_tenant, true];
             for (used, _) in used.iter_mut().zip(counts).filter(|(_, counts)| *counts) {
-                *used += row.int(3)?.unsigned_abs();
+                *used += open.count;
             }
-            Ok(())
-        })
-        .await?;
+        }
         let most = self.sessions;
         let mut fits = most.at_work.check(Pool::SessionsAtWork, at_work, 1);
         if is_start {
             fits = fits.and(most.waiting.check(Pool::SessionsWaiting, waiting, 1));
         }
         Ok(fits)
-    }
-
-    /// Why a run does not enter an existing session.
-    async fn is_not_entered(&self, conn: &mut Conn, run: &NewRun, session: Vec<Value>) -> Result<Created, Fault> {
-        Ok(match conn.first(&self.planning_texts().place, session).await? {
-            Some(row) => {
-                let (status, version) = moved(&row, run.decision.created_at)?;
-                Created::SessionMoved(status, version)
-            }
-            None => Created::NoSession,
-        })
     }
 
     /// What the end of a run does with its session: a new version, or none. A session that was ended meanwhile, or that
@@ -125,26 +188,29 @@ impl Batch<'_> {
         planned: &Planned,
         at: Option<i64>,
     ) -> Result<(), Fault> {
-        match planned {
-            Planned::Made(made) => {
-                let mut values = vec![id(session), id(run)];
-                values.extend(version(made)?);
-                values.push(Value::Int(at));
-                let Some(row) = conn.first(&self.planning_texts().made, values).await? else {
-                    return Ok(());
-                };
-                let kind = match row.int(0)? {
-                    1 => VersionKind::Proposed,
-                    _ => VersionKind::Refined,
-                };
-                self.add_version(conn, session, &row, &NewVersion::of(made, kind, Some(run)))
-                    .await
+        let made = match planned {
+            Planned::Made(made) => made,
+            Planned::None(reason, detail) => {
+                self.make_no_plan(conn, session, run, *reason, detail, at).await?;
+                return Ok(());
             }
-            Planned::None(reason, detail) => self
-                .make_no_plan(conn, session, run, *reason, detail, at)
-                .await
-                .map(drop),
-        }
+        };
+        let update = sql!(
+            "UPDATE planning_session SET {NEW_VERSION}, updated_at = COALESCE(CAST($6 AS BIGINT), @now) \
+             WHERE id = $1 AND run_id = $2 AND {} RETURNING version, updated_at AS at_us",
+            session_may_become(AwaitingConfirmation)
+        );
+        let plan = made.plan.to_json();
+        let values = values![session, run, plan, made.plan.last, Value::json(&made.notes), at];
+        let Some(numbered) = conn.one::<Numbered>(update, values).await? else {
+            return Ok(());
+        };
+        let kind = match numbered.version {
+            1 => VersionKind::Proposed,
+            _ => VersionKind::Refined,
+        };
+        self.add_version(conn, session, numbered.into_version(made, kind, Some(run)))
+            .await
     }
 
     /// The run of a session has made no plan. True if that changed the session.
@@ -157,22 +223,25 @@ impl Batch<'_> {
         detail: &Arc<str>,
         at: Option<i64>,
     ) -> Result<bool, Fault> {
+        let keep = sql!(
+            "UPDATE planning_session SET status = 'AWAITING_CONFIRMATION', refinement_code = $4, \
+             refinement_detail = $5, updated_at = COALESCE(CAST($6 AS BIGINT), @now) \
+             WHERE id = $1 AND run_id = $2 AND (version > 0) = $3 AND {}",
+            session_may_become(AwaitingConfirmation)
+        );
+        let end = "UPDATE planning_session SET status = $7, status_code = $4, status_detail = $5, \
+                   updated_at = COALESCE(CAST($6 AS BIGINT), @now), completed_at = COALESCE(CAST($6 AS BIGINT), @now) \
+                   WHERE id = $1 AND run_id = $2 AND (version > 0) = $3 AND status = 'PLANNING'";
         for has_plan in [true, false] {
-            let mut values = vec![
-                id(session),
-                id(run),
-                Value::Bool(has_plan),
-                Value::text(reason.as_str()),
-                Value::shared(detail),
-                Value::Int(at),
-            ];
             let next = SessionStatus::without_plan(reason, has_plan);
+            let mut values = values![session, run, has_plan, reason, detail, at];
+            // The earlier plan remains, or there is none and the session ends.
             let text = match next.has_ended() {
                 true => {
-                    values.push(Value::text(next.as_str()));
-                    &self.planning_texts().end
+                    values.push(next.into());
+                    end
                 }
-                false => &self.planning_texts().stand,
+                false => keep,
             };
             if conn.execute(text, values).await? == 1 {
                 if next.has_ended() {
@@ -184,83 +253,19 @@ impl Batch<'_> {
         Ok(false)
     }
 
-    /// Adds the row of a version that was just written. `row`: its number and its time.
     pub(super) async fn add_version(
         &self,
         conn: &mut Conn,
         session: PlanningSessionId,
-        row: &Row,
-        version: &NewVersion<'_>,
+        version: PlanVersion,
     ) -> Result<(), Fault> {
-        let plan = version.plan.to_json();
-        let changes =
-            serde_json::to_string(version.changes).map_err(|error| Fault::Refused(error.to_string().into()))?;
-        let values = vec![
-            id(session),
-            int(row.int(0)?),
-            int(row.int(1)?),
-            Value::text(version.by),
-            Value::text(version.kind.as_str()),
-            Value::shared(version.why),
-            Value::text(&changes),
-            Value::text(&hash(&plan)),
-            version.run.map_or(Value::Text(None), id),
-            Value::text(&plan),
-            int(i64::from(version.plan.last)),
-        ];
-        conn.execute(&self.planning_texts().add_version, values).await?;
+        static ADD: LazyLock<Insert> = LazyLock::new(|| VERSION.inserts(""));
+        ADD.run(conn, VERSION.begin(&(session, version), self.writing)).await?;
         Ok(())
     }
 }
 
-/// A version of a plan, as its row says it.
-pub(super) struct NewVersion<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) by: &'a str,
-    pub(super) kind: VersionKind,
-    pub(super) why: &'a Arc<str>,
-    pub(super) changes: &'a [Change],
-    /// The run that made it; `None` if a person edited it.
-    pub(super) run: Option<RunId>,
-}
-
-impl<'a> NewVersion<'a> {
-    pub(super) fn of(made: &'a MadePlan, kind: VersionKind, run: Option<RunId>) -> Self {
-        Self {
-            plan: &made.plan,
-            by: &made.by,
-            kind,
-            why: &made.why,
-            changes: &made.changes,
-            run,
-        }
-    }
-}
-
-/// The values of a new version in the session's row: plan, last task, notes.
-pub(super) fn version(made: &MadePlan) -> Result<[Value; 3], Fault> {
-    let notes = serde_json::to_string(&made.notes).map_err(|error| Fault::Refused(error.to_string().into()))?;
-    Ok([
-        Value::text(&made.plan.to_json()),
-        int(i64::from(made.plan.last)),
-        Value::text(&notes),
-    ])
-}
-
 /// Hex SHA-256 of a plan.
-pub(super) fn hash(plan: &str) -> String {
-    hex::encode(Sha256::digest(plan))
-}
-
-/// Status and version from the first columns of a row, at this time. A deadline that has passed counts at once, even if
-/// no sweep has ended the session yet.
-pub(super) fn moved(row: &Row, at: i64) -> Result<(SessionStatus, u32), Fault> {
-    let status = parse(&row.text(0)?, SessionStatus::parse)?;
-    let passed = !status.has_ended() && row.int(2)? <= at;
-    let status = if passed {
-        SessionStatus::DeadlineExceeded
-    } else {
-        status
-    };
-    Ok((status, row.int(1)?.try_into().unwrap_or(u32::MAX)))
+pub(super) fn hash(plan: &str) -> Arc<str> {
+    hex::encode(Sha256::digest(plan)).into()
 }

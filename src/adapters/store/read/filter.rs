@@ -6,7 +6,7 @@
 
 use chrono::DateTime;
 
-use super::fields::{Field, Kind, Table};
+use super::fields::{Field, Kind, List};
 use crate::ports::records::QueryError;
 
 /// Maximum length of a filter, in bytes.
@@ -70,10 +70,10 @@ impl std::fmt::Debug for Term {
 
 impl Term {
     /// `field` must be one of the table's.
-    pub(super) fn eq(table: &'static Table, field: &'static str, value: Literal) -> Self {
-        let found = table.fields.iter().find(|known| known.name == field);
+    pub(super) fn eq(list: &'static List, field: &'static str, value: Literal) -> Self {
+        let found = list.fields.iter().find(|known| known.name == field);
         Self {
-            field: found.unwrap_or_else(|| unreachable!("{} has the field {field}", table.name)),
+            field: found.unwrap_or_else(|| unreachable!("{} has the field {field}", list.name)),
             op: Op::Eq,
             value,
         }
@@ -82,7 +82,7 @@ impl Term {
 
 impl Filter {
     /// Parses a filter; an empty filter matches every row.
-    pub(super) fn parse(table: &'static Table, text: &str) -> Result<Self, QueryError> {
+    pub(super) fn parse(list: &'static List, text: &str) -> Result<Self, QueryError> {
         if text.len() > MAX_LENGTH {
             return Err(QueryError::Invalid {
                 field: "filter",
@@ -96,7 +96,7 @@ impl Filter {
             return Ok(filter);
         }
         loop {
-            filter.terms.push(parser.term(table)?);
+            filter.terms.push(parser.term(list)?);
             if filter.terms.len() > MAX_TERMS {
                 return Err(parser.error(parser.at, format!("at most {MAX_TERMS} conditions are allowed")));
             }
@@ -161,11 +161,11 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn term(&mut self, table: &'static Table) -> Result<Term, QueryError> {
+    fn term(&mut self, list: &'static List) -> Result<Term, QueryError> {
         let start = self.at;
         let name = self.word();
-        let Some(field) = table.fields.iter().find(|field| field.name == name) else {
-            let allowed: Vec<_> = table.fields.iter().map(|field| field.name).collect();
+        let Some(field) = list.fields.iter().find(|field| field.name == name) else {
+            let allowed: Vec<_> = list.fields.iter().map(|field| field.name).collect();
             return Err(self.error(
                 start,
                 format!("found {}; allowed fields are {}", self.found(start), allowed.join(", ")),

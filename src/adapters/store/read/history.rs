@@ -2,19 +2,21 @@
 
 use std::ops::ControlFlow;
 
-use super::super::db::Value;
+use serde::Deserialize;
+
+use super::super::db::values;
 use super::ReadOnly;
+use crate::api::Timestamp;
 use crate::domain::ids::TenantId;
-use crate::domain::time::rfc3339;
 use crate::ports::records::QueryError;
 
 /// A logged call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PastCall {
-    /// Where the next page starts.
-    pub place: (i64, String),
-    /// RFC 3339.
-    pub at: String,
+    /// Its id.
+    pub id: String,
+    /// When it was sent, or its decision began.
+    pub at: Timestamp,
     /// The decision that it belongs to.
     pub decision: String,
     /// The name that the model used, or the tool's own.
@@ -43,55 +45,31 @@ pub struct PastCall {
     pub by: Option<String>,
 }
 
-const PAST_CALLS: &str = "SELECT call.created_at, call.id, call.decision_id, call.tool, call.server, call.arguments, \
-     call.status, call.error_code, call.side_effect, call.user_id, decision.surface, run.agent_id, \
-     action.approval_id IS NOT NULL, action.approval_id IS NULL AND action.grant_id IS NOT NULL, call.decided_by \
-     FROM tool_invocation_log call JOIN decision_log decision ON decision.id = call.decision_id \
-     LEFT JOIN agent_run run ON run.id = call.decision_id LEFT JOIN agent_action action ON action.id = call.id \
-     WHERE call.tenant = $1 AND (call.created_at, call.id) > ($2, $3) ORDER BY call.created_at, call.id LIMIT $4";
-
 /// Rows of a page. As for analysts, the size of a page in memory is limited.
-const PAGE: i64 = 500;
+const PAGE: u32 = 500;
 const PAGE_BYTES: usize = 8 << 20;
 
 impl ReadOnly {
-    /// The next calls after a place, oldest first; empty at the end.
+    /// The next calls after a time and the id of a call, oldest first; empty at the end.
     ///
     /// # Errors
     /// [`QueryError`].
     pub async fn past_calls(&self, tenant: &TenantId, after: &(i64, String)) -> Result<Vec<PastCall>, QueryError> {
+        let sql = "SELECT call.created_at AS at, call.id, call.decision_id AS decision, call.tool, call.server, \
+                   call.arguments, call.status, call.error_code, call.side_effect, call.user_id AS \"user\", \
+                   decision.surface, run.agent_id AS agent, action.approval_id IS NOT NULL AS required_approval, \
+                   action.approval_id IS NULL AND action.grant_id IS NOT NULL AS granted, call.decided_by AS \"by\" \
+                   FROM tool_invocation_log call JOIN decision_log decision ON decision.id = call.decision_id \
+                   LEFT JOIN agent_run run ON run.id = call.decision_id LEFT JOIN agent_action action ON action.id = call.id \
+                   WHERE call.tenant = $1 AND (call.created_at, call.id) > ($2, $3) \
+                   ORDER BY call.created_at, call.id LIMIT $4";
         let (mut calls, mut bytes) = (Vec::new(), 0);
-        let values = vec![
-            Value::text(tenant.as_str()),
-            Value::Int(Some(after.0)),
-            Value::text(&after.1),
-            Value::Int(Some(PAGE)),
-        ];
-        self.rows(PAST_CALLS.into(), values, &mut |row| {
-            let created_at = row.int(0)?;
-            let arguments = row.opt_text(5)?;
-            bytes += arguments.as_ref().map_or(0, String::len);
-            calls.push(PastCall {
-                place: (created_at, row.text(1)?),
-                at: rfc3339(created_at),
-                decision: row.text(2)?,
-                tool: row.text(3)?,
-                server: row.opt_text(4)?,
-                arguments,
-                status: row.text(6)?,
-                error_code: row.opt_text(7)?,
-                side_effect: row.bool(8)?,
-                user: row.text(9)?,
-                surface: row.text(10)?,
-                agent: row.opt_text(11)?,
-                required_approval: row.bool(12)?,
-                granted: row.bool(13)?,
-                by: row.opt_text(14)?,
-            });
-            Ok(if bytes > PAGE_BYTES {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
+        self.rows(sql, values![tenant, after.0, &after.1, PAGE], &mut |row| {
+            bytes += row.bytes();
+            calls.push(row.read()?);
+            Ok(match bytes > PAGE_BYTES {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
             })
         })
         .await?;

@@ -16,15 +16,15 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use self::fields::{ACTIONS, DECISIONS, GRANTS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Table};
+use self::fields::{ACTIONS, DECISIONS, GRANTS, List, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
 use self::filter::{Filter, Literal, Term};
 use self::select::{Question, select};
 use self::token::Token;
 use super::config::READ_LIMIT;
 use super::connect::Target;
-use super::db::{Dialect, EachRow, Readers, Row, Sql, Value};
+use super::db::{Dialect, EachRow, Readers, Sql, Value, sql, values};
 use super::error::{StoreError, describe, is_too_slow};
-use super::{actions, migrate, planning, runs};
+use super::migrate;
 use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::action::{Action, ActionStatus, Grant};
 use crate::domain::agent_run::AgentRun;
@@ -50,6 +50,9 @@ const MAX_PAGE: u32 = 1000;
 /// Maximum bytes of a page's rows. Beyond that the page ends early, with a token for the rest.
 const MAX_PAGE_BYTES: usize = 8 << 20;
 
+/// Condition on a row with the parameters id, tenant and user, or NULL: it belongs to them.
+pub(super) const OF_USER: &str = "tenant = $2 AND (CAST($3 AS TEXT) IS NULL OR user_id = $3)";
+
 /// A process that uses a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -73,7 +76,7 @@ impl Decisions for ReadOnly {
         tenant: &'a TenantId,
         query: &'a ListQuery,
     ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>> {
-        Box::pin(self.page(&DECISIONS, Row::read, (tenant, None), query, Vec::new()))
+        Box::pin(self.page(&DECISIONS, (tenant, None), query, Vec::new()))
     }
 
     fn get<'a>(
@@ -89,7 +92,7 @@ impl Decisions for ReadOnly {
         tenant: &'a TenantId,
         query: &'a ListQuery,
     ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>> {
-        Box::pin(self.page(&TOOL_INVOCATIONS, Row::read, (tenant, None), query, Vec::new()))
+        Box::pin(self.page(&TOOL_INVOCATIONS, (tenant, None), query, Vec::new()))
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
@@ -153,9 +156,7 @@ impl ReadOnly {
         project: &ProjectId,
         query: &ListQuery,
     ) -> Result<Page<AgentRun>, QueryError> {
-        let of = (tenant, Some(project));
-        self.page(&RUNS, |row| runs::shown(&row, &mut 0), of, query, Vec::new())
-            .await
+        self.page(&RUNS, (tenant, Some(project)), query, Vec::new()).await
     }
 
     /// A page of actions.
@@ -186,14 +187,7 @@ impl ReadOnly {
             .iter()
             .map(|user| term("user_id", Literal::Exact(user.clone())));
         let terms = tool.chain(user).chain(which).collect();
-        self.page(
-            &ACTIONS,
-            |row| actions::action(&row, &mut 0),
-            (tenant, None),
-            &query.list,
-            terms,
-        )
-        .await
+        self.page(&ACTIONS, (tenant, None), &query.list, terms).await
     }
 
     /// A page of grants.
@@ -201,14 +195,7 @@ impl ReadOnly {
     /// # Errors
     /// [`QueryError`].
     pub async fn grants(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Grant>, QueryError> {
-        self.page(
-            &GRANTS,
-            |row| actions::grant(&row, &mut 0),
-            (tenant, None),
-            query,
-            Vec::new(),
-        )
-        .await
+        self.page(&GRANTS, (tenant, None), query, Vec::new()).await
     }
 
     /// The gavel process that currently uses this database: if there is one a server, else a command that works on runs.
@@ -216,17 +203,9 @@ impl ReadOnly {
     /// # Errors
     /// [`QueryError`].
     pub async fn running_process(&self) -> Result<Option<Process>, QueryError> {
-        let sql = format!(
-            "SELECT url FROM instance WHERE lease_until > {} ORDER BY url IS NULL, started_at DESC LIMIT 1",
-            self.dialect.now()
-        );
-        let mut found = None;
-        let each = &mut |row: Row| {
-            found = Some(Process { url: row.opt_text(0)? });
-            Ok(ControlFlow::Break(()))
-        };
-        self.rows(sql.into(), Vec::new(), each).await?;
-        Ok(found)
+        let sql = "SELECT url FROM instance WHERE lease_until > @now ORDER BY url IS NULL, started_at DESC LIMIT 1";
+        let url = self.one(sql, vec![]).await?;
+        Ok(url.map(|url| Process { url }))
     }
 
     /// A page of threads, most recently active first.
@@ -234,14 +213,7 @@ impl ReadOnly {
     /// # Errors
     /// [`QueryError`].
     pub async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
-        self.page(
-            &THREADS,
-            |row| actions::thread(&row, &mut 0),
-            (tenant, None),
-            query,
-            Vec::new(),
-        )
-        .await
+        self.page(&THREADS, (tenant, None), query, Vec::new()).await
     }
 
     /// A page of planning sessions, newest first.
@@ -253,21 +225,13 @@ impl ReadOnly {
         tenant: &TenantId,
         query: &ListQuery,
     ) -> Result<Page<StoredSession>, QueryError> {
-        self.page(
-            &PLANNING_SESSIONS,
-            |row| planning::session(&row, &mut 0),
-            (tenant, None),
-            query,
-            Vec::new(),
-        )
-        .await
+        self.page(&PLANNING_SESSIONS, (tenant, None), query, Vec::new()).await
     }
 
     /// `terms` hold in addition to the query's own filter.
-    async fn page<T: Send>(
+    async fn page<T: DeserializeOwned + Send>(
         &self,
-        table: &'static Table,
-        read: fn(Row) -> Result<T, sqlx::Error>,
+        list: &'static List,
         (tenant, project): (&TenantId, Option<&ProjectId>),
         query: &ListQuery,
         terms: Vec<Term>,
@@ -278,9 +242,9 @@ impl ReadOnly {
                 detail: format!("{} is not in 1..={MAX_PAGE}", query.page_size),
             });
         }
-        let descending = descending(table, query.order_by.as_deref())?;
-        let mut filter = Filter::parse(table, query.filter.as_deref().unwrap_or_default())?;
-        let fingerprint = token::fingerprint(table.name, (tenant, project), query, &terms, descending);
+        let descending = descending(list, query.order_by.as_deref())?;
+        let mut filter = Filter::parse(list, query.filter.as_deref().unwrap_or_default())?;
+        let fingerprint = token::fingerprint(list.name, (tenant, project), query, &terms, descending);
         filter.terms.extend(terms);
         let after = match query.page_token.as_deref() {
             Some(token) => Some(Token::read(token, fingerprint)?),
@@ -288,7 +252,7 @@ impl ReadOnly {
         };
         let size = query.page_size as usize;
         let question = Question {
-            table,
+            list,
             tenant,
             project,
             user: query.user.as_ref(),
@@ -310,7 +274,7 @@ impl ReadOnly {
                 return Ok(ControlFlow::Break(()));
             }
             last = Some(Token::of_row(&row)?);
-            items.push(read(row)?);
+            items.push(row.read()?);
             Ok(ControlFlow::Continue(()))
         })
         .await?;
@@ -321,8 +285,13 @@ impl ReadOnly {
     }
 
     /// Passes each row of any statement to `each` until it breaks.
-    pub(super) async fn rows(&self, sql: Sql, values: Vec<Value>, each: &mut EachRow<'_>) -> Result<(), QueryError> {
-        self.read(&self.readers, sql, values, each).await
+    pub(super) async fn rows(
+        &self,
+        sql: impl Into<Sql> + Send,
+        values: Vec<Value>,
+        each: &mut EachRow<'_>,
+    ) -> Result<(), QueryError> {
+        self.read(&self.readers, sql.into(), values, each).await
     }
 
     async fn read(
@@ -332,7 +301,7 @@ impl ReadOnly {
         values: Vec<Value>,
         each: &mut EachRow<'_>,
     ) -> Result<(), QueryError> {
-        let reading = readers.fetch(&sql, values, each);
+        let reading = readers.fetch(sql, values, each);
         match tokio::time::timeout(self.limit + SILENCE, reading).await {
             Ok(Err(error)) if is_too_slow(&error) => Err(QueryError::TooSlow { limit: self.limit }),
             Ok(done) => done.map_err(|error| QueryError::Unavailable(describe(&error).into())),
@@ -343,30 +312,29 @@ impl ReadOnly {
     }
 
     async fn decision(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
-        let whose = vec![id.into(), tenant.as_str().into()];
-        let sql = format!(
+        let decision = sql!(
             "SELECT {} FROM decision_log WHERE id = $1 AND tenant = $2",
             DECISIONS.columns
         );
-        let Some(decision) = self.one(sql, whose.clone()).await? else {
+        let Some(decision) = self.one(decision, values![id, tenant]).await? else {
             return Ok(None);
         };
-        let sql = format!(
+        let calls = sql!(
             "SELECT {} FROM tool_invocation_log WHERE decision_id = $1 AND tenant = $2 ORDER BY sequence",
             TOOL_INVOCATIONS.columns
         );
-        let tool_calls = self.all(sql, whose).await?;
+        let tool_calls = self.all(calls, values![id, tenant]).await?;
         Ok(Some(DecisionDetail { decision, tool_calls }))
     }
 
     /// The first row of any statement.
     pub(super) async fn one<T: DeserializeOwned + Send>(
         &self,
-        sql: impl Into<Sql>,
+        sql: impl Into<Sql> + Send,
         values: Vec<Value>,
     ) -> Result<Option<T>, QueryError> {
         let mut first = None;
-        self.rows(sql.into(), values, &mut |row| {
+        self.rows(sql, values, &mut |row| {
             first = Some(row.read()?);
             Ok(ControlFlow::Break(()))
         })
@@ -377,11 +345,11 @@ impl ReadOnly {
     /// Every row of any statement.
     pub(super) async fn all<T: DeserializeOwned + Send>(
         &self,
-        sql: impl Into<Sql>,
+        sql: impl Into<Sql> + Send,
         values: Vec<Value>,
     ) -> Result<Vec<T>, QueryError> {
         let mut all = Vec::new();
-        self.rows(sql.into(), values, &mut |row| {
+        self.rows(sql, values, &mut |row| {
             all.push(row.read()?);
             Ok(ControlFlow::Continue(()))
         })
@@ -391,10 +359,10 @@ impl ReadOnly {
 }
 
 /// The order: only by the table's own time column, in either direction.
-fn descending(table: &Table, order_by: Option<&str>) -> Result<bool, QueryError> {
-    let (time, given) = (table.order, order_by.unwrap_or_default().trim());
+fn descending(list: &List, order_by: Option<&str>) -> Result<bool, QueryError> {
+    let (time, given) = (list.order, order_by.unwrap_or_default().trim());
     match given.strip_prefix(time).unwrap_or(given).trim_start() {
-        "" if given.is_empty() => Ok(table.newest_first),
+        "" if given.is_empty() => Ok(list.newest_first),
         "desc" if given != "desc" => Ok(true),
         "" | "asc" if given != "asc" => Ok(false),
         _ => Err(QueryError::Invalid {

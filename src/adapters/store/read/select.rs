@@ -11,14 +11,14 @@ use std::fmt::Write;
 
 use self::driver::driver;
 use super::super::db::{Dialect, Value};
-use super::fields::{PARENT, Table};
+use super::fields::{List, PARENT};
 use super::filter::{Filter, Literal, Op, Term};
 use super::token::{AT, ID, Token};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 
 /// The query.
 pub(super) struct Question<'a> {
-    pub(super) table: &'static Table,
+    pub(super) list: &'static List,
     pub(super) tenant: &'a TenantId,
     /// Only for runs.
     pub(super) project: Option<&'a ProjectId>,
@@ -32,9 +32,9 @@ pub(super) struct Question<'a> {
 /// The statement and its values.
 pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<Value>) {
     let driver = driver(question);
-    let Table {
+    let List {
         name, order, columns, ..
-    } = question.table;
+    } = question.list;
     let mut builder = Builder {
         dialect,
         values: Vec::new(),

@@ -1,10 +1,13 @@
 //! Creates runs, and ends those whose creation was not acknowledged.
 
+use std::sync::{Arc, LazyLock};
+
 use super::super::batch::Batch;
-use super::super::db::{Conn, Value};
+use super::super::db::{Conn, values};
+use super::super::decisions::DECISIONS;
 use super::super::error::Fault;
-use super::op::Abandoned;
-use super::values::{id, int, parse};
+use super::super::insert::Insert;
+use super::columns::{Beginning, RUN};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 use crate::ports::claims::Claimed;
@@ -18,13 +21,12 @@ impl Batch<'_> {
         let mut lease = match parent {
             None => (!queued).then_some(Lease { run: run.id, fence: 1 }),
             Some(parent) => {
-                let Some((held, _)) = self.holds(conn, parent.lease, parent.run).await? else {
+                let Some(held) = self.holds(conn, parent.lease, parent.run).await? else {
                     return Ok(Created::LeaseLost);
                 };
-                last = held;
-                let values = vec![id(parent.run), id(parent.action)];
-                if let Some(there) = conn.first(&self.texts().called, values).await? {
-                    let there = parse(&there.text(0)?, RunId::parse)?;
+                last = held.last;
+                let called = "SELECT id FROM agent_run WHERE parent_run_id = $1 AND parent_action_id = $2";
+                if let Some(there) = conn.one(called, values![parent.run, parent.action]).await? {
                     return Ok(match there == run.id {
                         true => Created::New(Some(parent.lease)),
                         false => Created::Replayed(there),
@@ -43,95 +45,70 @@ impl Batch<'_> {
             }
         }
         let mut created_at = run.decision.created_at;
+        let mut refused = None;
         if let Some(place) = run.origin.thread() {
             match self.enter_thread(conn, run, place).await? {
                 Ok(None) => {}
                 // The run waits its turn, even if a caller waits for it.
                 Ok(Some(at)) => (queued, lease, created_at) = (true, None, at),
-                Err(refused) => {
-                    // Nothing was created, so the key can be claimed again.
-                    if let Some(claim) = &run.claim {
-                        self.release_claim(conn, &claim.scope, run.id).await?;
-                    }
-                    return Ok(refused);
-                }
+                Err(why) => refused = Some(why),
             }
         }
-        if let Some(place) = run.origin.session()
-            && let Some(refused) = self.enter_session(conn, run, place).await?
-        {
+        if let Some(place) = run.origin.session() {
+            refused = self.enter_session(conn, run, place).await?;
+        }
+        if let Some(refused) = refused {
+            // Nothing was created, so the key can be claimed again.
             if let Some(claim) = &run.claim {
                 self.release_claim(conn, &claim.scope, run.id).await?;
             }
             return Ok(refused);
         }
-        let mut decision = Vec::new();
-        let decisions = &self.statements.decisions;
-        decisions.begin(&run.decision, &self.writing.owned_by(run.id), &mut decision);
-        decisions.write_begun(conn, decision).await?;
-        let created = self.texts().create.run(conn, self.row(run, queued, created_at)).await?;
+        let owned = self.writing.owned_by(run.id);
+        DECISIONS.open(conn, &run.decision, &owned).await?;
+        let created = self.insert_run(conn, run, queued, created_at).await?;
         // An earlier commit of the same op, whose acknowledgement was lost, has written the entries too.
         if let Some(lease) = lease
-            && created > 0
+            && created
         {
             self.enter(conn, lease.run, run.id, last, &run.entries).await?;
         }
         Ok(Created::New(lease))
     }
 
-    /// The values of a new run.
-    fn row(&self, run: &NewRun, queued: bool, created_at: i64) -> Vec<Value> {
-        let none = Value::Text(None);
-        // The caller of a child run works on it at once.
-        let status = match queued {
-            true => RunStatus::Queued,
-            false => RunStatus::Running,
+    /// False: the run exists, since an earlier commit of the same op was not acknowledged.
+    async fn insert_run(&self, conn: &mut Conn, run: &NewRun, queued: bool, created_at: i64) -> Result<bool, Fault> {
+        static CREATE: LazyLock<Insert> = LazyLock::new(|| RUN.inserts("ON CONFLICT (id) DO NOTHING"));
+        let beginning = Beginning {
+            // The caller of a child run works on it at once.
+            status: match queued {
+                true => RunStatus::Queued,
+                false => RunStatus::Running,
+            },
+            created_at,
+            lease: (!queued && run.origin.parent().is_none()).then_some(self.run_lease),
+            run: run.clone(),
         };
-        let begun = status == RunStatus::Running;
-        let parent = run.origin.parent();
-        let (holder, lease, fence) = match (parent, begun) {
-            (Some(_), _) => (none.clone(), Value::Int(None), 0),
-            (None, true) => (self.writing.owner.clone(), self.lease_length(), 1),
-            (None, false) => (none.clone(), int(0), 0),
-        };
-        vec![
-            id(run.id),
-            id(parent.map_or(run.id, |parent| parent.lease.run)),
-            parent.map_or(none.clone(), |parent| id(parent.run)),
-            parent.map_or(none.clone(), |parent| id(parent.action)),
-            Value::text(run.decision.tenant.as_str()),
-            Value::text(run.decision.user.as_str()),
-            Value::text(run.project.as_str()),
-            Value::shared(&run.agent),
-            Value::Int(run.version),
-            Value::shared(&run.decision.definition_hash),
-            Value::shared(&run.snapshot.hash),
-            Value::text(run.input.get()),
-            Value::text(run.settings.get()),
-            Value::text(status.as_str()),
-            holder,
-            lease,
-            int(fence),
-            // This process is the first to take it.
-            int(fence),
-            int(created_at),
-            Value::Int(begun.then_some(created_at)),
-            run.origin.thread().map_or(none.clone(), |place| id(place.thread)),
-            run.origin.session().map_or(none, |place| id(place.session)),
-        ]
+        Ok(CREATE.run(conn, RUN.begin(&beginning, self.writing)).await? > 0)
     }
 
-    pub(in super::super) async fn abandon_run(&self, conn: &mut Conn, abandoned: &Abandoned) -> Result<(), Fault> {
-        let run = id(abandoned.run);
-        let values = vec![run.clone(), self.writing.owner.clone()];
+    pub(in super::super) async fn abandon_run(
+        &self,
+        conn: &mut Conn,
+        run: RunId,
+        scope: Option<&Arc<str>>,
+    ) -> Result<(), Fault> {
+        let abandon = "UPDATE agent_run SET status = 'failed', completed_at = @now, lease_until = NULL, \
+                       error_message = 'not begun: its record was not acknowledged in time' \
+                       WHERE id = $1 AND lease_id IS NULL \
+                       AND (status = 'queued' OR (status = 'running' AND fence = 1 AND holder = $2))";
         // No row: it was not created, or a worker has taken it.
-        if conn.execute(&self.texts().abandon, values).await? == 0 {
+        if conn.execute(abandon, values![run, self.writing.owner.clone()]).await? == 0 {
             return Ok(());
         }
-        conn.execute(&self.statements.abandon, vec![run.clone(), run.clone()])
-            .await?;
-        if let Some(scope) = &abandoned.scope {
-            self.release_claim(conn, scope, abandoned.run).await?;
+        self.close_unbegun(conn, run.decision(), &run.into()).await?;
+        if let Some(scope) = scope {
+            self.release_claim(conn, scope, run).await?;
         }
         Ok(())
     }

@@ -3,18 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::actions::Line;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
 use super::super::audit::{AuditKind, Entry};
 use super::super::batch::Batch;
 use super::super::config::ContentMode;
-use super::super::db::{Conn, Value};
+use super::super::db::{Conn, sql, values};
 use super::super::error::Fault;
-use super::statements::GIVEN_UP;
-use super::values::{each, id, in_doubt, int, parse, tokens};
+use super::super::recovered;
+use super::super::transition::{any, run_may_become};
+use super::columns::{RUN, in_doubt};
+use super::lease::HELD;
+use super::{GIVEN_UP, IN_PROGRESS, taken_too_often};
 use crate::domain::action::ActionStatus;
+use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
 use crate::domain::agent_run::{InDoubtCall, StopReason};
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::thread;
+use crate::domain::thread::{MessageRole, completed_effects};
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::RunEnd;
 use crate::ports::runs::Lease;
@@ -29,10 +35,22 @@ impl Batch<'_> {
         end: &RunEnd,
     ) -> Result<(), Fault> {
         let settled = self.settled_among(conn, lease.run, !end.in_doubt.is_empty()).await?;
-        let in_doubt = end.in_doubt.iter().filter(|call| !settled.contains(&call.action_id));
-        let in_doubt: Vec<_> = in_doubt.cloned().collect();
-        conn.execute(&self.texts().finish, finished(run, end, &in_doubt)?)
-            .await?;
+        let mut end = end.clone();
+        end.in_doubt.retain(|call| !settled.contains(&call.action_id));
+        // The status is its first value.
+        let finish = sql!(
+            "UPDATE agent_run SET {} WHERE id = $1 AND started_at IS NOT NULL AND {}",
+            RUN.ended(),
+            any(
+                "$2",
+                &[Completed, Failed, Cancelled, Paused],
+                RunStatus::as_str,
+                run_may_become
+            )
+        );
+        let mut values = values![run];
+        values.extend(RUN.end(&end, self.writing));
+        conn.execute(finish, values).await?;
         if !end.acted {
             return Ok(());
         }
@@ -52,98 +70,140 @@ impl Batch<'_> {
         run: RunId,
         end: &RunEnd,
     ) -> Result<bool, Fault> {
-        let values = vec![
-            id(lease.run),
-            int(lease.fence),
-            self.writing.owner.clone(),
-            id(run),
-            Value::text(end.status.as_str()),
-            int(end.completed_at),
-        ];
-        Ok(conn.first(&self.texts().finished, values).await?.is_some())
+        let ended = sql!("{HELD} AND run.status = $5 AND run.completed_at = $6");
+        let owner = self.writing.owner.clone();
+        let values = values![lease.run, lease.fence, owner, run, end.status, end.completed_at];
+        Ok(conn.exists(ended, values).await?)
     }
 
     /// Ends the remaining child runs of an ended root run, based on their intents. No process can write their ends any
     /// more.
     async fn end_called(&self, conn: &mut Conn, root: RunId, completed_at: i64) -> Result<(), Fault> {
-        if let Some(lock) = &self.texts().lock_called {
-            each(conn, lock, vec![id(root)], |_| Ok(())).await?;
+        let lock = sql!(
+            "SELECT id FROM agent_run WHERE root_id = $1 AND parent_run_id IS NOT NULL AND {IN_PROGRESS} ORDER BY id \
+             @postgres(FOR UPDATE)"
+        );
+        if conn.all::<RunId>(lock, values![root]).await?.is_empty() {
+            return Ok(());
         }
-        if conn
-            .execute(&self.texts().end_called, vec![id(root), int(completed_at)])
-            .await?
-            > 0
-        {
-            for (run, calls) in self.started_calls(conn, root).await? {
-                let values = vec![Value::text(&run), in_doubt(&calls)?];
-                conn.execute(&self.texts().in_doubt, values).await?;
-            }
-            conn.execute(&self.texts().close_called, vec![id(root)]).await?;
-            self.mark_started_in_doubt(conn, root).await?;
+        let end = sql!(
+            "UPDATE agent_run SET status = 'failed', completed_at = $2, \
+             error_message = 'the run that called it ended first' WHERE root_id = $1 AND id <> $1 AND {IN_PROGRESS}"
+        );
+        conn.execute(end, values![root, completed_at]).await?;
+        for (run, calls) in self.started_calls(conn, root).await? {
+            self.set_in_doubt(conn, run, &calls).await?;
         }
+        let close = sql!(
+            "{} WHERE status = 'open' AND id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)",
+            recovered::close("the run that called it ended first")
+        );
+        conn.execute(close, values![root]).await?;
+        self.mark_started_in_doubt(conn, root).await
+    }
+
+    async fn set_in_doubt(&self, conn: &mut Conn, run: RunId, calls: &[InDoubtCall]) -> Result<(), Fault> {
+        conn.execute(
+            "UPDATE agent_run SET in_doubt = $2 WHERE id = $1",
+            values![run, in_doubt(calls)],
+        )
+        .await?;
         Ok(())
     }
 
     /// Marks calls of a root run and its child runs that were sent and have no result as in doubt.
     async fn mark_started_in_doubt(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
-        let calls = &self.texts().mark_started_in_doubt;
-        self.end_unrecorded(conn, calls, vec![id(root)], FailureCode::InDoubt)
+        let mark = "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
+                    error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
+                    AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
+                    RETURNING id, decision_id AS run_id, tool, side_effect";
+        self.end_unrecorded(conn, mark, values![root], FailureCode::InDoubt)
             .await?;
         Ok(())
     }
 
-    /// Ends a run that no process returned, based on its intents. Only workers read journals.
-    pub(in super::super) async fn give_up(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
-        let values = vec![id(root), self.writing.owner.clone()];
+    pub(in super::super) async fn give_up(&self, conn: &mut Conn, roots: &[RunId]) -> Result<(), Fault> {
+        for root in roots {
+            self.give_up_run(conn, *root).await?;
+        }
+        Ok(())
+    }
+
+    /// Fails a run that was taken too often without being returned, unless this process holds it, based on its intents.
+    /// Only workers read journals.
+    async fn give_up_run(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        let give_up = sql!(
+            "UPDATE agent_run SET status = 'failed', completed_at = @now, lease_until = NULL, \
+             stop_reason = '{}', error_message = '{}' WHERE id = $1 AND {} RETURNING completed_at",
+            StopReason::ProcessLost.as_str(),
+            GIVEN_UP.replace('\'', "''"),
+            taken_too_often("$2")
+        );
+        let ended = conn.one(give_up, values![root, self.writing.owner.clone()]).await?;
         // No row: a worker has taken it meanwhile, or it was given up in a commit that was not acknowledged.
-        let Some(ended) = conn.first(&self.texts().give_up, values).await? else {
+        let Some(completed_at) = ended else {
             return Ok(());
         };
         let started: Vec<_> = self.started_calls(conn, root).await?.into_values().flatten().collect();
-        self.end_called(conn, root, ended.int(0)?).await?;
+        self.end_called(conn, root, completed_at).await?;
         // The root lists the calls of its child runs as well, so that the user finds them there.
-        conn.execute(&self.texts().in_doubt, vec![id(root), in_doubt(&started)?])
-            .await?;
-        conn.execute(&self.texts().close_given_up, vec![id(root)]).await?;
+        self.set_in_doubt(conn, root, &started).await?;
+        let close = sql!(
+            "{} WHERE id = $1 AND status = 'open'",
+            recovered::close(&GIVEN_UP.replace('\'', "''"))
+        );
+        conn.execute(close, values![root]).await?;
         self.mark_started_in_doubt(conn, root).await?;
         self.close_requests(conn, root).await?;
         self.doubt_actions(conn, root).await?;
-        let (mut done, mut unknown) = (Vec::new(), Vec::new());
-        each(conn, &self.texts().effects, vec![id(root)], |row| {
-            let is_unknown = row.text(1)? == ActionStatus::InDoubt.as_str();
-            if is_unknown { &mut unknown } else { &mut done }.push(row.text(0)?);
-            Ok(())
-        })
-        .await?;
-        let effects =
-            thread::completed_effects(&done, &unknown).map_or_else(String::new, |effects| format!("\n\n{effects}"));
+        let effects = self.effects(conn, root).await?;
+        let effects = effects.map_or_else(String::new, |effects| format!("\n\n{effects}"));
         let words = format!("{}{effects}", *GIVEN_UP).into();
-        self.add_thread_line(conn, root, None, Line::ASSISTANT, &words).await
+        self.add_thread_line(conn, root, None, MessageRole::Assistant.as_str(), &words)
+            .await
+    }
+
+    /// The side effects of a root run that completed or are in doubt, in words.
+    async fn effects(&self, conn: &mut Conn, root: RunId) -> Result<Option<String>, Fault> {
+        #[derive(Deserialize)]
+        struct Effect {
+            tool: String,
+            status: ActionStatus,
+        }
+        let effects = "SELECT tool, status FROM agent_action WHERE root_id = $1 AND side_effect \
+                       AND (status = 'completed' OR status = 'in_doubt') ORDER BY created_at, id";
+        let effects: Vec<Effect> = conn.all(effects, values![root]).await?;
+        let (unknown, done): (Vec<_>, Vec<_>) = effects
+            .into_iter()
+            .partition(|effect| effect.status == ActionStatus::InDoubt);
+        let tools = |effects: Vec<Effect>| effects.into_iter().map(|effect| effect.tool).collect::<Vec<_>>();
+        Ok(completed_effects(&tools(done), &tools(unknown)))
     }
 
     /// The calls of a root's runs that were sent and have no result, by run. Arguments are included if the log keeps
     /// them.
-    async fn started_calls(&self, conn: &mut Conn, root: RunId) -> Result<BTreeMap<String, Vec<InDoubtCall>>, Fault> {
+    async fn started_calls(&self, conn: &mut Conn, root: RunId) -> Result<BTreeMap<RunId, Vec<InDoubtCall>>, Fault> {
+        #[derive(Deserialize)]
+        struct Call {
+            decision_id: RunId,
+            id: ActionId,
+            tool: String,
+            arguments: Option<Box<RawValue>>,
+        }
+        let started = "SELECT decision_id, id, tool, arguments FROM tool_invocation_log WHERE status = 'started' \
+                       AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
+                       ORDER BY decision_id, sequence";
         let keeps_words = matches!(self.writing.content, ContentMode::Full);
-        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        each(conn, &self.texts().started, vec![id(root)], |row| {
-            let arguments = row.opt_text(3)?.filter(|_| keeps_words);
-            let call = (row.text(1)?, row.text(2)?, arguments);
-            found.entry(row.text(0)?).or_default().push(call);
-            Ok(())
-        })
-        .await?;
         let mut by_run: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (run, calls) in found {
-            for (action, tool, arguments) in calls {
-                let action_id = parse(&action, ActionId::parse)?;
-                let parameters = arguments.and_then(|json| serde_json::from_str(&json).ok());
-                by_run.entry(run.clone()).or_default().push(InDoubtCall {
-                    action_id,
-                    tool,
-                    parameters: parameters.unwrap_or_default(),
-                });
-            }
+        for call in conn.all::<Call>(started, values![root]).await? {
+            let arguments = call.arguments.filter(|_| keeps_words);
+            by_run.entry(call.decision_id).or_default().push(InDoubtCall {
+                action_id: call.id,
+                tool: call.tool,
+                parameters: arguments
+                    .and_then(|json| serde_json::from_str(json.get()).ok())
+                    .unwrap_or_default(),
+            });
         }
         Ok(by_run)
     }
@@ -152,39 +212,34 @@ impl Batch<'_> {
         // Its outermost run is locked. So a concurrent suspension of this run, or of one above it, either sees the
         // cancellation or is woken.
         let entry = Entry::new(AuditKind::RunCancelled, run).decision(run).by(by);
-        if conn.execute(&self.texts().cancel_queued, vec![id(run)]).await? == 1 {
-            conn.execute(&self.texts().close_cancelled, vec![id(run)]).await?;
+        // One that has never begun.
+        let queued = "UPDATE agent_run SET status = 'cancelled', cancel_requested = TRUE, completed_at = @now, \
+                      lease_until = NULL, error_message = 'cancelled before it began' \
+                      WHERE id = $1 AND status = 'queued' AND attempt = 0";
+        if conn.execute(queued, values![run]).await? == 1 {
+            let close = "UPDATE decision_log SET status = 'closed', decision_type = 'REFUSE', \
+                         outcome_category = 'REFUSAL:CANCELLED', intent = 'none', \
+                         error_detail = 'cancelled before it began', \
+                         duration_us = CASE WHEN created_at < @now THEN @now - created_at ELSE 0 END \
+                         WHERE id = $1 AND status = 'open'";
+            conn.execute(close, values![run]).await?;
             let words = Arc::from("Cancelled before it began.");
-            self.add_thread_line(conn, run, None, Line::ASSISTANT, &words).await?;
+            self.add_thread_line(conn, run, None, MessageRole::Assistant.as_str(), &words)
+                .await?;
             self.audit(entry);
-        } else {
-            if conn.execute(&self.texts().cancel, vec![id(run)]).await? == 1 {
-                self.audit(entry);
-            }
-            // A run that awaits approval becomes ready for a worker, so that it can end.
-            conn.execute(&self.texts().wake_cancelled, vec![id(run)]).await?;
+            return Ok(());
         }
-        Ok(())
+        let cancel = sql!("UPDATE agent_run SET cancel_requested = TRUE WHERE id = $1 AND {IN_PROGRESS}");
+        if conn.execute(cancel, values![run]).await? == 1 {
+            self.audit(entry);
+        }
+        // If its outermost run awaits approval, it and all runs below become ready for a worker, so that it can end.
+        let root: Option<RunId> = conn
+            .one("SELECT root_id FROM agent_run WHERE id = $1", values![run])
+            .await?;
+        match root {
+            Some(root) => self.wake(conn, root).await,
+            None => Ok(()),
+        }
     }
-}
-
-/// The values of a run's end, with the calls that are still in doubt.
-fn finished(run: RunId, end: &RunEnd, unsettled: &[InDoubtCall]) -> Result<Vec<Value>, Fault> {
-    let text = |text: &Option<Arc<str>>| text.as_ref().map_or(Value::Text(None), Value::shared);
-    let reason = |reason: Option<StopReason>| reason.map_or(Value::Text(None), |reason| Value::text(reason.as_str()));
-    let output = end.output.as_ref();
-    let mut values = vec![
-        id(run),
-        Value::text(end.status.as_str()),
-        int(end.completed_at),
-        text(&end.summary),
-        output.map_or(Value::Text(None), |output| Value::text(output.get())),
-        text(&end.error_message),
-        reason(end.stop_reason),
-        reason(end.recovered_from),
-        in_doubt(unsettled)?,
-        int(i64::from(end.steps)),
-    ];
-    values.extend(tokens(end.usage));
-    Ok(values)
 }

@@ -1,12 +1,16 @@
 //! The journal of a run and its usage, as they grow.
 
+use std::sync::LazyLock;
+
 use super::super::batch::Batch;
-use super::super::db::{Conn, Value};
+use super::super::db::{Conn, sql, values};
 use super::super::error::Fault;
-use super::values::{count, id, int, tokens};
+use super::super::insert::Insert;
+use super::CANCELLED;
+use super::columns::ENTRY;
 use crate::domain::ids::RunId;
 use crate::ports::commit::Spent;
-use crate::ports::runs::StoredEntry;
+use crate::ports::runs::{LoggedEntry, StoredEntry};
 
 impl Batch<'_> {
     /// Whether the run, or a run above it, was cancelled, and this entry was not written before that. The worker may
@@ -17,15 +21,26 @@ impl Batch<'_> {
         run: RunId,
         entry: u64,
     ) -> Result<bool, Fault> {
-        let values = vec![id(run), count(entry)];
-        Ok(conn.first(&self.texts().cancelled_before, values).await?.is_some())
+        let cancelled = sql!(
+            "{CANCELLED} AND NOT EXISTS (SELECT 1 FROM agent_run_entry WHERE run_id = $1 AND number = $2) LIMIT 1"
+        );
+        Ok(conn.exists(cancelled, values![run, entry]).await?)
     }
 
     /// Updates the usage of a run while it runs.
     pub(in super::super) async fn update_usage(&self, conn: &mut Conn, spent: &Spent) -> Result<(), Fault> {
-        let mut values = vec![id(spent.run), int(i64::from(spent.steps))];
-        values.extend(tokens(spent.usage));
-        conn.execute(&self.texts().update_usage, values).await?;
+        let update = "UPDATE agent_run SET steps = $2, input_tokens = $3, output_tokens = $4, thought_tokens = $5, \
+                      cached_tokens = $6 WHERE id = $1";
+        let usage = spent.usage;
+        let values = values![
+            spent.run,
+            spent.steps,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.thought_tokens,
+            usage.cached_tokens,
+        ];
+        conn.execute(update, values).await?;
         Ok(())
     }
 
@@ -38,19 +53,12 @@ impl Batch<'_> {
         last: u64,
         entries: &[StoredEntry],
     ) -> Result<(), Fault> {
+        static ENTER: LazyLock<Insert> = LazyLock::new(|| ENTRY.inserts("ON CONFLICT (run_id, number) DO NOTHING"));
         let mut rows = Vec::with_capacity(entries.len() * 7);
-        for (position, entry) in (last + 1..).zip(entries) {
-            rows.extend([
-                id(run),
-                count(entry.number),
-                int(entry.at_us),
-                int(entry.elapsed_us),
-                Value::shared(&entry.body),
-                id(root),
-                count(position),
-            ]);
+        for (position, entry) in (last + 1..).zip(entries.iter().cloned()) {
+            rows.extend(ENTRY.begin(&(root, LoggedEntry { position, run, entry }), self.writing));
         }
-        self.texts().entry.run(conn, rows).await?;
+        ENTER.run(conn, rows).await?;
         Ok(())
     }
 }

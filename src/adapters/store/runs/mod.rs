@@ -1,66 +1,77 @@
-//! Agents' runs: port [`Runs`]. `write` executes one op in the writer's transaction: it calls `create`, `lease`, `end`,
-//! `prune` or `define`, which use the texts of `statements`. `journal` and `end` write the facts of a commit. `read`
+//! Agents' runs: port [`Runs`]. `columns` are their columns, `create`, `lease`, `reopen`, `end` and `prune` write ops in the
+//! writer's transaction, `journal` and `end` the facts of a commit, after `locks` has locked what they depend on. `read`
 //! reads, on connections that analysts do not use.
 //!
 //! Only holder and fence decide who holds the lease. An expired or released lease is lost when another process takes
 //! the run, and not before, so a delayed process loses no work. A holder whose append is not acknowledged in time
 //! treats the run as lost. Whether or not the append was written, the next worker reads the journal as it is.
 
+mod columns;
 mod create;
-mod define;
 mod end;
 mod journal;
 mod lease;
 mod locks;
-pub(super) mod op;
 mod prune;
 mod read;
 mod reopen;
-mod row;
-mod statements;
-mod values;
-mod write;
+#[cfg(test)]
+mod tests;
 
-pub(super) use op::{Abandoned, RunDone, RunOp};
-pub(super) use row::{SHOWN, shown, usage};
-pub(super) use statements::{RUN_ACTIVE, RunStatements};
-pub(super) use values::{each, id, in_doubt, int, parse};
+pub(super) use columns::{RUN, in_doubt};
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::columns::ENTRY;
 use super::Store;
-use super::op::{Done, Op};
+use super::claims::StoredClaim;
+use super::db::{sql, values};
+use super::error::{describe, unavailable};
+use super::op::Op;
 use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
+use crate::domain::templates::Text;
 use crate::ports::BoxFuture;
 use crate::ports::claims::{Claim, Claimed};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 use crate::ports::runs::{
-    Created, Lease, LoggedEntry, NewRun, Renewed, Reopen, Reopened, RunState, Runs, StoredEntry, StoredRun, Turn,
-    Waiting,
+    Created, Lease, LoggedEntry, MOST_CLAIMS, MOST_TAKES, NewRun, Renewed, Reopen, Reopened, RunState, Runs,
+    StoredEntry, StoredRun, Turn, Waiting,
 };
 
-impl Store {
-    pub(super) async fn run(&self, what: &'static str, op: RunOp) -> Result<RunDone, RecordError> {
-        match self.write(what, Op::Run(Box::new(op))).await? {
-            Done::Run(done) => Ok(done),
-            other => unreachable!("a run op must return Done::Run, not {other:?}"),
-        }
-    }
-}
+/// The message of a run that was given up.
+static GIVEN_UP: LazyLock<String> = LazyLock::new(|| Text::ProcessLost.with(&[("many", &MOST_TAKES.to_string())]));
 
-/// Extracts the answer that belongs to the op.
-macro_rules! answer {
-    ($done:expr, $answer:path) => {
-        match $done {
-            $answer(answer) => Ok(answer),
-            other => unreachable!("the answer of another op: {other:?}"),
-        }
-    };
+/// run: a row if it, or a run above it, was cancelled.
+const CANCELLED: &str = "WITH RECURSIVE caller(id, parent, cancelled) AS (\
+     SELECT id, parent_run_id, cancel_requested FROM agent_run WHERE id = $1 UNION ALL \
+     SELECT run.id, run.parent_run_id, run.cancel_requested FROM agent_run run JOIN caller ON run.id = caller.parent) \
+     SELECT 1 FROM caller WHERE cancelled";
+
+/// Condition on a run: it is paused, or failed since its processes were lost.
+const RESUMABLE: &str = "(status = 'paused' OR (status = 'failed' AND stop_reason = 'process_lost'))";
+
+const IN_PROGRESS: &str = "status IN ('queued', 'running', 'awaiting_confirmation')";
+
+/// Condition on a queued run: no other run of its thread is active, or queued before it. Runs of a thread run one at a
+/// time, in order.
+const FIRST_OF_THREAD: &str = "(thread_id IS NULL OR NOT EXISTS (SELECT 1 FROM agent_run other \
+     WHERE other.thread_id = agent_run.thread_id AND other.id <> agent_run.id \
+     AND (other.status = 'queued' OR other.status = 'running' OR other.status = 'awaiting_confirmation') \
+     AND (other.status = 'running' OR other.status = 'awaiting_confirmation' OR (other.status = 'queued' \
+     AND (other.created_at, other.id) < (agent_run.created_at, agent_run.id)))))";
+
+/// Condition on a run: it was taken too often without being returned, and its lease has expired. `holder` is excluded:
+/// that process is alive and still writes what it could not write.
+fn taken_too_often(holder: &str) -> String {
+    format!(
+        "status = 'running' AND lease_until IS NOT NULL AND lease_until <= @now AND takes >= {MOST_CLAIMS} \
+         AND holder <> {holder}"
+    )
 }
-pub(super) use answer;
 
 impl Runs for Store {
     fn lease_length(&self) -> Duration {
@@ -68,53 +79,56 @@ impl Runs for Store {
     }
 
     fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
-        Box::pin(async move {
-            answer!(
-                self.run("create run", RunOp::Create(Box::new(run))).await?,
-                RunDone::Created
-            )
-        })
+        Box::pin(self.write(Op::CreateRun(Box::new(run))))
     }
 
     fn reopen(&self, run: Reopen) -> BoxFuture<'_, Result<Reopened, RecordError>> {
-        let op = RunOp::Reopen(Box::new(run), Uuid::now_v7());
-        Box::pin(async move { answer!(self.run("reopen run", op).await?, RunDone::Reopened) })
+        Box::pin(self.write(Op::ReopenRun(Box::new(run), Uuid::now_v7())))
     }
 
     fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {
-        let op = RunOp::Take(run, Uuid::now_v7());
-        Box::pin(async move { answer!(self.run("take run", op).await?, RunDone::Taken) })
+        Box::pin(self.write(Op::TakeRun(run, Uuid::now_v7())))
     }
 
     fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
-        Box::pin(async move { answer!(self.run("renew runs", RunOp::Renew(leases)).await?, RunDone::Renewed) })
+        Box::pin(self.write(Op::RenewRuns(leases)))
     }
 
     fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(async move { self.run("release runs", RunOp::Release(leases)).await.map(drop) })
+        Box::pin(self.write(Op::ReleaseRuns(leases)))
     }
 
     fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>> {
-        let op = RunOp::Cancel(run, by.into());
-        Box::pin(async move { self.run("cancel run", op).await.map(drop) })
+        Box::pin(self.write(Op::CancelRun(run, by.into())))
     }
 
     fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
         Box::pin(async move {
-            let lost = self.lost_runs(most).await?;
+            let lost = self
+                .working
+                .all(read::lost(), values![self.shared.writing.owner.clone(), most]);
+            let lost: Vec<RunId> = lost.await.map_err(unavailable)?;
             if !lost.is_empty() {
-                self.run("give up runs", RunOp::GiveUp(lost.clone())).await?;
+                self.write::<()>(Op::GiveUpRuns(lost.clone())).await?;
             }
             Ok(lost)
         })
     }
 
     fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>> {
-        Box::pin(self.waiting_run(turn, takes))
+        let values = match turn {
+            Turn::Tenant(after) => values![takes, after],
+            Turn::User(tenant, after) => values![takes, tenant, after],
+        };
+        Box::pin(async move { self.working.one(read::waiting(turn), values).await.map_err(unavailable) })
     }
 
     fn claimed<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Option<Claimed>, QueryError>> {
-        Box::pin(self.claim_found(claim))
+        Box::pin(async move {
+            let found: Option<StoredClaim> = self.working.one(StoredClaim::select(), values![&claim.scope]).await?;
+            let found = found.map(|stored| stored.found(claim, None)).transpose();
+            found.map_err(|error| QueryError::Unavailable(describe(&error).into()))
+        })
     }
 
     fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
@@ -122,15 +136,26 @@ impl Runs for Store {
     }
 
     fn run_state(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
-        Box::pin(self.run_state_of(run))
+        let sql = sql!("SELECT {} FROM agent_run run WHERE run.id = $1", read::STATE);
+        Box::pin(self.working.one(sql, values![run]))
     }
 
     fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
-        Box::pin(self.cancelled(run))
+        Box::pin(async move {
+            let found: Option<i64> = self.working.one(CANCELLED, values![run]).await?;
+            Ok(found.is_some())
+        })
     }
 
     fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        Box::pin(self.entries(run, after, most))
+        let sql = sql!(
+            "SELECT {} FROM agent_run_entry WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3",
+            ENTRY.selected()
+        );
+        Box::pin(async move {
+            let entries: Vec<LoggedEntry> = self.working.all(sql, values![run, after, most]).await?;
+            Ok(entries.into_iter().map(|logged| logged.entry).collect())
+        })
     }
 
     fn events(
@@ -149,7 +174,7 @@ impl Runs for Store {
         user: Option<&'a UserId>,
         run: RunId,
     ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>> {
-        Box::pin(self.shown_run(tenant, user, run))
+        Box::pin(self.working.run(tenant, user, run))
     }
 
     fn list<'a>(

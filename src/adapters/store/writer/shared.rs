@@ -14,7 +14,6 @@ use super::super::op::{Op, Ticket};
 use super::super::pending_cleanup::PendingCleanup;
 use super::super::rows::Writing;
 use super::super::state::State;
-use super::super::statements::Statements;
 use super::super::transaction::Attempt;
 use super::ATTEMPT_TIMEOUT;
 use crate::domain::budget::SessionLimits;
@@ -22,7 +21,6 @@ use crate::domain::budget::SessionLimits;
 /// State shared by all writers of a store.
 pub(in super::super) struct Shared {
     pub(in super::super) target: Target,
-    pub(in super::super) statements: Statements,
     pub(in super::super) writing: Writing,
     /// The configured audit keys …
     pub(in super::super) secrets: AuditSecrets,
@@ -50,7 +48,7 @@ impl Shared {
         let (mut conn, _) = fit::connect(&self.target, migrating).await?;
         self.migrated.store(true, Ordering::Release);
         if self.signer.get().is_none() {
-            let signer = audit::signer(&self.target, &mut conn, &self.secrets, &self.statements.audit).await?;
+            let signer = audit::signer(&self.target, &mut conn, &self.secrets).await?;
             // Another writer may have set it first, to the same key.
             let _ = self.signer.set(signer);
         }
@@ -99,7 +97,6 @@ impl Shared {
 
     pub(super) fn batch(&self) -> Batch<'_> {
         Batch {
-            statements: &self.statements,
             writing: &self.writing,
             lease: self.lease,
             run_lease: self.run_lease,

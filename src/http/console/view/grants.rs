@@ -62,10 +62,10 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
                 }
             }
             p.hint {
-                "Allowed by " (words::person(&grant.created_by, &visitor.name)) " on " (words::written(&grant.created_at, visitor.zone))
+                "Allowed by " (words::person(&grant.created_by, &visitor.name)) " on " (words::at(grant.created_at.0, visitor.zone))
                 ". Used " (words::count(grant.uses, "time"))
-                @if let Some(last) = &grant.last_used_at { ", last " (words::written(last, visitor.zone)) } "."
-                @if let Some(at) = &grant.revoked_at { " Revoked " (words::written(at, visitor.zone)) "." }
+                @if let Some(last) = grant.last_used_at { ", last " (words::at(last.0, visitor.zone)) } "."
+                @if let Some(at) = grant.revoked_at { " Revoked " (words::at(at.0, visitor.zone)) "." }
             }
             @if grant.revoked_at.is_none() {
                 div.answers {

@@ -39,7 +39,7 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
             dl.about {
                 @if !own { div { dt { "User" } dd { bdi { (words::text(&thread.user_id)) } } } }
                 div { dt { "With" } dd { "the agent " bdi { (words::text(&thread.agent_id)) } } }
-                div { dt { "Updated" } dd { (words::written(&thread.updated_at, visitor.zone)) } }
+                div { dt { "Updated" } dd { (words::at(thread.updated_at.0, visitor.zone)) } }
                 @if let Some(run) = &thread.latest_run { div { dt { "Latest run" } dd { (words::name(run.state)) } } }
             }
         }
@@ -65,7 +65,7 @@ pub(in crate::http::console) fn thread(visitor: &Visitor, thread: &Thread, lines
         h1 dir="auto" { @match &title { Some(title) => (words::beginning(title, TEXT)), None => "Thread" } }
         p.lead {
             bdi { (words::text(&thread.user_id)) } " and the agent " bdi { (words::text(&thread.agent_id)) }
-            ", since " (words::written(&thread.created_at, visitor.zone)) ", last " (words::written(&thread.updated_at, visitor.zone))
+            ", since " (words::at(thread.created_at.0, visitor.zone)) ", last " (words::at(thread.updated_at.0, visitor.zone))
         }
         @if first > 1 { p.next { a href={ (path) "?before=" (first) } { "Earlier messages" } } }
         ol.thread {
@@ -85,7 +85,7 @@ fn one(visitor: &Visitor, thread: &Thread, line: &Line<'_>) -> Markup {
     };
     html! {
         li class=(class) {
-            p.said-by { b { bdi { (words::text(who)) } } " " small { (words::written(&message.created_at, visitor.zone)) } }
+            p.said-by { b { bdi { (words::text(who)) } } " " small { (words::at(message.created_at.0, visitor.zone)) } }
             // An action's row says it better than the message, which also has each argument.
             @if message.kind == MessageKind::Message || line.actions.is_empty() {
                 div.prose dir="auto" { (words::beginning(&message.text, TEXT)) }

@@ -3,8 +3,8 @@
 use super::super::fields::{DECISIONS, TOOL_INVOCATIONS};
 use super::*;
 
-fn detail(table: &'static Table, text: &str) -> String {
-    match Filter::parse(table, text).unwrap_err() {
+fn detail(list: &'static List, text: &str) -> String {
+    match Filter::parse(list, text).unwrap_err() {
         QueryError::Invalid {
             field: "filter",
             detail,

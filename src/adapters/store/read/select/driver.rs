@@ -1,6 +1,6 @@
 //! Chooses the condition that drives a statement, and its branches.
 
-use super::super::fields::{Kind, PARENT, Table};
+use super::super::fields::{Kind, List, PARENT};
 use super::super::filter::{Literal, Op, Term};
 use super::{Question, quoted};
 use crate::domain::agent_run::RunStatus;
@@ -48,7 +48,7 @@ pub(super) fn driver(question: &Question<'_>) -> Driver {
         (Leaves::User, by_user)
     });
     terms
-        .filter_map(|(index, term)| drives(question.table, term, index))
+        .filter_map(|(index, term)| drives(question.list, term, index))
         .chain(user)
         .min_by_key(|(leaves, _)| *leaves)
         .map(|(_, driver)| driver)
@@ -56,7 +56,7 @@ pub(super) fn driver(question: &Question<'_>) -> Driver {
 }
 
 /// The statement driven by one condition, if an index supports that.
-fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, Driver)> {
+fn drives(list: &'static List, term: &Term, index: usize) -> Option<(Leaves, Driver)> {
     let column = term.field.sql;
     let driver = Driver {
         column: Some(column),
@@ -64,10 +64,10 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
         ..Driver::default()
     };
     if column == "status"
-        && let Some(index) = table.few
+        && let Some(index) = list.few
     {
         let driver = Driver {
-            branches: vec![few(table, term)?],
+            branches: vec![few(list, term)?],
             named: Some(index),
             ..driver
         };
@@ -78,7 +78,7 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
         let driver = Driver {
             term: None,
             branches: classes.iter().map(|class| slow(*class)).collect(),
-            named: Some(table.slow),
+            named: Some(list.slow),
             ..driver
         };
         let leaves = match classes.first() {
@@ -88,7 +88,7 @@ fn drives(table: &'static Table, term: &Term, index: usize) -> Option<(Leaves, D
         };
         return Some((leaves, driver));
     }
-    if !table.indexed.contains(&column) {
+    if !list.indexed.contains(&column) {
         return None;
     }
     match (&term.value, term.op) {
@@ -162,9 +162,9 @@ fn slow(class: i64) -> String {
 }
 
 /// The status condition in a form that a partial index supports.
-fn few(table: &Table, term: &Term) -> Option<String> {
+fn few(list: &List, term: &Term) -> Option<String> {
     let chosen = statuses(term)?;
-    match table.name {
+    match list.name {
         // No status is left, as in `status != "*"`.
         _ if chosen.is_empty() => None,
         "decision_log" if chosen == ["open"] => Some("status = 'open'".to_owned()),

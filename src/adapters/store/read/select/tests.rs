@@ -1,18 +1,16 @@
 //! Which index each query uses, as SQLite's query plan shows.
 
-use std::ops::ControlFlow;
-
 use super::super::super::connect::Target;
-use super::super::super::db::Conn;
+use super::super::super::db::{Conn, explain};
 use super::super::super::migrate;
 use super::super::fields::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
 use super::driver::slow_classes;
 use super::*;
 
-fn sql(dialect: Dialect, table: &'static Table, filter: &str) -> String {
-    let filter = Filter::parse(table, filter).unwrap();
+fn sql(dialect: Dialect, list: &'static List, filter: &str) -> String {
+    let filter = Filter::parse(list, filter).unwrap();
     let question = Question {
-        table,
+        list,
         tenant: &TenantId::parse("t").unwrap(),
         project: None,
         user: None,
@@ -80,14 +78,7 @@ async fn migrated(directory: &tempfile::TempDir) -> Conn {
 /// SQLite's query plan.
 async fn plan(conn: &mut Conn, question: &Question<'_>) -> Vec<String> {
     let (sql, values) = select(Dialect::Sqlite, question);
-    let mut plan = Vec::new();
-    conn.fetch(&format!("EXPLAIN QUERY PLAN {sql}").into(), values, &mut |row| {
-        plan.push(row.text(3)?);
-        Ok(ControlFlow::Continue(()))
-    })
-    .await
-    .unwrap();
-    plan
+    explain(conn, &sql, values).await
 }
 
 /// Without statistics SQLite uses any suitable index; this test pins its choice.
@@ -96,7 +87,7 @@ async fn an_index_answers_each_question() {
     let directory = tempfile::tempdir().unwrap();
     let mut conn = migrated(&directory).await;
     let project = ProjectId::parse("p").unwrap();
-    for (table, filter, index) in [
+    for (list, filter, index) in [
         (&DECISIONS, "", "decision_by_time"),
         (&DECISIONS, "iterations > 3", "decision_by_time"),
         (&DECISIONS, r#"created_at > "2026-11-20T00:00:00Z""#, "decision_by_time"),
@@ -199,11 +190,11 @@ async fn an_index_answers_each_question() {
             "planning_session_by_user",
         ),
     ] {
-        let filter = Filter::parse(table, filter).unwrap();
+        let filter = Filter::parse(list, filter).unwrap();
         let question = Question {
-            table,
+            list,
             tenant: &TenantId::parse("t").unwrap(),
-            project: (table.name == RUNS.name).then_some(&project),
+            project: (list.name == RUNS.name).then_some(&project),
             user: None,
             filter: &filter,
             after: None,
@@ -211,7 +202,7 @@ async fn an_index_answers_each_question() {
             limit: 51,
         };
         let plan = plan(&mut conn, &question).await;
-        let of_table = |step: &&String| step.contains(&format!("{} ", table.name));
+        let of_table = |step: &&String| step.contains(&format!("{} ", list.name));
         let searches: Vec<_> = plan.iter().filter(of_table).collect();
         assert!(!searches.is_empty(), "{plan:?}");
         for step in searches {
@@ -230,7 +221,7 @@ async fn an_index_answers_the_list_of_threads() {
     let (tenant, user) = (TenantId::parse("t").unwrap(), UserId::parse("ann").unwrap());
     for (user, index) in [(Some(&user), "thread_by_user"), (None, "thread_by_activity")] {
         let question = Question {
-            table: &THREADS,
+            list: &THREADS,
             tenant: &tenant,
             project: None,
             user,
