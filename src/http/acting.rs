@@ -53,25 +53,8 @@ fn named(request: &HttpRequest) -> Result<Option<UserId>, Error> {
     Ok(Some(user))
 }
 
-/// The user whose threads are listed; `None` lists every user's, which no role allows: only the command line may, on its
-/// own database.
-///
-/// # Errors
-/// As [`required`].
-pub(super) fn of_threads(state: &State, caller: &Caller, request: &HttpRequest) -> Result<Option<UserId>, Error> {
-    match state.edge.auth {
-        Auth::OneCommand(_) => user(state, caller, request),
-        Auth::None(_) | Auth::ApiKeys(_) | Auth::Jwt(_) => required(state, caller, request).map(Some),
-    }
-}
-
-/// The acting user, for routes that require one.
-///
-/// # Errors
-/// As [`user`]; also when no user is named.
-pub(super) fn required(state: &State, caller: &Caller, request: &HttpRequest) -> Result<UserId, Error> {
-    user(state, caller, request)?.ok_or(Error::InvalidHeader(
-        NAME,
-        "is missing; it must name the user the agent acts for, since no token names one",
-    ))
-}
+/// The error for a route that requires a user.
+pub(super) const MISSING: Error = Error::InvalidHeader(
+    NAME,
+    "is missing; it must name the user the agent acts for, since no token names one",
+);

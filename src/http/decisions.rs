@@ -1,20 +1,12 @@
 //! The decision log and tool-call log, for analysts: `GET /v1/decisions[/{id}]`, `GET /v1/tool-invocations`.
 
+use super::answer::Json;
 use super::error::Error;
 use super::openapi::params::{self, LATEST_FIRST};
-use super::request::{Ctx, Id, Json, List, Named, RowsOf};
+use super::request::{Ctx, Id, List, RowsOf};
 use crate::api::{DecisionDetail, DecisionPage, ToolInvocationPage};
 use crate::domain::ids::DecisionId;
 use crate::surfaces::decisions::ListQuery;
-
-impl Named for DecisionId {
-    const ABOUT: &'static str = "The `decision_id` of a response.";
-    const OBJECT: &'static str = "decision";
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::parse(text)
-    }
-}
 
 /// Lists decisions.
 ///

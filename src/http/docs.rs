@@ -1,11 +1,10 @@
 //! The API reference: `/openapi.json`, and `/docs`, whose assets are part of the binary.
 
-use crate::http::request::Raw;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use actix_web::{HttpResponse, HttpResponseBuilder};
 use bytes::Bytes;
 use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::Config;
@@ -13,6 +12,7 @@ use utoipa_swagger_ui::Config;
 use super::error::{Code, Error};
 use super::headers;
 use super::openapi::schemas::Description;
+use super::request::{Id, Named, Open, Path};
 
 /// Pages load only from this origin, run no inline script, and cannot be framed. Swagger UI sets style attributes and
 /// uses data URLs for its icons.
@@ -73,17 +73,10 @@ impl Docs {
     security(()),
     responses((status = 200, description = "The response.", body = Description))
 )]
-pub(super) async fn openapi(
-    Raw {
-        state,
-        request: _,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
+pub(super) async fn openapi(open: Open) -> Result<HttpResponse, Error> {
     let mut response = HttpResponse::Ok();
     response.insert_header((header::CONTENT_TYPE, headers::JSON));
-    exchange.finish(Ok(response.body(state.docs.openapi())))
+    Ok(response.body(open.state.docs.openapi()))
 }
 
 /// This description as an interactive page.
@@ -97,17 +90,10 @@ pub(super) async fn openapi(
     security(()),
     responses((status = 200, description = "The text.", body = String, content_type = "text/html"))
 )]
-pub(super) async fn index(
-    Raw {
-        state: _,
-        request: _,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
+pub(super) async fn index(_: Open) -> Result<HttpResponse, Error> {
     let mut response = secured();
     response.insert_header((header::CONTENT_TYPE, HTML));
-    exchange.finish(Ok(response.body(PAGE)))
+    Ok(response.body(PAGE))
 }
 
 /// A file of the description's page.
@@ -119,19 +105,23 @@ pub(super) async fn index(
     operation_id = "getDocsAsset",
     tag = "reference",
     security(()),
-    params(("asset" = String, Path, description = "Name of a file that the page loads.")),
     responses((status = 200, description = "The file.", content(("text/css"), ("text/javascript"), ("image/png")))),
-    extensions(("x-problems" = json!([Code::NotFound, Code::Internal])))
+    extensions(("x-problems" = json!([Code::Internal])))
 )]
-pub(super) async fn asset(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(file(&state.docs, &request))
+pub(super) async fn asset(open: Open, Id(Asset(name)): Id<Asset>) -> Result<HttpResponse, Error> {
+    let file = utoipa_swagger_ui::serve(name, Arc::clone(&open.state.docs.ui)).map_err(|error| {
+        tracing::error!(%error, name, "an asset of the API reference could not be built");
+        Error::Internal
+    })?;
+    let file = file.ok_or(Error::NotFound)?;
+    let mut response = secured();
+    response.insert_header((header::CONTENT_TYPE, file.content_type));
+    // Assets are never compressed (the package's feature `gzip` is off), so every client can read them.
+    response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")));
+    Ok(response.body(match file.bytes {
+        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        Cow::Owned(bytes) => Bytes::from(bytes),
+    }))
 }
 
 /// Redirects to the description.
@@ -145,17 +135,10 @@ pub(super) async fn asset(
     security(()),
     responses((status = 307, description = "Redirects to `/docs`.", headers(("Location"))))
 )]
-pub(super) async fn root(
-    Raw {
-        state: _,
-        request: _,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
+pub(super) async fn root(_: Open) -> Result<HttpResponse, Error> {
     let mut response = HttpResponse::TemporaryRedirect();
     response.insert_header((header::LOCATION, HeaderValue::from_static("/docs")));
-    exchange.finish(Ok(response.finish()))
+    Ok(response.finish())
 }
 
 /// Only the assets that the page loads are served; the package contains more.
@@ -167,24 +150,19 @@ const ASSETS: [&str; 5] = [
     "favicon-32x32.png",
 ];
 
-fn file(docs: &Docs, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let name = request.match_info().get("asset").unwrap_or_default();
-    if !ASSETS.contains(&name) {
-        return Err(Error::NotFound);
+pub(super) struct Asset(&'static str);
+
+impl Named for Asset {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = &[("asset", "Name of a file that the page loads.")];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        let name = path.get("asset");
+        ASSETS.iter().find(|asset| **asset == name).map(|asset| Self(asset))
     }
-    let file = utoipa_swagger_ui::serve(name, Arc::clone(&docs.ui)).map_err(|error| {
-        tracing::error!(%error, name, "an asset of the API reference could not be built");
-        Error::Internal
-    })?;
-    let file = file.ok_or(Error::NotFound)?;
-    let mut response = secured();
-    response.insert_header((header::CONTENT_TYPE, file.content_type));
-    // Assets are never compressed (the package's feature `gzip` is off), so every client can read them.
-    response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")));
-    Ok(response.body(match file.bytes {
-        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
-        Cow::Owned(bytes) => Bytes::from(bytes),
-    }))
+
+    fn missing(path: &Path<'_>) -> String {
+        format!("There is no file {}.", path.quoted("asset"))
+    }
 }
 
 fn secured() -> HttpResponseBuilder {

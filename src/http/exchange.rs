@@ -12,22 +12,20 @@ use super::connection::Busy;
 use super::error::Error;
 use super::headers::{REQUEST_ID, RequestId};
 use super::metrics::CLIENT_LEFT;
+use super::request::Path;
 use super::routes::Route;
 use super::span;
 use super::spelling::Spelling;
-
-/// Most characters of a path name that an error repeats; valid names are shorter.
-const LONGEST_NAME: usize = 80;
 
 /// Lives from the request's head to the end of its response. If dropped before, it counts as a client that left.
 pub(super) struct Exchange {
     pub(super) id: RequestId,
     /// The span of the exchange. Work on the request runs in it.
     pub(super) span: Span,
-    state: Data<State>,
+    pub(super) state: Data<State>,
     pub(super) route: Option<&'static Route>,
-    /// Error text for a missing object, naming what the path names.
-    pub(super) missing: Option<String>,
+    /// Writes the error text if there is no such object as the path names.
+    pub(super) missing: Option<fn(&Path<'_>) -> String>,
     status: u16,
     began: Instant,
     request: HttpRequest,
@@ -43,7 +41,7 @@ impl Exchange {
             id,
             state: Data::clone(state),
             route,
-            missing: route.and_then(|route| missing(route, request)),
+            missing: None,
             status: CLIENT_LEFT,
             began: Instant::now(),
             request: request.clone(),
@@ -53,11 +51,10 @@ impl Exchange {
 
     /// Completes the exchange with a response or an error.
     pub(super) fn finish(mut self, answer: Result<HttpResponse, Error>) -> HttpResponse {
-        let missing = self.missing.take();
         let roomy = answer.and_then(|response| Ok(self.state.room.answer(&self.request, response)?));
         let mut response = roomy.unwrap_or_else(|error| {
-            match (error, missing) {
-                (Error::NotFound, Some(what)) => Error::Missing(what),
+            match (error, self.missing) {
+                (Error::NotFound, Some(missing)) => Error::Missing(missing(&Path(&self.request))),
                 (error, _) => error,
             }
             .respond(&self.id.text, Spelling::of(self.route))
@@ -87,62 +84,6 @@ impl Exchange {
     }
 }
 
-/// Error text saying that the named object does not exist. An object of another user gets the same text.
-fn missing(route: &Route, request: &HttpRequest) -> Option<String> {
-    let named = |part: &str| -> String {
-        let name = request.match_info().get(part).unwrap_or_default();
-        name.chars().take(LONGEST_NAME).collect()
-    };
-    let agent = || format!("agent {:?} in the project {:?}", named("agent"), named("project"));
-    Some(match route.path {
-        "/api/projects/{project}/agents" | "/api/projects/{project}/runs" => {
-            format!("There is no project {:?} with agents.", named("project"))
-        }
-        "/api/projects/{project}/agents/{agent}" | "/api/projects/{project}/agents/{agent}/trigger" => {
-            format!("There is no {}.", agent())
-        }
-        "/api/projects/{project}/agents/{agent}/versions" => {
-            format!("There is no {} with versions; an agent from a file has none.", agent())
-        }
-        "/api/projects/{project}/agents/{agent}/versions/{version}"
-        | "/api/projects/{project}/agents/{agent}/versions/{version}/restore" => {
-            format!(
-                "There is no version {:?} of an {}; an agent from a file has none.",
-                named("version"),
-                agent()
-            )
-        }
-        "/api/runs/{id}" | "/api/runs/{id}/events" | "/api/runs/{id}/cancel" | "/api/runs/{id}/resume" => {
-            format!("There is no run {:?}, or it belongs to another user.", named("id"))
-        }
-        "/v1/sessions/{id}"
-        | "/v1/sessions/{id}/refine"
-        | "/v1/sessions/{id}/plan"
-        | "/v1/sessions/{id}/cancel"
-        | "/v1/sessions/{id}/execute"
-        | "/v1/sessions/{id}/history"
-        | "/v1/sessions/{id}/log"
-        | "/v1/sessions/{id}/events" => {
-            format!(
-                "There is no planning session {:?}, or it belongs to another user.",
-                named("id")
-            )
-        }
-        "/v1/sessions/{id}/history/{version}" => format!(
-            "There is no version {:?} of the plan of session {:?}, or the session belongs to another user.",
-            named("version"),
-            named("id")
-        ),
-        "/v1/sessions/{id}/tasks/{taskId}" => format!(
-            "There is no task {:?} in session {:?}, or the session belongs to another user.",
-            named("taskId"),
-            named("id")
-        ),
-        "/v1/decisions/{id}" => format!("There is no decision {:?}, or it belongs to another user.", named("id")),
-        _ => return None,
-    })
-}
-
 impl Drop for Exchange {
     fn drop(&mut self) {
         let took = self.began.elapsed();
@@ -159,26 +100,5 @@ impl Drop for Exchange {
             duration_ms = took.as_secs_f64() * 1e3,
             "request answered"
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use actix_web::test::TestRequest;
-
-    use super::*;
-
-    /// An object that is missing is named by every route about one. The routes of threads and grants have errors of their
-    /// own.
-    #[test]
-    fn what_is_missing_is_named() {
-        let request = TestRequest::default().to_http_request();
-        let own = ["/api/agent/", "/schemas/", "/docs/"];
-        let about_one = |route: &Route| {
-            route.is_of_the_api() && route.path.contains('{') && !own.iter().any(|own| route.path.starts_with(own))
-        };
-        for route in Route::all().iter().filter(|route| about_one(route)) {
-            assert!(missing(route, &request).is_some(), "{}", route.path);
-        }
     }
 }

@@ -2,15 +2,15 @@
 //! sends no credentials. The state alone, which an operator's command created for one user, identifies the user. It is
 //! valid once, for ten minutes, on any replica.
 
-use crate::http::request::Raw;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use futures_util::future::BoxFuture;
-use url::form_urlencoded;
 
 use super::error::{Code, Error};
 use super::headers::NO_STORE;
+use super::query::once;
+use super::request::Open;
 
 /// The route's path.
 pub const CALLBACK: &str = "/oauth/google/callback";
@@ -102,39 +102,22 @@ const SECURITY: [(header::HeaderName, HeaderValue); 6] = [
     // The route does not exist if callbacks are disabled.
     extensions(("x-problems" = json!([Code::NotFound])))
 )]
-pub(super) async fn callback(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    let Some(google) = &state.edge.google else {
-        return exchange.finish(Err(Error::NoRoute));
-    };
-    let (status, words) = came_back(&**google, request.query_string()).await;
+pub(super) async fn callback(open: Open) -> Result<HttpResponse, Error> {
+    let google = open.google.as_ref().ok_or(Error::NoRoute)?;
+    let (status, words) = came_back(&**google, open.http.query_string()).await;
     let mut response = HttpResponse::build(status);
     for header in SECURITY {
         response.insert_header(header);
     }
-    exchange.finish(Ok(response.body(page(&words))))
+    Ok(response.body(page(&words)))
 }
 
 async fn came_back(google: &dyn Callback, query: &str) -> (StatusCode, String) {
-    // A repeated parameter counts as absent: a proxy and gavel could read different values.
-    let given = |wanted: &str| {
-        let mut values = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == wanted);
-        values
-            .next()
-            .filter(|_| values.next().is_none())
-            .map(|(_, value)| value)
-    };
-    let Some(state) = given("state") else {
+    let Some(state) = once(query, "state") else {
         let words = "Google redirects users to this address; it shows nothing when opened directly.";
         return (StatusCode::BAD_REQUEST, words.to_owned());
     };
-    let Some(code) = given("code") else {
+    let Some(code) = once(query, "code") else {
         // Google gives the reason in `error`; it is not shown, because any site can create such a link.
         return match google.declined(&state).await {
             Ok(()) => (

@@ -1,6 +1,5 @@
 //! Health endpoints for operators and probes: liveness, readiness, metrics.
 
-use crate::http::request::Raw;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,10 @@ use actix_web::http::header::{self, HeaderValue};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::State;
+use super::answer::{Json, Reply};
 use super::error::{Code, Error};
-use super::{headers, metrics};
+use super::request::{Ctx, Open};
+use super::{Edge, metrics};
 
 /// Longest wait for the store to respond; probes time out soon after.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -171,15 +171,8 @@ impl Ready {
     security(()),
     responses((status = 200, description = "The response.", body = Live, example = json!({"status": "ok"})))
 )]
-pub(super) async fn live(
-    Raw {
-        state: _,
-        request: _,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(Ok(json(StatusCode::OK, &Live { status: "ok" })))
+pub(super) async fn live(_: Open) -> Result<Json<Live>, Error> {
+    Ok(Json(Live { status: "ok" }))
 }
 
 /// `GET /livez`.
@@ -201,39 +194,31 @@ pub(super) struct Live {
     tag = "health",
     security(()),
     responses(
-        (status = 200, description = "The response.", body = Ready),
-        (status = 503, description = "Unready or stopping: send no requests here.", body = Ready),
+        (status = 200, description = "The response."),
+        (status = 503, description = "Unready or stopping: send no requests here."),
     )
 )]
-pub(super) async fn ready(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    let edge = &state.edge;
+pub(super) async fn ready(edge: Open, caller: Result<Ctx, Error>) -> Result<Reply<Ready>, Error> {
     let missing = edge.chat.unavailable_tools().into_iter().map(|tool| ToolUnavailable {
         tool: Some(tool.name),
         reason: Some(tool.reason),
     });
     let servers = edge.surroundings.servers();
     let mut ready = Ready::of(
-        store(&state).await,
+        store(&edge).await,
         edge.surroundings.stopping(),
         edge.chat.definition_hash(),
         servers,
         missing.collect(),
     );
-    if state.edge.auth.caller(&request).await.is_err() {
+    if caller.is_err() {
         ready = ready.without_details();
     }
-    exchange.finish(Ok(json(ready.code(), &ready)))
+    Ok(Reply::new(ready.code(), ready))
 }
 
-async fn store(state: &State) -> Check {
-    let detail = match tokio::time::timeout(PATIENCE, state.edge.decisions.ping()).await {
+async fn store(edge: &Edge) -> Check {
+    let detail = match tokio::time::timeout(PATIENCE, edge.decisions.ping()).await {
         Ok(Ok(())) => return Check { ok: true, detail: None },
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no response within {} s", PATIENCE.as_secs()),
@@ -256,36 +241,19 @@ async fn store(state: &State) -> Check {
     responses((status = 200, description = "The text.", body = String, content_type = "text/plain")),
     extensions(("x-problems" = json!([Code::Internal])))
 )]
-pub(super) async fn metrics(
-    Raw {
-        state,
-        request: _,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    let mut response = HttpResponse::Ok();
-    response.insert_header((
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
-    ));
-    metrics::tools_missing(state.edge.chat.unavailable_tools().len());
+pub(super) async fn metrics(edge: Open) -> Result<HttpResponse, Error> {
+    metrics::tools_missing(edge.chat.unavailable_tools().len());
     // Rendering takes some milliseconds, so it runs off the worker thread.
-    let surroundings = Arc::clone(&state.edge.surroundings);
+    let surroundings = Arc::clone(&edge.surroundings);
     let page = tokio::task::spawn_blocking(move || surroundings.metrics()).await;
-    exchange.finish(page.map(|page| response.body(page)).map_err(|error| {
+    let page = page.map_err(|error| {
         tracing::error!(%error, "the metrics could not be rendered");
         Error::Internal
-    }))
-}
-
-fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {
-    let text =
-        serde_json::to_string(value).unwrap_or_else(|error| unreachable!("a report serializes to JSON: {error}"));
-    let mut response = HttpResponse::build(status);
-    response.insert_header((header::CONTENT_TYPE, headers::JSON));
-    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
-    response.body(text)
+    })?;
+    let media = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, media))
+        .body(page))
 }
 
 #[cfg(test)]

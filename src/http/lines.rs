@@ -11,7 +11,7 @@ use crate::domain::event::{Event, Numbered};
 
 /// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Framing {
     /// One JSON object per line, `application/x-ndjson`.
     Ndjson,
     /// `text/event-stream` (WHATWG HTML, server-sent events).
@@ -22,7 +22,7 @@ pub(super) enum Form {
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[serde(tag = "type")]
-#[expect(dead_code, reason = "describes what `Form::error` and `Form::problem` write")]
+#[expect(dead_code, reason = "describes what `Framing::error` and `Framing::problem` write")]
 pub(super) enum Failed {
     /// The last line, if the stream failed.
     Error {
@@ -35,7 +35,7 @@ pub(super) enum Failed {
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[serde(tag = "type")]
-#[expect(dead_code, reason = "describes what `Form::problem` writes")]
+#[expect(dead_code, reason = "describes what `Framing::problem` writes")]
 pub(super) enum AgentFailed {
     /// The last line, if the stream failed.
     Error {
@@ -52,7 +52,7 @@ pub(super) enum Silent {
     Heartbeat,
 }
 
-impl Form {
+impl Framing {
     /// Server-sent events when `Accept` names them, else NDJSON.
     pub(super) fn asked_for(headers: &HeaderMap) -> Self {
         let names_sse = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.split(',').any(is_event_stream));
@@ -169,18 +169,18 @@ mod tests {
     #[test]
     fn accept_chooses_the_form() {
         let form = |accept: &'static str| {
-            Form::asked_for(
+            Framing::asked_for(
                 TestRequest::default()
                     .insert_header(("accept", accept))
                     .to_http_request()
                     .headers(),
             )
         };
-        assert_eq!(form("text/event-stream"), Form::Sse);
-        assert_eq!(form("application/json, Text/Event-Stream;q=0.9"), Form::Sse);
-        assert_eq!(form("*/*"), Form::Ndjson);
-        assert_eq!(form("application/x-ndjson"), Form::Ndjson);
-        assert_eq!(form("text/event-stream; Q=0.0, */*"), Form::Ndjson);
+        assert_eq!(form("text/event-stream"), Framing::Sse);
+        assert_eq!(form("application/json, Text/Event-Stream;q=0.9"), Framing::Sse);
+        assert_eq!(form("*/*"), Framing::Ndjson);
+        assert_eq!(form("application/x-ndjson"), Framing::Ndjson);
+        assert_eq!(form("text/event-stream; Q=0.0, */*"), Framing::Ndjson);
     }
 
     #[test]
@@ -190,17 +190,17 @@ mod tests {
             event: Event::Delta { text: "a\nb".into() },
         };
         assert_eq!(
-            written(|out| Form::Ndjson.event(&event, out)),
+            written(|out| Framing::Ndjson.event(&event, out)),
             "{\"type\":\"delta\",\"text\":\"a\\nb\"}\n"
         );
-        let sse = written(|out| Form::Sse.event(&event, out));
+        let sse = written(|out| Framing::Sse.event(&event, out));
         assert_eq!(sse, "id: 3\ndata: {\"type\":\"delta\",\"text\":\"a\\nb\"}\n\n");
     }
 
     #[test]
     fn the_decision_stays_on_its_line_whatever_a_tool_returned() {
         let body = "{\"response\":\"x\\ny\",\"data\":{\r\n  \"a\": 1\n}}";
-        let line = written(|out| Form::Ndjson.decision(body, 9, out));
+        let line = written(|out| Framing::Ndjson.decision(body, 9, out));
         assert_eq!(line.matches('\n').count(), 1);
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["type"], "decision");

@@ -14,6 +14,7 @@ pub mod health;
 
 mod acting;
 mod agents;
+mod answer;
 mod approvals;
 mod body;
 mod chat;
@@ -29,7 +30,6 @@ mod idempotency;
 mod lines;
 mod metrics;
 mod openapi;
-mod page;
 mod planning;
 mod query;
 mod request;

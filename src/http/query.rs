@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
+use utoipa::IntoParams;
+
 use super::error::Error;
 use super::spelling::Spelling;
 use crate::domain::definition::quoted;
@@ -14,13 +16,94 @@ pub(super) const DEFAULT_PAGE: u32 = 50;
 /// Most rows of a page.
 pub(super) const MAX_PAGE: u32 = 1000;
 
+/// The parameters of a route's query, which are also their own description.
+pub(super) trait Parameters: IntoParams {
+    fn read(fields: &mut Fields<'_>) -> Self;
+}
+
+/// A query as its parameters are read. All errors are reported at once.
+pub(super) struct Fields<'a> {
+    given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    known: Vec<&'static str>,
+    errors: Vec<FieldError>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(query: &'a str) -> Self {
+        let (mut given, mut errors) = (Vec::<(Cow<'_, str>, Cow<'_, str>)>::new(), Vec::new());
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            if given.iter().any(|(before, _)| *before == name) {
+                errors.push(FieldError::new(name, "is given more than once"));
+                continue;
+            }
+            if value.contains('\0') {
+                let detail = "contains a NUL character, which is not allowed";
+                errors.push(FieldError::new(name.clone(), detail));
+            }
+            given.push((name, value));
+        }
+        Self {
+            given,
+            known: Vec::new(),
+            errors,
+        }
+    }
+
+    /// A parameter, if it is given; `allowed` says what `parse` accepts.
+    pub(super) fn take<T>(
+        &mut self,
+        name: &'static str,
+        allowed: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        self.known.push(name);
+        let at = self.given.iter().position(|(given, _)| given == name)?;
+        let (_, value) = self.given.remove(at);
+        let parsed = parse(&value);
+        if parsed.is_none() {
+            self.errors.push(FieldError::new(name, found(&value, allowed)));
+        }
+        parsed
+    }
+
+    /// The text of a parameter; an empty one counts as absent.
+    fn text(&mut self, name: &'static str) -> Option<String> {
+        let text = self.take(name, "", |text| Some(text.to_owned()));
+        text.filter(|text| !text.is_empty())
+    }
+
+    /// Rejects all other parameters: a misspelt one would otherwise be ignored silently.
+    ///
+    /// # Errors
+    /// Names each invalid parameter.
+    pub(super) fn end(mut self) -> Result<(), Error> {
+        let allowed = match self.known.is_empty() {
+            true => "this route has none".to_owned(),
+            false => format!("allowed: {}", self.known.join(", ")),
+        };
+        let unknown = |(name, _)| FieldError::new(name, format!("is not a known parameter; {allowed}"));
+        self.errors.extend(self.given.into_iter().map(unknown));
+        if self.errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Invalid(self.errors))
+        }
+    }
+}
+
 /// Parses the parameters of a list.
 ///
 /// # Errors
 /// All invalid parameters; `pointer` is the parameter's name.
 pub(super) fn list(spelling: Spelling, query: &str) -> Result<ListQuery, Error> {
-    let paging = [spelling.page_size(), spelling.page_token()];
-    read(spelling, query, &[paging[0], paging[1], "filter", spelling.order_by()])
+    let mut fields = Fields::new(query);
+    let list = ListQuery {
+        filter: fields.text("filter"),
+        order_by: fields.text(spelling.order_by()),
+        ..paging(spelling, &mut fields)
+    };
+    fields.end()?;
+    Ok(list)
 }
 
 /// Parses the parameters of a paged list without filter and order.
@@ -28,66 +111,40 @@ pub(super) fn list(spelling: Spelling, query: &str) -> Result<ListQuery, Error> 
 /// # Errors
 /// As [`list`].
 pub(super) fn page(spelling: Spelling, query: &str) -> Result<ListQuery, Error> {
-    read(spelling, query, &[spelling.page_size(), spelling.page_token()])
+    let mut fields = Fields::new(query);
+    let list = paging(spelling, &mut fields);
+    fields.end()?;
+    Ok(list)
 }
 
-fn read(spelling: Spelling, query: &str, allowed: &[&str]) -> Result<ListQuery, Error> {
-    let mut list = ListQuery {
-        page_size: DEFAULT_PAGE,
+fn paging(spelling: Spelling, fields: &mut Fields<'_>) -> ListQuery {
+    let size = |text: &str| number(text).filter(|size| (1..=MAX_PAGE).contains(size));
+    let allowed = format!("a whole number from 1 to {MAX_PAGE}");
+    ListQuery {
+        page_size: fields
+            .take(spelling.page_size(), &allowed, size)
+            .unwrap_or(DEFAULT_PAGE),
+        page_token: fields.text(spelling.page_token()),
         ..ListQuery::default()
-    };
-    let mut errors = Vec::new();
-    let mut seen: Vec<Cow<'_, str>> = Vec::new();
-    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        let mut invalid = |detail: String| {
-            errors.push(FieldError {
-                pointer: name.clone().into_owned(),
-                detail,
-            })
-        };
-        if seen.contains(&name) {
-            invalid("is given more than once".to_owned());
-            continue;
-        }
-        if value.contains('\0') {
-            invalid("contains a NUL character, which is not allowed".to_owned());
-        }
-        match &*name {
-            other if !allowed.contains(&other) => {
-                invalid(format!("is not a known parameter; allowed are {}", allowed.join(", ")));
-            }
-            name if name == spelling.page_size() => match page_size(&value) {
-                Some(size) => list.page_size = size,
-                None => invalid(found(&value, &format!("a whole number from 1 to {MAX_PAGE}"))),
-            },
-            name if name == spelling.page_token() => list.page_token = given(value),
-            "filter" => list.filter = given(value),
-            _ => list.order_by = given(value),
-        }
-        seen.push(name);
-    }
-    if errors.is_empty() {
-        Ok(list)
-    } else {
-        Err(Error::Invalid(errors))
     }
 }
 
-/// Rejects all parameters, for routes without any: a misspelt one would otherwise be ignored silently.
+/// Rejects all parameters, for routes without any.
 ///
 /// # Errors
 /// Names each given parameter.
 pub(super) fn none(query: &str) -> Result<(), Error> {
-    let names = url::form_urlencoded::parse(query.as_bytes()).map(|(name, _)| FieldError {
-        pointer: name.into_owned(),
-        detail: "is not a known parameter; this route has none".to_owned(),
-    });
-    let errors: Vec<_> = names.collect();
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::Invalid(errors))
-    }
+    Fields::new(query).end()
+}
+
+/// The value of a parameter that a browser sends. One that is repeated counts as absent: a proxy and gavel could read
+/// different values.
+pub(super) fn once<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    let mut values = url::form_urlencoded::parse(query.as_bytes()).filter(|(given, _)| given == name);
+    values
+        .next()
+        .filter(|_| values.next().is_none())
+        .map(|(_, value)| value)
 }
 
 /// Parses the token of a page whose rows are numbered: the number of the last row before it.
@@ -99,16 +156,9 @@ pub(super) fn after(token: Option<&str>) -> Result<u32, Error> {
     number(token).ok_or_else(|| no_such("pageToken", token, "nextPageToken of the previous page"))
 }
 
-fn page_size(text: &str) -> Option<u32> {
-    number(text).filter(|size| (1..=MAX_PAGE).contains(size))
-}
-
 /// The error for an invalid parameter.
 pub(super) fn invalid(name: &str, detail: String) -> Error {
-    Error::Invalid(vec![FieldError {
-        pointer: name.to_owned(),
-        detail,
-    }])
+    Error::Invalid(vec![FieldError::new(name, detail)])
 }
 
 /// The error for a value that is not allowed.
@@ -125,11 +175,6 @@ pub(super) fn found(value: &str, allowed: &str) -> String {
 pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
-}
-
-/// Treats an empty parameter as absent.
-fn given(value: Cow<'_, str>) -> Option<String> {
-    (!value.is_empty()).then(|| value.into_owned())
 }
 
 #[cfg(test)]
@@ -169,7 +214,7 @@ mod tests {
         for size in ["0", "1001", "-1", "+5", "1.5", "x", "", "99999999999999999999"] {
             assert_eq!(pointers(&format!("page_size={size}")), ["page_size"], "{size}");
         }
-        assert_eq!(pointers("colour=1&page_size=0"), ["colour", "page_size"]);
+        assert_eq!(pointers("colour=1&page_size=0"), ["page_size", "colour"]);
         assert_eq!(pointers("filter=a&filter=b"), ["filter"]);
         assert_eq!(pointers("page_token=%00"), ["page_token"]);
         assert_eq!(pointers("user=ann"), ["user"]);

@@ -1,4 +1,4 @@
-//! What a handler takes of a request, and what it answers.
+//! What a handler takes of a request.
 //!
 //! A handler is one function: `async fn grant(ctx: Ctx, acting: Acting, Id(id): Id<GrantId>) -> Result<Json<Grant>, Error>`.
 //! Its parameters are taken from the request one after another, in their order, and each says what the API description
@@ -7,29 +7,27 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderMap};
+use actix_web::http::header::HeaderMap;
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tracing::Instrument;
-use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::path::{Operation, Parameter};
-use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::response::ResponseBuilder;
-use utoipa::openapi::{Ref, RefOr, Required, Schema};
-use utoipa::{IntoParams, PartialSchema, ToSchema};
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{IntoParams, ToSchema};
 
-use super::body::{self, Body};
+use super::answer::Answer;
+use super::body::{self, Body, Media};
 use super::error::{Code, Error};
 use super::exchange::Exchange;
-use super::openapi::params::{ActingUser, CamelPaging, KeyOfAnswer, Paging, RowsOfUser};
+use super::openapi::params::{CamelPaging, Paging, key, string, user};
 use super::openapi::problems;
+use super::query::{self, Fields, Parameters};
 use super::routes::Route;
-use super::runs::Patience;
 use super::spelling::Spelling;
-use super::{Edge, State, acting, headers, idempotency, query};
+use super::{Edge, State, acting, headers, idempotency, openapi};
+use crate::domain::budget::{Exceeded, Share};
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::ListQuery;
@@ -37,16 +35,20 @@ use crate::surfaces::request::{Claim, RequestMeta};
 
 /// A request as its handler takes it apart.
 pub(super) struct Request {
-    state: Data<State>,
-    http: HttpRequest,
+    pub(super) state: Data<State>,
+    pub(super) http: HttpRequest,
     payload: Option<Payload>,
     /// Absent once an answer completes it.
     exchange: Option<Exchange>,
     caller: Option<Caller>,
     /// The user for whom it acts, once a parameter has read it.
-    user: Option<UserId>,
+    pub(super) user: Option<UserId>,
     /// Held until the answer, with its share of the memory for bodies.
     body: Option<Body>,
+    /// Why there is no room for the stream that it asks for.
+    shed: Option<Exceeded>,
+    /// The token that a form of its visitor contains.
+    pub(super) form_token: Option<String>,
     /// Whether a parameter of the handler has read the query. A query that none reads must be empty: what is misspelt
     /// would otherwise be ignored silently.
     reads_query: bool,
@@ -66,6 +68,8 @@ pub(super) fn to<A: 'static, H: Handler<A>>(route: &'static Route, handler: H) -
                 caller: None,
                 user: None,
                 body: None,
+                shed: None,
+                form_token: None,
                 reads_query: false,
             };
             handler.answer(&mut request).instrument(span).await
@@ -73,12 +77,23 @@ pub(super) fn to<A: 'static, H: Handler<A>>(route: &'static Route, handler: H) -
     )
 }
 
-/// What a parameter of a handler takes of a request.
-pub(super) trait Take: Sized {
-    async fn take(request: &mut Request) -> Result<Self, Error>;
+/// What a parameter of a handler takes of a request, if it does not fail with `E`.
+pub(super) trait Take<E = Error>: Sized {
+    async fn take(request: &mut Request) -> Result<Self, E>;
 
     /// What the API description tells of it.
     fn describe(_: &mut About<'_>) {}
+}
+
+/// Why a request has no answer of its handler.
+pub(super) trait Failure: From<Error> {
+    async fn respond(self, request: &mut Request) -> HttpResponse;
+}
+
+impl Failure for Error {
+    async fn respond(self, request: &mut Request) -> HttpResponse {
+        request.end().finish(Err(self))
+    }
 }
 
 /// An operation of the API description.
@@ -91,29 +106,26 @@ pub(super) struct About<'a> {
 
 impl About<'_> {
     pub(super) fn parameters<P: IntoParams>(&mut self) {
-        let parameters = self.operation.parameters.get_or_insert_default();
-        parameters.extend(P::into_params(|| None).into_iter().map(RefOr::T));
+        P::into_params(|| None).into_iter().for_each(|one| self.parameter(one));
     }
 
-    pub(super) fn parameter(&mut self, parameter: Parameter) {
-        self.operation
-            .parameters
-            .get_or_insert_default()
-            .push(RefOr::T(parameter));
+    pub(super) fn parameter(&mut self, parameter: impl Into<Parameter>) {
+        let parameters = self.operation.parameters.get_or_insert_default();
+        parameters.push(RefOr::T(parameter.into()));
     }
 
     pub(super) fn problems(&mut self, codes: &[Code]) {
         problems::add(self.operation, codes);
     }
 
-    fn schema<T: ToSchema>(&mut self) -> Ref {
+    pub(super) fn schema<T: ToSchema>(&mut self) -> Ref {
         self.schemas.push((T::name().into_owned(), T::schema()));
         T::schemas(self.schemas);
         Ref::from_schema_name(T::name())
     }
 }
 
-/// A handler: a function of up to five parameters.
+/// A handler: a function of up to seven parameters.
 pub(super) trait Handler<A>: Copy + 'static {
     async fn answer(self, request: &mut Request) -> HttpResponse;
     fn describe(about: &mut About<'_>);
@@ -121,185 +133,73 @@ pub(super) trait Handler<A>: Copy + 'static {
 
 macro_rules! handlers {
     ($(($($parameter:ident)*))+) => {
-        $(impl<F, R, $($parameter: Take),*> Handler<($($parameter,)*)> for F
+        $(impl<F, R, T, E, $($parameter: Take<E>),*> Handler<($($parameter,)*)> for F
         where
             F: Fn($($parameter),*) -> R + Copy + 'static,
-            R: Future<Output: Outcome>,
+            R: Future<Output = Result<T, E>>,
+            T: Answer,
+            E: Failure,
         {
             #[allow(non_snake_case, reason = "a parameter has the name of its type")]
             async fn answer(self, request: &mut Request) -> HttpResponse {
-                let taken = async {
+                let answer = async {
                     $(let $parameter = $parameter::take(request).await?;)*
                     if !request.reads_query {
                         query::none(request.http.query_string())?;
                     }
-                    Ok(($($parameter,)*))
+                    self($($parameter),*).await
                 };
-                match taken.await {
-                    Ok(($($parameter,)*)) => self($($parameter),*).await.respond(request.exchange.take()),
-                    Err(error) => Err::<HttpResponse, Error>(error).respond(request.exchange.take()),
+                match answer.await {
+                    Ok(answer) => answer.respond(request.end()),
+                    Err(error) => error.respond(request).await,
                 }
             }
 
             fn describe(about: &mut About<'_>) {
                 $($parameter::describe(about);)*
-                R::Output::describe(about);
+                T::describe(about);
             }
         })+
     };
 }
 
-handlers! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E G) }
-
-/// How a handler ends.
-pub(super) trait Outcome {
-    fn respond(self, exchange: Option<Exchange>) -> HttpResponse;
-    fn describe(_: &mut About<'_>) {}
-}
-
-impl<T: Answer> Outcome for Result<T, Error> {
-    fn respond(self, exchange: Option<Exchange>) -> HttpResponse {
-        let exchange = exchange.unwrap_or_else(|| unreachable!("only `Raw` takes the exchange"));
-        match self {
-            Ok(answer) => answer.respond(exchange),
-            Err(error) => exchange.finish(Err(error)),
-        }
-    }
-
-    fn describe(about: &mut About<'_>) {
-        T::describe(about);
-    }
-}
-
-/// A handler that took [`Raw`] has completed the exchange.
-impl Outcome for HttpResponse {
-    fn respond(self, _: Option<Exchange>) -> HttpResponse {
-        self
-    }
-}
-
-/// What a handler returns.
-pub(super) trait Answer {
-    /// Completes the exchange, or hands it over to a stream.
-    fn respond(self, exchange: Exchange) -> HttpResponse;
-
-    /// What the API description tells of it.
-    fn describe(_: &mut About<'_>) {}
-}
-
-impl Answer for HttpResponse {
-    fn respond(self, exchange: Exchange) -> HttpResponse {
-        exchange.finish(Ok(self))
-    }
-}
-
-/// An answer of 200 with a body.
-pub(super) struct Json<T>(pub(super) T);
-
-impl<T: Serialize + ToSchema> Answer for Json<T> {
-    fn respond(self, exchange: Exchange) -> HttpResponse {
-        exchange.finish(Ok(json(StatusCode::OK, &self.0)))
-    }
-
-    fn describe(about: &mut About<'_>) {
-        let schema = about.schema::<T>();
-        let content = ContentBuilder::new().schema(Some(schema)).build();
-        let response = ResponseBuilder::new()
-            .description("The response.")
-            .content("application/json", content);
-        let responses = &mut about.operation.responses.responses;
-        responses
-            .entry("200".to_owned())
-            .or_insert_with(|| RefOr::T(response.build()));
-    }
-}
-
-/// A response that is not stored. It is written directly: an intermediate JSON value would parse what is kept as text,
-/// and take many times its size.
-pub(super) fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {
-    let text = serde_json::to_string(value).unwrap_or_else(|error| unreachable!("an answer is JSON: {error}"));
-    HttpResponse::build(status)
-        .insert_header((header::CONTENT_TYPE, headers::JSON))
-        .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
-        .body(text)
-}
-
-/// An answer of 204.
-pub(super) struct NoContent;
-
-impl Answer for NoContent {
-    fn respond(self, exchange: Exchange) -> HttpResponse {
-        exchange.finish(Ok(HttpResponse::NoContent().finish()))
-    }
-}
-
-/// The whole request, of a handler that completes the exchange itself.
-pub(super) struct Raw {
-    pub(super) state: Data<State>,
-    pub(super) request: HttpRequest,
-    pub(super) payload: Payload,
-    pub(super) exchange: Exchange,
-}
-
-impl Take for Raw {
-    async fn take(request: &mut Request) -> Result<Self, Error> {
-        request.reads_query = true;
-        let (Some(payload), Some(exchange)) = (request.payload.take(), request.exchange.take()) else {
-            unreachable!("a handler that takes `Raw` takes nothing else");
-        };
-        Ok(Self {
-            state: Data::clone(&request.state),
-            request: request.http.clone(),
-            payload,
-            exchange,
-        })
-    }
-}
-
-/// The authenticated caller, and the surfaces.
-pub(super) struct Ctx {
-    pub(super) caller: Caller,
-    pub(super) state: Data<State>,
-    http: HttpRequest,
-}
-
-impl Deref for Ctx {
-    type Target = Edge;
-
-    fn deref(&self) -> &Edge {
-        &self.state.edge
-    }
-}
-
-impl Take for Ctx {
-    async fn take(request: &mut Request) -> Result<Self, Error> {
-        let caller = request.state.edge.auth.caller(&request.http).await?;
-        request.caller = Some(caller.clone());
-        Ok(Self {
-            caller,
-            state: Data::clone(&request.state),
-            http: request.http.clone(),
-        })
-    }
-}
-
-impl Ctx {
-    pub(super) fn headers(&self) -> &HeaderMap {
-        self.http.headers()
-    }
-}
+handlers! { () (A) (A B) (A B C) (A B C D) (A B C D G) (A B C D G H) (A B C D G H I) }
 
 impl Request {
-    fn exchange(&self) -> &Exchange {
+    pub(super) fn exchange(&self) -> &Exchange {
         self.exchange
             .as_ref()
             .unwrap_or_else(|| unreachable!("the exchange is completed last"))
     }
 
-    fn exchange_mut(&mut self) -> &mut Exchange {
+    /// The exchange, to complete it.
+    pub(super) fn end(&mut self) -> Exchange {
         self.exchange
-            .as_mut()
-            .unwrap_or_else(|| unreachable!("the exchange is completed last"))
+            .take()
+            .unwrap_or_else(|| unreachable!("the exchange is completed once"))
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        self.caller
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a handler takes its `Ctx` first"))
+    }
+
+    pub(super) fn payload(&mut self) -> Payload {
+        self.payload
+            .take()
+            .unwrap_or_else(|| unreachable!("a body is read once"))
+    }
+
+    /// Keeps the body for the key of the request.
+    pub(super) fn keep(&mut self, body: Body) -> &Body {
+        self.body.insert(body)
+    }
+
+    /// The text of the query, which the parameter checks.
+    pub(super) fn query(&mut self) -> &str {
+        self.reads_query = true;
+        self.http.query_string()
     }
 
     fn claim(&self, user: Option<&UserId>) -> Result<Option<Claim>, Error> {
@@ -307,11 +207,69 @@ impl Request {
         let key = idempotency::key(self.http.headers())?;
         Ok(key.map(|key| idempotency::claim(key, self.caller(), user, self.http.path(), body)))
     }
+}
 
-    fn caller(&self) -> &Caller {
-        self.caller
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("a handler takes its `Ctx` first"))
+/// The authenticated caller, and the surfaces.
+pub(super) struct Ctx {
+    pub(super) caller: Caller,
+    open: Open,
+}
+
+/// The surfaces, for a route without credentials. It ignores a query that it does not know.
+pub(super) struct Open {
+    pub(super) state: Data<State>,
+    pub(super) http: HttpRequest,
+}
+
+impl Deref for Open {
+    type Target = Edge;
+
+    fn deref(&self) -> &Edge {
+        &self.state.edge
+    }
+}
+
+impl Deref for Ctx {
+    type Target = Open;
+
+    fn deref(&self) -> &Open {
+        &self.open
+    }
+}
+
+impl Open {
+    fn new(request: &Request) -> Self {
+        Self {
+            state: Data::clone(&request.state),
+            http: request.http.clone(),
+        }
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.http.headers()
+    }
+}
+
+impl<E> Take<E> for Open {
+    async fn take(request: &mut Request) -> Result<Self, E> {
+        request.reads_query = true;
+        Ok(Self::new(request))
+    }
+}
+
+impl Take for Ctx {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let caller = request.state.edge.auth.caller(&request.http).await?;
+        request.caller = Some(caller.clone());
+        let open = Open::new(request);
+        Ok(Self { caller, open })
+    }
+}
+
+/// For a handler that also answers without it.
+impl<T: Take<E>, E> Take<E> for Result<T, E> {
+    async fn take(request: &mut Request) -> Result<Self, E> {
+        Ok(T::take(request).await)
     }
 }
 
@@ -325,7 +283,10 @@ impl Take for Acting {
     }
 
     fn describe(about: &mut About<'_>) {
-        about.parameters::<ActingUser>();
+        about.parameter(user(
+            "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none`, absent means\n\
+             `local`; a service that reads may omit it to see its whole tenant.",
+        ));
         about.problems(&[Code::UserMismatch]);
     }
 }
@@ -335,9 +296,8 @@ pub(super) struct User(pub(super) UserId);
 
 impl Take for User {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let user = acting::required(&request.state, request.caller(), &request.http)?;
-        request.user = Some(user.clone());
-        Ok(Self(user))
+        let Acting(user) = Acting::take(request).await?;
+        Ok(Self(user.ok_or(acting::MISSING)?))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -354,7 +314,10 @@ impl Take for RowsOf {
     }
 
     fn describe(about: &mut About<'_>) {
-        about.parameters::<RowsOfUser>();
+        about.parameter(user(
+            "The user whose rows are returned, for a caller that is a service (`auth.mode` `none` or `api_key`). Absent:\n\
+             those of the whole tenant. A user may name only themselves.",
+        ));
         about.problems(&[Code::UserMismatch]);
     }
 }
@@ -369,7 +332,10 @@ impl Take for Key {
     }
 
     fn describe(about: &mut About<'_>) {
-        about.parameters::<KeyOfAnswer>();
+        about.parameter(key(
+            "For 24 h another body under the same key gets 422. Repeating the request changes nothing, with or without a\n\
+             key, and returns the current state.",
+        ));
     }
 }
 
@@ -379,73 +345,155 @@ pub(super) struct Meta(pub(super) RequestMeta);
 impl Take for Meta {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         // A run keeps its own user, whoever continues it: without a user, the key is bound to the caller alone.
-        let user = request
-            .user
-            .clone()
-            .or_else(|| UserId::parse(request.caller().name()).ok());
+        let caller;
+        let user = match &request.user {
+            Some(user) => user,
+            None => {
+                caller = UserId::parse(request.caller().name()).map_err(|_| Error::Internal)?;
+                &caller
+            }
+        };
         Ok(Self(RequestMeta {
             request_id: Arc::clone(&request.exchange().id.text),
             traceparent: headers::traceparent(request.http.headers()),
-            idempotency: request.claim(Some(&user.ok_or(Error::Internal)?))?,
-            shed: None,
+            idempotency: request.claim(Some(user))?,
+            shed: request.shed,
         }))
     }
 
     fn describe(about: &mut About<'_>) {
-        about.parameters::<super::openapi::params::Acting>();
+        about.parameter(key(
+            "Makes a retry safe. For 24 h the same key and body return the stored response (`Idempotency-Replayed: true`),\n\
+             another body gets 422, and while the first request is running 409. Keys of different callers, users and routes\n\
+             are different keys.",
+        ));
+        let trace = "W3C trace context, passed on to MCP servers; an invalid one is ignored.";
+        about.parameter(openapi::params::header("traceparent", trace, string()));
         about.problems(&[Code::IdempotencyKeyReused]);
     }
 }
 
-/// An id of the path.
-pub(super) struct Id<T>(pub(super) T);
+/// The id of the request.
+pub(super) struct RequestName(pub(super) Arc<str>);
 
-/// What an id of a path names.
-pub(super) trait Named: Sized {
-    /// The parameter of the path.
-    const PARAMETER: &'static str = "id";
-    /// What it is, for the API description.
-    const ABOUT: &'static str;
-    /// The object, for the error that there is none.
-    const OBJECT: &'static str;
-
-    fn parse(text: &str) -> Option<Self>;
+impl<E> Take<E> for RequestName {
+    async fn take(request: &mut Request) -> Result<Self, E> {
+        Ok(Self(Arc::clone(&request.exchange().id.text)))
+    }
 }
 
-/// Most characters of a name that an error repeats; valid names are shorter.
-const LONGEST_NAME: usize = 80;
+/// Room for a stream of the acting user, or why there is none. It is taken before anything is begun; [`Meta`] tells the
+/// surface.
+pub(super) struct Room(pub(super) Result<Share, Exceeded>);
 
-impl<T: Named> Take for Id<T> {
-    /// An invalid id is not found, like an id of another tenant or user.
+impl Take for Room {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let text = request.http.match_info().get(T::PARAMETER).unwrap_or_default();
-        let name: String = text.chars().take(LONGEST_NAME).collect();
-        let id = T::parse(text);
-        let missing = format!("There is no {} {name:?}, or it belongs to another user.", T::OBJECT);
-        request.exchange_mut().missing = Some(missing);
-        id.map(Self).ok_or(Error::NotFound)
+        let share = request.state.room.stream(request.caller(), request.user.as_ref());
+        request.shed = share.as_ref().err().copied();
+        Ok(Self(share))
     }
 
     fn describe(about: &mut About<'_>) {
-        let parameter = Parameter::builder()
-            .name(T::PARAMETER)
-            .parameter_in(utoipa::openapi::path::ParameterIn::Path)
-            .required(Required::True)
-            .description(Some(T::ABOUT))
-            .schema(Some(String::schema()));
-        about.parameter(parameter.build());
+        about.problems(&[Code::Overloaded]);
+    }
+}
+
+/// What the path names.
+pub(super) struct Id<T>(pub(super) T);
+
+/// The segments of a path by their names.
+pub(super) struct Path<'a>(pub(super) &'a HttpRequest);
+
+/// What a path can name.
+pub(super) trait Named: Sized {
+    /// The segments that name it, and what each is.
+    const SEGMENTS: &'static [(&'static str, &'static str)];
+
+    fn parse(path: &Path<'_>) -> Option<Self>;
+
+    /// The error text if there is none. An object of another user gets the same text.
+    fn missing(path: &Path<'_>) -> String;
+}
+
+impl Path<'_> {
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.match_info().get(name).unwrap_or_default()
+    }
+
+    /// A segment for an error text, in double quotes. Valid names are shorter than what it repeats.
+    pub(super) fn quoted(&self, name: &str) -> String {
+        let short: String = self.get(name).chars().take(80).collect();
+        format!("{short:?}")
+    }
+}
+
+impl<T: Named, E: From<Error>> Take<E> for Id<T> {
+    /// An invalid id is not found, like an id of another tenant or user.
+    async fn take(request: &mut Request) -> Result<Self, E> {
+        if let Some(exchange) = &mut request.exchange {
+            exchange.missing = Some(T::missing);
+        }
+        let id = T::parse(&Path(&request.http));
+        Ok(Self(id.ok_or(Error::NotFound)?))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        for (name, description) in T::SEGMENTS {
+            about.parameter(openapi::params::segment(name, description));
+        }
         about.problems(&[Code::NotFound]);
     }
 }
 
-/// The page of a list that is asked for.
+/// Ids that are the segment `id` of a path.
+macro_rules! ids {
+    ($($id:ident = $object:literal, $about:literal;)+) => {
+        $(impl Named for crate::domain::ids::$id {
+            const SEGMENTS: &'static [(&'static str, &'static str)] = &[("id", $about)];
+
+            fn parse(path: &Path<'_>) -> Option<Self> {
+                Self::parse(path.get("id"))
+            }
+
+            fn missing(path: &Path<'_>) -> String {
+                format!("There is no {} {}, or it belongs to another user.", $object, path.quoted("id"))
+            }
+        })+
+    };
+}
+
+ids! {
+    ActionId = "action", "The action's id.";
+    ApprovalId = "approval request", "The approval request's id.";
+    DecisionId = "decision", "The `decision_id` of a response.";
+    GrantId = "grant", "The grant's id.";
+    PlanningSessionId = "planning session", "The session's id.";
+    RunId = "run", "The run's id.";
+    ThreadId = "thread", "The thread's id.";
+}
+
+/// The page of a list that is asked for, with filter and order.
 pub(super) struct List(pub(super) ListQuery);
+
+/// The page of a list that is asked for.
+pub(super) struct Paged(pub(super) ListQuery);
 
 impl Take for List {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        request.reads_query = true;
         let spelling = Spelling::of(request.exchange().route);
-        query::list(spelling, request.http.query_string()).map(Self)
+        query::list(spelling, request.query()).map(Self)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Paged::describe(about);
+        about.problems(&[Code::QueryTooSlow]);
+    }
+}
+
+impl Take for Paged {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let spelling = Spelling::of(request.exchange().route);
+        query::page(spelling, request.query()).map(Self)
     }
 
     fn describe(about: &mut About<'_>) {
@@ -453,7 +501,22 @@ impl Take for List {
             Spelling::Snake => about.parameters::<Paging>(),
             Spelling::Camel => about.parameters::<CamelPaging>(),
         }
-        about.problems(&[Code::QueryTooSlow]);
+    }
+}
+
+/// The parameters of the query.
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: Parameters> Take for Query<T> {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let mut fields = Fields::new(request.query());
+        let given = T::read(&mut fields);
+        fields.end()?;
+        Ok(Self(given))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameters::<T>();
     }
 }
 
@@ -461,6 +524,11 @@ impl Take for List {
 pub(super) trait Given: DeserializeOwned + ToSchema {
     /// Its form, for errors.
     const FORM: &'static str;
+    /// What it is, for the API description.
+    const ABOUT: &'static str;
+
+    /// An example for the API description.
+    fn example() -> Value;
 }
 
 /// The body.
@@ -468,35 +536,32 @@ pub(super) struct Sent<T>(pub(super) T);
 
 impl<T: Given> Take for Sent<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let payload = request
-            .payload
-            .take()
-            .unwrap_or_else(|| unreachable!("a body is read once"));
+        let payload = request.payload();
         let body = body::read(&request.state, &request.http, payload, request.caller()).await?;
-        let given = body::parse(&body, T::FORM)?;
-        request.body = Some(body);
-        Ok(Self(given))
+        body::parse(request.keep(body), T::FORM).map(Self)
     }
 
     fn describe(about: &mut About<'_>) {
-        let schema = about.schema::<T>();
-        let content = ContentBuilder::new().schema(Some(schema)).build();
-        let body = RequestBodyBuilder::new()
-            .content("application/json", content)
-            .required(Some(Required::True));
-        about
-            .operation
-            .request_body
-            .get_or_insert_with(|| RefOr::T(body.build()));
+        about.body::<T>(T::ABOUT, T::example(), true);
     }
 }
 
-impl Take for Patience {
+/// The body, which may be absent.
+pub(super) struct Optional<T>(pub(super) T);
+
+impl<T: Given + Default> Take for Optional<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        Self::of(request.http.headers())
+        let payload = request.payload();
+        let (body, media) = body::read_input(&request.state, &request.http, payload, request.caller()).await?;
+        let body = request.keep(body);
+        match media {
+            _ if body.is_empty() => Ok(Self(T::default())),
+            Media::Json => body::parse(body, T::FORM).map(Self),
+            Media::Text => Err(Error::NotJson),
+        }
     }
 
     fn describe(about: &mut About<'_>) {
-        about.parameters::<super::openapi::params::Prefer>();
+        about.body::<T>(T::ABOUT, T::example(), false);
     }
 }

@@ -17,15 +17,12 @@ use super::error::{AgentProblem, Code, Error, Problem};
 use super::exchange::Exchange;
 use super::openapi::schemas::Place;
 use super::planning::change;
-use super::planning::change::CancelBody;
 use super::planning::events;
 use super::planning::execute;
-use super::planning::execute::ExecuteBody;
 use super::planning::read;
 use super::planning::work;
 use super::request::{About, Handler, to};
 use super::runs::events as run_events;
-use super::runs::{InputText, Inputs};
 use super::threads::stream as thread_stream;
 use super::{agents, approvals, chat, console, decisions, docs, google, health, planning, runs, threads};
 
@@ -80,7 +77,7 @@ macro_rules! routes {
         #[derive(OpenApi)]
         #[openapi(
             paths($($module::$handler),+),
-            components(schemas(Problem, AgentProblem, Code, Place, Inputs, InputText, CancelBody, ExecuteBody))
+            components(schemas(Problem, AgentProblem, Code, Place))
         )]
         pub(super) struct Described;
     };
@@ -110,7 +107,7 @@ routes! {
         threads::list,
         threads::thread,
         threads::get,
-        run_events::tell_of_thread,
+        run_events::follow_in_thread,
         threads::cancel,
         approvals::pending,
         approvals::resolve,
@@ -163,7 +160,7 @@ routes! {
         Get "/console/sessions/{id}/news" => console::planning::news::look;
         Post "/console/sessions/{id}/confirm" => console::planning::change::confirm;
         Post "/console/sessions/{id}/cancel" => console::planning::change::cancel;
-        Get "/console/sessions/{id}/tasks/{task}" => console::planning::work::task;
+        Get "/console/sessions/{id}/tasks/{taskId}" => console::planning::work::task;
         Get "/console/sessions/{id}/log" => console::planning::work::log;
         Get "/console/sessions/{id}/versions" => console::planning::versions::show;
         Get paths::GRANTS => console::grants::list;

@@ -43,14 +43,6 @@ impl Spelling {
         }
     }
 
-    /// The member of a page that names the next one.
-    pub(super) const fn next_page_token(self) -> &'static str {
-        match self {
-            Self::Snake => "next_page_token",
-            Self::Camel => "nextPageToken",
-        }
-    }
-
     /// The query parameter for the order of rows.
     pub(super) const fn order_by(self) -> &'static str {
         match self {

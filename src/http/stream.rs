@@ -6,17 +6,25 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use tokio::time::{Interval, MissedTickBehavior};
+use utoipa::ToSchema;
+use utoipa::openapi::Content;
+use utoipa::openapi::path::ParameterIn;
 
 use super::State;
+use super::answer::Answer;
+use super::error::Error;
 use super::exchange::Exchange;
-use super::headers::{self, ACCEL_BUFFERING};
-use super::lines::Form;
+use super::headers::{self, ACCEL_BUFFERING, only};
+use super::lines::Framing;
+use super::openapi::params::{header as parameter, string};
+use super::query::{self, Fields};
+use super::request::{About, Request, Take};
 use crate::domain::budget::Share;
 
 /// Unused bytes that a chunk may hold.
@@ -31,6 +39,9 @@ pub(super) trait Lines {
     /// its run may continue for hours.
     const RESUMABLE: bool;
 
+    /// What each line is, for the API description.
+    type Line: ToSchema;
+
     /// Writes the next lines, or none; `Break` after the last one. If the future is dropped, no line is lost.
     async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()>;
 }
@@ -39,12 +50,12 @@ pub(super) trait Lines {
 pub(super) struct Out<'a> {
     /// Formats problems.
     pub(super) exchange: &'a Exchange,
-    pub(super) form: Form,
+    pub(super) form: Framing,
     pub(super) bytes: &'a mut BytesMut,
 }
 
 /// The head of a stream's response.
-pub(super) fn head(status: StatusCode, form: Form) -> HttpResponseBuilder {
+pub(super) fn head(status: StatusCode, form: Framing) -> HttpResponseBuilder {
     let mut response = HttpResponse::build(status);
     response.insert_header((header::CONTENT_TYPE, form.content_type()));
     // A buffering proxy would delay the lines.
@@ -52,39 +63,145 @@ pub(super) fn head(status: StatusCode, form: Form) -> HttpResponseBuilder {
     response
 }
 
-/// The response that streams `lines`, after those of `first`. It holds the share while the stream is open.
-pub(super) fn respond<L: Lines + 'static>(
-    mut head: HttpResponseBuilder,
-    state: &Data<State>,
-    exchange: Exchange,
-    form: Form,
-    share: Option<Share>,
-    first: BytesMut,
-    lines: L,
-) -> HttpResponse {
-    head.insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
-    head.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
-    let mut heartbeat = tokio::time::interval(state.edge.limits.heartbeat);
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    heartbeat.reset();
-    let writer = Writer {
-        state: Data::clone(state),
-        exchange,
-        form,
-        lines: Some(lines),
-        heartbeat,
-        ready: first,
-        rest: Bytes::new(),
-        _share: share,
-    };
-    head.streaming(stream::unfold(writer, Writer::next))
+/// The answer that streams `lines`, after those of `first`. It holds the share while the stream is open.
+pub(super) struct Stream<L> {
+    pub(super) head: HttpResponseBuilder,
+    pub(super) form: Framing,
+    pub(super) share: Option<Share>,
+    pub(super) first: BytesMut,
+    pub(super) lines: L,
+}
+
+impl<L> Stream<L> {
+    pub(super) fn new(form: Framing, share: Share, lines: L) -> Self {
+        Self {
+            head: head(StatusCode::OK, form),
+            form,
+            share: Some(share),
+            first: BytesMut::new(),
+            lines,
+        }
+    }
+}
+
+impl<L: Lines + 'static> Answer for Stream<L> {
+    fn respond(mut self, exchange: Exchange) -> HttpResponse {
+        self.head
+            .insert_header((headers::REQUEST_ID, exchange.id.header.clone()));
+        self.head.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+        let mut heartbeat = tokio::time::interval(exchange.state.edge.limits.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeat.reset();
+        let writer = Writer {
+            state: Data::clone(&exchange.state),
+            exchange,
+            form: self.form,
+            lines: Some(self.lines),
+            heartbeat,
+            ready: self.first,
+            rest: Bytes::new(),
+            _share: self.share,
+        };
+        self.head.streaming(stream::unfold(writer, Writer::next))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let line = Content::new(Some(about.schema::<L::Line>()));
+        about.contents(&["application/x-ndjson", "text/event-stream"], &line);
+    }
+}
+
+/// None for a reader that has received the last event. An EventSource treats an empty 200 as a broken stream and
+/// reconnects forever; 204 ends it.
+impl<L: Lines + 'static> Answer for Option<Stream<L>> {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        match self {
+            Some(stream) => stream.respond(exchange),
+            None => exchange.finish(Ok(HttpResponse::NoContent().finish())),
+        }
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Stream::<L>::describe(about);
+    }
+}
+
+impl Take for Framing {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        Ok(Self::asked_for(request.http.headers()))
+    }
+}
+
+/// The place of an event in a stream.
+pub(super) trait Place: Sized {
+    const EXAMPLE: &'static str;
+
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl Place for u64 {
+    const EXAMPLE: &'static str = "12";
+
+    fn parse(text: &str) -> Option<Self> {
+        query::number(text)
+    }
+}
+
+const LAST_EVENT: &str = "Last-Event-ID";
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The last event that a reader has: of the header `Last-Event-ID`, or of `after` for clients that cannot set headers.
+pub(super) struct After<T> {
+    pub(super) place: Option<T>,
+    is_header: bool,
+}
+
+impl<T> After<T> {
+    /// The error for an event that is not in this stream.
+    pub(super) fn unknown(&self, detail: &'static str) -> Error {
+        match self.is_header {
+            true => Error::InvalidHeader(LAST_EVENT, detail),
+            false => query::invalid("after", detail.to_owned()),
+        }
+    }
+}
+
+impl<T: Place> Take for After<T> {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let mut fields = Fields::new(request.query());
+        let allowed = format!("the id of an event, such as {}", T::EXAMPLE);
+        let place = fields.take("after", &allowed, T::parse);
+        fields.end()?;
+        let headers = request.http.headers();
+        let is_header = headers.contains_key(&LAST_EVENT_ID);
+        let place = match is_header {
+            true => {
+                let value = only(headers, &LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+                let detail = "must be the id of the last event that you received";
+                Some(
+                    value
+                        .and_then(T::parse)
+                        .ok_or(Error::InvalidHeader(LAST_EVENT, detail))?,
+                )
+            }
+            false => place,
+        };
+        Ok(Self { place, is_header })
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let id = || string().pattern(Some("^[0-9]{1,18}([.][0-9]{1,18}){0,15}$"));
+        let text = "The id of the last event received; the events after it follow.";
+        about.parameter(parameter(LAST_EVENT, text, id()));
+        about.parameter(parameter("after", text, id()).parameter_in(ParameterIn::Query));
+    }
 }
 
 /// A stream in progress. If dropped before its last line, it counts as a client that left.
 struct Writer<L> {
     state: Data<State>,
     exchange: Exchange,
-    form: Form,
+    form: Framing,
     /// Absent after the last line.
     lines: Option<L>,
     heartbeat: Interval,

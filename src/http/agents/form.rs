@@ -1,39 +1,76 @@
 //! The forms of a definition on the wire, and its entity tag.
 
-use actix_web::HttpResponse;
-use actix_web::http::header::{self, HeaderMap, HeaderValue};
-use utoipa::IntoParams;
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use utoipa::PartialSchema;
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::{Content, RefOr, Required};
 
+use super::super::body::{self, Body};
 use super::super::error::Error;
 use super::super::headers::{self, only};
+use super::super::openapi::params::{header as parameter, string};
+use super::super::openapi::schemas::JsonSchema;
 use super::super::query;
+use super::super::request::{About, Request, Take};
 use crate::domain::definition::Form;
 use crate::surfaces::definitions::AgentInfo;
 
-/// The state in which a definition may be put; [`expected`] reads it.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "describes parameters")]
-pub(super) struct Expected {
-    /// The version that must be current, in double quotes, as in `ETag`.
-    #[param(rename = "If-Match", required = false, pattern = "^\"[1-9][0-9]{0,17}\"$")]
-    version: String,
-    /// `*`: there must be no such agent yet.
-    #[param(rename = "If-None-Match", required = false, pattern = "^[*]$")]
-    none: String,
+/// A definition as it was sent.
+pub(in crate::http) struct DefinitionBody {
+    pub(super) form: Form,
+    pub(super) body: Body,
 }
 
-/// Sets `ETag` to the version, for use in `If-Match`.
-pub(super) fn tag(response: &mut HttpResponse, agent: &AgentInfo) {
-    if let Some(version) = agent.version
-        && let Ok(value) = HeaderValue::from_str(&format!("\"{version}\""))
-    {
-        response.headers_mut().insert(header::ETAG, value);
+impl Take for DefinitionBody {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let form = only(request.http.headers(), &header::CONTENT_TYPE).and_then(form_of);
+        let (form, _) = form.ok_or(Error::NoForm)?;
+        let payload = request.payload();
+        let body = body::read_any(&request.state, &request.http, payload, request.caller()).await?;
+        Ok(Self { form, body })
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let json = Content::new(Some(about.schema::<JsonSchema>()));
+        let text = Content::new(Some(String::schema()));
+        let body = RequestBodyBuilder::new()
+            .description(Some(
+                "A definition in any form; its name must be that of the path. At most 1 MiB.",
+            ))
+            .content("application/json", json)
+            .content("application/yaml", text.clone())
+            .content("text/markdown", text)
+            .content("application/x-protobuf", Content::default())
+            .required(Some(Required::True));
+        about.operation.request_body = Some(RefOr::T(body.build()));
     }
 }
 
+/// The version that must be current for a definition to be put; 0: there must be no such agent yet.
+pub(in crate::http) struct Expected(pub(super) Option<i64>);
+
+impl Take for Expected {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        expected(request.http.headers()).map(Self)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let version = "The version that must be current, in double quotes, as in `ETag`.";
+        let quoted = string().pattern(Some("^\"[1-9][0-9]{0,17}\"$"));
+        about.parameter(parameter("If-Match", version, quoted));
+        let none = "`*`: there must be no such agent yet.";
+        about.parameter(parameter("If-None-Match", none, string().pattern(Some("^[*]$"))));
+    }
+}
+
+/// `ETag` with the version, for use in `If-Match`.
+pub(super) fn tag(agent: &AgentInfo) -> Option<(HeaderName, HeaderValue)> {
+    let tag = HeaderValue::try_from(format!("\"{}\"", agent.version?)).ok()?;
+    Some((header::ETAG, tag))
+}
+
 /// Parses `If-Match: "3"` or `If-None-Match: *`.
-pub(super) fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
+fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
     if headers.contains_key(header::IF_NONE_MATCH) {
         let any = only(headers, &header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*");
         return if any {
@@ -53,7 +90,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
 }
 
 /// Parses the version of a tag that [`tag`] wrote.
-pub(super) fn as_tagged(text: &str) -> Option<i64> {
+fn as_tagged(text: &str) -> Option<i64> {
     version_number(text.strip_prefix('"')?.strip_suffix('"')?)
 }
 
@@ -62,7 +99,7 @@ pub(super) fn version_number(text: &str) -> Option<i64> {
     query::number(text).filter(|_| !text.starts_with('0'))
 }
 
-pub(super) const MEDIA: [(&str, Form); 7] = [
+const MEDIA: [(&str, Form); 7] = [
     ("application/json", Form::Json),
     ("application/yaml", Form::Yaml),
     ("application/x-yaml", Form::Yaml),
@@ -72,7 +109,7 @@ pub(super) const MEDIA: [(&str, Form); 7] = [
     ("application/protobuf", Form::Proto),
 ];
 
-pub(super) fn form_of(value: &HeaderValue) -> Option<(Form, &'static str)> {
+fn form_of(value: &HeaderValue) -> Option<(Form, &'static str)> {
     let media = value.to_str().ok()?.split(';').next()?.trim();
     let found = MEDIA.iter().find(|(name, _)| name.eq_ignore_ascii_case(media))?;
     Some((found.1, found.0))

@@ -3,23 +3,21 @@
 mod error;
 mod form;
 
-use crate::http::request::Raw;
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use self::error::definition_error;
-use self::form::{Expected, asked_for, expected, form_of, tag, version_number};
+use self::form::{DefinitionBody, Expected, asked_for, tag, version_number};
+use super::answer::{Answer, Json, Reply, json};
 use super::error::{Code, Error};
-use super::headers::{self, only};
-use super::openapi::params::{AgentPath, Paging, ProjectPath, VersionPath};
-use super::openapi::schemas::{JsonSchema, page};
-use super::page;
-use super::spelling::Spelling;
-use super::{State, body, query};
+use super::exchange::Exchange;
+use super::headers;
+use super::openapi::schemas::JsonSchema;
+use super::request::{About, Ctx, Id, Named, Open, Paged, Path};
+use crate::api::page;
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
 use crate::surfaces::definitions::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
@@ -35,6 +33,84 @@ page! {
     VersionPage { versions: VersionInfo }
 }
 
+const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
+const AGENT: (&str, &str) = ("agent", "The agent's name.");
+
+impl Named for ProjectId {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        Self::parse(path.get("project")).ok()
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!("There is no project {} with agents.", path.quoted("project"))
+    }
+}
+
+/// An agent of a project.
+pub(super) struct Agent {
+    pub(super) project: ProjectId,
+    pub(super) name: String,
+}
+
+impl Agent {
+    fn quoted(path: &Path<'_>) -> String {
+        format!(
+            "agent {} in the project {}",
+            path.quoted("agent"),
+            path.quoted("project")
+        )
+    }
+}
+
+impl Named for Agent {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT, AGENT];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        Some(Self {
+            project: <ProjectId as Named>::parse(path)?,
+            name: path.get("agent").to_owned(),
+        })
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!("There is no {}.", Self::quoted(path))
+    }
+}
+
+/// The versions of an agent.
+pub(super) struct Versions(Agent);
+
+impl Named for Versions {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = Agent::SEGMENTS;
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        Agent::parse(path).map(Self)
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        let agent = Agent::quoted(path);
+        format!("There is no {agent} with versions; an agent from a file has none.")
+    }
+}
+
+/// A version of an agent.
+pub(super) struct Version(Agent, i64);
+
+impl Named for Version {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT, AGENT, ("version", "1, 2, 3 …")];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        Some(Self(Agent::parse(path)?, version_number(path.get("version"))?))
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        let (version, agent) = (path.quoted("version"), Agent::quoted(path));
+        format!("There is no version {version} of an {agent}; an agent from a file has none.")
+    }
+}
+
 /// Lists the agents of a project.
 ///
 /// Sorted by name, without the definitions. Agents from files belong to the project `default`, beside agents put there
@@ -43,20 +119,12 @@ page! {
     get,
     path = "/api/projects/{project}/agents",
     operation_id = "listAgents",
-    tag = "agents",
-    params(ProjectPath, Paging),
-    responses((status = 200, description = "The response.", body = AgentPage)),
-    extensions(("x-problems" = json!([Code::NotFound])))
+    tag = "agents"
 )]
-pub(super) async fn list(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(listed(&state, &request).await)
+pub(super) async fn list(ctx: Ctx, Paged(query): Paged, Id(project): Id<ProjectId>) -> Result<Json<AgentPage>, Error> {
+    Ok(Json(
+        ctx.directory.page(&ctx.caller.tenant, &project, &query).await?.into(),
+    ))
 }
 
 /// Reads one agent.
@@ -68,7 +136,6 @@ pub(super) async fn list(
     path = "/api/projects/{project}/agents/{agent}",
     operation_id = "getAgent",
     tag = "agents",
-    params(ProjectPath, AgentPath),
     responses((
         status = 200,
         description = "The agent.",
@@ -79,199 +146,18 @@ pub(super) async fn list(
             ("application/x-protobuf")
         ),
         headers(("ETag"))
-    )),
-    extensions(("x-problems" = json!([Code::NotFound])))
+    ))
 )]
-pub(super) async fn get(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(one(&state, &request).await)
-}
-
-/// Puts an agent's definition.
-///
-/// Requires the role `operator`: a definition decides which tools run without approval. It is checked together with the
-/// other agents of its project; all errors are reported at once. Runs that have started keep the version they started
-/// with.
-#[utoipa::path(
-    put,
-    path = "/api/projects/{project}/agents/{agent}",
-    operation_id = "putAgent",
-    tag = "agents",
-    params(ProjectPath, AgentPath, Expected),
-    request_body(
-        description = "A definition in any form; its name must be that of the path. At most 1 MiB.",
-        content(
-            (JsonSchema = "application/json"),
-            (String = "application/yaml"),
-            (String = "text/markdown"),
-            ("application/x-protobuf")
-        )
-    ),
-    responses(
-        (
-            status = 200,
-            description = "A new version, or the current one if nothing changed.",
-            body = AgentPut,
-            headers(("ETag"))
-        ),
-        (status = 201, description = "A new agent.", body = AgentPut, headers(("ETag"))),
-    ),
-    extensions(("x-problems" = json!([
-        Code::Forbidden, Code::NotFound, Code::ReadOnly, Code::TooManyAgents, Code::VersionConflict,
-        Code::InvalidDefinition, Code::OutcomeUnrecorded
-    ])))
-)]
-pub(super) async fn put(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(taken(&state, &request, payload).await)
-}
-
-/// Lists the versions of an agent.
-///
-/// Newest first; only for agents created through the API. A version never changes.
-#[utoipa::path(
-    get,
-    path = "/api/projects/{project}/agents/{agent}/versions",
-    operation_id = "listVersions",
-    tag = "agents",
-    params(ProjectPath, AgentPath, Paging),
-    responses((status = 200, description = "The response.", body = VersionPage)),
-    extensions(("x-problems" = json!([Code::NotFound])))
-)]
-pub(super) async fn versions(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(version_page(&state, &request).await)
-}
-
-/// Reads one version of an agent.
-///
-/// With its definition.
-#[utoipa::path(
-    get,
-    path = "/api/projects/{project}/agents/{agent}/versions/{version}",
-    operation_id = "getVersion",
-    tag = "agents",
-    params(ProjectPath, AgentPath, VersionPath),
-    responses((status = 200, description = "The response.", body = VersionDetail)),
-    extensions(("x-problems" = json!([Code::NotFound])))
-)]
-pub(super) async fn version(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(one_version(&state, &request).await)
-}
-
-/// Restores an earlier version.
-///
-/// Makes the earlier definition the current one, as a new version. Requires the role `operator`.
-#[utoipa::path(
-    post,
-    path = "/api/projects/{project}/agents/{agent}/versions/{version}/restore",
-    operation_id = "restoreVersion",
-    tag = "agents",
-    params(ProjectPath, AgentPath, VersionPath),
-    responses((status = 200, description = "The current agent.", body = AgentPut, headers(("ETag")))),
-    extensions(("x-problems" = json!([
-        Code::Forbidden, Code::NotFound, Code::ReadOnly, Code::TooManyAgents, Code::VersionConflict,
-        Code::InvalidDefinition, Code::OutcomeUnrecorded, Code::Overloaded
-    ])))
-)]
-pub(super) async fn restore(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(restored(&state, &request).await)
-}
-
-/// JSON Schema of a definition, for editors.
-///
-/// For the JSON and YAML forms, and for Markdown front matter. Open: no credentials are required.
-#[utoipa::path(
-    get,
-    path = "/schemas/{schema}",
-    operation_id = "getAgentSchema",
-    tag = "reference",
-    security(()),
-    params(("schema" = String, Path, description = "`agent.schema.json` or `agent-front-matter.schema.json`.")),
-    responses((
-        status = 200,
-        description = "The schema.",
-        content_type = "application/schema+json",
-        body = JsonSchema
-    )),
-    extensions(("x-problems" = json!([Code::NotFound])))
-)]
-pub(super) async fn schema(
-    Raw {
-        state: _,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    let schema = match request.match_info().get("schema") {
-        Some("agent.schema.json") => Ok(json_schema()),
-        Some("agent-front-matter.schema.json") => Ok(json_schema_of_front_matter()),
-        _ => Err(Error::NotFound),
-    };
-    exchange.finish(schema.map(|schema| {
-        HttpResponse::Ok()
-            .insert_header((
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("application/schema+json"),
-            ))
-            .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("max-age=3600")))
-            .body(schema.to_string())
-    }))
-}
-
-async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let query = query::page(Spelling::Snake, request.query_string())?;
-    let directory = &state.edge.directory;
-    let page = directory.page(&caller.tenant, &project(request)?, &query).await?;
-    Ok(page::list(Spelling::Snake, "agents", &page))
-}
-
-async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let directory = &state.edge.directory;
-    let agent = directory
-        .get(&caller.tenant, &project(request)?, agent(request)?)
-        .await?;
-    let mut response = match asked_for(request.headers()) {
-        None => response(StatusCode::OK, &agent),
+pub(super) async fn get(ctx: Ctx, Id(agent): Id<Agent>) -> Result<HttpResponse, Error> {
+    let found = ctx.directory.get(&ctx.caller.tenant, &agent.project, &agent.name);
+    let agent = found.await?;
+    let mut response = match asked_for(ctx.headers()) {
+        None => json(StatusCode::OK, &agent),
         Some((form, media)) => written(&agent, form, media).await?,
     };
-    tag(&mut response, &agent.about);
+    if let Some((name, value)) = tag(&agent.about) {
+        response.headers_mut().insert(name, value);
+    }
     Ok(response)
 }
 
@@ -290,55 +176,138 @@ async fn written(agent: &AgentDetail, form: Form, media: &'static str) -> Result
         .body(written))
 }
 
-async fn taken(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let form = only(request.headers(), &header::CONTENT_TYPE)
-        .and_then(form_of)
-        .map(|(form, _)| form)
-        .ok_or(Error::NoForm)?;
-    let body = body::read_any(state, request, payload, &caller).await?;
-    let expected = expected(request.headers())?;
-    let (project, agent, now_us) = (project(request)?, agent(request)?, state.edge.runs.now_us());
-    let put = state
-        .edge
+/// Puts an agent's definition.
+///
+/// Requires the role `operator`: a definition decides which tools run without approval. It is checked together with the
+/// other agents of its project; all errors are reported at once. Runs that have started keep the version they started
+/// with.
+#[utoipa::path(
+    put,
+    path = "/api/projects/{project}/agents/{agent}",
+    operation_id = "putAgent",
+    tag = "agents",
+    responses(
+        (status = 200, description = "A new version, or the current one if nothing changed."),
+        (status = 201, description = "A new agent."),
+    )
+)]
+pub(super) async fn put(
+    ctx: Ctx,
+    definition: DefinitionBody,
+    Expected(version): Expected,
+    Id(agent): Id<Agent>,
+) -> Result<Stored, Error> {
+    let (given, now_us) = ((definition.form, &*definition.body), ctx.runs.now_us());
+    let put = ctx
         .directory
-        .put(&caller, &project, agent, (form, &body), expected, now_us)
-        .await?;
-    Ok(answer(put))
+        .put(&ctx.caller, &agent.project, &agent.name, given, version, now_us);
+    Ok(Stored(put.await?))
 }
 
-async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let query = query::page(Spelling::Snake, request.query_string())?;
-    let directory = &state.edge.directory;
-    let page = directory
-        .versions(&caller.tenant, &project(request)?, agent(request)?, &query)
-        .await?;
-    Ok(page::list(Spelling::Snake, "versions", &page))
-}
-
-async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let directory = &state.edge.directory;
-    let version = directory
-        .version(&caller.tenant, &project(request)?, agent(request)?, number(request)?)
-        .await?;
-    Ok(response(StatusCode::OK, &version))
-}
-
-async fn restored(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let (project, agent, version) = (project(request)?, agent(request)?, number(request)?);
-    let now_us = state.edge.runs.now_us();
-    let put = state
-        .edge
+/// Lists the versions of an agent.
+///
+/// Newest first; only for agents created through the API. A version never changes.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents/{agent}/versions",
+    operation_id = "listVersions",
+    tag = "agents"
+)]
+pub(super) async fn versions(
+    ctx: Ctx,
+    Paged(query): Paged,
+    Id(Versions(agent)): Id<Versions>,
+) -> Result<Json<VersionPage>, Error> {
+    let page = ctx
         .directory
-        .restore(&caller, &project, agent, version, now_us)
-        .await?;
-    Ok(answer(put))
+        .versions(&ctx.caller.tenant, &agent.project, &agent.name, &query);
+    Ok(Json(page.await?.into()))
+}
+
+/// Reads one version of an agent.
+///
+/// With its definition.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents/{agent}/versions/{version}",
+    operation_id = "getVersion",
+    tag = "agents"
+)]
+pub(super) async fn version(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -> Result<Json<VersionDetail>, Error> {
+    let version = ctx
+        .directory
+        .version(&ctx.caller.tenant, &agent.project, &agent.name, number);
+    Ok(Json(version.await?))
+}
+
+/// Restores an earlier version.
+///
+/// Makes the earlier definition the current one, as a new version. Requires the role `operator`.
+#[utoipa::path(
+    post,
+    path = "/api/projects/{project}/agents/{agent}/versions/{version}/restore",
+    operation_id = "restoreVersion",
+    tag = "agents",
+    responses((status = 200, description = "The current agent.")),
+    extensions(("x-problems" = json!([Code::Overloaded])))
+)]
+pub(super) async fn restore(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -> Result<Stored, Error> {
+    let now_us = ctx.runs.now_us();
+    let put = ctx
+        .directory
+        .restore(&ctx.caller, &agent.project, &agent.name, number, now_us);
+    Ok(Stored(put.await?))
+}
+
+/// JSON Schema of a definition, for editors.
+///
+/// For the JSON and YAML forms, and for Markdown front matter. Open: no credentials are required.
+#[utoipa::path(
+    get,
+    path = "/schemas/{schema}",
+    operation_id = "getAgentSchema",
+    tag = "reference",
+    security(()),
+    responses((
+        status = 200,
+        description = "The schema.",
+        content_type = "application/schema+json",
+        body = JsonSchema
+    ))
+)]
+pub(super) async fn schema(_: Open, Id(schema): Id<SchemaFile>) -> Result<HttpResponse, Error> {
+    let schema = match schema {
+        SchemaFile::Definition => json_schema(),
+        SchemaFile::FrontMatter => json_schema_of_front_matter(),
+    };
+    let media = HeaderValue::from_static("application/schema+json");
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, media))
+        .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("max-age=3600")))
+        .body(schema.to_string()))
+}
+
+/// A schema of a definition.
+pub(super) enum SchemaFile {
+    Definition,
+    FrontMatter,
+}
+
+impl Named for SchemaFile {
+    const SEGMENTS: &'static [(&'static str, &'static str)] =
+        &[("schema", "`agent.schema.json` or `agent-front-matter.schema.json`.")];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        match path.get("schema") {
+            "agent.schema.json" => Some(Self::Definition),
+            "agent-front-matter.schema.json" => Some(Self::FrontMatter),
+            _ => None,
+        }
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!("There is no schema {}.", path.quoted("schema"))
+    }
 }
 
 /// An agent that was put, with the warnings about its definition.
@@ -352,38 +321,33 @@ pub(super) struct AgentPut {
     warnings: Vec<FieldError>,
 }
 
-fn answer(put: Put) -> HttpResponse {
-    let is_new = put.changed && put.agent.about.version == Some(1);
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let body = AgentPut {
-        agent: put.agent,
-        warnings: put.warnings.into_iter().map(definition_error).collect(),
-    };
-    let mut response = response(status, &body);
-    tag(&mut response, &body.agent.about);
-    response
-}
+/// The answer to a definition that was put.
+pub(super) struct Stored(Put);
 
-pub(super) fn project(request: &HttpRequest) -> Result<ProjectId, Error> {
-    let text = request.match_info().get("project").unwrap_or_default();
-    ProjectId::parse(text).map_err(|_| Error::NotFound)
-}
+impl Answer for Stored {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        let Self(put) = self;
+        let is_new = put.changed && put.agent.about.version == Some(1);
+        let reply = Reply {
+            status: if is_new { StatusCode::CREATED } else { StatusCode::OK },
+            headers: tag(&put.agent.about).into_iter().collect(),
+            body: AgentPut {
+                agent: put.agent,
+                warnings: put.warnings.into_iter().map(definition_error).collect(),
+            },
+        };
+        reply.respond(exchange)
+    }
 
-pub(super) fn agent(request: &HttpRequest) -> Result<&str, Error> {
-    request.match_info().get("agent").ok_or(Error::NotFound)
-}
-
-/// The version of the path; text that is not a number is not found.
-fn number(request: &HttpRequest) -> Result<i64, Error> {
-    let version = request.match_info().get("version").and_then(version_number);
-    version.ok_or(Error::NotFound)
-}
-
-pub(super) fn response(status: StatusCode, value: &impl Serialize) -> HttpResponse {
-    let text =
-        serde_json::to_string(value).unwrap_or_else(|error| unreachable!("a response serializes to JSON: {error}"));
-    HttpResponse::build(status)
-        .insert_header((header::CONTENT_TYPE, headers::JSON))
-        .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
-        .body(text)
+    fn describe(about: &mut About<'_>) {
+        about.answers::<AgentPut>(&["ETag"]);
+        about.problems(&[
+            Code::Forbidden,
+            Code::ReadOnly,
+            Code::TooManyAgents,
+            Code::VersionConflict,
+            Code::InvalidDefinition,
+            Code::OutcomeUnrecorded,
+        ]);
+    }
 }

@@ -3,11 +3,13 @@
 mod error;
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::answer::{Json, NoContent};
 use super::error::{Code, Error};
 use super::openapi::params::{self, LATEST_FIRST, OLDEST_FIRST};
-use super::request::{Acting, Ctx, Given, Id, Json, Key, List, Named, NoContent, Sent};
+use super::request::{Acting, Ctx, Given, Id, Key, List, Sent};
 use super::runs::Patience;
 use crate::api::page;
 use crate::domain::action::{ActionStatus, Grant, Resolution};
@@ -33,24 +35,6 @@ page! {
     /// A page of grants.
     #[serde(rename_all = "camelCase")]
     GrantPage { grants: Grant }
-}
-
-impl Named for ActionId {
-    const ABOUT: &'static str = "The action's id.";
-    const OBJECT: &'static str = "action";
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::parse(text)
-    }
-}
-
-impl Named for GrantId {
-    const ABOUT: &'static str = "The grant's id.";
-    const OBJECT: &'static str = "grant";
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::parse(text)
-    }
 }
 
 /// Lists pending approval requests.
@@ -96,14 +80,9 @@ pub(super) async fn pending(ctx: Ctx, Acting(user): Acting, List(query): List) -
     path = "/api/agent/approvals/resolve",
     operation_id = "resolveApproval",
     tag = "approvals",
-    request_body(
-        content = ResolveBody,
-        description = "Your decision.",
-        example = json!({"approvalId": "019300aa-0000-7000-8000-000000000000", "decision": "approve_once"})
-    ),
-    responses((status = 200, description = "The run in its current state.", body = RunAnswer)),
+    responses((status = 200, description = "The run in its current state.")),
     extensions(("x-problems" = json!([
-        Code::Forbidden, Code::AlreadyResolved, Code::NotGrantable,
+        Code::Forbidden, Code::NotFound, Code::AlreadyResolved, Code::NotGrantable,
         Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
     ])))
 )]
@@ -181,12 +160,7 @@ pub(super) async fn in_doubt(
     path = "/api/agent/actions/{id}/settle",
     operation_id = "settleAction",
     tag = "approvals",
-    request_body(
-        content = SettleBody,
-        description = "The outcome you found.",
-        example = json!({"happened": true})
-    ),
-    responses((status = 200, description = "The run, with the current state of the action.", body = RunAnswer)),
+    responses((status = 200, description = "The run, with the current state of the action.")),
     extensions(("x-problems" = json!([
         Code::Forbidden, Code::NotInDoubt, Code::RunInProgress, Code::PartOfRun,
         Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
@@ -284,10 +258,20 @@ pub(super) struct SettleBody {
 impl Given for ResolveBody {
     const FORM: &'static str = "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \
                                 \"approve_and_always_allow_recipient\", \"reason\"?}";
+    const ABOUT: &'static str = "Your decision.";
+
+    fn example() -> Value {
+        json!({"approvalId": "019300aa-0000-7000-8000-000000000000", "decision": "approve_once"})
+    }
 }
 
 impl Given for SettleBody {
     const FORM: &'static str = "{\"happened\": true or false}";
+    const ABOUT: &'static str = "The outcome you found.";
+
+    fn example() -> Value {
+        json!({"happened": true})
+    }
 }
 
 /// The requested page of actions in a state.

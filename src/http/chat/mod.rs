@@ -3,46 +3,34 @@
 pub(super) mod stream;
 mod wire;
 
-use crate::http::request::Raw;
 use std::sync::Arc;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
-use tracing::Instrument;
+use serde_json::json;
 
+use super::answer::Answer;
+use super::body;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
-use super::openapi::params::Acting;
-use super::{State, body, idempotency};
+use super::request::{About, Ctx, Meta, Request, Take};
 use crate::domain::decision::AgentDecision;
 use crate::domain::ids::UserId;
-use crate::surfaces::caller::{Caller, NotThatUser};
+use crate::surfaces::caller::NotThatUser;
 use crate::surfaces::chat::request::ChatRequest;
-use crate::surfaces::chat::{Answer, ChatError, retry_after};
-use crate::surfaces::request::{FieldError, RequestMeta};
+use crate::surfaces::chat::{self, ChatError, retry_after};
+use crate::surfaces::request::FieldError;
 
-/// Problems of a chat request, beside those of its credentials and its body.
-const PROBLEMS: [Code; 6] = [
-    Code::UserMismatch,
+/// Problems of a chat request, beside those that follow from its parameters.
+const PROBLEMS: [Code; 4] = [
     Code::Forbidden,
     Code::StillRunning,
-    Code::IdempotencyKeyReused,
     Code::OutcomeUnrecorded,
     Code::Internal,
 ];
-
-/// A validated request for the surface.
-struct Ask {
-    caller: Caller,
-    user: UserId,
-    request: ChatRequest,
-    meta: RequestMeta,
-    keyed: bool,
-}
 
 /// Decides about one message.
 ///
@@ -53,109 +41,101 @@ struct Ask {
     path = "/v1/chat",
     operation_id = "decide",
     tag = "chat",
-    params(Acting),
-    request_body(
-        content = wire::ChatRequest,
-        description = "At most 1 MiB. Unknown fields are refused.",
-        example = json!({"message": "add a task to call mom", "user_id": "me"})
-    ),
     responses(
         (
             status = 200,
             description = "The decision, for every outcome except the two below.",
             body = AgentDecision,
-            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed")),
             example = json!(wire::example())
         ),
         (
             status = 429,
             description = "`REFUSAL:RATE_LIMITED`, a decision like any other.",
-            body = AgentDecision,
-            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Retry-After"))
+            headers(("Retry-After"))
         ),
         (
             status = 503,
             description = "`REFUSAL:OVERLOADED`, a decision like any other.",
-            body = AgentDecision,
-            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Retry-After"))
+            headers(("Retry-After"))
         ),
     ),
     extensions(("x-problems" = json!(PROBLEMS)))
 )]
 pub(super) async fn decide(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    let answer = answer(&state, &exchange, &request, payload)
-        .instrument(exchange.span.clone())
-        .await;
-    exchange.finish(answer)
+    ctx: Ctx,
+    Asked(request): Asked,
+    Meta(meta): Meta,
+    Asking(user): Asking,
+) -> Result<Decided, Error> {
+    let keyed = meta.idempotency.is_some();
+    let answer = ctx.chat.decide(&ctx.caller, user, request, meta, None).await?;
+    Ok(Decided { answer, keyed })
 }
 
-async fn answer(
-    state: &State,
-    exchange: &Exchange,
-    request: &HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, Error> {
-    let ask = ask(state, exchange, request, payload).await?;
-    let answer = state
-        .edge
-        .chat
-        .decide(&ask.caller, ask.user, ask.request, ask.meta, None)
-        .await?;
-    Ok(respond(answer, ask.keyed))
+/// The message and its context. The body also names the user.
+pub(in crate::http) struct Asked(ChatRequest);
+
+impl Take for Asked {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let payload = request.payload();
+        let body = body::read(&request.state, &request.http, payload, request.caller()).await?;
+        let mut chat = ChatRequest::from_json(request.keep(body)).map_err(Error::Invalid)?;
+        request.user = match request.caller().act_for(chat.user.take()) {
+            Ok(Some(user)) => Some(user),
+            Ok(None) => return Err(Error::Invalid(vec![missing_user()])),
+            Err(NotThatUser) => return Err(Error::UserMismatch),
+        };
+        Ok(Self(chat))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let example = json!({"message": "add a task to call mom", "user_id": "me"});
+        about.body::<wire::ChatRequest>("At most 1 MiB. Unknown fields are refused.", example, true);
+        about.problems(&[Code::UserMismatch]);
+    }
 }
 
-/// Authenticates, reads and parses the body within its limits, then checks user and idempotency.
-async fn ask(state: &State, exchange: &Exchange, request: &HttpRequest, payload: Payload) -> Result<Ask, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let body = body::read(state, request, payload, &caller).await?;
-    let mut chat = ChatRequest::from_json(&body).map_err(Error::Invalid)?;
-    let user = match caller.act_for(chat.user.take()) {
-        Ok(Some(user)) => user,
-        Ok(None) => return Err(Error::Invalid(vec![missing_user()])),
-        Err(NotThatUser) => return Err(Error::UserMismatch),
-    };
-    let key = idempotency::key(request.headers())?;
-    let idempotency = key.map(|key| idempotency::claim(key, &caller, Some(&user), request.path(), &body));
-    let keyed = idempotency.is_some();
-    let meta = RequestMeta {
-        request_id: Arc::clone(&exchange.id.text),
-        traceparent: headers::traceparent(request.headers()),
-        idempotency,
-        shed: None,
-    };
-    Ok(Ask {
-        caller,
-        user,
-        request: chat,
-        meta,
-        keyed,
-    })
+/// The user of the message. It is taken last, since other parameters refer to it.
+pub(in crate::http) struct Asking(UserId);
+
+impl Take for Asking {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        request.user.take().map(Self).ok_or(Error::Internal)
+    }
 }
 
 fn missing_user() -> FieldError {
-    FieldError {
-        pointer: "/user_id".to_owned(),
-        detail: "is missing; a string is required, since no token names the user".to_owned(),
+    FieldError::new(
+        "/user_id",
+        "is missing; a string is required, since no token names the user",
+    )
+}
+
+/// A decision as it was recorded, byte for byte.
+pub(in crate::http) struct Decided {
+    answer: chat::Answer,
+    /// Whether the request has an `Idempotency-Key`.
+    keyed: bool,
+}
+
+impl Answer for Decided {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        let shape = Shape::of(&self.answer, self.keyed);
+        let mut response = HttpResponse::build(shape.status);
+        response.insert_header((header::CONTENT_TYPE, shape.content_type));
+        for header in shape.headers {
+            response.insert_header(header);
+        }
+        exchange.finish(Ok(response.body(Bytes::from_owner(Text(self.answer.body)))))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.answers::<AgentDecision>(&HEADERS);
     }
 }
 
-/// Returns the decision as it was recorded, byte for byte.
-fn respond(answer: Answer, keyed: bool) -> HttpResponse {
-    let shape = Shape::of(&answer, keyed);
-    let mut response = HttpResponse::build(shape.status);
-    response.insert_header((header::CONTENT_TYPE, shape.content_type));
-    for header in shape.headers {
-        response.insert_header(header);
-    }
-    response.body(Bytes::from_owner(Text(answer.body)))
-}
+/// Headers of a decision, recorded or streamed.
+const HEADERS: [&str; 3] = ["RateLimit-Policy", "RateLimit", "Idempotency-Replayed"];
 
 /// Status and headers of a response, without its body.
 struct Shape {
@@ -166,7 +146,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(answer: &Answer, keyed: bool) -> Self {
+    fn of(answer: &chat::Answer, keyed: bool) -> Self {
         let mut headers = Vec::with_capacity(5);
         headers.push((header::CACHE_CONTROL, headers::NO_STORE));
         if let Some(quota) = &answer.quota {
@@ -193,7 +173,7 @@ impl Shape {
 }
 
 /// Whether a stored response is a decision; otherwise it is the problem that recovery stored instead.
-fn is_decision(answer: &Answer) -> bool {
+fn is_decision(answer: &chat::Answer) -> bool {
     matches!(answer.status, 200 | 429 | 503)
 }
 

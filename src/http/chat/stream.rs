@@ -4,31 +4,29 @@
 //! refusal by quota) is a stream with only its last line. A client that disconnects does not cancel: the surface
 //! continues, and only the stream ends.
 
-use crate::http::request::Raw;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use bytes::BytesMut;
 use tokio::sync::mpsc::Receiver;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
-use super::{Ask, PROBLEMS, Shape, ask, is_decision, wire};
+use super::{Asked, Asking, HEADERS, PROBLEMS, Shape, is_decision, wire};
 use crate::domain::event::{Event, Numbered};
-use crate::http::State;
+use crate::http::answer::Answer;
 use crate::http::error::Error;
 use crate::http::exchange::Exchange;
-use crate::http::lines::Form;
-use crate::http::openapi::params::Acting;
-use crate::http::stream::{self, Lines, Out};
-use crate::surfaces::chat::{Answer, ChatError, EventSink};
+use crate::http::lines::Framing;
+use crate::http::request::{About, Ctx, Meta, Room};
+use crate::http::stream::{self, Lines, Out, Stream};
+use crate::surfaces::chat::{self, ChatError, EventSink};
 
 /// Lines that are ready at the same time are sent together, up to about this many bytes.
 const BATCH: usize = 16 * 1024;
 
-type Deciding = Pin<Box<dyn Future<Output = Result<Answer, ChatError>>>>;
+type Deciding = Pin<Box<dyn Future<Output = Result<chat::Answer, ChatError>>>>;
 
 /// Decides about one message and streams the events.
 ///
@@ -39,63 +37,34 @@ type Deciding = Pin<Box<dyn Future<Output = Result<Answer, ChatError>>>>;
     path = "/v1/chat/stream",
     operation_id = "decideStreamed",
     tag = "chat",
-    params(Acting),
-    request_body(
-        content = wire::ChatRequest,
-        description = "At most 1 MiB. Unknown fields are refused.",
-        example = json!({"message": "add a task to call mom", "user_id": "me"})
-    ),
     responses(
         (
             status = 200,
             description = "One object per line, the last a decision or an error. With `Accept: text/event-stream` each is an \
-                           SSE message with an id.",
-            content((wire::StreamLine = "application/x-ndjson"), (wire::StreamLine = "text/event-stream")),
-            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"))
+                           SSE message with an id."
         ),
-        (
-            status = 429,
-            description = "`REFUSAL:RATE_LIMITED`: only the last line.",
-            content((wire::StreamLine = "application/x-ndjson"), (wire::StreamLine = "text/event-stream")),
-            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Retry-After"))
-        ),
-        (
-            status = 503,
-            description = "`REFUSAL:OVERLOADED`: only the last line.",
-            content((wire::StreamLine = "application/x-ndjson"), (wire::StreamLine = "text/event-stream")),
-            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Retry-After"))
-        ),
+        (status = 429, description = "`REFUSAL:RATE_LIMITED`: only the last line.", headers(("Retry-After"))),
+        (status = 503, description = "`REFUSAL:OVERLOADED`: only the last line.", headers(("Retry-After"))),
     ),
     extensions(("x-problems" = json!(PROBLEMS)))
 )]
 pub(in crate::http) async fn decide(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    let asked = ask(&state, &exchange, &request, payload);
-    match asked.instrument(exchange.span.clone()).await {
-        Ok(ask) => begin(&state, exchange, ask, Form::asked_for(request.headers())).await,
-        Err(error) => exchange.finish(Err(error)),
-    }
-}
-
-async fn begin(state: &Data<State>, exchange: Exchange, mut ask: Ask, form: Form) -> HttpResponse {
+    ctx: Ctx,
+    Asked(request): Asked,
+    Room(share): Room,
+    Meta(meta): Meta,
+    Asking(user): Asking,
+    form: Framing,
+) -> Result<Streamed, Error> {
     let (sink, mut events) = EventSink::channel();
-    let keyed = ask.keyed;
-    let share = state.room.stream(&ask.caller, Some(&ask.user));
-    ask.meta.shed = share.as_ref().err().copied();
-    let mut deciding = put(state, &exchange, ask, sink);
+    let keyed = meta.idempotency.is_some();
+    let deciding = async move { ctx.chat.decide(&ctx.caller, user, request, meta, Some(sink)).await };
+    let mut deciding: Deciding = Box::pin(deciding.instrument(Span::current()));
     // Events first: if both are ready, the events precede the decision.
     let first = tokio::select! {
         biased;
         Some(event) = events.recv() => event,
-        ended = &mut deciding => {
-            return exchange.finish(ended.map(|answer| at_once(&answer, keyed, form)).map_err(Error::from));
-        }
+        ended = &mut deciding => return Ok(Streamed::AtOnce(at_once(&ended?, keyed, form))),
     };
     let mut written = BytesMut::new();
     form.event(&first, &mut written);
@@ -104,34 +73,37 @@ async fn begin(state: &Data<State>, exchange: Exchange, mut ask: Ask, form: Form
         deciding,
         number: first.number,
     };
-    stream::respond(
-        stream::head(StatusCode::OK, form),
-        state,
-        exchange,
+    Ok(Streamed::AsDecided(Stream {
+        head: stream::head(StatusCode::OK, form),
         form,
-        share.ok(),
-        written,
+        share: share.ok(),
+        first: written,
         lines,
-    )
+    }))
 }
 
-fn put(state: &Data<State>, exchange: &Exchange, ask: Ask, sink: EventSink) -> Deciding {
-    let state = Data::clone(state);
-    let deciding = async move {
-        let Ask {
-            caller,
-            user,
-            request,
-            meta,
-            ..
-        } = ask;
-        state.edge.chat.decide(&caller, user, request, meta, Some(sink)).await
-    };
-    Box::pin(deciding.instrument(exchange.span.clone()))
+/// A decision in progress, or one that was made before its first event.
+pub(in crate::http) enum Streamed {
+    AsDecided(Stream<ChatLines>),
+    AtOnce(HttpResponse),
+}
+
+impl Answer for Streamed {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        match self {
+            Self::AsDecided(stream) => stream.respond(exchange),
+            Self::AtOnce(response) => response.respond(exchange),
+        }
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Stream::<ChatLines>::describe(about);
+        about.headers(&HEADERS);
+    }
 }
 
 /// The response for a decision made before the first event.
-fn at_once(answer: &Answer, keyed: bool, form: Form) -> HttpResponse {
+fn at_once(answer: &chat::Answer, keyed: bool, form: Framing) -> HttpResponse {
     let shape = Shape::of(answer, keyed);
     let mut response = stream::head(shape.status, form);
     for header in shape.headers {
@@ -142,7 +114,7 @@ fn at_once(answer: &Answer, keyed: bool, form: Form) -> HttpResponse {
     response.body(line.freeze())
 }
 
-fn last(answer: &Answer, number: u64, form: Form, out: &mut BytesMut) {
+fn last(answer: &chat::Answer, number: u64, form: Framing, out: &mut BytesMut) {
     if is_decision(answer) {
         form.decision(&answer.body, number, out);
     } else {
@@ -151,7 +123,7 @@ fn last(answer: &Answer, number: u64, form: Form, out: &mut BytesMut) {
 }
 
 /// The events of a run, and its decision.
-struct ChatLines {
+pub(in crate::http) struct ChatLines {
     /// Absent after all events were sent.
     events: Option<Receiver<Numbered<Event>>>,
     deciding: Deciding,
@@ -161,6 +133,7 @@ struct ChatLines {
 
 impl Lines for ChatLines {
     const RESUMABLE: bool = false;
+    type Line = wire::StreamLine;
 
     async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
         // Events first: if both are ready, the events precede the decision.

@@ -1,13 +1,12 @@
 //! Reads a submitted form and verifies that it came from a gavel page.
 
-use actix_web::HttpRequest;
 use actix_web::http::header;
-use actix_web::web::Payload;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use super::super::{State, body, headers};
+use super::super::request::{Request, Take};
+use super::super::{body, headers};
 use super::{Turned, origin};
 use crate::http::error::Error;
 
@@ -26,19 +25,24 @@ pub(super) fn token(cookie: &str) -> String {
 }
 
 /// The fields of a form.
-pub(super) struct Form(Vec<(String, String)>);
+pub(in crate::http) struct Form(Vec<(String, String)>);
+
+/// A form of the visitor, whom another parameter has identified before.
+impl Take<Turned> for Form {
+    async fn take(request: &mut Request) -> Result<Self, Turned> {
+        let expected = request.form_token.take();
+        Self::read(request, expected.as_deref()).await
+    }
+}
 
 impl Form {
     /// Reads a form from the browser whose cookie gives the token `expected`.
     ///
     /// # Errors
     /// The form comes from another site, its token is missing or invalid, or its body is invalid.
-    pub(super) async fn read(
-        state: &State,
-        request: &HttpRequest,
-        payload: Payload,
-        expected: Option<&str>,
-    ) -> Result<Self, Turned> {
+    pub(super) async fn read(request: &mut Request, expected: Option<&str>) -> Result<Self, Turned> {
+        let payload = request.payload();
+        let (state, request) = (&request.state, &request.http);
         if !origin::is_own(request) {
             return Err(Turned::NotOurs("This form was sent from another site."));
         }

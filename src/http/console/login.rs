@@ -1,23 +1,20 @@
 //! Login and logout: a key or token is exchanged for a session cookie.
 
 use crate::http::console::paths;
-use crate::http::request::Raw;
 use std::net::IpAddr;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse};
 
-use super::super::State;
 use super::super::caller::{Auth, Shown};
 use super::super::error::Error;
-use super::approvals::parameter;
+use super::super::request::{Open, Request, Take};
 use super::cookies::Cookie;
 use super::form::{self, Form};
-use super::session::{form_cookie, visitor};
+use super::session::{Visitor, form_cookie};
 use super::view::login::{LoginForm, Wants};
-use super::{Turned, page, respond, see, view};
+use super::{Parameters, Turned, page, see, view};
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::APPROVER;
 use crate::surfaces::sessions::Login;
@@ -29,49 +26,6 @@ const SHORTEST_US: i64 = 1_000_000;
 /// The same text for every failure, so that it does not reveal which keys or users exist.
 const NOT_ACCEPTED: &str = "Login failed. Enter a key or token that is valid now, complete and without quotation marks. The operator of this \
     service creates keys (gavel config new-key) and knows where tokens come from.";
-
-pub(in crate::http) async fn show(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
-}
-
-pub(in crate::http) async fn log_in(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(Ok(respond(
-        &state,
-        &request,
-        logged_in(&state, &request, payload).await,
-    )
-    .await))
-}
-
-pub(in crate::http) async fn log_out(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(Ok(respond(
-        &state,
-        &request,
-        logged_out(&state, &request, payload).await,
-    )
-    .await))
-}
 
 /// The address of the login page, which redirects to `next`.
 pub(super) fn address(next: &str) -> String {
@@ -105,31 +59,32 @@ fn own(next: &str) -> Option<&str> {
     (plain && inside && other && next.len() <= MAX_NEXT).then_some(next)
 }
 
-async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
-    let next = parameter(request, "next");
-    let problem = parameter(request, "lost").map(|_| LOST);
+pub(in crate::http) async fn show(
+    open: Open,
+    visitor: Result<Visitor, Turned>,
+    given: Parameters,
+) -> Result<HttpResponse, Turned> {
+    let next = given.get("next");
+    let problem = given.get("lost").map(|_| LOST);
     let next = next.as_deref().and_then(own);
-    match visitor(state, request).await {
+    match visitor {
         Ok(_) => Ok(see(next.unwrap_or(paths::APPROVALS))),
-        Err(Turned::LogIn(_) | Turned::Again(_) | Turned::Lost) => {
-            ask(state, request, StatusCode::OK, next, "", problem)
-        }
+        Err(Turned::LogIn(_) | Turned::Again(_) | Turned::Lost) => ask(&open, StatusCode::OK, next, "", problem),
         Err(turned) => Err(turned),
     }
 }
 
 /// Renders the login form.
 fn ask(
-    state: &State,
-    request: &HttpRequest,
+    open: &Open,
     status: StatusCode,
     next: Option<&str>,
     user: &str,
     problem: Option<&str>,
 ) -> Result<HttpResponse, Turned> {
-    let (cookie, set) = form_cookie(request)?;
+    let (cookie, set) = form_cookie(&open.http)?;
     let form = LoginForm {
-        wants: match &state.edge.auth {
+        wants: match &open.auth {
             Auth::Jwt(_) => Wants::Token,
             Auth::ApiKeys(_) | Auth::None(_) | Auth::OneCommand(_) => Wants::Key,
         },
@@ -145,22 +100,31 @@ fn ask(
     Ok(response)
 }
 
-async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {
-    if matches!(state.edge.auth, Auth::None(_)) {
+/// The form of a browser without a session.
+pub(in crate::http) struct LogIn(Form);
+
+impl Take<Turned> for LogIn {
+    async fn take(request: &mut Request) -> Result<Self, Turned> {
+        let expected = Cookie::Form.of(&request.http).map(|cookie| form::token(&cookie));
+        Form::read(request, expected.as_deref()).await.map(Self)
+    }
+}
+
+pub(in crate::http) async fn log_in(open: Open, form: Result<LogIn, Turned>) -> Result<HttpResponse, Turned> {
+    if matches!(open.auth, Auth::None(_)) {
         return Ok(see(paths::APPROVALS));
     }
-    let expected = Cookie::Form.of(request).map(|cookie| form::token(&cookie));
-    let given = Form::read(state, request, payload, expected.as_deref()).await?;
+    let (LogIn(given), request) = (form?, &open.http);
     let next = given.get("next").and_then(own);
     let named = given.get("user").map(str::trim).unwrap_or_default();
-    let ask_again = |problem: &str| ask(state, request, StatusCode::FORBIDDEN, next, named, Some(problem));
+    let ask_again = |problem: &str| ask(&open, StatusCode::FORBIDDEN, next, named, Some(problem));
     let address: Option<IpAddr> = request.peer_addr().map(|peer| peer.ip());
     let secret = given.get("credential").map(str::trim).unwrap_or_default();
-    let credential = match state.edge.auth.shown(secret).await {
+    let credential = match open.auth.shown(secret).await {
         Ok(shown) => shown,
         Err(Error::AuthUnavailable) => return Err(Error::AuthUnavailable.into()),
         Err(_) => {
-            if let Some(seconds) = state.attempts.failed(address) {
+            if let Some(seconds) = open.state.attempts.failed(address) {
                 return Err(Turned::TooMany(seconds));
             }
             tracing::info!(?address, "a console login failed");
@@ -168,7 +132,7 @@ async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Re
         }
     };
     // A just expired token may be valid within the clock leeway, but its session cookie would expire at once.
-    let soon = state.edge.sessions.now_us().saturating_add(SHORTEST_US);
+    let soon = open.sessions.now_us().saturating_add(SHORTEST_US);
     if credential.until_us.is_some_and(|until| until < soon) {
         return ask_again(NOT_ACCEPTED);
     }
@@ -183,10 +147,10 @@ async fn logged_in(state: &State, request: &HttpRequest, payload: Payload) -> Re
         user,
         until_us: credential.until_us,
     };
-    let (token, lasts) = state.edge.sessions.begin(login).await?;
+    let (token, lasts) = open.sessions.begin(login).await?;
     // A repeated login ends the previous session.
     if let Some(before) = Cookie::Session.of(request) {
-        state.edge.sessions.end(&before).await?;
+        open.sessions.end(&before).await?;
     }
     tracing::info!(%caller, ?address, "logged in to the console");
     let mut response = see(next.unwrap_or(paths::APPROVALS));
@@ -214,12 +178,20 @@ fn who(shown: &Shown, named: &str) -> Result<Option<UserId>, &'static str> {
     Ok(user)
 }
 
-async fn logged_out(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Turned> {
-    let cookie = Cookie::Session.of(request);
-    let expected = cookie.as_deref().map(form::token);
-    Form::read(state, request, payload, expected.as_deref()).await?;
-    if let Some(token) = &cookie {
-        state.edge.sessions.end(token).await?;
+/// The form of a session.
+pub(in crate::http) struct LogOut;
+
+impl Take<Turned> for LogOut {
+    async fn take(request: &mut Request) -> Result<Self, Turned> {
+        let expected = Cookie::Session.of(&request.http).map(|cookie| form::token(&cookie));
+        Form::read(request, expected.as_deref()).await.map(|_| Self)
+    }
+}
+
+pub(in crate::http) async fn log_out(open: Open, _: LogOut) -> Result<HttpResponse, Turned> {
+    let request = &open.http;
+    if let Some(token) = Cookie::Session.of(request) {
+        open.sessions.end(&token).await?;
     }
     let mut response = see(paths::LOGIN);
     let gone = Cookie::Session.set(request, "", std::time::Duration::ZERO);

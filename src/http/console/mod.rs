@@ -19,7 +19,6 @@ pub(super) mod paths;
 mod session;
 mod view;
 
-use crate::http::request::Raw;
 use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
@@ -34,8 +33,9 @@ use self::session::{Visitor, visitor};
 use super::State;
 use super::error::Error;
 use super::exchange::Exchange;
-use super::headers;
+use super::request::{Failure, Open, Request, Take};
 use super::routes::Route;
+use super::{headers, query};
 use crate::surfaces::sessions::Unavailable;
 
 /// Pages run no script, load only gavel's style sheet and frames, post only to gavel, and cannot be framed.
@@ -78,7 +78,7 @@ const STYLE: &str = include_str!("view/style.css");
 static STYLE_HASH: LazyLock<String> = LazyLock::new(|| hex::encode(&Sha256::digest(STYLE)[..8]));
 
 /// Why a request has no page.
-enum Turned {
+pub(super) enum Turned {
     /// There is no session; contains the requested address.
     LogIn(String),
     /// There is no session, so the submitted form was not processed.
@@ -105,27 +105,31 @@ impl From<Unavailable> for Error {
     }
 }
 
-pub(super) async fn index(
-    Raw {
-        state: _,
-        request: _,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(Ok(see(paths::APPROVALS)))
+/// The parameters of a page's address.
+pub(super) struct Parameters(HttpRequest);
+
+impl Take<Turned> for Parameters {
+    async fn take(request: &mut Request) -> Result<Self, Turned> {
+        Ok(Self(request.http.clone()))
+    }
 }
 
-pub(super) async fn style(
-    Raw {
-        state: _,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
+impl Parameters {
+    /// A parameter that occurs once and is not empty.
+    fn get(&self, name: &str) -> Option<String> {
+        let value = query::once(self.0.query_string(), name)?;
+        let value = value.trim();
+        (!value.is_empty()).then(|| value.to_owned())
+    }
+}
+
+pub(super) async fn index(_: Open) -> Result<HttpResponse, Turned> {
+    Ok(see(paths::APPROVALS))
+}
+
+pub(super) async fn style(open: Open) -> Result<HttpResponse, Turned> {
     let tag = format!("\"{}\"", *STYLE_HASH);
-    let known = headers::only(request.headers(), &header::IF_NONE_MATCH);
+    let known = headers::only(open.headers(), &header::IF_NONE_MATCH);
     let known = known.is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let mut response = match known {
         true => HttpResponse::NotModified(),
@@ -143,11 +147,11 @@ pub(super) async fn style(
         HeaderValue::from_static("public, max-age=31536000, immutable"),
     ));
     response.insert_header((header::ETAG, tag));
-    exchange.finish(Ok(match known {
+    Ok(match known {
         // A body after this head would be read as the next response (RFC 9110 section 15.4.5).
         true => response.finish(),
         false => response.body(STYLE),
-    }))
+    })
 }
 
 /// Builds a page response.
@@ -201,8 +205,7 @@ fn in_frame(policy: &'static str, body: String) -> HttpResponse {
 /// The response for an unknown path below `/console`.
 pub(super) async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, None);
-    let answer = Err(Error::NoRoute.into());
-    exchange.finish(Ok(respond(&state, &request, answer).await))
+    exchange.finish(Ok(reason(&state, &request, Error::NoRoute.into()).await))
 }
 
 /// The response for an unsupported method of a console path.
@@ -213,20 +216,23 @@ pub(super) async fn method_not_allowed(
 ) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(route));
     let allow = route.allow();
-    let answer = Err(Error::MethodNotAllowed(allow.clone()).into());
-    let mut response = respond(&state, &request, answer).await;
+    let turned = Error::MethodNotAllowed(allow.clone()).into();
+    let mut response = reason(&state, &request, turned).await;
     if let Ok(allow) = HeaderValue::from_str(&allow) {
         response.headers_mut().insert(header::ALLOW, allow);
     }
     exchange.finish(Ok(response))
 }
 
-/// The page, or a page with the reason. An error page has the navigation of the visitor.
-async fn respond(state: &State, request: &HttpRequest, answer: Result<HttpResponse, Turned>) -> HttpResponse {
-    let turned = match answer {
-        Ok(response) => return response,
-        Err(turned) => turned,
-    };
+impl Failure for Turned {
+    async fn respond(self, request: &mut Request) -> HttpResponse {
+        let page = reason(&request.state, &request.http, self).await;
+        request.end().finish(Ok(page))
+    }
+}
+
+/// The page with the reason. It has the navigation of the visitor.
+async fn reason(state: &State, request: &HttpRequest, turned: Turned) -> HttpResponse {
     match turned {
         Turned::LogIn(next) => see(&login::address(&next)),
         Turned::Lost => see(&login::address_of_lost()),
@@ -249,7 +255,7 @@ async fn respond(state: &State, request: &HttpRequest, answer: Result<HttpRespon
         }
         Turned::Error(error) => {
             // Without navigation if there is no session, or if it cannot be read now.
-            let visitor = visitor(state, request).await.ok();
+            let visitor = visitor(state, request, true).await.ok();
             trouble(error, visitor.as_ref())
         }
     }

@@ -10,6 +10,7 @@ use actix_web::http::header::HeaderValue;
 use chrono_tz::Tz;
 
 use super::super::caller::Auth;
+use super::super::request::{Request, Take};
 use super::super::{State, acting, connection};
 use super::cookies::{self, Cookie};
 use super::{Turned, form, origin};
@@ -21,7 +22,7 @@ use crate::surfaces::sessions;
 const FORM_LASTS: Duration = Duration::from_secs(24 * 3600);
 
 /// The visitor of a page, or the sender of a form.
-pub(super) struct Visitor {
+pub(in crate::http) struct Visitor {
     pub(super) caller: Caller,
     /// The acting user.
     pub(super) user: Option<UserId>,
@@ -39,24 +40,29 @@ pub(super) struct Visitor {
     pub(super) zone: Tz,
 }
 
+impl Take<Turned> for Visitor {
+    async fn take(request: &mut Request) -> Result<Self, Turned> {
+        let visitor = visitor(&request.state, &request.http, true).await?;
+        request.form_token.clone_from(&visitor.form_token);
+        Ok(visitor)
+    }
+}
+
+/// The visitor of a page that refreshes itself: it does not count as use, so an unused session ends although its pages
+/// are open.
+pub(in crate::http) struct Onlooker(pub(super) Visitor);
+
+impl Take<Turned> for Onlooker {
+    async fn take(request: &mut Request) -> Result<Self, Turned> {
+        visitor(&request.state, &request.http, false).await.map(Self)
+    }
+}
+
 /// Identifies the visitor.
 ///
 /// # Errors
 /// There is no session; the store is unavailable; with `auth.mode = none`, the host is not a name of this machine.
-pub(super) async fn visitor(state: &State, request: &HttpRequest) -> Result<Visitor, Turned> {
-    found(state, request, true).await
-}
-
-/// As [`visitor`], for a page that refreshes itself: it does not count as use, so an unused session ends although its
-/// pages are open.
-///
-/// # Errors
-/// As [`visitor`].
-pub(super) async fn onlooker(state: &State, request: &HttpRequest) -> Result<Visitor, Turned> {
-    found(state, request, false).await
-}
-
-async fn found(state: &State, request: &HttpRequest, is_used: bool) -> Result<Visitor, Turned> {
+pub(super) async fn visitor(state: &State, request: &HttpRequest, is_used: bool) -> Result<Visitor, Turned> {
     if let Auth::None(caller) = &state.edge.auth {
         return local_visitor(caller, request);
     }

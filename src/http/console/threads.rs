@@ -1,55 +1,31 @@
 //! Console pages of a user's threads.
 
-use crate::http::request::Raw;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse};
 
-use super::super::State;
 use super::super::error::Error;
 use super::super::query;
-use super::approvals::{of, parameter};
-use super::session::{Visitor, visitor};
+use super::approvals::of;
+use super::session::Visitor;
 use super::view::thread::{Line, thread as view, threads};
-use super::{Turned, page, respond};
+use super::{Parameters, Turned, page};
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::domain::thread::{MessageKind, MessageRole, ThreadMessage};
+use crate::http::request::{Id, Open};
 use crate::surfaces::decisions::ListQuery;
 
-pub(in crate::http) async fn list(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(Ok(respond(&state, &request, listed(&state, &request).await).await))
-}
-
-pub(in crate::http) async fn thread(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
-}
-
-async fn listed(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
-    let visitor = visitor(state, request).await?;
+pub(in crate::http) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Result<HttpResponse, Turned> {
     reads_threads(&visitor)?;
     let query = ListQuery {
         page_size: super::PAGE_SIZE,
-        page_token: parameter(request, "page_token"),
+        page_token: given.get("page_token"),
         ..ListQuery::default()
     };
-    let found = state.edge.threads.list(&visitor.caller, visitor.reads.clone(), query);
+    let found = edge.threads.list(&visitor.caller, visitor.reads.clone(), query);
     let found = found.await?;
     let body = threads(&visitor, &found.items, found.next_page_token.as_deref());
     Ok(page(StatusCode::OK, Some(&visitor), "Threads", &body))
@@ -63,12 +39,14 @@ fn reads_threads(visitor: &Visitor) -> Result<(), Error> {
     }
 }
 
-async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
-    let visitor = visitor(state, request).await?;
-    let id = request.match_info().get("id").and_then(ThreadId::parse);
-    let id = id.ok_or(Error::NotFound)?;
-    let before = parameter(request, "before").and_then(|before| query::number(&before));
-    let threads = &state.edge.threads;
+pub(in crate::http) async fn thread(
+    edge: Open,
+    visitor: Visitor,
+    Id(id): Id<ThreadId>,
+    given: Parameters,
+) -> Result<HttpResponse, Turned> {
+    let before = given.get("before").and_then(|before| query::number(&before));
+    let threads = &edge.threads;
     reads_threads(&visitor)?;
     let thread = threads
         .thread(&visitor.caller, visitor.reads.as_ref(), id, before)
@@ -76,7 +54,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
     let mut actions: HashMap<RunId, Vec<Action>> = HashMap::new();
     for message in &thread.messages {
         if let Entry::Vacant(run) = actions.entry(message.run_id) {
-            run.insert(state.edge.approvals.of_run(message.run_id).await?);
+            run.insert(edge.approvals.of_run(message.run_id).await?);
         }
     }
     // The actions of a run lack what their requests showed, except those that still wait.
@@ -91,11 +69,11 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
         if let Some(known) = known.filter(|action| action.status != ActionStatus::AwaitingConfirmation) {
             // Who may read the thread may read its actions, which are its user's.
             let user = UserId::parse(&thread.user_id).ok();
-            let whole = state.edge.approvals.action(&visitor.caller, user, id);
+            let whole = edge.approvals.action(&visitor.caller, user, id);
             *known = whole.await?;
         }
     }
-    let now = state.edge.runs.now_us();
+    let now = edge.runs.now_us();
     let lines: Vec<_> = thread
         .messages
         .iter()
@@ -110,7 +88,7 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
                     (MessageKind::Message, MessageRole::User) => action.approval.is_none(),
                     _ => false,
                 })
-                .map(|action| of(state, &visitor, action, now))
+                .map(|action| of(&edge, &visitor, action, now))
                 .collect(),
         })
         .collect();

@@ -126,9 +126,9 @@ pub struct Late {
     pub resolved_by: Option<String>,
 }
 
-/// The two spellings of a problem (RFC 9457).
+/// The two spellings of a problem (RFC 9457), each with the members of its own and how the parts give them.
 macro_rules! problems {
-    ($(#[$of:meta])* $name:ident { $($(#[$more:meta])* $field:ident: $type:ty,)* }) => {
+    ($(#[$of:meta])* $name:ident { $($(#[$more:meta])* $field:ident: $type:ty = |$parts:ident| $value:expr,)* }) => {
         #[derive(Debug, Serialize, ToSchema)]
         $(#[$of])*
         pub struct $name<'a> {
@@ -165,6 +165,23 @@ macro_rules! problems {
             pub errors: Vec<FieldError>,
             $($(#[$more])* pub $field: $type,)*
         }
+
+        impl<'a> $name<'a> {
+            fn new(parts: ProblemParts, status: StatusCode, request_id: &'a str) -> Self {
+                Self {
+                    r#type: "about:blank",
+                    title: status.canonical_reason().unwrap_or_default(),
+                    status: status.as_u16(),
+                    code: parts.code.as_str(),
+                    request_id,
+                    decision_id: parts.decision,
+                    run_id: parts.run,
+                    $($field: { let $parts = &parts; $value },)*
+                    detail: parts.detail,
+                    errors: parts.errors,
+                }
+            }
+        }
     };
 }
 
@@ -178,15 +195,15 @@ problems! {
     #[serde(rename_all = "camelCase")]
     AgentProblem {
         /// The class of the code.
-        error_class: ErrorClass,
+        error_class: ErrorClass = |parts| parts.code.class(),
         /// The outcome of the action (`already_resolved`, `not_in_doubt`).
         #[schema(required = false)]
         #[serde(skip_serializing_if = "Option::is_none")]
-        outcome: Option<Late>,
+        outcome: Option<Late> = |parts| parts.outcome.clone(),
         /// The current version of the plan (`plan_changed`).
         #[schema(required = false)]
         #[serde(skip_serializing_if = "Option::is_none")]
-        plan_version: Option<u32>,
+        plan_version: Option<u32> = |parts| parts.plan_version,
     }
 }
 
@@ -208,42 +225,19 @@ impl Error {
     ) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
         // The surfaces know one spelling of the parameters of a list.
         let of_list = matches!(self, Self::Query(_));
-        let parts = self.tell();
+        let mut parts = self.tell();
         let status = StatusCode::from_u16(parts.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let (r#type, title) = ("about:blank", status.canonical_reason().unwrap_or_default());
-        let mut errors = bounded(parts.errors);
-        for error in errors.iter_mut().filter(|_| of_list) {
+        let headers = std::mem::take(&mut parts.headers);
+        parts.errors = bounded(parts.errors);
+        for error in parts.errors.iter_mut().filter(|_| of_list) {
             error.pointer = spelling.parameter(&error.pointer).to_owned();
         }
         let text = match spelling {
-            Spelling::Snake => serde_json::to_string(&Problem {
-                r#type,
-                title,
-                status: status.as_u16(),
-                detail: parts.detail,
-                code: parts.code.as_str(),
-                request_id,
-                decision_id: parts.decision,
-                run_id: parts.run,
-                errors,
-            }),
-            Spelling::Camel => serde_json::to_string(&AgentProblem {
-                r#type,
-                title,
-                status: status.as_u16(),
-                detail: parts.detail,
-                code: parts.code.as_str(),
-                request_id,
-                decision_id: parts.decision,
-                run_id: parts.run,
-                errors,
-                error_class: parts.code.class(),
-                outcome: parts.outcome,
-                plan_version: parts.plan_version,
-            }),
+            Spelling::Snake => serde_json::to_string(&Problem::new(parts, status, request_id)),
+            Spelling::Camel => serde_json::to_string(&AgentProblem::new(parts, status, request_id)),
         };
         let text = text.unwrap_or_else(|error| unreachable!("a problem serializes: {error}"));
-        (status, text, parts.headers)
+        (status, text, headers)
     }
 
     /// The problem as a response.

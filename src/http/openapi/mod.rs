@@ -78,7 +78,7 @@ fn complete(operation: &mut Operation, spelling: Spelling) {
         .take()
         .map(|summary| summary.trim_end_matches('.').to_owned());
     let parameters = operation.parameters.get_or_insert_default();
-    parameters.extend(params::request_id().into_iter().map(RefOr::T));
+    parameters.push(RefOr::T(params::request_id().build()));
     parameters.iter_mut().for_each(params::without_format);
     problems::expand(operation, spelling);
     for response in operation.responses.responses.values_mut() {

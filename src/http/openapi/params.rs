@@ -1,19 +1,56 @@
-//! Parameters that several operations share. The derive reads the fields; what a request sends is parsed by hand, so
-//! that every error names its place.
-#![expect(dead_code, reason = "the fields describe parameters, and nothing holds them")]
+//! Parameters that operations share.
 
 use utoipa::IntoParams;
-use utoipa::openapi::path::Parameter;
-use utoipa::openapi::{RefOr, Schema};
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::ObjectBuilder;
+use utoipa::openapi::{Object, RefOr, Required, Schema, Type};
+
+/// A header that may be absent.
+pub(in crate::http) fn header(name: &str, about: &str, schema: ObjectBuilder) -> ParameterBuilder {
+    Parameter::builder()
+        .name(name)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(about))
+        .schema(Some(schema))
+}
+
+/// A segment of a path.
+pub(in crate::http) fn segment(name: &str, about: &str) -> ParameterBuilder {
+    header(name, about, string())
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+}
+
+/// Any text.
+pub(in crate::http) fn string() -> ObjectBuilder {
+    Object::builder().schema_type(Type::String)
+}
+
+/// A text of at least one character.
+fn visible(most: usize) -> ObjectBuilder {
+    let pattern = format!("^[!-~]{{1,{most}}}$");
+    string()
+        .min_length(Some(1))
+        .max_length(Some(most))
+        .pattern(Some(pattern))
+}
+
+/// The acting user. Non-ASCII letters are accepted as UTF-8, which the schema of a header cannot express.
+pub(in crate::http) fn user(about: &str) -> ParameterBuilder {
+    header("X-Gavel-User", about, visible(256))
+}
+
+/// The idempotency key.
+pub(in crate::http) fn key(about: &str) -> ParameterBuilder {
+    header("Idempotency-Key", about, visible(255))
+}
 
 /// The id of a request; of every operation.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-struct RequestId {
-    /// Your id for this request, 1 to 128 letters, digits or `-_.:~+/=`; any other value is replaced. The response
-    /// repeats it.
-    #[param(rename = "X-Request-Id", required = false)]
-    id: String,
+pub(super) fn request_id() -> ParameterBuilder {
+    let about = "Your id for this request, 1 to 128 letters, digits or `-_.:~+/=`; any other value is replaced. The response\n\
+                 repeats it.";
+    header("X-Request-Id", about, string())
 }
 
 /// Removes the format of a number: the server reads larger ones than `int32` or `int64`, up to the maximum that is named.
@@ -27,145 +64,10 @@ pub(super) fn without_format(parameter: &mut RefOr<Parameter>) {
     }
 }
 
-pub(super) fn request_id() -> Vec<Parameter> {
-    RequestId::into_params(|| None)
-}
-
-/// The acting user, of a route that acts for one user.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(in crate::http) struct ActingUser {
-    // Non-ASCII letters are accepted as UTF-8, which the schema of a header cannot express.
-    /// The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none`, absent means
-    /// `local`; a service that reads may omit it to see its whole tenant.
-    #[param(
-        rename = "X-Gavel-User",
-        required = false,
-        min_length = 1,
-        max_length = 256,
-        pattern = "^[!-~]{1,256}$"
-    )]
-    user: String,
-}
-
-/// The user whose rows are returned.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(in crate::http) struct RowsOfUser {
-    /// The user whose rows are returned, for a caller that is a service (`auth.mode` `none` or `api_key`). Absent:
-    /// those of the whole tenant. A user may name only themselves.
-    #[param(
-        rename = "X-Gavel-User",
-        required = false,
-        min_length = 1,
-        max_length = 256,
-        pattern = "^[!-~]{1,256}$"
-    )]
-    user: String,
-}
-
-/// A key and a trace context, of a route that may act.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(in crate::http) struct Acting {
-    /// Makes a retry safe. For 24 h the same key and body return the stored response (`Idempotency-Replayed: true`),
-    /// another body gets 422, and while the first request is running 409. Keys of different callers, users and routes
-    /// are different keys.
-    #[param(
-        rename = "Idempotency-Key",
-        required = false,
-        min_length = 1,
-        max_length = 255,
-        pattern = "^[!-~]{1,255}$"
-    )]
-    key: String,
-    /// W3C trace context, passed on to MCP servers; an invalid one is ignored.
-    #[param(rename = "traceparent", required = false)]
-    trace: String,
-}
-
-/// A key, of a route that is idempotent even without one.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(in crate::http) struct KeyOfAnswer {
-    /// For 24 h another body under the same key gets 422. Repeating the request changes nothing, with or without a
-    /// key, and returns the current state.
-    #[param(
-        rename = "Idempotency-Key",
-        required = false,
-        min_length = 1,
-        max_length = 255,
-        pattern = "^[!-~]{1,255}$"
-    )]
-    key: String,
-}
-
-/// How long the caller wants to wait.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(in crate::http) struct Prefer {
-    /// `respond-async` or `wait=N` (RFC 7240).
-    #[param(rename = "Prefer", required = false)]
-    prefer: String,
-}
-
-/// Where a reader of events continues.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-pub(in crate::http) struct LastEvent {
-    /// The id of the last event received; the events after it follow.
-    #[param(
-        rename = "Last-Event-ID",
-        required = false,
-        pattern = "^[0-9]{1,18}([.][0-9]{1,18}){0,15}$"
-    )]
-    id: String,
-}
-
-/// As [`LastEvent`], for clients that cannot set headers.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(in crate::http) struct AfterEvent {
-    /// The id of the last event received; the events after it follow.
-    #[param(pattern = "^[0-9]{1,18}([.][0-9]{1,18}){0,15}$")]
-    after: Option<String>,
-}
-
-/// A project.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-pub(in crate::http) struct ProjectPath {
-    /// The project; `default` contains the agents from files.
-    project: String,
-}
-
-/// An agent of a project.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-pub(in crate::http) struct AgentPath {
-    /// The agent's name.
-    agent: String,
-}
-
-/// A version of an agent.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-pub(in crate::http) struct VersionPath {
-    /// 1, 2, 3 …
-    version: String,
-}
-
-/// A run.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-pub(in crate::http) struct RunPath {
-    /// The run's id.
-    id: String,
-}
-
 /// A page of a list.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes what `Paged` takes in either spelling")]
 pub(in crate::http) struct Paging {
     /// Rows of a page.
     #[param(minimum = 1, maximum = 1000, default = 50, required = false)]
@@ -177,6 +79,7 @@ pub(in crate::http) struct Paging {
 /// As [`Paging`], in camelCase.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query, rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes what `Paged` takes in either spelling")]
 pub(in crate::http) struct CamelPaging {
     /// Rows of a page.
     #[param(minimum = 1, maximum = 1000, default = 50, required = false)]

@@ -92,19 +92,3 @@ pub(in crate::http) struct JsonSchema(Value);
 #[schema(value_type = Object, as = OpenApi)]
 #[expect(dead_code, reason = "describes a document that is sent as text")]
 pub(in crate::http) struct Description(Value);
-
-/// Declares a page of a list, which `http/page.rs` writes.
-macro_rules! page {
-    ($(#[$attribute:meta])+ $name:ident { $items:ident: $item:ty }) => {
-        #[derive(utoipa::ToSchema)]
-        $(#[$attribute])+
-        #[expect(dead_code, reason = "describes a list")]
-        pub(in crate::http) struct $name {
-            $items: Vec<$item>,
-            /// Token of the next page; null on the last.
-            #[schema(required = true)]
-            next_page_token: Option<String>,
-        }
-    };
-}
-pub(in crate::http) use page;

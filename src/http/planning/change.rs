@@ -1,24 +1,20 @@
 //! Edits the plan of a session, and cancels a session.
 
-use crate::http::request::Raw;
-use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use utoipa::openapi::Required;
 
-use super::{SessionPath, asking, id};
-use crate::http::agents::response;
-use crate::http::body::{self, Media};
+use crate::domain::ids::PlanningSessionId;
+use crate::http::answer::{Json, Reply};
 use crate::http::error::{Code, Error};
-use crate::http::exchange::Exchange;
 use crate::http::headers::only;
-use crate::http::openapi::params::ActingUser;
-use crate::http::runs::meta;
-use crate::http::{State, acting, query};
+use crate::http::openapi::params::{header as parameter, key, string};
+use crate::http::query;
+use crate::http::request::{About, Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take};
 use crate::surfaces::planning::{Draft, EditPlan, Session};
-use crate::surfaces::request::FieldError;
+use crate::surfaces::request::{FieldError, RequestMeta};
 
 const IF_MATCH: &str = "If-Match";
 /// The longest reason, in bytes.
@@ -33,23 +29,77 @@ pub(in crate::http) struct CancelBody {
     pub reason: Option<String>,
 }
 
-/// The version that was edited, and a key.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
-#[expect(dead_code, reason = "describes parameters")]
-pub(in crate::http) struct Edited {
-    /// The `planVersion` that you edited, in double quotes.
-    #[param(rename = "If-Match", pattern = "^\"[1-9][0-9]{0,8}\"$", example = "\"3\"")]
-    version: String,
-    /// Makes a retry safe. For 24 h the same key and body return the session, and another body gets 422.
-    #[param(
-        rename = "Idempotency-Key",
-        required = false,
-        min_length = 1,
-        max_length = 255,
-        pattern = "^[!-~]{1,255}$"
-    )]
-    key: String,
+impl Given for CancelBody {
+    const FORM: &'static str = r#"{"reason"?}"#;
+    const ABOUT: &'static str = "The reason; no body if there is none.";
+
+    fn example() -> Value {
+        json!({"reason": "The repository moves next week."})
+    }
+}
+
+impl Given for Draft {
+    const FORM: &'static str =
+        r#"{"summary"?, "tasks": [{"id"?, "title", "goal", "doneWhen", "tools"}], "assumptions"?, "risks"?}"#;
+    const ABOUT: &'static str = "The plan, with 1 to 30 tasks.";
+
+    fn example() -> Value {
+        json!({
+            "summary": "Parse ISO weeks, tests first.",
+            "tasks": [{
+                "id": "t1",
+                "title": "Write failing tests",
+                "goal": "Tests for ISO weeks such as 2026-W48.",
+                "doneWhen": "The test run fails in the new tests alone.",
+                "tools": ["executeScript"]
+            }]
+        })
+    }
+}
+
+/// The version that was edited. Without it an edit could overwrite a version that its author has not seen.
+pub(in crate::http) struct Edited(u32);
+
+impl Take for Edited {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let headers = request.http.headers();
+        if !headers.contains_key(header::IF_MATCH) {
+            return Err(Error::InvalidHeader(
+                IF_MATCH,
+                "is missing; it must be the planVersion that you edited, in double quotes, such as \"3\"",
+            ));
+        }
+        let tag = only(headers, &header::IF_MATCH).and_then(|value| value.to_str().ok());
+        let number = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
+        let version = number.filter(|number| !number.starts_with('0')).and_then(query::number);
+        version.map(Self).ok_or(Error::InvalidHeader(
+            IF_MATCH,
+            "must be the planVersion that you edited, in double quotes, such as \"3\"",
+        ))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let version = "The `planVersion` that you edited, in double quotes.";
+        let quoted = string().pattern(Some("^\"[1-9][0-9]{0,8}\"$"));
+        let parameter = parameter(IF_MATCH, version, quoted).example(Some(json!("\"3\"")));
+        about.parameter(parameter.required(Required::True));
+    }
+}
+
+/// What the surface learns of an edit beside its body.
+pub(in crate::http) struct EditMeta(RequestMeta);
+
+impl Take for EditMeta {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        Meta::take(request).await.map(|Meta(meta)| Self(meta))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(key(
+            "Makes a retry safe. For 24 h the same key and body return the session, and another body gets 422.",
+        ));
+        about.problems(&[Code::IdempotencyKeyReused]);
+    }
 }
 
 /// Edits a plan by hand.
@@ -62,37 +112,27 @@ pub(in crate::http) struct Edited {
     path = "/v1/sessions/{id}/plan",
     operation_id = "editPlan",
     tag = "planning sessions",
-    params(SessionPath, Edited, ActingUser),
-    request_body(
-        content = Draft,
-        description = "The plan, with 1 to 30 tasks.",
-        example = json!({
-            "summary": "Parse ISO weeks, tests first.",
-            "tasks": [{
-                "id": "t1",
-                "title": "Write failing tests",
-                "goal": "Tests for ISO weeks such as 2026-W48.",
-                "doneWhen": "The test run fails in the new tests alone.",
-                "tools": ["executeScript"]
-            }]
-        })
-    ),
-    responses((status = 200, description = "The session with the new version.", body = Session)),
+    responses((status = 200, description = "The session with the new version.")),
     extensions(("x-problems" = json!([
-        Code::UserMismatch, Code::NotFound, Code::PlanInProgress, Code::PlanLocked, Code::PlanChanged,
-        Code::SessionOver, Code::DeadlinePassed, Code::IdempotencyKeyReused, Code::OutcomeUnrecorded
+        Code::PlanInProgress, Code::PlanLocked, Code::PlanChanged, Code::SessionOver, Code::DeadlinePassed,
+        Code::OutcomeUnrecorded
     ])))
 )]
 pub(in crate::http) async fn edit(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    let answer = edited(&state, &exchange, &request, payload).await;
-    exchange.finish(answer)
+    ctx: Ctx,
+    Edited(version): Edited,
+    Sent(draft): Sent<Draft>,
+    Acting(user): Acting,
+    Id(session): Id<PlanningSessionId>,
+    EditMeta(meta): EditMeta,
+) -> Result<Json<Session>, Error> {
+    let edit = EditPlan {
+        session,
+        version,
+        draft,
+        meta,
+    };
+    Ok(Json(ctx.planning.edit(&ctx.caller, user.as_ref(), edit).await?))
 }
 
 /// Cancels a planning session.
@@ -104,97 +144,23 @@ pub(in crate::http) async fn edit(
     path = "/v1/sessions/{id}/cancel",
     operation_id = "cancelPlanning",
     tag = "planning sessions",
-    params(SessionPath, ActingUser),
-    // A reference, because a type would make the body required.
-    request_body(
-        description = "The reason; no body if there is none.",
-        content((
-            ref("#/components/schemas/CancelPlanningBody") = "application/json",
-            example = json!({"reason": "The repository moves next week."})
-        ))
-    ),
     responses(
-        (status = 200, description = "The session, which has ended.", body = Session),
-        (status = 202, description = "The session, which ends once its work was interrupted.", body = Session),
+        (status = 200, description = "The session, which has ended."),
+        (status = 202, description = "The session, which ends once its work was interrupted."),
     ),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound, Code::OutcomeUnrecorded])))
+    extensions(("x-problems" = json!([Code::OutcomeUnrecorded])))
 )]
 pub(in crate::http) async fn cancel(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    let answer = cancelled(&state, &request, payload).await;
-    exchange.finish(answer)
-}
-
-async fn edited(
-    state: &State,
-    exchange: &Exchange,
-    request: &HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let version = version(request)?;
-    let body = body::read(state, request, payload, &caller).await?;
-    query::none(request.query_string())?;
-    let allowed = r#"{"summary"?, "tasks": [{"id"?, "title", "goal", "doneWhen", "tools"}], "assumptions"?, "risks"?}"#;
-    let draft: Draft = body::parse(&body, allowed)?;
-    let user = acting::user(state, &caller, request)?;
-    let asking = asking(&caller, user.as_ref())?;
-    let edit = EditPlan {
-        session: id(request)?,
-        version,
-        draft,
-        meta: meta(exchange, request, &caller, &asking, &body)?,
-    };
-    let session = state.edge.planning.edit(&caller, user.as_ref(), edit).await?;
-    Ok(response(StatusCode::OK, &session))
-}
-
-async fn cancelled(state: &State, request: &HttpRequest, payload: Payload) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let (body, media) = body::read_input(state, request, payload, &caller).await?;
-    query::none(request.query_string())?;
-    let given: CancelBody = match media {
-        _ if body.is_empty() => CancelBody::default(),
-        Media::Json => body::parse(&body, r#"{"reason"?}"#)?,
-        Media::Text => return Err(Error::NotJson),
-    };
+    ctx: Ctx,
+    Optional(given): Optional<CancelBody>,
+    Acting(user): Acting,
+    Id(id): Id<PlanningSessionId>,
+) -> Result<Reply<Session>, Error> {
     if given.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
         let detail = format!("has more than {MAX_REASON} bytes");
         return Err(Error::Invalid(vec![FieldError::new("/reason", detail)]));
     }
     let reason = given.reason.filter(|reason| !reason.trim().is_empty());
-    let user = acting::user(state, &caller, request)?;
-    let session = state.edge.planning.cancel(&caller, user.as_ref(), id(request)?, reason);
-    let session = session.await?;
-    let status = match session.status.has_ended() {
-        true => StatusCode::OK,
-        false => StatusCode::ACCEPTED,
-    };
-    Ok(response(status, &session))
-}
-
-/// Parses `If-Match: "3"`. Without it an edit could overwrite a version that its author has not seen.
-fn version(request: &HttpRequest) -> Result<u32, Error> {
-    let headers = request.headers();
-    if !headers.contains_key(header::IF_MATCH) {
-        return Err(Error::InvalidHeader(
-            IF_MATCH,
-            "is missing; it must be the planVersion that you edited, in double quotes, such as \"3\"",
-        ));
-    }
-    let tag = only(headers, &header::IF_MATCH).and_then(|value| value.to_str().ok());
-    let number = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
-    let version = number
-        .filter(|number| !number.starts_with('0'))
-        .and_then(query::number::<u32>);
-    version.ok_or(Error::InvalidHeader(
-        IF_MATCH,
-        "must be the planVersion that you edited, in double quotes, such as \"3\"",
-    ))
+    let session = ctx.planning.cancel(&ctx.caller, user.as_ref(), id, reason).await?;
+    Ok(Reply::current(session.status.has_ended(), session))
 }

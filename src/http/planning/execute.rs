@@ -1,25 +1,17 @@
 //! Confirms a plan: begins the work on it, or shows what would happen.
 
-use crate::http::request::Raw;
-use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize};
-use tracing::Instrument;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::error::unreadable;
-use super::{SessionPath, asking, id};
-use crate::http::agents::response;
-use crate::http::body::{self, Media};
+use super::path;
+use crate::domain::ids::PlanningSessionId;
+use crate::http::answer::{Preferred, Reply, Started};
 use crate::http::error::{Code, Error};
-use crate::http::exchange::Exchange;
-use crate::http::openapi::params::{Acting, ActingUser, Prefer};
-use crate::http::runs::{PREFERENCE_APPLIED, Patience, headers_of, meta};
-use crate::http::{State, acting, headers, query};
-use crate::surfaces::caller::Caller;
-use crate::surfaces::planning::{DryRun, ExecutePlan, Execution, PlanningError, Session};
+use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional};
+use crate::http::runs::Patience;
+use crate::surfaces::planning::{DryRun, ExecutePlan, PlanningError, Session};
 
 /// `POST /v1/sessions/{id}/execute`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -38,11 +30,19 @@ pub(in crate::http) struct ExecuteBody {
     pub dry_run: bool,
 }
 
+impl Given for ExecuteBody {
+    const FORM: &'static str = r#"{"planVersion"?, "askFor"?: [TOOL], "dryRun"?}"#;
+    const ABOUT: &'static str = "What you confirm; no body confirms the current version.";
+
+    fn example() -> Value {
+        json!({"planVersion": 3, "askFor": ["createIssue"]})
+    }
+}
+
 /// The session; with `dryRun`, what would happen.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = ExecutePlanAnswer)]
-#[expect(dead_code, reason = "describes the two kinds of answers")]
 pub(in crate::http) enum Answer {
     Session(Box<Session>),
     DryRun(DryRun),
@@ -60,140 +60,52 @@ pub(in crate::http) enum Answer {
     path = "/v1/sessions/{id}/execute",
     operation_id = "executePlan",
     tag = "planning sessions",
-    params(SessionPath, Prefer, ActingUser, Acting),
-    // A reference, because a type would make the body required.
-    request_body(
-        description = "What you confirm; no body confirms the current version.",
-        content((
-            ref("#/components/schemas/ExecutePlanBody") = "application/json",
-            example = json!({"planVersion": 3, "askFor": ["createIssue"]})
-        ))
-    ),
     responses(
-        (
-            status = 200,
-            description = "The session, which has ended; or the dry run.",
-            body = Answer,
-            headers(
-                ("RateLimit-Policy"),
-                ("RateLimit"),
-                ("Idempotency-Replayed"),
-                ("Location"),
-                ("Preference-Applied")
-            )
-        ),
-        (
-            status = 202,
-            description = "The session, which is being worked on; `Location` names it.",
-            body = Session,
-            headers(
-                ("RateLimit-Policy"),
-                ("RateLimit"),
-                ("Idempotency-Replayed"),
-                ("Location"),
-                ("Preference-Applied"),
-                ("Retry-After")
-            )
-        ),
+        (status = 200, description = "The session, which has ended; or the dry run."),
+        (status = 202, description = "The session, which is being worked on; `Location` names it.", body = Session),
     ),
     extensions(("x-problems" = json!([
-        Code::UserMismatch, Code::RepositoryNotAllowed, Code::NotFound, Code::PlanInProgress, Code::PlanChanged,
-        Code::SessionOver, Code::DeadlinePassed, Code::IdempotencyKeyReused, Code::RateLimited,
-        Code::TooManySessions, Code::OutcomeUnrecorded, Code::RunUnreadable, Code::AgentUnavailable
+        Code::RepositoryNotAllowed, Code::PlanInProgress, Code::PlanChanged, Code::SessionOver, Code::DeadlinePassed,
+        Code::TooManySessions, Code::AgentUnavailable
     ])))
 )]
 pub(in crate::http) async fn execute(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    let answer = executed(&state, &exchange, &request, payload);
-    let answer = answer.instrument(exchange.span.clone()).await;
-    exchange.finish(answer)
-}
-
-async fn executed(
-    state: &State,
-    exchange: &Exchange,
-    request: &HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let patience = Patience::of(request.headers())?;
-    let (body, media) = body::read_input(state, request, payload, &caller).await?;
-    query::none(request.query_string())?;
-    let given: ExecuteBody = match media {
-        _ if body.is_empty() => ExecuteBody::default(),
-        Media::Json => body::parse(&body, r#"{"planVersion"?, "askFor"?: [TOOL], "dryRun"?}"#)?,
-        Media::Text => return Err(Error::NotJson),
-    };
-    let user = acting::user(state, &caller, request)?;
-    let asking = asking(&caller, user.as_ref())?;
+    ctx: Ctx,
+    patience: Patience,
+    Optional(given): Optional<ExecuteBody>,
+    Acting(user): Acting,
+    Id(session): Id<PlanningSessionId>,
+    Meta(meta): Meta,
+) -> Result<Preferred<Answer>, Error> {
     let execute = ExecutePlan {
-        session: id(request)?,
+        session,
         plan_version: given.plan_version,
         ask_for: given.ask_for,
         // As for every run: who waits is served by this process, such as a command by its own service.
         background: !matches!(patience, Patience::Some(_)),
-        meta: meta(exchange, request, &caller, &asking, &body)?,
+        meta,
     };
-    let planning = &state.edge.planning;
+    let planning = &ctx.planning;
     if given.dry_run {
-        let dry_run = planning.dry_run(&caller, user.as_ref(), &execute).await?;
-        return Ok(response(StatusCode::OK, &dry_run));
+        let dry_run = planning.dry_run(&ctx.caller, user.as_ref(), &execute).await?;
+        return Ok(Preferred::nothing(Answer::DryRun(dry_run)));
     }
     let keyed = execute.meta.idempotency.is_some();
-    let execution = planning.execute_plan(&caller, user.as_ref(), execute).await?;
-    answer(state, &caller, &execution, patience, keyed).await
-}
-
-/// Returns the session at once, or when it has ended or the caller's waiting time is exhausted.
-async fn answer(
-    state: &State,
-    caller: &Caller,
-    execution: &Execution<'_>,
-    patience: Patience,
-    keyed: bool,
-) -> Result<HttpResponse, Error> {
-    let session = execution.session;
+    let execution = planning.execute_plan(&ctx.caller, user.as_ref(), execute).await?;
     let read = async {
         // Without a preference the caller does not wait: the work may take days.
         if let Patience::Some(_) = patience {
             patience.wait(execution.ended()).await?;
         }
-        let session = state.edge.planning.session(caller, None, session).await;
+        let session = planning.session(&ctx.caller, None, execution.session).await;
         session.map_err(PlanningError::from)
     };
     // The work has begun: if the session cannot be read now, the request must not be sent again.
     let session = read
         .await
-        .map_err(|error| unreadable(state, session, execution.run, error))?;
-    let has_ended = session.status.has_ended();
-    let mut response = response(
-        if has_ended {
-            StatusCode::OK
-        } else {
-            StatusCode::ACCEPTED
-        },
-        &session,
-    );
-    let headers = response.headers_mut();
-    if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", session.session_id)) {
-        headers.insert(header::LOCATION, location);
-    }
-    if let Some(begun) = &execution.begun {
-        for (name, value) in headers_of(&begun.begun, keyed) {
-            headers.insert(name, value);
-        }
-    }
-    if let Some(applied) = patience.applied() {
-        headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static(applied));
-    }
-    if !has_ended {
-        headers.insert(header::RETRY_AFTER, headers::seconds(1));
-    }
-    Ok(response)
+        .map_err(|error| unreadable(&ctx.state, execution.session, execution.run, error))?;
+    let (has_ended, path) = (session.status.has_ended(), path(session.session_id));
+    let reply = Reply::current(has_ended, Answer::Session(Box::new(session))).at(path);
+    let begun = execution.begun.as_ref().map(|begun| &begun.begun);
+    Ok(Started::new(reply, begun, keyed).preferred(patience))
 }

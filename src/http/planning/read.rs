@@ -1,17 +1,14 @@
 //! Reads planning sessions, and the versions of their plans.
 
-use crate::http::request::Raw;
-use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse};
+use utoipa::IntoParams;
 
-use super::{SessionPath, id};
-use crate::http::agents::response;
-use crate::http::error::{Code, Error};
-use crate::http::openapi::params::{self, ActingUser, CamelPaging, LATEST_FIRST, VersionPath};
-use crate::http::openapi::schemas::page;
-use crate::http::spelling::Spelling;
-use crate::http::{State, acting, page, query};
-use crate::surfaces::decisions::Page;
+use crate::api::{Page, page};
+use crate::domain::ids::PlanningSessionId;
+use crate::http::answer::Json;
+use crate::http::error::Error;
+use crate::http::openapi::params::{self, LATEST_FIRST};
+use crate::http::query::{self, Fields, Parameters};
+use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Path, Query};
 use crate::surfaces::planning::{Session, Version};
 
 /// The most versions of one answer, each with its whole plan.
@@ -38,8 +35,6 @@ page! {
     operation_id = "listPlanningSessions",
     tag = "planning sessions",
     params(
-        ActingUser,
-        CamelPaging,
         (
             "filter" = Option<String>,
             Query,
@@ -47,19 +42,40 @@ page! {
             example = "status = \"AWAITING_CONFIRMATION\""
         ),
         ("orderBy" = Option<String>, Query, description = LATEST_FIRST),
-    ),
-    responses((status = 200, description = "The response.", body = PlanningSessionPage)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::QueryTooSlow])))
+    )
 )]
 pub(in crate::http) async fn list(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(all(&state, &request).await)
+    ctx: Ctx,
+    List(query): List,
+    Acting(user): Acting,
+) -> Result<Json<PlanningSessionPage>, Error> {
+    Ok(Json(ctx.planning.list(&ctx.caller, user.as_ref(), query).await?.into()))
+}
+
+/// How a session is shown.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct View {
+    /// `raw`: also `rawPlan`, the plan as the JSON text that is stored.
+    #[param(value_type = Option<String>)]
+    view: Option<Raw>,
+}
+
+/// `raw`: also the stored text.
+pub(in crate::http) struct Raw;
+
+impl Raw {
+    pub(super) fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        fields.take("view", "raw", |view| (view == "raw").then_some(Self))
+    }
+}
+
+impl Parameters for View {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            view: Raw::read(fields),
+        }
+    }
 }
 
 /// Reads a planning session.
@@ -69,24 +85,19 @@ pub(in crate::http) async fn list(
     get,
     path = "/v1/sessions/{id}",
     operation_id = "getPlanningSession",
-    tag = "planning sessions",
-    params(
-        SessionPath,
-        ActingUser,
-        ("view" = Option<String>, Query, description = "`raw`: also `rawPlan`, the plan as the JSON text that is stored."),
-    ),
-    responses((status = 200, description = "The response.", body = Session)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+    tag = "planning sessions"
 )]
 pub(in crate::http) async fn get(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(one(&state, &request).await)
+    ctx: Ctx,
+    Query(View { view }): Query<View>,
+    Acting(user): Acting,
+    Id(id): Id<PlanningSessionId>,
+) -> Result<Json<Session>, Error> {
+    let session = ctx.planning.session(&ctx.caller, user.as_ref(), id).await?;
+    Ok(Json(match view {
+        Some(Raw) => session.raw(),
+        None => session,
+    }))
 }
 
 /// Lists the versions of a plan.
@@ -98,23 +109,50 @@ pub(in crate::http) async fn get(
     path = "/v1/sessions/{id}/history",
     operation_id = "listPlanVersions",
     tag = "planning sessions",
-    params(
-        SessionPath,
-        ActingUser,
-        CamelPaging,
-    ),
-    responses((status = 200, description = "At most 50 versions.", body = PlanVersionPage)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+    responses((status = 200, description = "At most 50 versions."))
 )]
 pub(in crate::http) async fn versions(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(version_page(&state, &request).await)
+    ctx: Ctx,
+    Paged(query): Paged,
+    Acting(user): Acting,
+    Id(id): Id<PlanningSessionId>,
+) -> Result<Json<PlanVersionPage>, Error> {
+    let (after, most) = (
+        query::after(query.page_token.as_deref())?,
+        query.page_size.min(MOST_VERSIONS),
+    );
+    // One more shows whether others follow.
+    let versions = ctx.planning.versions(&ctx.caller, user.as_ref(), id, (after, most + 1));
+    let page = numbered(versions.await?, most as usize, |version| version.version.to_string());
+    Ok(Json(page.into()))
+}
+
+/// The first `most` of these rows, and the number of the last one as token if there are more.
+pub(super) fn numbered<T>(mut items: Vec<T>, most: usize, number: impl FnOnce(&T) -> String) -> Page<T> {
+    let has_more = items.len() > most;
+    items.truncate(most);
+    let next_page_token = items.last().filter(|_| has_more).map(number);
+    Page { items, next_page_token }
+}
+
+/// A version of the plan of a session.
+pub(in crate::http) struct PlanVersion(PlanningSessionId, u32);
+
+impl Named for PlanVersion {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = &[("id", "The session's id."), ("version", "1, 2, 3 …")];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        let session = <PlanningSessionId as Named>::parse(path)?;
+        Some(Self(session, query::number(path.get("version"))?))
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!(
+            "There is no version {} of the plan of session {}, or the session belongs to another user.",
+            path.quoted("version"),
+            path.quoted("id")
+        )
+    }
 }
 
 /// Reads one version of a plan.
@@ -124,93 +162,15 @@ pub(in crate::http) async fn versions(
     get,
     path = "/v1/sessions/{id}/history/{version}",
     operation_id = "getPlanVersion",
-    tag = "planning sessions",
-    params(SessionPath, VersionPath, ActingUser),
-    responses((status = 200, description = "The response.", body = Version)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+    tag = "planning sessions"
 )]
 pub(in crate::http) async fn version(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(one_version(&state, &request).await)
-}
-
-async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let query = query::list(Spelling::Camel, request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    let page = state.edge.planning.list(&caller, user.as_ref(), query).await?;
-    Ok(page::list(Spelling::Camel, "sessions", &page))
-}
-
-async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let is_raw = is_raw(request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    let session = state
-        .edge
-        .planning
-        .session(&caller, user.as_ref(), id(request)?)
-        .await?;
-    let session = if is_raw { session.raw() } else { session };
-    Ok(response(StatusCode::OK, &session))
-}
-
-async fn version_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let query = query::page(Spelling::Camel, request.query_string())?;
-    let after = query::after(query.page_token.as_deref())?;
-    let user = acting::user(state, &caller, request)?;
-    let most = query.page_size.min(MOST_VERSIONS);
-    // One more shows whether others follow.
-    let range = (after, most + 1);
-    let versions = state
-        .edge
-        .planning
-        .versions(&caller, user.as_ref(), id(request)?, range);
-    let mut items = versions.await?;
-    let has_more = items.len() > most as usize;
-    items.truncate(most as usize);
-    let last = items.last().filter(|_| has_more);
-    let next_page_token = last.map(|last| last.version.to_string());
-    Ok(page::list(
-        Spelling::Camel,
-        "versions",
-        &Page { items, next_page_token },
-    ))
-}
-
-async fn one_version(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    let number = request.match_info().get("version").and_then(query::number::<u32>);
-    let before = number.and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
-    let planning = &state.edge.planning;
-    let found = planning
-        .versions(&caller, user.as_ref(), id(request)?, (before, 1))
-        .await?;
-    let version = found.into_iter().find(|version| Some(version.version) == number);
-    Ok(response(StatusCode::OK, &version.ok_or(Error::NotFound)?))
-}
-
-/// `view=raw`, or nothing.
-fn is_raw(text: &str) -> Result<bool, Error> {
-    let mut is_raw = false;
-    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
-        match (&*name, &*value) {
-            ("view", "raw") => is_raw = true,
-            ("view", other) => return Err(query::no_such("view", other, "raw")),
-            _ => {
-                let detail = "is not a known parameter; allowed is view".to_owned();
-                return Err(query::invalid(&name, detail));
-            }
-        }
-    }
-    Ok(is_raw)
+    ctx: Ctx,
+    Acting(user): Acting,
+    Id(PlanVersion(session, number)): Id<PlanVersion>,
+) -> Result<Json<Version>, Error> {
+    let before = number.checked_sub(1).ok_or(Error::NotFound)?;
+    let found = ctx.planning.versions(&ctx.caller, user.as_ref(), session, (before, 1));
+    let version = found.await?.into_iter().find(|version| version.version == number);
+    version.map(Json).ok_or(Error::NotFound)
 }

@@ -1,24 +1,62 @@
 //! Reads what was done for a plan: the steps of a task, and the log of all actions.
 
-use crate::http::request::Raw;
-use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse};
+use utoipa::IntoParams;
 
-use super::{SessionPath, id};
+use super::read::{Raw, numbered};
+use crate::api::page;
+use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
-use crate::http::agents::response;
-use crate::http::error::{Code, Error};
-use crate::http::openapi::params::{ActingUser, CamelPaging};
-use crate::http::openapi::schemas::page;
-use crate::http::spelling::Spelling;
-use crate::http::{State, acting, page, query};
-use crate::surfaces::decisions::Page;
+use crate::http::answer::Json;
+use crate::http::error::Error;
+use crate::http::query::{self, Fields, Parameters};
+use crate::http::request::{Acting, Ctx, Id, Named, Paged, Path, Query};
 use crate::surfaces::planning::{LoggedAction, TaskDetail};
 
 page! {
     /// A page of the log of a planning session.
     #[serde(rename_all = "camelCase")]
     PlanningLogPage { actions: LoggedAction }
+}
+
+/// A task of a session.
+pub(in crate::http) struct Task(pub(in crate::http) PlanningSessionId, pub(in crate::http) TaskId);
+
+impl Named for Task {
+    const SEGMENTS: &'static [(&'static str, &'static str)] =
+        &[("id", "The session's id."), ("taskId", "The task's id, such as `t1`.")];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        let session = <PlanningSessionId as Named>::parse(path)?;
+        Some(Self(session, TaskId::parse(path.get("taskId"))?))
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!(
+            "There is no task {} in session {}, or the session belongs to another user.",
+            path.quoted("taskId"),
+            path.quoted("id")
+        )
+    }
+}
+
+/// How a task is shown.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct View {
+    /// `raw`: also `rawReactHistory`, the history as JSON text.
+    #[param(value_type = Option<String>)]
+    view: Option<Raw>,
+    /// Only the steps after this number.
+    after: Option<u32>,
+}
+
+impl Parameters for View {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            view: Raw::read(fields),
+            after: fields.take("after", "the number of a step, such as 3", query::number),
+        }
+    }
 }
 
 /// Reads a task with its history.
@@ -29,26 +67,20 @@ page! {
     get,
     path = "/v1/sessions/{id}/tasks/{taskId}",
     operation_id = "getPlanTask",
-    tag = "planning sessions",
-    params(
-        SessionPath,
-        ("taskId" = String, Path, description = "The task's id, such as `t1`."),
-        ActingUser,
-        ("view" = Option<String>, Query, description = "`raw`: also `rawReactHistory`, the history as JSON text."),
-        ("after" = Option<u32>, Query, description = "Only the steps after this number."),
-    ),
-    responses((status = 200, description = "The response.", body = TaskDetail)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+    tag = "planning sessions"
 )]
 pub(in crate::http) async fn task(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(one_task(&state, &request).await)
+    ctx: Ctx,
+    Query(View { view, after }): Query<View>,
+    Acting(user): Acting,
+    Id(Task(session, task)): Id<Task>,
+) -> Result<Json<TaskDetail>, Error> {
+    let which = (task, after.unwrap_or_default());
+    let found = ctx.planning.task(&ctx.caller, user.as_ref(), session, which).await?;
+    Ok(Json(match view {
+        Some(Raw) => found.raw(),
+        None => found,
+    }))
 }
 
 /// Lists the actions of a planning session.
@@ -59,74 +91,19 @@ pub(in crate::http) async fn task(
     get,
     path = "/v1/sessions/{id}/log",
     operation_id = "listPlanningActions",
-    tag = "planning sessions",
-    params(SessionPath, ActingUser, CamelPaging),
-    responses((status = 200, description = "The response.", body = PlanningLogPage)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
+    tag = "planning sessions"
 )]
 pub(in crate::http) async fn log(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(log_page(&state, &request).await)
-}
-
-async fn one_task(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let (is_raw, after) = view(request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    let task = request.match_info().get("taskId").and_then(TaskId::parse);
-    let task = task.ok_or(Error::NotFound)?;
-    let found = state
-        .edge
-        .planning
-        .task(&caller, user.as_ref(), id(request)?, (task, after));
-    let found = found.await?;
-    let found = if is_raw { found.raw() } else { found };
-    Ok(response(StatusCode::OK, &found))
-}
-
-async fn log_page(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let query = query::page(Spelling::Camel, request.query_string())?;
-    let after = query::after(query.page_token.as_deref())?;
-    let user = acting::user(state, &caller, request)?;
-    let most = query.page_size as usize;
+    ctx: Ctx,
+    Paged(query): Paged,
+    Acting(user): Acting,
+    Id(id): Id<PlanningSessionId>,
+) -> Result<Json<PlanningLogPage>, Error> {
+    let (after, most) = (query::after(query.page_token.as_deref())?, query.page_size as usize);
     // One more shows whether others follow.
-    let actions = state
-        .edge
-        .planning
-        .log(&caller, user.as_ref(), id(request)?, (after, most + 1));
-    let mut items = actions.await?;
-    let has_more = items.len() > most;
-    items.truncate(most);
-    let last = items.last().filter(|_| has_more);
-    let next_page_token = last.map(|last| last.n.to_string());
-    Ok(page::list(Spelling::Camel, "actions", &Page { items, next_page_token }))
-}
-
-/// `view=raw` and `after=N`, or nothing.
-fn view(text: &str) -> Result<(bool, u32), Error> {
-    let (mut is_raw, mut after) = (false, 0);
-    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
-        match (&*name, &*value) {
-            ("view", "raw") => is_raw = true,
-            ("view", other) => return Err(query::no_such("view", other, "raw")),
-            ("after", number) => {
-                let number = query::number(number);
-                after = number.ok_or_else(|| query::no_such("after", &value, "the number of a step, such as 3"))?;
-            }
-            _ => {
-                let detail = "is not a known parameter; allowed are view and after".to_owned();
-                return Err(query::invalid(&name, detail));
-            }
-        }
-    }
-    Ok((is_raw, after))
+    let actions = ctx.planning.log(&ctx.caller, user.as_ref(), id, (after, most + 1));
+    let page = numbered(actions.await?, most, |action| action.n.to_string());
+    Ok(Json(page.into()))
 }
 
 #[cfg(test)]
@@ -135,9 +112,21 @@ mod tests {
 
     #[test]
     fn a_view_and_a_step_are_read_and_nothing_else_is_accepted() {
+        let view = |query| {
+            let mut fields = Fields::new(query);
+            let View { view, after } = View::read(&mut fields);
+            fields.end().map(|()| (view.is_some(), after.unwrap_or_default()))
+        };
         assert_eq!(view("").unwrap(), (false, 0));
         assert_eq!(view("view=raw&after=12").unwrap(), (true, 12));
-        for invalid in ["view=full", "after=", "after=-1", "after=x", "page=2"] {
+        for invalid in [
+            "view=full",
+            "after=",
+            "after=-1",
+            "after=x",
+            "page=2",
+            "after=1&after=2",
+        ] {
             assert!(view(invalid).is_err(), "{invalid}");
         }
     }

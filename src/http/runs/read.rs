@@ -1,22 +1,26 @@
-//! What a request about runs says: inputs, settled calls, options and how long the caller wants to wait.
-//!
-//! The types that derive a schema describe bodies that are read by hand, so that every error names its place.
+//! What a request about runs says: inputs, settled calls, its time limit, and how long the caller wants to wait.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actix_web::http::header::{HeaderMap, HeaderName};
 use chrono_tz::Tz;
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::agent_run::MOST_TIME;
 use crate::domain::definition::strict_json;
 use crate::domain::ids::ActionId;
 use crate::domain::text;
-use crate::http::body::Media;
+use crate::http::body::{self, Media};
 use crate::http::error::Error;
-use crate::http::query;
+use crate::http::openapi::params::{header, string};
+use crate::http::query::{self, Fields, Parameters};
+use crate::http::request::{About, Request, Take};
 use crate::surfaces::agents;
 use crate::surfaces::request::FieldError;
 
@@ -42,39 +46,77 @@ pub(in crate::http) struct NamedInputs(Value);
 #[expect(dead_code, reason = "describes what `inputs` reads")]
 pub(in crate::http) struct InputText(String);
 
+/// For each in-doubt call, whether it had its effect.
+pub(in crate::http) struct Settled(pub(super) BTreeMap<ActionId, bool>);
+
+impl Take for Settled {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let payload = request.payload();
+        let body = body::read(&request.state, &request.http, payload, request.caller()).await?;
+        settled(request.keep(body)).map(Self)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let text = "The outcomes of in-doubt calls; `{}` if there are none.";
+        about.body::<SettledBody>(text, json!({}), true);
+    }
+}
+
 /// The body of `POST /api/runs/{id}/resume`.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "describes what `settled` reads")]
-pub(in crate::http) struct Settled {
+#[schema(as = Settled)]
+struct SettledBody {
     /// For each in-doubt call, by its `action_id`: whether it had its effect.
-    #[schema(required = false)]
-    settled: BTreeMap<CallId, bool>,
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<CallId, bool>, required = false)]
+    settled: BTreeMap<String, bool>,
 }
 
 /// The `action_id` of a call.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = "uuid")]
-#[expect(dead_code, reason = "describes what `settled` reads")]
-pub(in crate::http) struct CallId(String);
+#[expect(dead_code, reason = "describes the keys of `settled`")]
+struct CallId(String);
 
-/// The time limit of a run; [`options`] reads it.
+/// The time limit of a run that is resumed.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "describes a parameter")]
-pub(in crate::http) struct Timeout {
+pub(in crate::http) struct TimeLimit {
     /// Seconds, in place of the definition's limit.
-    #[param(minimum = 1, maximum = 86400)]
-    timeout_s: Option<u64>,
+    #[param(value_type = Option<u64>, minimum = 1, maximum = 86400)]
+    pub(super) timeout_s: Option<Duration>,
 }
 
-/// The time zone of a run's user; [`options`] reads it.
+/// The time limit of a run, and the time zone of its user.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "describes a parameter")]
-pub(in crate::http) struct TimeZone {
+pub(in crate::http) struct Timing {
+    /// Seconds, in place of the definition's limit.
+    #[param(value_type = Option<u64>, minimum = 1, maximum = 86400)]
+    pub(super) timeout_s: Option<Duration>,
     /// The IANA name of the user's time zone, such as `Europe/Berlin`. Absent: the agent learns that it is unknown.
-    time_zone: Option<String>,
+    #[param(value_type = Option<String>)]
+    pub(super) time_zone: Option<Tz>,
+}
+
+impl Parameters for TimeLimit {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let most = MOST_TIME.as_secs();
+        let seconds = |text: &str| query::number(text).filter(|seconds| (1..=most).contains(seconds));
+        let allowed = format!("a whole number from 1 to {most}");
+        let timeout_s = fields.take("timeout_s", &allowed, seconds).map(Duration::from_secs);
+        Self { timeout_s }
+    }
+}
+
+impl Parameters for Timing {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            timeout_s: TimeLimit::read(fields).timeout_s,
+            time_zone: fields.take("time_zone", NAME_OF_ZONE, |name| name.parse().ok()),
+        }
+    }
 }
 
 /// How long the caller wants to wait (RFC 7240).
@@ -89,7 +131,7 @@ pub(in crate::http) enum Patience {
 }
 
 impl Patience {
-    pub(in crate::http) fn of(headers: &HeaderMap) -> Result<Self, Error> {
+    fn of(headers: &HeaderMap) -> Result<Self, Error> {
         let mut patience = Self::All;
         for value in headers.get_all(PREFER) {
             let text = value
@@ -127,59 +169,70 @@ impl Patience {
     }
 }
 
-/// Parses the body of `POST /api/runs/{id}/resume`: `settled` reports for each in-doubt call whether it happened. A
-/// call that is settled twice is an error, even under different spellings of its id.
-pub(super) fn settled(body: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
-    const ALLOWED: &str = r#"{"settled": {ACTION_ID: true or false}}"#;
+impl Take for Patience {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        Self::of(request.http.headers())
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(header("Prefer", "`respond-async` or `wait=N` (RFC 7240).", string()));
+    }
+}
+
+/// Parses the body of `POST /api/runs/{id}/resume`. A call that is settled twice is an error, even under different
+/// spellings of its id.
+fn settled(given: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
+    const FORM: &str = r#"{"settled": {ACTION_ID: true or false}}"#;
     let invalid = |pointer: String, found: &str| {
-        let detail = format!("is not valid: {found}; allowed: {ALLOWED}");
+        let detail = format!("is not valid: {found}; allowed: {FORM}");
         FieldError { pointer, detail }
     };
-    let refused = |error: FieldError| Err(Error::Invalid(vec![error]));
-    let mut fields = match strict_json(body) {
-        Ok(Value::Object(fields)) => fields,
-        Ok(_) => return refused(invalid(String::new(), "it is not an object")),
-        Err(error) => return refused(invalid(String::new(), &error)),
-    };
-    let given = fields.remove("settled");
-    let mut errors: Vec<_> = fields
-        .keys()
-        .map(|name| invalid(format!("/{}", text::prefix(name, 64)), "an unknown field"))
-        .collect();
-    let mut settled = BTreeMap::new();
-    match given {
-        None => {}
-        Some(Value::Object(given)) => {
-            for (key, happened) in given {
-                let pointer = || format!("/settled/{}", text::prefix(&key, 64));
-                match (ActionId::parse(&key), happened) {
-                    (None, _) => errors.push(invalid(pointer(), "not the id of a call")),
-                    (Some(id), Value::Bool(happened)) => {
-                        if settled.insert(id, happened).is_some() {
-                            errors.push(invalid(pointer(), "a call that is given more than once"));
-                        }
-                    }
-                    (Some(_), _) => errors.push(invalid(pointer(), "neither true nor false")),
-                }
+    // serde would take the last of two equal names.
+    strict_json(given).map_err(|error| Error::Invalid(vec![invalid(String::new(), &error)]))?;
+    let given: SettledBody = body::parse(given, FORM)?;
+    let (mut settled, mut errors) = (BTreeMap::new(), Vec::new());
+    for (key, happened) in given.settled {
+        let pointer = || format!("/settled/{}", text::prefix(&key, 64));
+        match ActionId::parse(&key) {
+            None => errors.push(invalid(pointer(), "not the id of a call")),
+            Some(id) if settled.insert(id, happened).is_some() => {
+                errors.push(invalid(pointer(), "a call that is given more than once"));
             }
+            Some(_) => {}
         }
-        Some(_) => errors.push(invalid("/settled".to_owned(), "it is not an object")),
     }
-    if errors.is_empty() {
-        Ok(settled)
-    } else {
-        Err(Error::Invalid(errors))
+    match errors.is_empty() {
+        true => Ok(settled),
+        false => Err(Error::Invalid(errors)),
+    }
+}
+
+impl Take for agents::Inputs {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let payload = request.payload();
+        let (body, media) = body::read_input(&request.state, &request.http, payload, request.caller()).await?;
+        inputs(request.keep(body), media)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let named = ContentBuilder::new()
+            .schema(Some(about.schema::<Inputs>()))
+            .example(Some(json!({"objective": "Where is the rate limit applied?"})));
+        let text = ContentBuilder::new().schema(Some(about.schema::<InputText>()));
+        let body = RequestBodyBuilder::new()
+            .description(Some(
+                "The agent's inputs by name. An agent with one text input also accepts the text alone, as text/plain or as \
+                 a JSON string. An agent without inputs needs no body. At most 1 MiB.",
+            ))
+            .content("application/json", named.build())
+            .content("text/plain", text.build());
+        about.operation.request_body = Some(RefOr::T(body.build()));
     }
 }
 
 /// The agent's inputs from the body: a JSON object of inputs, a text, a JSON string, or nothing.
-pub(super) fn inputs(body: &[u8], media: Media) -> Result<agents::Inputs, Error> {
-    let invalid = |detail: String| {
-        Error::Invalid(vec![FieldError {
-            pointer: String::new(),
-            detail,
-        }])
-    };
+fn inputs(body: &[u8], media: Media) -> Result<agents::Inputs, Error> {
+    let invalid = |detail: String| Error::Invalid(vec![FieldError::new("", detail)]);
     match media {
         _ if body.is_empty() => return Ok(agents::Inputs::Named(Map::new())),
         Media::Json => {}
@@ -199,49 +252,10 @@ pub(super) fn inputs(body: &[u8], media: Media) -> Result<agents::Inputs, Error>
     }
 }
 
-/// Parses `timeout_s`, whole seconds from 1 to a day, and `time_zone`, an IANA name, if they are allowed.
-pub(super) fn options(text: &str, allowed: &str) -> Result<(Option<Duration>, Option<Tz>), Error> {
-    let (mut timeout, mut zone, mut errors) = (None, None, Vec::new());
-    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
-        let most = MOST_TIME.as_secs();
-        let detail = if !allowed.split(", ").any(|known| known == name) {
-            format!("is not a known parameter; allowed is {allowed}")
-        } else if (name == "timeout_s" && timeout.is_some()) || (name == "time_zone" && zone.is_some()) {
-            "is given more than once".to_owned()
-        } else if name == "time_zone" {
-            match value.parse() {
-                Ok(known) => {
-                    zone = Some(known);
-                    continue;
-                }
-                Err(_) => query::found(&value, NAME_OF_ZONE),
-            }
-        } else if let Some(seconds) = query::number(&value).filter(|seconds| (1..=most).contains(seconds)) {
-            timeout = Some(Duration::from_secs(seconds));
-            continue;
-        } else {
-            query::found(&value, &format!("a whole number from 1 to {most}"))
-        };
-        errors.push(FieldError {
-            pointer: name.into_owned(),
-            detail,
-        });
-    }
-    if errors.is_empty() {
-        Ok((timeout, zone))
-    } else {
-        Err(Error::Invalid(errors))
-    }
-}
-
 const NAME_OF_ZONE: &str = "the IANA name of a time zone, such as \"Europe/Berlin\"";
 
 /// Parses the time zone of a body.
 pub(in crate::http) fn time_zone(name: &str, pointer: &str) -> Result<Tz, Error> {
-    name.parse().map_err(|_| {
-        Error::Invalid(vec![FieldError {
-            pointer: pointer.to_owned(),
-            detail: query::found(name, NAME_OF_ZONE),
-        }])
-    })
+    let invalid = || Error::Invalid(vec![FieldError::new(pointer, query::found(name, NAME_OF_ZONE))]);
+    name.parse().map_err(|_| invalid())
 }

@@ -3,32 +3,23 @@
 mod error;
 pub(super) mod stream;
 
-use crate::http::request::Raw;
-use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
-use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
-use tracing::Instrument;
-use utoipa::ToSchema;
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
 
-use super::agents::response;
+use super::answer::{Json, Reply, Started};
+use super::caller::Auth;
 use super::error::{Code, Error};
-use super::exchange::Exchange;
-use super::headers;
-use super::openapi::params::{self, Acting, ActingUser, CamelPaging, KeyOfAnswer, Prefer, RunPath};
-use super::openapi::schemas::page;
-use super::runs::{Patience, headers_of, id, key, meta, time_zone};
-use super::{State, acting, body, query};
-use crate::domain::budget::Share;
-use crate::domain::ids::ThreadId;
+use super::openapi::params;
+use super::query::{self, Fields, Parameters};
+use super::request::{About, Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Sent, Take, User};
+use super::runs::{Patience, time_zone};
+use crate::api::page;
+use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::domain::thread::{Thread, ThreadSummary};
-use crate::http::page;
-use crate::http::spelling::Spelling;
-use crate::surfaces::caller::Caller;
 use crate::surfaces::request::RequestMeta;
-use crate::surfaces::runs::{Begun, RunError};
-use crate::surfaces::threads::{Message, MessageError, RunAnswer};
+use crate::surfaces::runs::RunError;
+use crate::surfaces::threads::{Message, RunAnswer};
 
 /// `POST /api/agent/run`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -45,20 +36,39 @@ pub(super) struct SayBody {
     pub time_zone: Option<String>,
 }
 
+impl Given for SayBody {
+    const FORM: &'static str = "{\"prompt\", \"threadId\"?, \"timeZone\"?}";
+    const ABOUT: &'static str = "The message.";
+
+    fn example() -> Value {
+        json!({"prompt": "E-mail Ann that I am late."})
+    }
+}
+
+impl SayBody {
+    fn message(self, background: bool, meta: RequestMeta) -> Result<Message, Error> {
+        Ok(Message {
+            prompt: self.prompt,
+            thread: self.thread_id,
+            time_zone: self.time_zone.map(|name| time_zone(&name, "/timeZone")).transpose()?,
+            background,
+            meta,
+        })
+    }
+}
+
 page! {
     /// A page of threads.
     #[serde(rename_all = "camelCase")]
     ThreadPage { threads: ThreadSummary }
 }
 
-/// Problems of a message, beside those of its credentials and its body.
-const PROBLEMS: [Code; 10] = [
-    Code::UserMismatch,
+/// Problems of a message, beside those that follow from its parameters.
+const PROBLEMS: [Code; 8] = [
     Code::Forbidden,
     Code::NotFound,
     Code::ThreadBusy,
     Code::InvalidDefinition,
-    Code::IdempotencyKeyReused,
     Code::RateLimited,
     Code::OutcomeUnrecorded,
     Code::RunUnreadable,
@@ -75,62 +85,39 @@ const PROBLEMS: [Code; 10] = [
     path = "/api/agent/run",
     operation_id = "say",
     tag = "threads",
-    params(Prefer, ActingUser, Acting),
-    request_body(
-        content = SayBody,
-        description = "The message.",
-        example = json!({"prompt": "E-mail Ann that I am late."})
-    ),
     responses(
-        (
-            status = 200,
-            description = "The run, which has ended or waits for approval.",
-            body = RunAnswer,
-            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Location"))
-        ),
-        (
-            status = 202,
-            description = "The run, which is still in progress; `Location` names it.",
-            body = RunAnswer,
-            headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Location"), ("Retry-After"))
-        ),
+        (status = 200, description = "The run, which has ended or waits for approval."),
+        (status = 202, description = "The run, which is still in progress; `Location` names it."),
     ),
     extensions(("x-problems" = json!(PROBLEMS)))
 )]
 pub(super) async fn run(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    let answer = answered(&state, &exchange, &request, payload);
-    let answer = answer.instrument(exchange.span.clone()).await;
-    exchange.finish(answer)
+    ctx: Ctx,
+    patience: Patience,
+    Sent(given): Sent<SayBody>,
+    User(user): User,
+    Meta(meta): Meta,
+) -> Result<Started<RunAnswer>, Error> {
+    let message = given.message(patience == Patience::None, meta)?;
+    let keyed = message.meta.idempotency.is_some();
+    let threads = &ctx.threads;
+    let mut begun = threads.say(&ctx.caller, user, message).await?;
+    let run = match patience.wait(threads.wait(&ctx.caller, &mut begun)).await {
+        Ok(Some(run)) => Ok(run),
+        Ok(None) => threads.run(&ctx.caller, None, begun.run).await.map_err(RunError::from),
+        Err(error) => Err(error),
+    };
+    // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
+    let run = run.map_err(|error| ctx.runs.unreadable(begun.run, error))?;
+    Ok(Started::new(reply(run), Some(&begun), keyed))
 }
 
 /// Reads a run of a thread.
 ///
 /// `status` has the values of the specification; `state` gives the exact state where these have none for it.
-#[utoipa::path(
-    get,
-    path = "/api/agent/runs/{id}",
-    operation_id = "getThreadRun",
-    tag = "threads",
-    params(RunPath, ActingUser),
-    responses((status = 200, description = "The response.", body = RunAnswer)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
-)]
-pub(super) async fn get(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(one(&state, &request).await)
+#[utoipa::path(get, path = "/api/agent/runs/{id}", operation_id = "getThreadRun", tag = "threads")]
+pub(super) async fn get(ctx: Ctx, Acting(user): Acting, Id(id): Id<RunId>) -> Result<Json<RunAnswer>, Error> {
+    Ok(Json(ctx.threads.run(&ctx.caller, user.as_ref(), id).await?))
 }
 
 /// Cancels a run.
@@ -141,34 +128,28 @@ pub(super) async fn get(
     path = "/api/agent/runs/{id}/cancel",
     operation_id = "cancelThreadRun",
     tag = "threads",
-    params(RunPath, ActingUser, KeyOfAnswer),
     responses(
         (
             status = 200,
             description = "The run, which has ended or waits for approval.",
-            body = RunAnswer,
             headers(("Location"))
         ),
         (
             status = 202,
             description = "The run, which is still in progress; `Location` names it.",
-            body = RunAnswer,
             headers(("Location"), ("Retry-After"))
         ),
     ),
-    extensions(("x-problems" = json!([
-        Code::UserMismatch, Code::Forbidden, Code::NotFound, Code::OutcomeUnrecorded, Code::RunUnreadable
-    ])))
+    extensions(("x-problems" = json!([Code::Forbidden, Code::OutcomeUnrecorded, Code::RunUnreadable])))
 )]
 pub(super) async fn cancel(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(cancelled(&state, &request).await)
+    ctx: Ctx,
+    Acting(user): Acting,
+    Key(key): Key,
+    Id(id): Id<RunId>,
+) -> Result<Reply<RunAnswer>, Error> {
+    let run = ctx.threads.cancel(&ctx.caller, user.as_ref(), id, key.as_ref());
+    Ok(reply(run.await?).later())
 }
 
 /// Lists your threads.
@@ -181,8 +162,6 @@ pub(super) async fn cancel(
     operation_id = "listThreads",
     tag = "threads",
     params(
-        ActingUser,
-        CamelPaging,
         (
             "filter" = Option<String>,
             Query,
@@ -190,200 +169,66 @@ pub(super) async fn cancel(
             example = "updated_at >= \"2026-11-01T00:00:00Z\""
         ),
         ("orderBy" = Option<String>, Query, description = "`updated_at desc` (the default) or `updated_at`."),
-    ),
-    responses((status = 200, description = "The response.", body = ThreadPage)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::QueryTooSlow])))
+    )
 )]
-pub(super) async fn list(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(all(&state, &request).await)
+pub(super) async fn list(ctx: Ctx, List(query): List, Owner(user): Owner) -> Result<Json<ThreadPage>, Error> {
+    Ok(Json(ctx.threads.list(&ctx.caller, user, query).await?.into()))
+}
+
+/// The user whose threads are listed; `None` lists every user's, which no role allows: only the command line may, on its
+/// own database.
+pub(super) struct Owner(Option<UserId>);
+
+impl Take for Owner {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        if let Auth::OneCommand(_) = request.state.edge.auth {
+            let Acting(user) = Acting::take(request).await?;
+            return Ok(Self(user));
+        }
+        let User(user) = User::take(request).await?;
+        Ok(Self(Some(user)))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Acting::describe(about);
+    }
+}
+
+/// The part of a thread that is read.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Part {
+    /// Messages before this number.
+    before: Option<u64>,
+}
+
+impl Parameters for Part {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let before = fields.take("before", "the number of a message, such as 12", query::number);
+        Self { before }
+    }
 }
 
 /// Reads a thread.
 ///
 /// With its latest 200 messages, or those before `before`. A thread of another user answers 404, like a missing one.
-#[utoipa::path(
-    get,
-    path = "/api/agent/threads/{id}",
-    operation_id = "getThread",
-    tag = "threads",
-    params(
-        ("id" = String, Path, description = "The thread's id."),
-        ActingUser,
-        ("before" = Option<u64>, Query, description = "Messages before this number."),
-    ),
-    responses((status = 200, description = "The response.", body = Thread)),
-    extensions(("x-problems" = json!([Code::UserMismatch, Code::NotFound])))
-)]
+#[utoipa::path(get, path = "/api/agent/threads/{id}", operation_id = "getThread", tag = "threads")]
 pub(super) async fn thread(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(whole(&state, &request).await)
-}
-
-/// An accepted message, and the run it created.
-struct Said {
-    caller: Caller,
-    begun: Begun,
-    /// Whether the request has an `Idempotency-Key`.
-    keyed: bool,
-    patience: Patience,
-    /// The share of a streamed response.
-    stream: Option<Share>,
-}
-
-/// Authenticates, reads and parses the request, then checks user and idempotency; the surface checks quota and
-/// admission. Room for a stream is reserved before the run is created.
-async fn said(
-    state: &State,
-    exchange: &Exchange,
-    request: &HttpRequest,
-    payload: Payload,
-    streamed: bool,
-) -> Result<Said, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let patience = match streamed {
-        true => Patience::All,
-        false => Patience::of(request.headers())?,
-    };
-    let body = body::read(state, request, payload, &caller).await?;
-    query::none(request.query_string())?;
-    let given: SayBody = body::parse(&body, "{\"prompt\", \"threadId\"?, \"timeZone\"?}")?;
-    let user = acting::required(state, &caller, request)?;
-    let stream = streamed.then(|| state.room.stream(&caller, Some(&user))).transpose();
-    let shed = stream.as_ref().err().copied();
-    let meta = meta(exchange, request, &caller, &user, &body)?;
-    let message = Message {
-        prompt: given.prompt,
-        thread: given.thread_id,
-        time_zone: given.time_zone.map(|name| time_zone(&name, "/timeZone")).transpose()?,
-        background: patience == Patience::None,
-        meta: RequestMeta { shed, ..meta },
-    };
-    let keyed = message.meta.idempotency.is_some();
-    let begun = match (state.edge.threads.say(&caller, user, message).await, shed) {
-        (Err(MessageError::Run(RunError::Overloaded)), Some(exceeded)) => return Err(exceeded.into()),
-        (begun, _) => begun?,
-    };
-    Ok(Said {
-        caller,
-        begun,
-        keyed,
-        patience,
-        stream: stream?,
-    })
-}
-
-async fn answered(
-    state: &State,
-    exchange: &Exchange,
-    request: &HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, Error> {
-    let Said {
-        caller,
-        mut begun,
-        keyed,
-        patience,
-        ..
-    } = said(state, exchange, request, payload, false).await?;
-    let threads = &state.edge.threads;
-    let run = match patience.wait(threads.wait(&caller, &mut begun)).await {
-        Ok(Some(run)) => Ok(run),
-        Ok(None) => threads.run(&caller, None, begun.run).await.map_err(RunError::from),
-        Err(error) => Err(error),
-    };
-    // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
-    let run = run.map_err(|error| state.edge.runs.unreadable(begun.run, error))?;
-    Ok(run_response(&run, Some((&begun, keyed))))
-}
-
-async fn one(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    let run = state.edge.threads.run(&caller, user.as_ref(), id(request)?).await?;
-    Ok(response(StatusCode::OK, &run))
-}
-
-async fn cancelled(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    query::none(request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    let key = key(request, &caller, user.as_ref(), b"")?;
-    let run = state
-        .edge
-        .threads
-        .cancel(&caller, user.as_ref(), id(request)?, key.as_ref());
-    let run = run.await?;
-    Ok(run_response(&run, None))
-}
-
-/// Lists the user's own threads ([`acting::of_threads`]).
-async fn all(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let query = query::list(Spelling::Camel, request.query_string())?;
-    let user = acting::of_threads(state, &caller, request)?;
-    let page = state.edge.threads.list(&caller, user, query).await?;
-    Ok(page::list(Spelling::Camel, "threads", &page))
-}
-
-async fn whole(state: &State, request: &HttpRequest) -> Result<HttpResponse, Error> {
-    let caller = state.edge.auth.caller(request).await?;
-    let before = before(request.query_string())?;
-    let user = acting::user(state, &caller, request)?;
-    let id = request
-        .match_info()
-        .get("id")
-        .and_then(ThreadId::parse)
-        .ok_or(Error::NotFound)?;
-    let thread = state.edge.threads.thread(&caller, user.as_ref(), id, before).await?;
-    Ok(response(StatusCode::OK, &thread))
-}
-
-/// `before=N`: the messages before number N.
-fn before(text: &str) -> Result<Option<u64>, Error> {
-    let mut before = None;
-    for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
-        if name != "before" {
-            return Err(query::invalid(
-                &name,
-                "is not a known parameter; allowed is before".to_owned(),
-            ));
-        }
-        let number = query::number(&value);
-        before = Some(number.ok_or_else(|| query::no_such(&name, &value, "the number of a message, such as 12"))?);
-    }
-    Ok(before)
+    ctx: Ctx,
+    Query(Part { before }): Query<Part>,
+    Acting(user): Acting,
+    Id(id): Id<ThreadId>,
+) -> Result<Json<Thread>, Error> {
+    Ok(Json(ctx.threads.thread(&ctx.caller, user.as_ref(), id, before).await?))
 }
 
 /// 200 for a run that has ended or waits for approval, else 202.
-fn run_response(run: &RunAnswer, begun: Option<(&Begun, bool)>) -> HttpResponse {
+fn reply(run: RunAnswer) -> Reply<RunAnswer> {
     let rests = ["completed", "failed", "awaiting_confirmation"].contains(&run.status);
-    let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let mut response = response(status, run);
-    let headers = response.headers_mut();
-    if let Ok(location) = HeaderValue::from_str(&format!("/api/agent/runs/{}", run.run_id)) {
-        headers.insert(header::LOCATION, location);
-    }
-    if let Some((begun, keyed)) = begun {
-        for (name, value) in headers_of(begun, keyed) {
-            headers.insert(name, value);
-        }
-    }
-    if !rests {
-        headers.insert(header::RETRY_AFTER, headers::seconds(1));
-    }
-    response
+    let path = path(run.run_id);
+    Reply::current(rests, run).at(path)
+}
+
+fn path(run: RunId) -> String {
+    format!("/api/agent/runs/{run}")
 }

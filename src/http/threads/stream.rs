@@ -4,37 +4,30 @@
 //!
 //! A client that disconnects cancels nothing: the run continues, and can be read or watched through its events.
 
-use crate::http::request::Raw;
 use std::ops::ControlFlow;
 use std::slice;
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::web::{Data, Payload};
-use actix_web::{HttpRequest, HttpResponse};
-use bytes::BytesMut;
+use actix_web::http::header;
+use actix_web::web::Data;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tracing::Instrument;
 use utoipa::ToSchema;
 
-use super::{PROBLEMS, Said, SayBody, said};
+use super::{PROBLEMS, SayBody, path};
 use crate::domain::agent_run::RunStatus;
-use crate::domain::budget::Share;
 use crate::domain::ids::{RunId, ThreadId};
 use crate::http::State;
+use crate::http::answer::used;
 use crate::http::error::{AgentProblem, Error};
-use crate::http::exchange::Exchange;
-use crate::http::lines::{Form, Silent};
+use crate::http::lines::{Framing, Silent};
 use crate::http::openapi::lines::{Union, line as union};
-use crate::http::openapi::params::{Acting, ActingUser};
-use crate::http::runs::headers_of;
-use crate::http::stream::{self, Lines, Out};
+use crate::http::request::{Ctx, Meta, Room, Sent, User};
+use crate::http::stream::{Lines, Out, Stream};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::runs::{Event, RunError, Watch};
-use crate::surfaces::threads::RunAnswer;
+use crate::surfaces::threads::{MessageError, RunAnswer};
 
 union! {
     /// A line of a thread run's stream.
@@ -90,12 +83,6 @@ enum Line<'a> {
     path = "/api/agent/run/stream",
     operation_id = "sayStreaming",
     tag = "threads",
-    params(ActingUser, Acting),
-    request_body(
-        content = SayBody,
-        description = "The message.",
-        example = json!({"prompt": "E-mail Ann that I am late."})
-    ),
     responses((
         status = 200,
         description = "Lines.",
@@ -105,96 +92,52 @@ enum Line<'a> {
     extensions(("x-problems" = json!(PROBLEMS)))
 )]
 pub(in crate::http) async fn run(
-    Raw {
-        state,
-        request,
-        payload,
-        exchange,
-    }: Raw,
-) -> HttpResponse {
-    match begun(&state, &exchange, &request, payload)
-        .instrument(exchange.span.clone())
-        .await
-    {
-        Ok(begun) => tell(&state, exchange, begun),
-        Err(error) => exchange.finish(Err(error)),
-    }
-}
-
-/// A run to stream.
-struct Begun {
-    caller: Caller,
-    run: RunId,
-    thread: Option<ThreadId>,
-    /// `planning`, or `queued` if another run of the thread comes first; for a replayed request the current state.
-    status: &'static str,
-    headers: Vec<(HeaderName, HeaderValue)>,
-    watch: Watch,
-    stream: Option<Share>,
-}
-
-async fn begun(state: &State, exchange: &Exchange, request: &HttpRequest, payload: Payload) -> Result<Begun, Error> {
-    let Said {
-        caller,
-        begun: new,
-        keyed,
-        stream,
-        ..
-    } = said(state, exchange, request, payload, true).await?;
-    let run = new.run;
-    let threads = &state.edge.threads;
-    let begun = async {
-        let answer = threads.run(&caller, None, run).await?;
-        let watch = threads.watch(&caller, None, run, 0).await?;
+    ctx: Ctx,
+    Sent(given): Sent<SayBody>,
+    User(user): User,
+    Room(share): Room,
+    Meta(meta): Meta,
+) -> Result<Stream<ThreadLines>, Error> {
+    let message = given.message(false, meta)?;
+    let keyed = message.meta.idempotency.is_some();
+    let begun = match (ctx.threads.say(&ctx.caller, user, message).await, &share) {
+        (Err(MessageError::Run(RunError::Overloaded)), Err(exceeded)) => return Err((*exceeded).into()),
+        (begun, _) => begun?,
+    };
+    let (threads, run) = (&ctx.threads, begun.run);
+    let read = async {
+        let answer = threads.run(&ctx.caller, None, run).await?;
+        let watch = threads.watch(&ctx.caller, None, run, 0).await?;
         Ok::<_, StoreFailure>((answer, watch))
     };
     // The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
-    let begun = begun.await;
-    let (answer, watch) = begun.map_err(|error| state.edge.runs.unreadable(run, error))?;
-    let status = match new.waits_its_turn {
+    let (answer, watch) = read.await.map_err(|error| ctx.runs.unreadable(run, error))?;
+    let status = match begun.waits_its_turn {
         true => "queued",
-        false if new.replayed => answer.status,
+        false if begun.replayed => answer.status,
         false => "planning",
     };
-    Ok(Begun {
-        headers: headers_of(&new, keyed),
+    let first = Line::Status {
         status,
-        caller,
-        run,
-        thread: answer.thread_id,
-        watch,
-        stream,
-    })
-}
-
-fn tell(state: &Data<State>, exchange: Exchange, begun: Begun) -> HttpResponse {
-    let mut head = stream::head(StatusCode::OK, Form::Ndjson);
-    if let Ok(location) = HeaderValue::from_str(&format!("/api/agent/runs/{}", begun.run)) {
-        head.insert_header((header::LOCATION, location));
-    }
-    for header in begun.headers {
-        head.insert_header(header);
-    }
-    let mut first = BytesMut::new();
-    Form::Ndjson.object(
-        "",
-        &Line::Status {
-            status: begun.status,
-            thread_id: begun.thread,
-            run_id: begun.run,
-        },
-        &mut first,
-    );
+        thread_id: answer.thread_id,
+        run_id: run,
+    };
     let lines = ThreadLines {
-        state: Data::clone(state),
-        caller: begun.caller,
-        run: begun.run,
-        watch: begun.watch,
+        state: Data::clone(&ctx.state),
+        caller: ctx.caller.clone(),
+        run,
+        watch,
         sent: 0,
         ending: Ending::No,
         pauses: PAUSES.iter(),
     };
-    stream::respond(head, state, exchange, Form::Ndjson, begun.stream, first, lines)
+    let mut stream = Stream::new(Framing::Ndjson, share?, lines);
+    Framing::Ndjson.object("", &first, &mut stream.first);
+    stream.head.insert_header((header::LOCATION, path(run)));
+    for header in used(&begun, keyed) {
+        stream.head.insert_header(header);
+    }
+    Ok(stream)
 }
 
 /// Pauses before an ended run is read again, if the record store was unavailable.
@@ -214,7 +157,7 @@ enum Ending {
 }
 
 /// The text of a run, and its answer.
-struct ThreadLines {
+pub(in crate::http) struct ThreadLines {
     state: Data<State>,
     caller: Caller,
     run: RunId,
@@ -227,6 +170,7 @@ struct ThreadLines {
 
 impl Lines for ThreadLines {
     const RESUMABLE: bool = false;
+    type Line = ThreadLine;
 
     async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
         match self.ending {

@@ -1,47 +1,44 @@
 //! The progress of a session: a frame of its page that refreshes itself. The page does not, because the visitor may be
 //! reading a step or writing a reason in it.
 
-use crate::http::console::paths;
-use crate::http::request::Raw;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::HttpResponse;
 
-use super::super::super::State;
 use super::super::super::error::Error;
-use super::super::approvals::parameter;
-use super::super::session::onlooker;
+use super::super::super::request::{Id, Open};
+use super::super::session::Onlooker;
 use super::super::view::planning::progress::{Progress, progress};
-use super::super::{Turned, framed, respond};
-use super::{id, path, seen};
+use super::super::{Parameters, Turned, framed};
+use super::{path, seen};
+use crate::domain::ids::PlanningSessionId;
+use crate::http::console::paths;
 
 pub(in crate::http) async fn look(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    let found = match found(&state, &request).await {
+    edge: Open,
+    onlooker: Result<Onlooker, Turned>,
+    id: Result<Id<PlanningSessionId>, Turned>,
+    given: Parameters,
+) -> Result<HttpResponse, Turned> {
+    let page = id
+        .as_ref()
+        .map_or_else(|_| paths::SESSIONS.to_owned(), |Id(id)| path(*id));
+    let found = async {
+        let (Onlooker(visitor), Id(id)) = (onlooker?, id?);
+        let session = edge
+            .planning
+            .session(&visitor.caller, visitor.reads.as_ref(), id)
+            .await?;
+        let changed = given.get("seen") != Some(seen(&session));
+        Ok(Progress::Of {
+            session: Box::new(session),
+            changed,
+        })
+    };
+    let found = match found.await {
         Ok(found) => found,
         Err(Turned::LogIn(_) | Turned::Again(_)) => Progress::LoggedOut,
-        Err(turned @ Turned::Error(Error::NotFound)) => {
-            return exchange.finish(Ok(respond(&state, &request, Err(turned)).await));
-        }
+        Err(turned @ Turned::Error(Error::NotFound)) => return Err(turned),
         // The frame checks again later.
         Err(_) => Progress::Unknown,
     };
-    let page = id(&request).map_or_else(|_| paths::SESSIONS.to_owned(), path);
-    exchange.finish(Ok(framed(progress(&found, &page))))
-}
-
-async fn found(state: &State, request: &HttpRequest) -> Result<Progress, Turned> {
-    let visitor = onlooker(state, request).await?;
-    let planning = &state.edge.planning;
-    let session = planning.session(&visitor.caller, visitor.reads.as_ref(), id(request)?);
-    let session = session.await?;
-    let changed = parameter(request, "seen") != Some(seen(&session));
-    Ok(Progress::Of {
-        session: Box::new(session),
-        changed,
-    })
+    Ok(framed(progress(&found, &page)))
 }

@@ -1,20 +1,21 @@
 //! The page of one session.
 
-use crate::http::request::Raw;
 use std::collections::HashMap;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse};
 use maud::Markup;
 
-use super::super::super::State;
-use super::super::approvals::{flash, of, parameter};
-use super::super::session::{Visitor, visitor};
+use super::super::super::Edge;
+use super::super::super::request::{Id, Open};
+use super::super::approvals::{flash, of};
+use super::super::session::Visitor;
 use super::super::view::action::{Place, card};
 use super::super::view::planning::one::{Shown, one, title};
-use super::super::{Turned, page, respond};
+use super::super::{Parameters, Turned, page};
+use super::seen;
 use super::versions::latest;
-use super::{id, seen};
+use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::approvals::ApprovalError;
@@ -28,19 +29,12 @@ const MOST_ACTIONS: usize = 50;
 const MOST_CARDS: usize = 10;
 
 pub(in crate::http) async fn show(
-    Raw {
-        state,
-        request,
-        exchange,
-        ..
-    }: Raw,
-) -> HttpResponse {
-    exchange.finish(Ok(respond(&state, &request, shown(&state, &request).await).await))
-}
-
-async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Turned> {
-    let visitor = visitor(state, request).await?;
-    let (id, planning) = (id(request)?, &state.edge.planning);
+    edge: Open,
+    visitor: Visitor,
+    Id(id): Id<PlanningSessionId>,
+    given: Parameters,
+) -> Result<HttpResponse, Turned> {
+    let planning = &edge.planning;
     let session = planning.session(&visitor.caller, visitor.reads.as_ref(), id).await?;
     let range = (0, MOST_ACTIONS + 1);
     let mut actions = planning.log(&visitor.caller, visitor.reads.as_ref(), id, range).await?;
@@ -51,27 +45,27 @@ async fn shown(state: &State, request: &HttpRequest) -> Result<HttpResponse, Tur
         visitor: &visitor,
         session: &session,
         seen: &seen(&session),
-        flash: flash(state, &visitor, request).await?,
-        late: is_late(request),
-        cards: cards(state, &visitor, &session).await?,
-        steps: &steps(state, &visitor, &session).await?,
+        flash: flash(&edge, &visitor, &given).await?,
+        late: is_late(&given),
+        cards: cards(&edge, &visitor, &session).await?,
+        steps: &steps(&edge, &visitor, &session).await?,
         actions: &actions,
         more_actions,
-        history: &latest(state, &visitor, id, session.plan_version).await?,
+        history: &latest(&edge, &visitor, id, session.plan_version).await?,
         link: &link,
     });
     Ok(page(StatusCode::OK, Some(&visitor), &title(&session), &body))
 }
 
 /// Did a button of this page come too late? The forms of an action say which action they are about.
-fn is_late(request: &HttpRequest) -> bool {
-    let given = |name: &str| parameter(request, name).is_some();
-    given("late") && !given("about") && !given("settled")
+fn is_late(given: &Parameters) -> bool {
+    let has = |name: &str| given.get(name).is_some();
+    has("late") && !has("about") && !has("settled")
 }
 
 /// The actions that wait for a person, with the forms to answer.
-async fn cards(state: &State, visitor: &Visitor, session: &Session) -> Result<Vec<Markup>, Turned> {
-    let (approvals, now) = (&state.edge.approvals, state.edge.runs.now_us());
+async fn cards(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<Vec<Markup>, Turned> {
+    let (approvals, now) = (&edge.approvals, edge.runs.now_us());
     let place = Place::Session(session.session_id);
     let mut cards = Vec::new();
     for wait in session.waiting_for.iter().flatten().take(MOST_CARDS) {
@@ -84,14 +78,14 @@ async fn cards(state: &State, visitor: &Visitor, session: &Session) -> Result<Ve
             Err(ApprovalError::Store(StoreFailure::NotFound)) => continue,
             Err(error) => return Err(error.into()),
         };
-        cards.push(card(&of(state, visitor, &action, now), place));
+        cards.push(card(&of(edge, visitor, &action, now), place));
     }
     Ok(cards)
 }
 
 /// The steps of the latest tasks, as far as there is room.
-async fn steps(state: &State, visitor: &Visitor, session: &Session) -> Result<HashMap<TaskId, Vec<Step>>, Turned> {
-    let planning = &state.edge.planning;
+async fn steps(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<HashMap<TaskId, Vec<Step>>, Turned> {
+    let planning = &edge.planning;
     let mut begun: Vec<_> = session.plan.iter().filter(|task| task.run_id.is_some()).collect();
     begun.sort_by(|one, other| other.started_at.cmp(&one.started_at));
     let (mut steps, mut left) = (HashMap::new(), MOST_STEPS);

@@ -1,0 +1,251 @@
+//! What a handler answers.
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::response::{Response, ResponseBuilder};
+use utoipa::openapi::{Content, Header, RefOr, Required};
+
+use super::error::Code;
+use super::exchange::Exchange;
+use super::headers::{self, IDEMPOTENCY_REPLAYED, PREFERENCE_APPLIED};
+use super::request::About;
+use super::runs::Patience;
+use crate::surfaces::runs::Begun;
+
+/// What a handler returns.
+pub(super) trait Answer {
+    /// Completes the exchange, or hands it over to a stream.
+    fn respond(self, exchange: Exchange) -> HttpResponse;
+
+    /// What the API description tells of it.
+    fn describe(_: &mut About<'_>) {}
+}
+
+impl Answer for HttpResponse {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        exchange.finish(Ok(self))
+    }
+}
+
+/// An answer of 200 with a body.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: Serialize + ToSchema> Answer for Json<T> {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        exchange.finish(Ok(json(StatusCode::OK, &self.0)))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.answers::<T>(&[]);
+    }
+}
+
+/// A response that is not stored. It is written directly: an intermediate JSON value would parse what is kept as text,
+/// and take many times its size.
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> HttpResponse {
+    let text = serde_json::to_string(value).unwrap_or_else(|error| unreachable!("an answer is JSON: {error}"));
+    HttpResponse::build(status)
+        .insert_header((header::CONTENT_TYPE, headers::JSON))
+        .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
+        .body(text)
+}
+
+/// An answer of 204.
+pub(super) struct NoContent;
+
+impl Answer for NoContent {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        exchange.finish(Ok(HttpResponse::NoContent().finish()))
+    }
+}
+
+/// An answer with a body and a status of its own; the description of the route gives both a meaning.
+pub(super) struct Reply<T> {
+    pub(super) status: StatusCode,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) body: T,
+}
+
+impl<T> Reply<T> {
+    pub(super) fn new(status: StatusCode, body: T) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body,
+        }
+    }
+
+    /// 200 for what rests, 202 for what is still in progress.
+    pub(super) fn current(rests: bool, body: T) -> Self {
+        let status = if rests { StatusCode::OK } else { StatusCode::ACCEPTED };
+        Self::new(status, body)
+    }
+
+    /// Adds `Location`.
+    pub(super) fn at(mut self, path: String) -> Self {
+        let location = HeaderValue::try_from(path).ok();
+        self.headers.extend(location.map(|path| (header::LOCATION, path)));
+        self
+    }
+
+    /// Adds `Retry-After` to an answer of 202.
+    pub(super) fn later(mut self) -> Self {
+        if self.status == StatusCode::ACCEPTED {
+            self.headers.push((header::RETRY_AFTER, headers::seconds(1)));
+        }
+        self
+    }
+}
+
+impl<T: Serialize + ToSchema> Answer for Reply<T> {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        let mut response = json(self.status, &self.body);
+        for (name, value) in self.headers {
+            response.headers_mut().insert(name, value);
+        }
+        exchange.finish(Ok(response))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.answers::<T>(&[]);
+    }
+}
+
+/// The answer to a request that begins work: what is worked on, where it is, and what the request used of the quota.
+pub(super) struct Started<T>(Reply<T>);
+
+impl<T> Started<T> {
+    /// `begun` is the work of this request, or of an earlier one with the same key if `keyed`.
+    pub(super) fn new(reply: Reply<T>, begun: Option<&Begun>, keyed: bool) -> Self {
+        let mut reply = reply.later();
+        reply
+            .headers
+            .extend(begun.into_iter().flat_map(|begun| used(begun, keyed)));
+        Self(reply)
+    }
+
+    /// Adds `Preference-Applied`.
+    pub(super) fn preferred(mut self, patience: Patience) -> Preferred<T> {
+        let applied = patience.applied().map(HeaderValue::from_static);
+        self.0
+            .headers
+            .extend(applied.map(|applied| (PREFERENCE_APPLIED, applied)));
+        Preferred(self)
+    }
+}
+
+/// As [`Started`], with the part of `Prefer` that had an effect.
+pub(super) struct Preferred<T>(Started<T>);
+
+impl<T> Preferred<T> {
+    /// Without what concerns work that was begun.
+    pub(super) fn nothing(body: T) -> Self {
+        Self(Started(Reply::new(StatusCode::OK, body)))
+    }
+}
+
+impl<T: Serialize + ToSchema> Answer for Preferred<T> {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        self.0.respond(exchange)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Started::<T>::describe(about);
+        about.headers(&["Preference-Applied"]);
+    }
+}
+
+/// Headers of the response to a request that began a run: the quota it used, or that it is a replay.
+pub(super) fn used(begun: &Begun, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
+    let quota = begun.quota.filter(|_| !begun.replayed);
+    let mut lines: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();
+    if keyed && begun.replayed {
+        lines.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
+    }
+    lines
+}
+
+/// The names of the headers of [`used`], and `Location`.
+pub(super) const OF_WORK: [&str; 4] = ["RateLimit-Policy", "RateLimit", "Idempotency-Replayed", "Location"];
+
+impl<T: Serialize + ToSchema> Answer for Started<T> {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        self.0.respond(exchange)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.answers::<T>(&OF_WORK);
+        if let Some(accepted) = about.response("202") {
+            accepted
+                .headers
+                .insert("Retry-After".to_owned(), RefOr::T(Header::default()));
+        }
+        about.problems(&[Code::RateLimited, Code::OutcomeUnrecorded, Code::RunUnreadable]);
+    }
+}
+
+impl About<'_> {
+    fn response(&mut self, status: &str) -> Option<&mut Response> {
+        match self.operation.responses.responses.get_mut(status)? {
+            RefOr::T(response) => Some(response),
+            RefOr::Ref(_) => None,
+        }
+    }
+
+    /// Completes the responses that a route names, or one of 200: each has a body of this type unless it has another,
+    /// and these headers.
+    pub(super) fn answers<T: ToSchema>(&mut self, headers: &[&str]) {
+        let schema = self.schema::<T>();
+        self.contents(&["application/json"], &Content::new(Some(schema)));
+        self.headers(headers);
+    }
+
+    /// Adds headers, which are described elsewhere, to all responses that a route names.
+    pub(super) fn headers(&mut self, headers: &[&str]) {
+        for response in self.operation.responses.responses.values_mut() {
+            if let RefOr::T(response) = response {
+                let named = headers
+                    .iter()
+                    .map(|name| ((*name).to_owned(), RefOr::T(Header::default())));
+                response.headers.extend(named);
+            }
+        }
+    }
+
+    /// Gives content to the responses that have a body and none yet.
+    pub(super) fn contents(&mut self, media: &[&str], content: &Content) {
+        let responses = &mut self.operation.responses.responses;
+        if responses.is_empty() {
+            let response = ResponseBuilder::new().description("The response.").build();
+            responses.insert("200".to_owned(), RefOr::T(response));
+        }
+        for (status, response) in responses {
+            if let RefOr::T(response) = response
+                && response.content.is_empty()
+                && status != "204"
+            {
+                let content = media
+                    .iter()
+                    .map(|media| ((*media).to_owned(), RefOr::T(content.clone())));
+                response.content.extend(content);
+            }
+        }
+    }
+
+    /// The JSON body of the request.
+    pub(super) fn body<T: ToSchema>(&mut self, about: &str, example: Value, is_required: bool) {
+        let schema = self.schema::<T>();
+        let content = ContentBuilder::new().schema(Some(schema)).example(Some(example));
+        let body = RequestBodyBuilder::new()
+            .description(Some(about))
+            .content("application/json", content.build())
+            .required(is_required.then_some(Required::True));
+        self.operation.request_body = Some(RefOr::T(body.build()));
+    }
+}
