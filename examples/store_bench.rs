@@ -16,7 +16,9 @@ use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, Tenan
 use gavel::domain::journal::CallFailure;
 use gavel::domain::tool::{FailureCode, Tool};
 use gavel::ports::commit::{Commit, Fact, Recorder};
-use gavel::ports::records::{CallRecord, ClosedDecision, Decisions, ListQuery, OpenDecision, Page, QueryError};
+use gavel::ports::records::{
+    ClosedCall, ClosedDecision, Decisions, ListQuery, OpenCall, OpenDecision, Page, QueryError,
+};
 use serde_json::value::RawValue;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -110,10 +112,10 @@ async fn list(url: &str, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn time(
+async fn time<T>(
     what: &str,
     filter: &str,
-    read: impl AsyncFn(&ListQuery) -> Result<Page<serde_json::Value>, QueryError>,
+    read: impl AsyncFn(&ListQuery) -> Result<Page<T>, QueryError>,
 ) -> anyhow::Result<()> {
     let ask = question(filter);
     let start = Instant::now();
@@ -202,19 +204,32 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
             r#"{"id":"01993b5c-7d3e-7a51-b9f0-000000000000","title":"call mom","done":false}"#,
         )),
     };
+    let open = OpenDecision {
+        id: DecisionId::new(),
+        tenant: TenantId::parse("default").unwrap(),
+        surface: "chat",
+        user: UserId::parse(format!("user-{}", spread(n) % 10_000)).unwrap(),
+        conversation: ConversationId::parse(format!("conversation-{}", spread(n) % 100_000)).unwrap(),
+        message: "add a task to call mom tomorrow at ten, please".into(),
+        definition_hash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
+        requested_model: "gemini-3-flash".into(),
+        request_id: DecisionId::new().to_string().into(),
+        created_at,
+    };
+    let call = OpenCall {
+        id: ActionId::new(),
+        decision: open.id,
+        tenant: open.tenant.clone(),
+        sequence: 1,
+        tool: Some(Arc::clone(tool)),
+        name: Arc::clone(&tool.name),
+        arguments: raw(r#"{"description":"call mom","due":"2026-11-21T10:00:00Z"}"#),
+        policy: None,
+        idempotency_key: Some("01993b5c-7d3e-7a51-b9f0-000000000001".into()),
+        created_at: created_at + 500,
+    };
     ClosedDecision {
-        open: OpenDecision {
-            id: DecisionId::new(),
-            tenant: TenantId::parse("default").unwrap(),
-            surface: "chat",
-            user: UserId::parse(format!("user-{}", spread(n) % 10_000)).unwrap(),
-            conversation: ConversationId::parse(format!("conversation-{}", spread(n) % 100_000)).unwrap(),
-            message: "add a task to call mom tomorrow at ten, please".into(),
-            definition_hash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
-            requested_model: "gemini-3-flash".into(),
-            request_id: DecisionId::new().to_string().into(),
-            created_at,
-        },
+        open,
         decision_type,
         outcome,
         intent: Arc::clone(&tool.name),
@@ -230,14 +245,8 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         },
         duration_us: 1_234_567,
         error_detail: None,
-        calls: vec![CallRecord {
-            id: ActionId::new(),
-            sequence: 1,
-            tool: Some(Arc::clone(tool)),
-            name: Arc::clone(&tool.name),
-            arguments: raw(r#"{"description":"call mom","due":"2026-11-21T10:00:00Z"}"#),
-            policy: None,
-            idempotency_key: Some("01993b5c-7d3e-7a51-b9f0-000000000001".into()),
+        calls: vec![ClosedCall {
+            open: call,
             started_at: Some(created_at + 500),
             duration_us: 900,
             outcome: outcome_of_call,

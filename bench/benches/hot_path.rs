@@ -13,6 +13,7 @@ use gavel::domain::decision::Usage;
 use gavel::domain::ids::ActionId;
 use gavel::domain::journal::{CallResult, Entry, FunctionCall, ModelTurn, Part, Proposed, Target};
 use gavel::domain::schema::{Effort, JsonSchema};
+use gavel::engine::journal::Journal;
 use gavel::engine::{Limits, next};
 use gavel::surfaces::chat::request::ChatRequest;
 use serde_json::value::RawValue;
@@ -104,7 +105,7 @@ fn journal(turns: u32) -> Vec<Entry> {
 
 #[divan::bench(args = [0, 1, 4])]
 fn next_after_turns(bencher: Bencher<'_, '_>, turns: u32) {
-    let journal = journal(turns);
+    let journal = Journal::from(journal(turns));
     bencher.bench(|| next(black_box(&journal), &Limits::CHAT, Duration::ZERO));
 }
 
@@ -112,5 +113,6 @@ fn next_after_turns(bencher: Bencher<'_, '_>, turns: u32) {
 fn next_with_a_call_to_make(bencher: Bencher<'_, '_>) {
     let mut journal = journal(1);
     journal.pop();
+    let journal = Journal::from(journal);
     bencher.bench(|| next(black_box(&journal), &Limits::CHAT, Duration::ZERO));
 }
