@@ -13,7 +13,7 @@ use super::error::Error;
 use super::headers::{REQUEST_ID, RequestId};
 use super::metrics::CLIENT_LEFT;
 use super::request::Path;
-use super::routes::Route;
+use super::route::Route;
 use super::span;
 use super::spelling::Spelling;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram};
 
-use super::routes::Route;
+use super::route::Route;
 
 const REQUESTS: &str = "gavel_http_requests_total";
 const TOOLS_MISSING: &str = "gavel_granted_tools_missing";
@@ -46,15 +46,6 @@ pub(super) struct Metrics {
     unmatched: RouteMetrics,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            known: Route::all().iter().map(|_| RouteMetrics::default()).collect(),
-            unmatched: RouteMetrics::default(),
-        }
-    }
-}
-
 #[derive(Default)]
 struct RouteMetrics {
     duration: OnceLock<Histogram>,
@@ -62,6 +53,14 @@ struct RouteMetrics {
 }
 
 impl Metrics {
+    /// For a table with this many routes.
+    pub(super) fn new(routes: usize) -> Self {
+        Self {
+            known: (0..routes).map(|_| RouteMetrics::default()).collect(),
+            unmatched: RouteMetrics::default(),
+        }
+    }
+
     /// Counts one request; `route` is absent when no route matched.
     pub(super) fn count(&self, route: Option<&Route>, status: u16, took: Duration) {
         let metrics = route.map_or(&self.unmatched, |route| &self.known[route.number]);

@@ -34,6 +34,7 @@ mod planning;
 mod query;
 mod request;
 mod room;
+mod route;
 mod routes;
 mod runs;
 mod server;
@@ -149,7 +150,7 @@ impl State {
         Self {
             room: Room::new(&edge.limits),
             edge,
-            metrics: metrics::Metrics::default(),
+            metrics: metrics::Metrics::new(routes::table().len()),
             docs: docs::Docs::new(document),
             attempts: console::Attempts::default(),
             chunks: chunks::Chunks::default(),

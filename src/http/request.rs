@@ -24,7 +24,7 @@ use super::exchange::Exchange;
 use super::openapi::params::{CamelPaging, Paging, key, string, user};
 use super::openapi::problems;
 use super::query::{self, Fields, Parameters};
-use super::routes::Route;
+use super::route::Route;
 use super::spelling::Spelling;
 use super::{Edge, State, acting, headers, idempotency, openapi};
 use crate::domain::budget::{Exceeded, Share};
@@ -344,7 +344,8 @@ pub(super) struct Meta(pub(super) RequestMeta);
 
 impl Take for Meta {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        // A run keeps its own user, whoever continues it: without a user, the key is bound to the caller alone.
+        // A run keeps its own user, also if another person continues it: without a user, the key is bound to the
+        // caller alone.
         let caller;
         let user = match &request.user {
             Some(user) => user,

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use actix_web::guard::fn_guard;
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse, http};
+use actix_web::{HttpRequest, HttpResponse};
 use utoipa::OpenApi;
 use utoipa::openapi::HttpMethod;
 
@@ -22,31 +22,16 @@ use super::planning::execute;
 use super::planning::read;
 use super::planning::work;
 use super::request::{About, Handler, to};
+use super::route::{Method, Route};
 use super::runs::events as run_events;
 use super::threads::stream as thread_stream;
 use super::{agents, approvals, chat, console, decisions, docs, google, health, planning, runs, threads};
 
-/// A route.
-pub(super) struct Route {
-    pub(super) method: Method,
-    pub(super) path: &'static str,
-    /// Its place in the table.
-    pub(super) number: usize,
+/// A route, what answers it, and what follows for its description from its handler's parameters.
+pub(super) struct Entry {
+    pub(super) route: Route,
     answer: fn(&'static Route) -> actix_web::Route,
-    describe: fn(&mut About<'_>),
-}
-
-/// A method of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
-    /// `GET`, and with it `HEAD`.
-    Get,
-    /// `POST`.
-    Post,
-    /// `PUT`.
-    Put,
-    /// `DELETE`.
-    Delete,
+    pub(super) describe: fn(&mut About<'_>),
 }
 
 macro_rules! routes {
@@ -54,21 +39,19 @@ macro_rules! routes {
         api { $($module:ident::$handler:ident),+ $(,)? }
         pages { $($method:ident $path:expr => $page:path;)+ }
     ) => {
-        static TABLE: LazyLock<Vec<Route>> = LazyLock::new(|| {
+        static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
             // Where a route of the API is stands in the description beside its handler.
             let mut table = vec![
                 $(pastey::paste! { described::<$module::[<__path_ $handler>], _, _>($module::$handler,
                     |route| to(route, $module::$handler)) },)+
-                $(Route {
-                    method: Method::$method,
-                    path: $path,
-                    number: 0,
+                $(Entry {
+                    route: Route { method: Method::$method, path: $path, number: 0 },
                     answer: |route| to(route, $page),
                     describe: |_| (),
                 },)+
             ];
-            for (number, route) in table.iter_mut().enumerate() {
-                route.number = number;
+            for (number, entry) in table.iter_mut().enumerate() {
+                entry.route.number = number;
             }
             table
         });
@@ -172,111 +155,76 @@ routes! {
 fn described<P: utoipa::Path, A: 'static, H: Handler<A>>(
     _: H,
     answer: fn(&'static Route) -> actix_web::Route,
-) -> Route {
-    Route {
-        method: match P::methods().first() {
-            Some(HttpMethod::Post) => Method::Post,
-            Some(HttpMethod::Put) => Method::Put,
-            Some(HttpMethod::Delete) => Method::Delete,
-            _ => Method::Get,
+) -> Entry {
+    let method = match P::methods().first() {
+        Some(HttpMethod::Post) => Method::Post,
+        Some(HttpMethod::Put) => Method::Put,
+        Some(HttpMethod::Delete) => Method::Delete,
+        _ => Method::Get,
+    };
+    let path = P::path().leak();
+    Entry {
+        route: Route {
+            method,
+            path,
+            number: 0,
         },
-        path: P::path().leak(),
-        number: 0,
         answer,
         describe: H::describe,
     }
 }
 
-impl Method {
-    /// The methods it adds to `Allow`.
-    const fn allow(self) -> &'static str {
-        match self {
-            Self::Get => "GET, HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-        }
-    }
-
-    /// Whether a request with this method is for the route.
-    fn admits(self, method: &http::Method) -> bool {
-        match self {
-            Self::Get => *method == http::Method::GET || *method == http::Method::HEAD,
-            Self::Post => *method == http::Method::POST,
-            Self::Put => *method == http::Method::PUT,
-            Self::Delete => *method == http::Method::DELETE,
-        }
-    }
-}
-
-impl Route {
-    /// All routes.
-    pub(super) fn all() -> &'static [Self] {
-        &TABLE
-    }
-
-    /// Whether it answers programs that have a key or a token, unlike pages, health and metrics.
-    pub(super) fn is_of_the_api(&self) -> bool {
-        ["/v1/", "/api/"].iter().any(|prefix| self.path.starts_with(prefix))
-    }
-
-    /// Whether it is asked so often that its requests would drown the others in traces.
-    pub(super) fn is_probe(&self) -> bool {
-        ["/livez", "/readyz", "/metrics"].contains(&self.path)
-    }
-
-    /// Adds what follows from the parameters of its handler to its description.
-    pub(super) fn describe(&self, about: &mut About<'_>) {
-        (self.describe)(about);
-    }
-
-    /// All routes of the same path.
-    fn of_path(&self) -> impl Iterator<Item = &'static Self> {
-        Self::all().iter().filter(|other| other.path == self.path)
-    }
-
-    /// The value of `Allow`.
-    pub(super) fn allow(&self) -> String {
-        let methods: Vec<_> = self.of_path().map(|route| route.method.allow()).collect();
-        methods.join(", ")
-    }
+/// The whole table.
+pub(super) fn table() -> &'static [Entry] {
+    &TABLE
 }
 
 /// Every route: method, and path with the names of its parameters.
 pub fn routes() -> impl Iterator<Item = (&'static str, &'static str)> {
-    Route::all().iter().map(|route| match route.method {
-        Method::Get => ("GET", route.path),
-        Method::Post => ("POST", route.path),
-        Method::Put => ("PUT", route.path),
-        Method::Delete => ("DELETE", route.path),
+    table().iter().map(|entry| match entry.route.method {
+        Method::Get => ("GET", entry.route.path),
+        Method::Post => ("POST", entry.route.path),
+        Method::Put => ("PUT", entry.route.path),
+        Method::Delete => ("DELETE", entry.route.path),
     })
+}
+
+/// All routes of the same path.
+fn of_path(path: &str) -> impl Iterator<Item = &'static Entry> {
+    table().iter().filter(move |entry| entry.route.path == path)
 }
 
 /// Registers every route, and problems for unknown paths and methods.
 pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
     config.app_data(state.clone());
-    for first in Route::all() {
+    for first in table() {
+        let route = &first.route;
         // One resource has all methods of its path; it is created at the first of them.
-        let is_first = first.of_path().next().is_some_and(|other| other.number == first.number);
-        if !is_first || (is_of_one_command(state) && !first.is_of_the_api()) {
+        let is_first = of_path(route.path)
+            .next()
+            .is_some_and(|other| other.route.number == route.number);
+        if !is_first || (is_of_one_command(state) && !route.is_of_the_api()) {
             continue;
         }
-        let resource = first.of_path().fold(web::resource(first.path), |resource, route| {
-            let method = route.method;
-            resource.route((route.answer)(route).guard(fn_guard(move |request| method.admits(&request.head().method))))
+        let resource = of_path(route.path).fold(web::resource(route.path), |resource, entry| {
+            let method = entry.route.method;
+            let admits = fn_guard(move |request| method.admits(&request.head().method));
+            resource.route((entry.answer)(&entry.route).guard(admits))
         });
-        let invalid = move |state: Data<State>, request: HttpRequest| method_not_allowed(state, request, first);
+        let invalid = move |state: Data<State>, request: HttpRequest| method_not_allowed(state, request, route);
         config.service(resource.default_service(web::to(invalid)));
     }
     config.default_service(web::to(unknown));
 }
 
 async fn method_not_allowed(state: Data<State>, request: HttpRequest, route: &'static Route) -> HttpResponse {
+    let allow: Vec<_> = of_path(route.path).map(|entry| entry.route.method.allow()).collect();
+    let allow = allow.join(", ");
     if is_of_the_console(&request) {
-        return console::method_not_allowed(state, request, route).await;
+        return console::method_not_allowed(state, request, route, allow).await;
     }
     let exchange = Exchange::begin(&state, &request, Some(route));
-    exchange.finish(Err(Error::MethodNotAllowed(route.allow())))
+    exchange.finish(Err(Error::MethodNotAllowed(allow)))
 }
 
 /// Whether the request is for a console page: users open these in a browser, so errors there are pages too.

@@ -6,7 +6,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use super::headers;
-use super::routes::Route;
+use super::route::Route;
 use crate::telemetry;
 
 /// Starts the span, as a child of the caller's span if the request has one. `route` is absent when no route matched.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::routes::Route;
+use super::route::Route;
 
 /// How names of several words are spelled in queries, pages and problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ use super::State;
 use super::error::Error;
 use super::exchange::Exchange;
 use super::request::{Failure, Open, Request, Take};
-use super::routes::Route;
+use super::route::Route;
 use super::{headers, query};
 use crate::surfaces::sessions::Unavailable;
 
@@ -213,9 +213,9 @@ pub(super) async fn method_not_allowed(
     state: Data<State>,
     request: HttpRequest,
     route: &'static Route,
+    allow: String,
 ) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(route));
-    let allow = route.allow();
     let turned = Error::MethodNotAllowed(allow.clone()).into();
     let mut response = reason(&state, &request, turned).await;
     if let Ok(allow) = HeaderValue::from_str(&allow) {

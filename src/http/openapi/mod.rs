@@ -16,7 +16,8 @@ use utoipa::openapi::{InfoBuilder, License, OpenApi, RefOr};
 
 use super::error::Code;
 use super::request::About;
-use super::routes::{Described, Method, Route};
+use super::route::{Method, Route};
+use super::routes::{Described, table};
 use super::spelling::Spelling;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
@@ -38,9 +39,10 @@ pub fn document() -> OpenApi {
         .description(Some(format!("{ABOUT}\n\n## Codes\n\n{}", codes())))
         .license(Some(License::new(env!("CARGO_PKG_LICENSE"))))
         .build();
-    for route in Route::all() {
+    for entry in table() {
+        let route = &entry.route;
         if let Some(operation) = operation(&mut document, route) {
-            route.describe(&mut About {
+            (entry.describe)(&mut About {
                 operation,
                 schemas: &mut schemas,
                 route,
