@@ -51,6 +51,11 @@ impl<'de> Deserialize<'de> for Timestamp {
                 Ok(Timestamp(us))
             }
 
+            fn visit_u64<E: Error>(self, us: u64) -> Result<Timestamp, E> {
+                let us = i64::try_from(us).map_err(|_| E::invalid_value(Unexpected::Unsigned(us), &self))?;
+                Ok(Timestamp(us))
+            }
+
             fn visit_str<E: Error>(self, text: &str) -> Result<Timestamp, E> {
                 Timestamp::parse(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
             }

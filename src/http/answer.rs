@@ -11,6 +11,7 @@ use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::{Content, Header, RefOr, Required};
 
+use super::body;
 use super::error::Code;
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED, PREFERENCE_APPLIED};
@@ -239,13 +240,19 @@ impl About<'_> {
     }
 
     /// The JSON body of the request.
-    pub(super) fn body<T: ToSchema>(&mut self, about: &str, example: Value, is_required: bool) {
+    pub(super) fn json<T: ToSchema>(&mut self, about: &str, example: Value, is_required: bool) {
         let schema = self.schema::<T>();
         let content = ContentBuilder::new().schema(Some(schema)).example(Some(example));
         let body = RequestBodyBuilder::new()
             .description(Some(about))
             .content("application/json", content.build())
             .required(is_required.then_some(Required::True));
+        self.body(body);
+    }
+
+    /// The body of the request.
+    pub(super) fn body(&mut self, body: RequestBodyBuilder) {
         self.operation.request_body = Some(RefOr::T(body.build()));
+        self.problems(&body::PROBLEMS);
     }
 }

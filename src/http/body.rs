@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::time::Duration;
 
-use actix_web::HttpRequest;
 use actix_web::error::PayloadError;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::Payload;
@@ -13,18 +12,25 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
-use super::error::Error;
+use super::error::{Code, Error};
 use super::headers::only;
-use super::{EdgeLimits, State};
+use super::request::Request;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::malformed;
 use crate::domain::object::Object;
 use crate::domain::surrogates;
-use crate::surfaces::caller::Caller;
-use crate::surfaces::request::FieldError;
+use crate::surfaces::approvals::MAX_REASON;
 
 /// Most bytes of a console form: a reason of 4 KiB, percent-encoded, and a token.
 const FORM: usize = 64 << 10;
+
+/// Problems of a request with a body.
+pub(super) const PROBLEMS: [Code; 4] = [
+    Code::RequestTimeout,
+    Code::BodyTooLarge,
+    Code::UnsupportedMediaType,
+    Code::Overloaded,
+];
 
 /// A request body. While it is held, its share of the memory budget for bodies is held too.
 #[derive(Debug)]
@@ -46,14 +52,9 @@ impl Deref for Body {
 ///
 /// # Errors
 /// 415, 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early.
-pub(super) async fn read(
-    state: &State,
-    request: &HttpRequest,
-    payload: Payload,
-    caller: &Caller,
-) -> Result<Body, Error> {
-    is_plain_json(request.headers())?;
-    read_any(state, request, payload, caller).await
+pub(super) async fn read(request: &mut Request) -> Result<Body, Error> {
+    is_plain_json(request.http.headers())?;
+    read_any(request).await
 }
 
 /// The media type of a body.
@@ -69,23 +70,17 @@ pub(super) enum Media {
 ///
 /// # Errors
 /// As [`read`].
-pub(super) async fn read_input(
-    state: &State,
-    request: &HttpRequest,
-    payload: Payload,
-    caller: &Caller,
-) -> Result<(Body, Media), Error> {
-    let given = only(request.headers(), &header::CONTENT_TYPE);
-    let media = match given {
+pub(super) async fn read_input(request: &mut Request) -> Result<(Body, Media), Error> {
+    let headers = request.http.headers();
+    let media = match only(headers, &header::CONTENT_TYPE) {
         Some(value) if says(value, "application/json") => Some(Media::Json),
         Some(value) if says(value, "text/plain") => Some(Media::Text),
         _ => None,
     };
-    let announced = announced(request.headers());
-    if media.is_none() && announced.is_some_and(|size| size > 0) {
+    if media.is_none() && announced(headers).is_some_and(|size| size > 0) {
         return Err(Error::NotJsonOrText);
     }
-    let body = read_any(state, request, payload, caller).await?;
+    let body = read_any(request).await?;
     match media {
         Some(media) => Ok((body, media)),
         None if body.is_empty() => Ok((body, Media::Text)),
@@ -99,15 +94,11 @@ pub(super) async fn read_input(
 /// # Errors
 /// 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early, or is declared JSON and is not
 /// UTF-8; 415 for a content coding.
-pub(super) async fn read_any(
-    state: &State,
-    request: &HttpRequest,
-    payload: Payload,
-    caller: &Caller,
-) -> Result<Body, Error> {
-    let take = |bytes| state.room.body(caller, bytes);
-    let body = bounded(request, payload, &state.edge.limits, state.edge.limits.body, take).await?;
-    match only(request.headers(), &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
+pub(super) async fn read_any(request: &mut Request) -> Result<Body, Error> {
+    let payload = request.payload();
+    let take = |bytes| request.state.room.body(request.caller(), bytes);
+    let body = bounded(request, payload, request.state.edge.limits.body, take).await?;
+    match only(request.http.headers(), &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
         true => body.whole_characters(),
         false => Ok(body),
     }
@@ -120,8 +111,7 @@ impl Body {
                 "is not UTF-8 at byte {}; allowed: JSON in UTF-8",
                 error.valid_up_to() + 1
             );
-            let pointer = String::new();
-            return Err(Error::Invalid(vec![FieldError { pointer, detail }]));
+            return Err(Error::invalid("", detail));
         }
         let repaired = match surrogates::repaired(&self.bytes) {
             Cow::Owned(repaired) => Bytes::from(repaired),
@@ -138,28 +128,32 @@ impl Body {
 ///
 /// # Errors
 /// As [`read_any`].
-pub(super) async fn read_form(state: &State, request: &HttpRequest, payload: Payload) -> Result<Body, Error> {
+pub(super) async fn read_form(request: &mut Request) -> Result<Body, Error> {
+    let payload = request.payload();
     let take = |bytes| {
-        let address = request.peer_addr().map(|peer| peer.ip().to_string());
-        state.room.unknown_body(&address.unwrap_or_default(), bytes)
+        let address = request.http.peer_addr().map(|peer| peer.ip().to_string());
+        request.state.room.unknown_body(&address.unwrap_or_default(), bytes)
     };
-    bounded(request, payload, &state.edge.limits, FORM, take).await
+    bounded(request, payload, FORM, take).await
 }
 
 async fn bounded(
-    request: &HttpRequest,
+    request: &Request,
     payload: Payload,
-    limits: &EdgeLimits,
     most: usize,
     take: impl FnOnce(u64) -> Result<Share, Exceeded>,
 ) -> Result<Body, Error> {
-    let headers = request.headers();
+    let headers = request.http.headers();
     is_plain(headers)?;
     let announced = announced(headers);
     if announced.is_some_and(|size| size > most) {
         return Err(Error::BodyTooLarge(most));
     }
-    within(limits.body_time, collect(payload, most, announced, take)).await
+    within(
+        request.state.edge.limits.body_time,
+        collect(payload, most, announced, take),
+    )
+    .await
 }
 
 /// Parses a JSON body; `allowed` shows the expected form.
@@ -168,16 +162,27 @@ async fn bounded(
 /// 400 with the place of the first error.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Result<T, Error> {
     let invalid = |pointer: String, error: &serde_json::Error| {
-        Error::Invalid(vec![FieldError {
-            pointer,
-            detail: format!("is not valid: {}; allowed: {allowed}", malformed::words(error)),
-        }])
+        let found = malformed::words(error);
+        Error::invalid(pointer, format!("is not valid: {found}; allowed: {allowed}"))
     };
     let mut json = serde_json::Deserializer::from_slice(body);
     let Object(given) =
         serde_path_to_error::deserialize(&mut json).map_err(|error| invalid(pointer(error.path()), error.inner()))?;
     json.end().map_err(|error| invalid(String::new(), &error))?;
     Ok(given)
+}
+
+/// A reason that a person gives, of limited length.
+///
+/// # Errors
+/// It is longer than [`MAX_REASON`].
+pub(super) fn reason(reason: Option<String>, pointer: &str) -> Result<Option<String>, Error> {
+    match reason {
+        Some(long) if long.len() > MAX_REASON => {
+            Err(Error::invalid(pointer, format!("is longer than {MAX_REASON} bytes")))
+        }
+        reason => Ok(reason),
+    }
 }
 
 /// Formats a path as a JSON pointer (RFC 6901).

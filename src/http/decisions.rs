@@ -2,36 +2,33 @@
 
 use super::answer::Json;
 use super::error::Error;
-use super::openapi::params::{self, LATEST_FIRST};
-use super::request::{Ctx, Id, List, RowsOf};
+use super::request::{Ctx, Id, List, Listed, RowsOf};
 use crate::api::{DecisionDetail, DecisionPage, ToolInvocationPage};
 use crate::domain::ids::DecisionId;
 use crate::surfaces::decisions::ListQuery;
 
+impl Listed for DecisionPage {
+    const FIELDS: &'static str = "decision_type, outcome_category, intent, user_id, conversation_id, surface, model, \
+                                  status, created_at, duration_ms, iterations";
+    const EXAMPLE: &'static str = "outcome_category = \"ERROR:*\"";
+}
+
 /// Lists decisions.
 ///
 /// Latest first. A user sees their own rows; a service, or a user with the role `analyst`, those of the tenant.
-#[utoipa::path(
-    get,
-    path = "/v1/decisions",
-    operation_id = "listDecisions",
-    tag = "record",
-    params(
-        (
-            "filter" = Option<String>,
-            Query,
-            description = params::filter(
-                "decision_type, outcome_category, intent, user_id, conversation_id, surface, model, status, created_at, \
-                 duration_ms, iterations"
-            ),
-            example = "outcome_category = \"ERROR:*\""
-        ),
-        ("order_by" = Option<String>, Query, description = LATEST_FIRST),
-    ),
-)]
-pub(super) async fn list(ctx: Ctx, RowsOf(user): RowsOf, List(query): List) -> Result<Json<DecisionPage>, Error> {
+#[utoipa::path(get, path = "/v1/decisions", operation_id = "listDecisions", tag = "record")]
+pub(super) async fn list(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    List(query, _): List<DecisionPage>,
+) -> Result<Json<DecisionPage>, Error> {
     let query = ListQuery { user, ..query };
     Ok(Json(ctx.decisions.list(&ctx.caller, query).await?.into()))
+}
+
+impl Listed for ToolInvocationPage {
+    const FIELDS: &'static str = "tool, server, status, success, decision_id, created_at, duration_ms, user_id";
+    const EXAMPLE: &'static str = "tool = \"add_task\" AND success = false";
 }
 
 /// Lists tool calls.
@@ -41,21 +38,12 @@ pub(super) async fn list(ctx: Ctx, RowsOf(user): RowsOf, List(query): List) -> R
     get,
     path = "/v1/tool-invocations",
     operation_id = "listToolInvocations",
-    tag = "record",
-    params(
-        (
-            "filter" = Option<String>,
-            Query,
-            description = params::filter("tool, server, status, success, decision_id, created_at, duration_ms, user_id"),
-            example = "tool = \"add_task\" AND success = false"
-        ),
-        ("order_by" = Option<String>, Query, description = LATEST_FIRST),
-    ),
+    tag = "record"
 )]
 pub(super) async fn tool_invocations(
     ctx: Ctx,
     RowsOf(user): RowsOf,
-    List(query): List,
+    List(query, _): List<ToolInvocationPage>,
 ) -> Result<Json<ToolInvocationPage>, Error> {
     let query = ListQuery { user, ..query };
     Ok(Json(ctx.decisions.tool_invocations(&ctx.caller, query).await?.into()))

@@ -153,17 +153,7 @@ pub(super) fn once<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
 /// The token is not from such a list.
 pub(super) fn after(token: Option<&str>) -> Result<u32, Error> {
     let Some(token) = token else { return Ok(0) };
-    number(token).ok_or_else(|| no_such("pageToken", token, "nextPageToken of the previous page"))
-}
-
-/// The error for an invalid parameter.
-pub(super) fn invalid(name: &str, detail: String) -> Error {
-    Error::Invalid(vec![FieldError::new(name, detail)])
-}
-
-/// The error for a value that is not allowed.
-pub(super) fn no_such(name: &str, value: &str, allowed: &str) -> Error {
-    invalid(name, found(value, allowed))
+    number(token).ok_or_else(|| Error::invalid("pageToken", found(token, "nextPageToken of the previous page")))
 }
 
 /// The error text for a value that is not allowed.

@@ -4,6 +4,7 @@
 //! Its parameters are taken from the request one after another, in their order, and each says what the API description
 //! tells of it. [`Ctx`] is first: it authenticates the caller before anything else of the request is read.
 
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -19,9 +20,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::answer::Answer;
 use super::body::{self, Body, Media};
+use super::caller::Auth;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
-use super::openapi::params::{CamelPaging, Paging, key, string, user};
+use super::openapi::params::{CamelPaging, LATEST_FIRST, Paging, key, string, user};
 use super::openapi::problems;
 use super::query::{self, Fields, Parameters};
 use super::route::Route;
@@ -29,7 +31,7 @@ use super::spelling::Spelling;
 use super::{Edge, State, acting, headers, idempotency, openapi};
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::ids::UserId;
-use crate::surfaces::caller::Caller;
+use crate::surfaces::caller::{Caller, NotThatUser};
 use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::request::{Claim, RequestMeta};
 
@@ -264,6 +266,15 @@ impl Take for Ctx {
         let open = Open::new(request);
         Ok(Self { caller, open })
     }
+
+    fn describe(about: &mut About<'_>) {
+        about.problems(&[
+            Code::InvalidRequest,
+            Code::Unauthenticated,
+            Code::RecordUnavailable,
+            Code::AuthUnavailable,
+        ]);
+    }
 }
 
 /// For a handler that also answers without it.
@@ -278,7 +289,12 @@ pub(super) struct Acting(pub(super) Option<UserId>);
 
 impl Take for Acting {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        request.user = acting::user(&request.state, request.caller(), &request.http)?;
+        let named = acting::named(request.http.headers())?;
+        request.user = match request.caller().act_for(named) {
+            Ok(None) if matches!(request.state.edge.auth, Auth::None(_)) => UserId::parse(acting::LOCAL).ok(),
+            Ok(user) => user,
+            Err(NotThatUser) => return Err(Error::UserMismatch),
+        };
         Ok(Self(request.user.clone()))
     }
 
@@ -310,7 +326,11 @@ pub(super) struct RowsOf(pub(super) Option<UserId>);
 
 impl Take for RowsOf {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        acting::named_by(request.caller(), &request.http).map(Self)
+        let Some(named) = acting::named(request.http.headers())? else {
+            return Ok(Self(None));
+        };
+        let user = request.caller().act_for(Some(named));
+        user.map(Self).map_err(|NotThatUser| Error::UserMismatch)
     }
 
     fn describe(about: &mut About<'_>) {
@@ -473,23 +493,38 @@ ids! {
     ThreadId = "thread", "The thread's id.";
 }
 
-/// The page of a list that is asked for, with filter and order.
-pub(super) struct List(pub(super) ListQuery);
+/// The rows of the list `T` that are asked for.
+pub(super) struct List<T>(pub(super) ListQuery, pub(super) PhantomData<T>);
 
-/// The page of a list that is asked for.
-pub(super) struct Paged(pub(super) ListQuery);
+/// A list with filter and order.
+pub(super) trait Listed {
+    /// The fields of its filter.
+    const FIELDS: &'static str;
+    /// An example of a filter.
+    const EXAMPLE: &'static str;
+    /// Its orders.
+    const ORDER: &'static str = LATEST_FIRST;
+}
 
-impl Take for List {
+impl<T: Listed> Take for List<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let spelling = Spelling::of(request.exchange().route);
-        query::list(spelling, request.query()).map(Self)
+        let query = query::list(spelling, request.query())?;
+        Ok(Self(query, PhantomData))
     }
 
     fn describe(about: &mut About<'_>) {
         Paged::describe(about);
+        let filter = openapi::params::in_query("filter", &openapi::params::filter(T::FIELDS));
+        about.parameter(filter.example(Some(T::EXAMPLE.into())));
+        let name = Spelling::of(Some(about.route)).order_by();
+        about.parameter(openapi::params::in_query(name, T::ORDER));
         about.problems(&[Code::QueryTooSlow]);
     }
 }
+
+/// The page of a list that is asked for.
+pub(super) struct Paged(pub(super) ListQuery);
 
 impl Take for Paged {
     async fn take(request: &mut Request) -> Result<Self, Error> {
@@ -537,13 +572,12 @@ pub(super) struct Sent<T>(pub(super) T);
 
 impl<T: Given> Take for Sent<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let payload = request.payload();
-        let body = body::read(&request.state, &request.http, payload, request.caller()).await?;
+        let body = body::read(request).await?;
         body::parse(request.keep(body), T::FORM).map(Self)
     }
 
     fn describe(about: &mut About<'_>) {
-        about.body::<T>(T::ABOUT, T::example(), true);
+        about.json::<T>(T::ABOUT, T::example(), true);
     }
 }
 
@@ -552,8 +586,7 @@ pub(super) struct Optional<T>(pub(super) T);
 
 impl<T: Given + Default> Take for Optional<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let payload = request.payload();
-        let (body, media) = body::read_input(&request.state, &request.http, payload, request.caller()).await?;
+        let (body, media) = body::read_input(request).await?;
         let body = request.keep(body);
         match media {
             _ if body.is_empty() => Ok(Self(T::default())),
@@ -563,6 +596,6 @@ impl<T: Given + Default> Take for Optional<T> {
     }
 
     fn describe(about: &mut About<'_>) {
-        about.body::<T>(T::ABOUT, T::example(), false);
+        about.json::<T>(T::ABOUT, T::example(), false);
     }
 }

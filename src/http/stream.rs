@@ -161,7 +161,7 @@ impl<T> After<T> {
     pub(super) fn unknown(&self, detail: &'static str) -> Error {
         match self.is_header {
             true => Error::InvalidHeader(LAST_EVENT, detail),
-            false => query::invalid("after", detail.to_owned()),
+            false => Error::invalid("after", detail),
         }
     }
 }

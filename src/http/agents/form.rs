@@ -3,7 +3,7 @@
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use utoipa::PartialSchema;
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::{Content, RefOr, Required};
+use utoipa::openapi::{Content, Required};
 
 use super::super::body::{self, Body};
 use super::super::error::Error;
@@ -25,8 +25,7 @@ impl Take for DefinitionBody {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let form = only(request.http.headers(), &header::CONTENT_TYPE).and_then(form_of);
         let (form, _) = form.ok_or(Error::NoForm)?;
-        let payload = request.payload();
-        let body = body::read_any(&request.state, &request.http, payload, request.caller()).await?;
+        let body = body::read_any(request).await?;
         Ok(Self { form, body })
     }
 
@@ -42,7 +41,7 @@ impl Take for DefinitionBody {
             .content("text/markdown", text)
             .content("application/x-protobuf", Content::default())
             .required(Some(Required::True));
-        about.operation.request_body = Some(RefOr::T(body.build()));
+        about.body(body);
     }
 }
 

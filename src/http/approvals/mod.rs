@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::answer::{Json, NoContent};
+use super::body;
 use super::error::{Code, Error};
-use super::openapi::params::{self, LATEST_FIRST, OLDEST_FIRST};
-use super::request::{Acting, Ctx, Given, Id, Key, List, Sent};
+use super::openapi::params::OLDEST_FIRST;
+use super::request::{Acting, Ctx, Given, Id, Key, List, Listed, Sent};
 use super::runs::Patience;
 use crate::api::page;
 use crate::domain::action::{ActionStatus, Grant, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
-use crate::surfaces::approvals::{ActionInDoubt, ActionQuery, Answer, MAX_REASON, PendingApproval, Which};
+use crate::surfaces::approvals::{ActionInDoubt, ActionQuery, Answer, PendingApproval, Which};
 use crate::surfaces::decisions::{ListQuery, Page};
-use crate::surfaces::request::FieldError;
 use crate::surfaces::threads::RunAnswer;
 
 page! {
@@ -37,6 +37,12 @@ page! {
     GrantPage { grants: Grant }
 }
 
+impl Listed for ApprovalPage {
+    const FIELDS: &'static str = "tool, user_id, agent_id, policy, created_at";
+    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
+    const ORDER: &'static str = OLDEST_FIRST;
+}
+
 /// Lists pending approval requests.
 ///
 /// Oldest first; your own, or all of the tenant with the role `approver`.
@@ -45,18 +51,13 @@ page! {
     path = "/api/agent/approvals/pending",
     operation_id = "listPendingApprovals",
     tag = "approvals",
-    params(
-        (
-            "filter" = Option<String>,
-            Query,
-            description = params::filter("tool, user_id, agent_id, policy, created_at"),
-            example = "tool = \"gmail_send\""
-        ),
-        ("orderBy" = Option<String>, Query, description = OLDEST_FIRST),
-    ),
     extensions(("x-problems" = json!([Code::Forbidden])))
 )]
-pub(super) async fn pending(ctx: Ctx, Acting(user): Acting, List(query): List) -> Result<Json<ApprovalPage>, Error> {
+pub(super) async fn pending(
+    ctx: Ctx,
+    Acting(user): Acting,
+    List(query, _): List<ApprovalPage>,
+) -> Result<Json<ApprovalPage>, Error> {
     let query = in_state(ActionStatus::AwaitingConfirmation, query);
     let page = ctx.approvals.list(&ctx.caller, user, query).await?;
     let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
@@ -93,14 +94,10 @@ pub(super) async fn resolve(
     Acting(user): Acting,
     Key(key): Key,
 ) -> Result<Json<RunAnswer>, Error> {
-    if given.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        let detail = format!("is longer than {MAX_REASON} bytes");
-        return Err(Error::Invalid(vec![FieldError::new("/reason", detail)]));
-    }
     let answer = Answer {
         approval: given.approval_id,
         resolution: given.decision,
-        reason: given.reason,
+        reason: body::reason(given.reason, "/reason")?,
         key,
     };
     let answered = ctx.approvals.resolve(&ctx.caller, user, answer).await?;
@@ -120,6 +117,12 @@ pub(super) async fn resolve(
     Ok(Json(ctx.threads.after(&ctx.caller, run).await?))
 }
 
+impl Listed for ActionInDoubtPage {
+    const FIELDS: &'static str = "tool, user_id, agent_id, policy, created_at";
+    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
+    const ORDER: &'static str = OLDEST_FIRST;
+}
+
 /// Lists in-doubt actions.
 ///
 /// These actions were started and their outcome is unknown; gavel does not repeat them. Check where the effect would be
@@ -129,21 +132,12 @@ pub(super) async fn resolve(
     path = "/api/agent/actions/in-doubt",
     operation_id = "listActionsInDoubt",
     tag = "approvals",
-    params(
-        (
-            "filter" = Option<String>,
-            Query,
-            description = params::filter("tool, user_id, agent_id, policy, created_at"),
-            example = "tool = \"gmail_send\""
-        ),
-        ("orderBy" = Option<String>, Query, description = OLDEST_FIRST),
-    ),
     extensions(("x-problems" = json!([Code::Forbidden])))
 )]
 pub(super) async fn in_doubt(
     ctx: Ctx,
     Acting(user): Acting,
-    List(query): List,
+    List(query, _): List<ActionInDoubtPage>,
 ) -> Result<Json<ActionInDoubtPage>, Error> {
     let query = in_state(ActionStatus::InDoubt, query);
     let page = ctx.approvals.list(&ctx.caller, user, query).await?;
@@ -180,6 +174,11 @@ pub(super) async fn settle(
     Ok(Json(ctx.threads.after(&ctx.caller, settled.run).await?))
 }
 
+impl Listed for GrantPage {
+    const FIELDS: &'static str = "grant_id, tool, user_id, created_at";
+    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
+}
+
 /// Lists grants.
 ///
 /// Your own, or all of the tenant with the role `approver`; including revoked ones.
@@ -188,18 +187,13 @@ pub(super) async fn settle(
     path = "/api/agent/grants",
     operation_id = "listGrants",
     tag = "approvals",
-    params(
-        (
-            "filter" = Option<String>,
-            Query,
-            description = params::filter("grant_id, tool, user_id, created_at"),
-            example = "tool = \"gmail_send\""
-        ),
-        ("orderBy" = Option<String>, Query, description = LATEST_FIRST),
-    ),
     extensions(("x-problems" = json!([Code::Forbidden])))
 )]
-pub(super) async fn grants(ctx: Ctx, Acting(user): Acting, List(query): List) -> Result<Json<GrantPage>, Error> {
+pub(super) async fn grants(
+    ctx: Ctx,
+    Acting(user): Acting,
+    List(query, _): List<GrantPage>,
+) -> Result<Json<GrantPage>, Error> {
     Ok(Json(ctx.approvals.grants(&ctx.caller, user, query).await?.into()))
 }
 

@@ -22,7 +22,6 @@ use crate::domain::ids::UserId;
 use crate::surfaces::caller::NotThatUser;
 use crate::surfaces::chat::request::ChatRequest;
 use crate::surfaces::chat::{self, ChatError, retry_after};
-use crate::surfaces::request::FieldError;
 
 /// Problems of a chat request, beside those that follow from its parameters.
 const PROBLEMS: [Code; 4] = [
@@ -77,12 +76,14 @@ pub(in crate::http) struct Asked(ChatRequest);
 
 impl Take for Asked {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let payload = request.payload();
-        let body = body::read(&request.state, &request.http, payload, request.caller()).await?;
+        let body = body::read(request).await?;
         let mut chat = ChatRequest::from_json(request.keep(body)).map_err(Error::Invalid)?;
         request.user = match request.caller().act_for(chat.user.take()) {
             Ok(Some(user)) => Some(user),
-            Ok(None) => return Err(Error::Invalid(vec![missing_user()])),
+            Ok(None) => {
+                let detail = "is missing; a string is required, since no token names the user";
+                return Err(Error::invalid("/user_id", detail));
+            }
             Err(NotThatUser) => return Err(Error::UserMismatch),
         };
         Ok(Self(chat))
@@ -90,7 +91,7 @@ impl Take for Asked {
 
     fn describe(about: &mut About<'_>) {
         let example = json!({"message": "add a task to call mom", "user_id": "me"});
-        about.body::<wire::ChatRequest>("At most 1 MiB. Unknown fields are refused.", example, true);
+        about.json::<wire::ChatRequest>("At most 1 MiB. Unknown fields are refused.", example, true);
         about.problems(&[Code::UserMismatch]);
     }
 }
@@ -102,13 +103,6 @@ impl Take for Asking {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         request.user.take().map(Self).ok_or(Error::Internal)
     }
-}
-
-fn missing_user() -> FieldError {
-    FieldError::new(
-        "/user_id",
-        "is missing; a string is required, since no token names the user",
-    )
 }
 
 /// A decision as it was recorded, byte for byte.

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::super::error::Error;
 use super::super::request::{Id, Open, Request, Take};
-use super::super::{Edge, headers};
-use super::form::{self, Form};
+use super::super::{Edge, body, headers};
+use super::form::Form;
 use super::session::{Onlooker, Visitor};
 use super::view::action::{Card, Place, card, row};
 use super::view::approvals::{Filter, Listed, listed};
@@ -20,7 +20,7 @@ use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::hypertext;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
 use crate::surfaces::StoreFailure;
-use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, MAX_REASON, Which};
+use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, Which};
 use crate::surfaces::decisions::ListQuery;
 
 /// Approval requests per page.
@@ -248,13 +248,10 @@ pub(in crate::http) async fn resolve(
     Id(approval): Id<ApprovalId>,
 ) -> Result<HttpResponse, Turned> {
     let resolution = form.get("decision").and_then(Resolution::parse);
-    let reason = form.text("reason");
-    if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        return Err(form::invalid("reason", "is too long"));
-    }
+    let reason = body::reason(form.text("reason"), "reason")?;
     let answer = Answer {
         approval,
-        resolution: resolution.ok_or_else(|| form::invalid("decision", "does not match a button of the form"))?,
+        resolution: resolution.ok_or_else(|| Error::invalid("decision", "does not match a button of the form"))?,
         reason,
         key: None,
     };
@@ -291,7 +288,7 @@ pub(in crate::http) async fn settle(
     let happened = match form.get("happened") {
         Some("yes") => true,
         Some("no") => false,
-        _ => return Err(form::invalid("happened", "does not match a button of the form")),
+        _ => return Err(Error::invalid("happened", "does not match a button of the form").into()),
     };
     let user = visitor.user.clone();
     let late = match edge.approvals.settle(&visitor.caller, user, id, happened, None).await {

@@ -8,7 +8,6 @@ use subtle::ConstantTimeEq;
 use super::super::request::{Request, Take};
 use super::super::{body, headers};
 use super::{Turned, origin};
-use crate::http::error::Error;
 
 /// The form field that binds a form to the browser that displays it.
 pub(super) const FIELD: &str = "form_token";
@@ -41,17 +40,15 @@ impl Form {
     /// # Errors
     /// The form comes from another site, its token is missing or invalid, or its body is invalid.
     pub(super) async fn read(request: &mut Request, expected: Option<&str>) -> Result<Self, Turned> {
-        let payload = request.payload();
-        let (state, request) = (&request.state, &request.http);
-        if !origin::is_own(request) {
+        if !origin::is_own(&request.http) {
             return Err(Turned::NotOurs("This form was sent from another site."));
         }
-        let kind = headers::only(request.headers(), &header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = headers::only(request.http.headers(), &header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
         if !kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             return Err(Turned::NotOurs("This is not a form of a gavel page."));
         }
-        let body = body::read_form(state, request, payload).await?;
+        let body = body::read_form(request).await?;
         let fields: Vec<(String, String)> = url::form_urlencoded::parse(&body)
             .take(MOST_FIELDS)
             .map(|(name, value)| (name.into_owned(), value.into_owned()))
@@ -84,12 +81,4 @@ impl Form {
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
-}
-
-/// The error for an invalid field.
-pub(super) fn invalid(name: &str, detail: &str) -> Turned {
-    Turned::Error(Error::Invalid(vec![crate::surfaces::request::FieldError {
-        pointer: name.to_owned(),
-        detail: detail.to_owned(),
-    }]))
 }

@@ -8,9 +8,10 @@ use actix_web::http::header;
 use chrono_tz::Tz;
 
 use super::cookies;
-use super::form::{self, Form};
+use super::form::Form;
 use super::session::Visitor;
 use super::{Turned, page, see, view};
+use crate::http::error::Error;
 use crate::http::request::Open;
 
 pub(in crate::http) async fn show(edge: Open, visitor: Visitor) -> Result<HttpResponse, Turned> {
@@ -21,7 +22,7 @@ pub(in crate::http) async fn show(edge: Open, visitor: Visitor) -> Result<HttpRe
 pub(in crate::http) async fn choose(open: Open, _: Visitor, form: Form) -> Result<HttpResponse, Turned> {
     let zone: Option<Tz> = form.get("zone").and_then(|zone| zone.parse().ok());
     let zone = zone.ok_or_else(|| {
-        form::invalid(
+        Error::invalid(
             "zone",
             "is not a time zone; allowed: an IANA name such as Europe/Berlin",
         )

@@ -78,6 +78,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// One invalid place of the request: a JSON pointer into the body, or the name of a parameter.
+    pub(super) fn invalid(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::Invalid(vec![FieldError::new(pointer, detail)])
+    }
+
     // One table: each error with its code and its words. As separate functions it could not be read at a glance.
     #[rustfmt::skip]
     fn tell(self) -> ProblemParts {
@@ -160,7 +165,7 @@ impl Error {
 
 fn query(error: QueryError) -> ProblemParts {
     match error {
-        QueryError::Invalid { field, detail } => Error::Invalid(vec![FieldError::new(field, detail)]).tell(),
+        QueryError::Invalid { field, detail } => Error::invalid(field, detail).tell(),
         QueryError::TooSlow { limit } => ProblemParts::new(
             Code::QueryTooSlow,
             format!(

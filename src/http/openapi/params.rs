@@ -22,6 +22,11 @@ pub(in crate::http) fn segment(name: &str, about: &str) -> ParameterBuilder {
         .required(Required::True)
 }
 
+/// A parameter of a query that may be absent.
+pub(in crate::http) fn in_query(name: &str, about: &str) -> ParameterBuilder {
+    header(name, about, string()).parameter_in(ParameterIn::Query)
+}
+
 /// Any text.
 pub(in crate::http) fn string() -> ObjectBuilder {
     Object::builder().schema_type(Type::String)

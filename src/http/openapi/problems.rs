@@ -1,5 +1,5 @@
-//! The problems of operations. A handler lists its own codes as `x-problems`; this module adds those that follow from
-//! how a request is read, and describes them by status, from the table of [`Code`].
+//! The problems of operations. A handler lists its own codes as `x-problems`, what it takes and answers adds others; this
+//! module describes them by status, from the table of [`Code`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,20 +16,6 @@ use crate::http::spelling::Spelling;
 
 /// Where a handler lists its codes.
 const LISTED: &str = "x-problems";
-/// Of a route that authenticates its caller and reads or writes the record.
-const OF_CALLERS: [Code; 4] = [
-    Code::InvalidRequest,
-    Code::Unauthenticated,
-    Code::RecordUnavailable,
-    Code::AuthUnavailable,
-];
-/// Of a route that reads a body.
-const OF_BODIES: [Code; 4] = [
-    Code::RequestTimeout,
-    Code::BodyTooLarge,
-    Code::UnsupportedMediaType,
-    Code::Overloaded,
-];
 
 impl Serialize for Code {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -64,21 +50,14 @@ pub(super) fn expand(operation: &mut Operation, spelling: Spelling) {
     }
 }
 
-/// The listed codes and those that follow from how a request is read. An operation without security is open.
+/// The listed codes, and the one of every route.
 fn codes(operation: &mut Operation) -> BTreeSet<String> {
     let mut extensions = operation.extensions.take().unwrap_or_default();
     let listed = extensions.remove(LISTED).unwrap_or_default();
     operation.extensions = (!extensions.is_empty()).then_some(extensions);
     let listed = listed.as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut codes: BTreeSet<String> = listed.map(str::to_owned).collect();
-    let mut add = |more: &[Code]| codes.extend(more.iter().map(|code| code.as_str().to_owned()));
-    add(&[Code::MethodNotAllowed]);
-    if operation.security.is_none() {
-        add(&OF_CALLERS);
-    }
-    if operation.request_body.is_some() {
-        add(&OF_BODIES);
-    }
+    codes.insert(Code::MethodNotAllowed.as_str().to_owned());
     codes
 }
 

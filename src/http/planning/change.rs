@@ -8,17 +8,16 @@ use utoipa::openapi::Required;
 
 use crate::domain::ids::PlanningSessionId;
 use crate::http::answer::{Json, Reply};
+use crate::http::body;
 use crate::http::error::{Code, Error};
 use crate::http::headers::only;
 use crate::http::openapi::params::{header as parameter, key, string};
 use crate::http::query;
 use crate::http::request::{About, Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take};
 use crate::surfaces::planning::{Draft, EditPlan, Session};
-use crate::surfaces::request::{FieldError, RequestMeta};
+use crate::surfaces::request::RequestMeta;
 
 const IF_MATCH: &str = "If-Match";
-/// The longest reason, in bytes.
-const MAX_REASON: usize = 4 << 10;
 
 /// `POST /v1/sessions/{id}/cancel`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -156,11 +155,7 @@ pub(in crate::http) async fn cancel(
     Acting(user): Acting,
     Id(id): Id<PlanningSessionId>,
 ) -> Result<Reply<Session>, Error> {
-    if given.reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        let detail = format!("has more than {MAX_REASON} bytes");
-        return Err(Error::Invalid(vec![FieldError::new("/reason", detail)]));
-    }
-    let reason = given.reason.filter(|reason| !reason.trim().is_empty());
+    let reason = body::reason(given.reason, "/reason")?.filter(|reason| !reason.trim().is_empty());
     let session = ctx.planning.cancel(&ctx.caller, user.as_ref(), id, reason).await?;
     Ok(Reply::current(session.status.has_ended(), session))
 }

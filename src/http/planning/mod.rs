@@ -20,7 +20,7 @@ use super::request::{Acting, Ctx, Given, Id, Meta, Sent, User};
 use super::runs::{Patience, time_zone};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
-use crate::surfaces::planning::{BegunPlanning, PlanningError, RefinePlan, Session, StartPlanning};
+use crate::surfaces::planning::{BegunPlanning, RefinePlan, Session, StartPlanning};
 
 /// `POST /v1/sessions`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -153,17 +153,11 @@ async fn wait(
     keyed: bool,
     planned: StatusCode,
 ) -> Result<Preferred<Session>, Error> {
-    let planning = &ctx.planning;
-    let session = match patience.wait(planning.wait(&ctx.caller, &mut begun)).await {
-        Ok(Some(session)) => Ok(session),
-        Ok(None) => planning
-            .session(&ctx.caller, None, begun.session)
-            .await
-            .map_err(PlanningError::from),
-        Err(error) => Err(error),
-    };
+    let (planning, id, run) = (&ctx.planning, begun.session, begun.begun.run);
+    let read = planning.session(&ctx.caller, None, id);
+    let session = patience.wait_or(planning.wait(&ctx.caller, &mut begun), read);
     // The session exists: if it cannot be read now, the request must not be sent again.
-    let session = session.map_err(|error| unreadable(&ctx.state, begun.session, begun.begun.run, error))?;
+    let session = session.await.map_err(|error| unreadable(&ctx.state, id, run, error))?;
     let status = match session.status {
         SessionStatus::Planning => StatusCode::ACCEPTED,
         _ => planned,

@@ -6,9 +6,8 @@ use crate::api::{Page, page};
 use crate::domain::ids::PlanningSessionId;
 use crate::http::answer::Json;
 use crate::http::error::Error;
-use crate::http::openapi::params::{self, LATEST_FIRST};
 use crate::http::query::{self, Fields, Parameters};
-use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Path, Query};
+use crate::http::request::{Acting, Ctx, Id, List, Listed, Named, Paged, Path, Query};
 use crate::surfaces::planning::{Session, Version};
 
 /// The most versions of one answer, each with its whole plan.
@@ -26,6 +25,11 @@ page! {
     PlanVersionPage { versions: Version }
 }
 
+impl Listed for PlanningSessionPage {
+    const FIELDS: &'static str = "status, user_id, repo_url, created_at, deadline";
+    const EXAMPLE: &'static str = "status = \"AWAITING_CONFIRMATION\"";
+}
+
 /// Lists planning sessions.
 ///
 /// Latest first. A user sees only their own; a service that names no user sees those of its tenant.
@@ -33,20 +37,11 @@ page! {
     get,
     path = "/v1/sessions",
     operation_id = "listPlanningSessions",
-    tag = "planning sessions",
-    params(
-        (
-            "filter" = Option<String>,
-            Query,
-            description = params::filter("status, user_id, repo_url, created_at, deadline"),
-            example = "status = \"AWAITING_CONFIRMATION\""
-        ),
-        ("orderBy" = Option<String>, Query, description = LATEST_FIRST),
-    )
+    tag = "planning sessions"
 )]
 pub(in crate::http) async fn list(
     ctx: Ctx,
-    List(query): List,
+    List(query, _): List<PlanningSessionPage>,
     Acting(user): Acting,
 ) -> Result<Json<PlanningSessionPage>, Error> {
     Ok(Json(ctx.planning.list(&ctx.caller, user.as_ref(), query).await?.into()))
@@ -57,24 +52,20 @@ pub(in crate::http) async fn list(
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct View {
     /// `raw`: also `rawPlan`, the plan as the JSON text that is stored.
-    #[param(value_type = Option<String>)]
-    view: Option<Raw>,
+    #[param(rename = "view", value_type = Option<String>)]
+    is_raw: bool,
 }
 
-/// `raw`: also the stored text.
-pub(in crate::http) struct Raw;
-
-impl Raw {
-    pub(super) fn read(fields: &mut Fields<'_>) -> Option<Self> {
-        fields.take("view", "raw", |view| (view == "raw").then_some(Self))
-    }
+/// `view=raw`: also the stored text.
+pub(super) fn is_raw(fields: &mut Fields<'_>) -> bool {
+    fields
+        .take("view", "raw", |view| (view == "raw").then_some(()))
+        .is_some()
 }
 
 impl Parameters for View {
     fn read(fields: &mut Fields<'_>) -> Self {
-        Self {
-            view: Raw::read(fields),
-        }
+        Self { is_raw: is_raw(fields) }
     }
 }
 
@@ -89,15 +80,12 @@ impl Parameters for View {
 )]
 pub(in crate::http) async fn get(
     ctx: Ctx,
-    Query(View { view }): Query<View>,
+    Query(View { is_raw }): Query<View>,
     Acting(user): Acting,
     Id(id): Id<PlanningSessionId>,
 ) -> Result<Json<Session>, Error> {
     let session = ctx.planning.session(&ctx.caller, user.as_ref(), id).await?;
-    Ok(Json(match view {
-        Some(Raw) => session.raw(),
-        None => session,
-    }))
+    Ok(Json(if is_raw { session.raw() } else { session }))
 }
 
 /// Lists the versions of a plan.

@@ -2,7 +2,7 @@
 
 use utoipa::IntoParams;
 
-use super::read::{Raw, numbered};
+use super::read::{is_raw, numbered};
 use crate::api::page;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
@@ -44,8 +44,8 @@ impl Named for Task {
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct View {
     /// `raw`: also `rawReactHistory`, the history as JSON text.
-    #[param(value_type = Option<String>)]
-    view: Option<Raw>,
+    #[param(rename = "view", value_type = Option<String>)]
+    is_raw: bool,
     /// Only the steps after this number.
     after: Option<u32>,
 }
@@ -53,7 +53,7 @@ pub(in crate::http) struct View {
 impl Parameters for View {
     fn read(fields: &mut Fields<'_>) -> Self {
         Self {
-            view: Raw::read(fields),
+            is_raw: is_raw(fields),
             after: fields.take("after", "the number of a step, such as 3", query::number),
         }
     }
@@ -71,16 +71,13 @@ impl Parameters for View {
 )]
 pub(in crate::http) async fn task(
     ctx: Ctx,
-    Query(View { view, after }): Query<View>,
+    Query(View { is_raw, after }): Query<View>,
     Acting(user): Acting,
     Id(Task(session, task)): Id<Task>,
 ) -> Result<Json<TaskDetail>, Error> {
     let which = (task, after.unwrap_or_default());
     let found = ctx.planning.task(&ctx.caller, user.as_ref(), session, which).await?;
-    Ok(Json(match view {
-        Some(Raw) => found.raw(),
-        None => found,
-    }))
+    Ok(Json(if is_raw { found.raw() } else { found }))
 }
 
 /// Lists the actions of a planning session.
@@ -114,8 +111,8 @@ mod tests {
     fn a_view_and_a_step_are_read_and_nothing_else_is_accepted() {
         let view = |query| {
             let mut fields = Fields::new(query);
-            let View { view, after } = View::read(&mut fields);
-            fields.end().map(|()| (view.is_some(), after.unwrap_or_default()))
+            let View { is_raw, after } = View::read(&mut fields);
+            fields.end().map(|()| (is_raw, after.unwrap_or_default()))
         };
         assert_eq!(view("").unwrap(), (false, 0));
         assert_eq!(view("view=raw&after=12").unwrap(), (true, 12));

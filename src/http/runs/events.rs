@@ -86,6 +86,7 @@ impl Take for Reader {
     }
 
     fn describe(about: &mut About<'_>) {
+        Ctx::describe(about);
         Acting::describe(about);
         After::<u64>::describe(about);
         Room::describe(about);

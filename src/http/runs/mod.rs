@@ -10,13 +10,12 @@ use self::read::{Settled, TimeLimit, Timing};
 use super::agents::Agent;
 use super::answer::{Json, Preferred, Reply, Started};
 use super::error::{Code, Error};
-use super::openapi::params::{self, LATEST_FIRST};
-use super::request::{Acting, Ctx, Id, Key, List, Meta, Query, User};
+use super::request::{Acting, Ctx, Id, Key, List, Listed, Meta, Query, User};
 use crate::api::page;
 use crate::domain::agent_run::{AgentRun, RunStatus};
 use crate::domain::ids::{ProjectId, RunId};
 use crate::surfaces::agents::{self, Trigger};
-use crate::surfaces::runs::{Begun, Resume, RunError};
+use crate::surfaces::runs::{Begun, Resume};
 
 page! {
     /// A page of runs.
@@ -100,28 +99,19 @@ pub(super) async fn resume(
     wait(&ctx, begun, patience, keyed).await
 }
 
+impl Listed for RunPage {
+    const FIELDS: &'static str = "agent_id, status, user_id, parent_run_id, definition_hash, created_at, stop_reason";
+    const EXAMPLE: &'static str = "status = \"paused\"";
+}
+
 /// Lists the runs of a project.
 ///
 /// Latest first. Without a condition on `parent_run_id`, only runs that no other run called. A user sees only their own.
-#[utoipa::path(
-    get,
-    path = "/api/projects/{project}/runs",
-    operation_id = "listRuns",
-    tag = "runs",
-    params(
-        (
-            "filter" = Option<String>,
-            Query,
-            description = params::filter("agent_id, status, user_id, parent_run_id, definition_hash, created_at, stop_reason"),
-            example = "status = \"paused\""
-        ),
-        ("order_by" = Option<String>, Query, description = LATEST_FIRST),
-    )
-)]
+#[utoipa::path(get, path = "/api/projects/{project}/runs", operation_id = "listRuns", tag = "runs")]
 pub(super) async fn list(
     ctx: Ctx,
     Acting(user): Acting,
-    List(query): List,
+    List(query, _): List<RunPage>,
     Id(project): Id<ProjectId>,
 ) -> Result<Json<RunPage>, Error> {
     let page = ctx.agents.runs(&ctx.caller, user.as_ref(), &project, query).await?;
@@ -172,14 +162,10 @@ fn reply(rests: bool, run: AgentRun) -> Reply<AgentRun> {
 
 /// Returns the run after it has ended, or when the caller's waiting time is exhausted.
 async fn wait(ctx: &Ctx, mut begun: Begun, patience: Patience, keyed: bool) -> Result<Preferred<AgentRun>, Error> {
-    let runs = &ctx.runs;
-    let run = match patience.wait(runs.wait(&ctx.caller, &mut begun)).await {
-        Ok(Some(run)) => Ok(run),
-        Ok(None) => runs.get(&ctx.caller, None, begun.run).await.map_err(RunError::from),
-        Err(error) => Err(error),
-    };
+    let (runs, id) = (&ctx.runs, begun.run);
+    let run = patience.wait_or(runs.wait(&ctx.caller, &mut begun), runs.get(&ctx.caller, None, id));
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
-    let run = run.map_err(|error| runs.unreadable(begun.run, error))?;
+    let run = run.await.map_err(|error| runs.unreadable(id, error))?;
     let rests = run.status.has_ended() || run.status == RunStatus::AwaitingConfirmation;
     Ok(Started::new(reply(rests, run), Some(&begun), keyed).preferred(patience))
 }

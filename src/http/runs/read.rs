@@ -7,7 +7,6 @@ use actix_web::http::header::{HeaderMap, HeaderName};
 use chrono_tz::Tz;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use utoipa::openapi::RefOr;
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::{IntoParams, ToSchema};
@@ -51,14 +50,13 @@ pub(in crate::http) struct Settled(pub(super) BTreeMap<ActionId, bool>);
 
 impl Take for Settled {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let payload = request.payload();
-        let body = body::read(&request.state, &request.http, payload, request.caller()).await?;
+        let body = body::read(request).await?;
         settled(request.keep(body)).map(Self)
     }
 
     fn describe(about: &mut About<'_>) {
         let text = "The outcomes of in-doubt calls; `{}` if there are none.";
-        about.body::<SettledBody>(text, json!({}), true);
+        about.json::<SettledBody>(text, json!({}), true);
     }
 }
 
@@ -151,6 +149,18 @@ impl Patience {
         Ok(patience)
     }
 
+    /// Waits this long, and reads the current state if it was not long enough.
+    pub(in crate::http) async fn wait_or<T, E, F: Into<E>>(
+        self,
+        until: impl Future<Output = Result<T, E>>,
+        read: impl Future<Output = Result<T, F>>,
+    ) -> Result<T, E> {
+        match self.wait(until).await? {
+            Some(found) => Ok(found),
+            None => read.await.map_err(Into::into),
+        }
+    }
+
     /// Waits this long. `None` if it was not long enough.
     pub(in crate::http) async fn wait<T, E>(self, until: impl Future<Output = Result<T, E>>) -> Result<Option<T>, E> {
         match self {
@@ -209,8 +219,7 @@ fn settled(given: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
 
 impl Take for agents::Inputs {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let payload = request.payload();
-        let (body, media) = body::read_input(&request.state, &request.http, payload, request.caller()).await?;
+        let (body, media) = body::read_input(request).await?;
         inputs(request.keep(body), media)
     }
 
@@ -226,13 +235,13 @@ impl Take for agents::Inputs {
             ))
             .content("application/json", named.build())
             .content("text/plain", text.build());
-        about.operation.request_body = Some(RefOr::T(body.build()));
+        about.body(body);
     }
 }
 
 /// The agent's inputs from the body: a JSON object of inputs, a text, a JSON string, or nothing.
 fn inputs(body: &[u8], media: Media) -> Result<agents::Inputs, Error> {
-    let invalid = |detail: String| Error::Invalid(vec![FieldError::new("", detail)]);
+    let invalid = |detail: String| Error::invalid("", detail);
     match media {
         _ if body.is_empty() => return Ok(agents::Inputs::Named(Map::new())),
         Media::Json => {}
@@ -256,6 +265,6 @@ const NAME_OF_ZONE: &str = "the IANA name of a time zone, such as \"Europe/Berli
 
 /// Parses the time zone of a body.
 pub(in crate::http) fn time_zone(name: &str, pointer: &str) -> Result<Tz, Error> {
-    let invalid = || Error::Invalid(vec![FieldError::new(pointer, query::found(name, NAME_OF_ZONE))]);
-    name.parse().map_err(|_| invalid())
+    name.parse()
+        .map_err(|_| Error::invalid(pointer, query::found(name, NAME_OF_ZONE)))
 }

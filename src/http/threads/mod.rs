@@ -10,15 +10,13 @@ use utoipa::{IntoParams, ToSchema};
 use super::answer::{Json, Reply, Started};
 use super::caller::Auth;
 use super::error::{Code, Error};
-use super::openapi::params;
 use super::query::{self, Fields, Parameters};
-use super::request::{About, Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Sent, Take, User};
+use super::request::{About, Acting, Ctx, Given, Id, Key, List, Listed, Meta, Query, Request, Sent, Take, User};
 use super::runs::{Patience, time_zone};
 use crate::api::page;
 use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::domain::thread::{Thread, ThreadSummary};
 use crate::surfaces::request::RequestMeta;
-use crate::surfaces::runs::RunError;
 use crate::surfaces::threads::{Message, RunAnswer};
 
 /// `POST /api/agent/run`.
@@ -102,13 +100,13 @@ pub(super) async fn run(
     let keyed = message.meta.idempotency.is_some();
     let threads = &ctx.threads;
     let mut begun = threads.say(&ctx.caller, user, message).await?;
-    let run = match patience.wait(threads.wait(&ctx.caller, &mut begun)).await {
-        Ok(Some(run)) => Ok(run),
-        Ok(None) => threads.run(&ctx.caller, None, begun.run).await.map_err(RunError::from),
-        Err(error) => Err(error),
-    };
+    let id = begun.run;
+    let run = patience.wait_or(
+        threads.wait(&ctx.caller, &mut begun),
+        threads.run(&ctx.caller, None, id),
+    );
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
-    let run = run.map_err(|error| ctx.runs.unreadable(begun.run, error))?;
+    let run = run.await.map_err(|error| ctx.runs.unreadable(id, error))?;
     Ok(Started::new(reply(run), Some(&begun), keyed))
 }
 
@@ -152,26 +150,22 @@ pub(super) async fn cancel(
     Ok(reply(run.await?).later())
 }
 
+impl Listed for ThreadPage {
+    const FIELDS: &'static str = "agent_id, user_id, created_at, updated_at";
+    const EXAMPLE: &'static str = "updated_at >= \"2026-11-01T00:00:00Z\"";
+    const ORDER: &'static str = "`updated_at desc` (the default) or `updated_at`.";
+}
+
 /// Lists your threads.
 ///
 /// The latest active first; only your own, whatever your role. A thread that receives a message while you page through
 /// the list moves to the front.
-#[utoipa::path(
-    get,
-    path = "/api/agent/threads",
-    operation_id = "listThreads",
-    tag = "threads",
-    params(
-        (
-            "filter" = Option<String>,
-            Query,
-            description = params::filter("agent_id, user_id, created_at, updated_at"),
-            example = "updated_at >= \"2026-11-01T00:00:00Z\""
-        ),
-        ("orderBy" = Option<String>, Query, description = "`updated_at desc` (the default) or `updated_at`."),
-    )
-)]
-pub(super) async fn list(ctx: Ctx, List(query): List, Owner(user): Owner) -> Result<Json<ThreadPage>, Error> {
+#[utoipa::path(get, path = "/api/agent/threads", operation_id = "listThreads", tag = "threads")]
+pub(super) async fn list(
+    ctx: Ctx,
+    List(query, _): List<ThreadPage>,
+    Owner(user): Owner,
+) -> Result<Json<ThreadPage>, Error> {
     Ok(Json(ctx.threads.list(&ctx.caller, user, query).await?.into()))
 }
 

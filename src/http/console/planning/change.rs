@@ -2,15 +2,15 @@
 
 use actix_web::HttpResponse;
 
-use super::super::super::query;
+use super::super::super::error::Error;
 use super::super::super::request::{Id, Open, RequestName};
-use super::super::form::{self, Form};
+use super::super::super::{body, query};
+use super::super::form::Form;
 use super::super::session::Visitor;
 use super::super::{Turned, see};
 use super::path;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
-use crate::surfaces::approvals::MAX_REASON;
 use crate::surfaces::planning::{ExecutePlan, PlanningError};
 use crate::surfaces::request::RequestMeta;
 
@@ -23,7 +23,7 @@ pub(in crate::http) async fn confirm(
     RequestName(request_id): RequestName,
 ) -> Result<HttpResponse, Turned> {
     let version: Option<u32> = form.get("version").and_then(query::number);
-    let version = version.ok_or_else(|| form::invalid("version", "does not match a button of the page"))?;
+    let version = version.ok_or_else(|| Error::invalid("version", "does not match a button of the page"))?;
     let execute = ExecutePlan {
         session,
         plan_version: Some(version),
@@ -52,10 +52,7 @@ pub(in crate::http) async fn cancel(
     form: Form,
     Id(session): Id<PlanningSessionId>,
 ) -> Result<HttpResponse, Turned> {
-    let reason = form.text("reason");
-    if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        return Err(form::invalid("reason", "is too long"));
-    }
+    let reason = body::reason(form.text("reason"), "reason")?;
     let planning = &edge.planning;
     let ended = planning.cancel(&visitor.caller, visitor.reads.as_ref(), session, reason);
     let ended = ended.await?;

@@ -12,10 +12,11 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use sha2::{Digest, Sha256};
 
+use super::super::error::Error;
 use super::super::request::Open;
 use super::session::Visitor;
 use super::view::planning::{Filter, Listed, listed};
-use super::{Parameters, Turned, form, page};
+use super::{Parameters, Turned, page};
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::planning_session::SessionStatus;
 use crate::surfaces::decisions::ListQuery;
@@ -45,12 +46,12 @@ fn filter(visitor: &Visitor, given: &Parameters) -> Result<Filter, Turned> {
     let status = given.get("status").map(|text| {
         let names: Vec<_> = SessionStatus::ALL.iter().map(|status| status.as_str()).collect();
         let detail = || format!("is not a status; allowed: {}", names.join(", "));
-        SessionStatus::parse(&text).ok_or_else(|| form::invalid("status", &detail()))
+        SessionStatus::parse(&text).ok_or_else(|| Error::invalid("status", detail()))
     });
     let user = given.get("user").filter(|_| visitor.reads.is_none());
     let user = user.map(|text| {
         let detail = "is not a user; it has at most 256 bytes and no invisible characters";
-        UserId::parse(text).map_err(|_| form::invalid("user", detail))
+        UserId::parse(text).map_err(|_| Error::invalid("user", detail))
     });
     Ok(Filter {
         status: status.transpose()?,
