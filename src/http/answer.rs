@@ -11,12 +11,12 @@ use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::{Content, Header, RefOr, Required};
 
+use super::about::About;
 use super::body;
 use super::error::Code;
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED, PREFERENCE_APPLIED};
-use super::request::About;
-use super::runs::Patience;
+use super::patience::Patience;
 use crate::surfaces::runs::Begun;
 
 /// What a handler returns.

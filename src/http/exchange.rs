@@ -12,8 +12,7 @@ use super::connection::Busy;
 use super::error::Error;
 use super::headers::{REQUEST_ID, RequestId};
 use super::metrics::CLIENT_LEFT;
-use super::request::Path;
-use super::route::Route;
+use super::route::{Path, Route};
 use super::span;
 use super::spelling::Spelling;
 

@@ -12,6 +12,7 @@ pub mod error;
 pub mod google;
 pub mod health;
 
+mod about;
 mod acting;
 mod agents;
 mod answer;
@@ -30,6 +31,7 @@ mod idempotency;
 mod lines;
 mod metrics;
 mod openapi;
+mod patience;
 mod planning;
 mod query;
 mod request;

@@ -18,6 +18,7 @@ use utoipa::openapi::path::{Operation, Parameter};
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{IntoParams, ToSchema};
 
+use super::about::About;
 use super::answer::Answer;
 use super::body::{self, Body, Media};
 use super::caller::Auth;
@@ -26,7 +27,7 @@ use super::exchange::Exchange;
 use super::openapi::params::{CamelPaging, LATEST_FIRST, Paging, key, string, user};
 use super::openapi::problems;
 use super::query::{self, Fields, Parameters};
-use super::route::Route;
+use super::route::{Path, Route};
 use super::spelling::Spelling;
 use super::{Edge, State, acting, headers, idempotency, openapi};
 use crate::domain::budget::{Exceeded, Share};
@@ -95,35 +96,6 @@ pub(super) trait Failure: From<Error> {
 impl Failure for Error {
     async fn respond(self, request: &mut Request) -> HttpResponse {
         request.end().finish(Err(self))
-    }
-}
-
-/// An operation of the API description.
-pub(super) struct About<'a> {
-    pub(super) operation: &'a mut Operation,
-    /// Schemas that it refers to, by name.
-    pub(super) schemas: &'a mut Vec<(String, RefOr<Schema>)>,
-    pub(super) route: &'static Route,
-}
-
-impl About<'_> {
-    pub(super) fn parameters<P: IntoParams>(&mut self) {
-        P::into_params(|| None).into_iter().for_each(|one| self.parameter(one));
-    }
-
-    pub(super) fn parameter(&mut self, parameter: impl Into<Parameter>) {
-        let parameters = self.operation.parameters.get_or_insert_default();
-        parameters.push(RefOr::T(parameter.into()));
-    }
-
-    pub(super) fn problems(&mut self, codes: &[Code]) {
-        problems::add(self.operation, codes);
-    }
-
-    pub(super) fn schema<T: ToSchema>(&mut self) -> Ref {
-        self.schemas.push((T::name().into_owned(), T::schema()));
-        T::schemas(self.schemas);
-        Ref::from_schema_name(T::name())
     }
 }
 
@@ -422,9 +394,6 @@ impl Take for Room {
 /// What the path names.
 pub(super) struct Id<T>(pub(super) T);
 
-/// The segments of a path by their names.
-pub(super) struct Path<'a>(pub(super) &'a HttpRequest);
-
 /// What a path can name.
 pub(super) trait Named: Sized {
     /// The segments that name it, and what each is.
@@ -434,18 +403,6 @@ pub(super) trait Named: Sized {
 
     /// The error text if there is none. An object of another user gets the same text.
     fn missing(path: &Path<'_>) -> String;
-}
-
-impl Path<'_> {
-    pub(super) fn get(&self, name: &str) -> &str {
-        self.0.match_info().get(name).unwrap_or_default()
-    }
-
-    /// A segment for an error text, in double quotes. Valid names are shorter than what it repeats.
-    pub(super) fn quoted(&self, name: &str) -> String {
-        let short: String = self.get(name).chars().take(80).collect();
-        format!("{short:?}")
-    }
 }
 
 impl<T: Named, E: From<Error>> Take<E> for Id<T> {

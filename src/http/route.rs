@@ -1,6 +1,6 @@
 //! A route, as everything that handles a request knows it.
 
-use actix_web::http;
+use actix_web::{HttpRequest, http};
 
 /// A route of the table.
 pub(super) struct Route {
@@ -54,5 +54,20 @@ impl Route {
     /// Whether it is asked so often that its requests would drown the others in traces.
     pub(super) fn is_probe(&self) -> bool {
         ["/livez", "/readyz", "/metrics"].contains(&self.path)
+    }
+}
+
+/// The segments of a path by their names.
+pub(super) struct Path<'a>(pub(super) &'a HttpRequest);
+
+impl Path<'_> {
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.match_info().get(name).unwrap_or_default()
+    }
+
+    /// A segment for an error text, in double quotes. Valid names are shorter than what it repeats.
+    pub(super) fn quoted(&self, name: &str) -> String {
+        let short: String = self.get(name).chars().take(80).collect();
+        format!("{short:?}")
     }
 }

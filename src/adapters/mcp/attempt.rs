@@ -9,8 +9,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::http::Refusal;
 use super::message::RpcError;
+use super::refusal::Refusal;
 use super::result::ERROR_BYTES;
 use super::source::Source;
 use crate::adapters::handover::SendGate;
@@ -149,18 +149,10 @@ pub(super) enum Lost {
     NoRoom,
 }
 
-/// Error codes which mean that the request was not started: it was unreadable or invalid, or its method or parameters
-/// are unknown. Any other error may occur in the middle of the work.
-const NOT_BEGUN: [i64; 4] = [-32700, -32600, METHOD_NOT_FOUND, -32602];
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 
 /// Replaces a missing or non-numeric code. It does not mean that nothing was started.
 const NO_CODE: i64 = -32603;
-
-/// Does an error with this code mean that nothing was started?
-pub(super) fn says_not_begun(code: i64) -> bool {
-    NOT_BEGUN.contains(&code)
-}
 
 impl Lost {
     /// The message; `after` is the time that the call had.

@@ -13,11 +13,12 @@ use serde_json::Value;
 use super::answers::Held;
 use super::attempt::{Answered, Attempt, Fault, Lost, Outbound, Outgoing};
 use super::definition;
-use super::http::{Http, Refusal};
+use super::http::Http;
 use super::inbox::Inbox;
 use super::log;
 use super::meta;
 use super::process::Process;
+use super::refusal::Refusal;
 use super::result::ERROR_BYTES;
 use crate::adapters::handover::SendGate;
 use crate::domain::tool::Tool;
@@ -219,7 +220,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives what the server sends of its own accord. Ends when nothing more arrives, and returns when to try again.
+    /// Receives what the server sends by itself. Ends when nothing more arrives, and returns when to try again.
     ///
     /// A child's messages are read in any case, but a server without sessions reports changes only to subscribers.
     pub(super) async fn listen(&self) -> Option<Instant> {

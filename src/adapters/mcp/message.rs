@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_the_server_and_lists_of_messages_are_told_apart() {
+    fn messages_of_the_server_and_lists_of_messages_are_distinguished() {
         for (text, expected) in [
             (r#"{"method":"ping","id":"p"}"#, &["request \"p\" ping"][..]),
             (

@@ -47,6 +47,7 @@ mod pause;
 mod pins;
 mod place;
 mod process;
+mod refusal;
 mod registry;
 mod result;
 mod secrets;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use metrics::{Counter, Histogram};
 
 use self::send::{Compare, not_sent, send, tells_of_the_server, unavailable, unknown};
-use super::attempt::{Attempt, Lost, Outgoing, says_not_begun};
+use super::attempt::{Attempt, Lost, Outgoing};
 use super::common::Common;
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
 use super::connection::Connection as Open;
 use super::integers;
 use super::link::{Link, State};
 use super::outputs::Outputs;
+use super::refusal::says_not_begun;
 use super::result::{self, Said};
 use super::slots::Slots;
 use super::source::Source;

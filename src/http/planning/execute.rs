@@ -9,8 +9,8 @@ use super::path;
 use crate::domain::ids::PlanningSessionId;
 use crate::http::answer::{Preferred, Reply, Started};
 use crate::http::error::{Code, Error};
+use crate::http::patience::Patience;
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional};
-use crate::http::runs::Patience;
 use crate::surfaces::planning::{DryRun, ExecutePlan, PlanningError, Session};
 
 /// `POST /v1/sessions/{id}/execute`.

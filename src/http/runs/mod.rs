@@ -5,11 +5,12 @@ pub(super) mod events;
 mod read;
 
 pub(super) use self::error::session_moved;
-pub(super) use self::read::{Patience, time_zone};
+pub(super) use self::read::time_zone;
 use self::read::{Settled, TimeLimit, Timing};
 use super::agents::Agent;
 use super::answer::{Json, Preferred, Reply, Started};
 use super::error::{Code, Error};
+use super::patience::Patience;
 use super::request::{Acting, Ctx, Id, Key, List, Listed, Meta, Query, User};
 use crate::api::page;
 use crate::domain::agent_run::{AgentRun, RunStatus};

@@ -16,7 +16,6 @@ use reqwest::{Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-pub(super) use self::refusal::Refusal;
 use super::answers::Held;
 use super::attempt::{Answered, Attempt, Lost, Outbound};
 use super::inbox::Inbox;

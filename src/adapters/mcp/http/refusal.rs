@@ -14,61 +14,14 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use super::Http;
 use super::body::{Body, MAX_ERROR, whole};
 use crate::adapters::mcp::answers::Held;
-use crate::adapters::mcp::attempt::{Answered, Attempt, Lost, says_not_begun};
+use crate::adapters::mcp::attempt::{Answered, Attempt, Lost};
 use crate::adapters::mcp::message::{self, Incoming, RpcError, Says};
+use crate::adapters::mcp::refusal::{Refusal, is_auth, says_not_begun};
 
 /// Maximum bytes of a refusal shown to an operator.
 const SHOWN: usize = 256;
 /// The longest pause that a server may request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60 * 60);
-
-/// What arrived in place of a result.
-#[derive(Debug)]
-pub(in crate::adapters::mcp) struct Refusal {
-    status: StatusCode,
-    code: Option<i64>,
-    /// Does its text mention a session or credentials?
-    of_access: bool,
-    /// Did the server ask clients to wait?
-    pub(in crate::adapters::mcp) asks_to_wait: bool,
-    /// For an operator.
-    pub(in crate::adapters::mcp) words: String,
-}
-
-impl Refusal {
-    /// May the server answer everything like this? A timeout, a disconnected client or a busy server does not suggest
-    /// that.
-    pub(in crate::adapters::mcp) fn may_be_of_everything(&self) -> bool {
-        match self.status.as_u16() {
-            408 | 429 | 499 | 503 => false,
-            200..300 | 500..600 => self.code.is_some() || self.of_access,
-            _ => true,
-        }
-    }
-
-    /// Does a server that answers everything like this do so before it starts any work? Server errors (5xx) and
-    /// protocol errors may also occur in the middle of the work, unless they mention a session or credentials.
-    pub(in crate::adapters::mcp) fn is_before_work(&self) -> bool {
-        match self.status.as_u16() {
-            200..300 | 500..600 => self.of_access || self.code.is_some_and(says_not_begun),
-            _ => true,
-        }
-    }
-
-    pub(in crate::adapters::mcp) fn is_as(&self, other: &Self) -> bool {
-        (self.status, self.code, self.of_access) == (other.status, other.code, other.of_access)
-    }
-
-    /// Are credentials refused?
-    pub(in crate::adapters::mcp) fn is_auth(&self) -> bool {
-        is_auth(self.status)
-    }
-
-    /// Is it what a server may answer to a method that it does not know?
-    pub(in crate::adapters::mcp) fn is_of_the_request(&self) -> bool {
-        !self.is_auth() && !self.asks_to_wait && (self.code.is_some() || self.status.is_client_error())
-    }
-}
 
 impl Http {
     /// The server's own error in an answer with this status.
@@ -181,10 +134,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         }
     };
     Some(pause.min(LONGEST_PAUSE)).filter(|pause| !pause.is_zero())
-}
-
-fn is_auth(status: StatusCode) -> bool {
-    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 /// Does a text speak of a session or of credentials? It counts only where status and code do not say it (2xx, 5xx), and
