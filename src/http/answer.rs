@@ -12,12 +12,19 @@ use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::{Content, Header, RefOr, Required};
 
 use super::about::About;
-use super::body;
 use super::error::Code;
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED, PREFERENCE_APPLIED};
 use super::patience::Patience;
 use crate::surfaces::runs::Begun;
+
+/// Problems of a request with a body.
+const PROBLEMS_OF_BODIES: [Code; 4] = [
+    Code::RequestTimeout,
+    Code::BodyTooLarge,
+    Code::UnsupportedMediaType,
+    Code::Overloaded,
+];
 
 /// What a handler returns.
 pub(super) trait Answer {
@@ -253,6 +260,6 @@ impl About<'_> {
     /// The body of the request.
     pub(super) fn body(&mut self, body: RequestBodyBuilder) {
         self.operation.request_body = Some(RefOr::T(body.build()));
-        self.problems(&body::PROBLEMS);
+        self.problems(&PROBLEMS_OF_BODIES);
     }
 }

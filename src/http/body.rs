@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
-use super::error::{Code, Error};
+use super::error::Error;
 use super::headers::only;
 use super::request::Request;
 use crate::domain::budget::{Exceeded, Share};
@@ -23,14 +23,6 @@ use crate::surfaces::approvals::MAX_REASON;
 
 /// Most bytes of a console form: a reason of 4 KiB, percent-encoded, and a token.
 const FORM: usize = 64 << 10;
-
-/// Problems of a request with a body.
-pub(super) const PROBLEMS: [Code; 4] = [
-    Code::RequestTimeout,
-    Code::BodyTooLarge,
-    Code::UnsupportedMediaType,
-    Code::Overloaded,
-];
 
 /// A request body. While it is held, its share of the memory budget for bodies is held too.
 #[derive(Debug)]

@@ -14,9 +14,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::Instrument;
-use utoipa::openapi::path::{Operation, Parameter};
-use utoipa::openapi::{Ref, RefOr, Schema};
-use utoipa::{IntoParams, ToSchema};
+
+use utoipa::ToSchema;
 
 use super::about::About;
 use super::answer::Answer;
@@ -25,7 +24,6 @@ use super::caller::Auth;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::openapi::params::{CamelPaging, LATEST_FIRST, Paging, key, string, user};
-use super::openapi::problems;
 use super::query::{self, Fields, Parameters};
 use super::route::{Path, Route};
 use super::spelling::Spelling;

@@ -21,11 +21,12 @@ use super::planning::events;
 use super::planning::execute;
 use super::planning::read;
 use super::planning::work;
-use super::request::{About, Handler, to};
+use super::request::{Handler, to};
 use super::route::{Method, Route};
 use super::runs::events as run_events;
 use super::threads::stream as thread_stream;
 use super::{agents, approvals, chat, console, decisions, docs, google, health, planning, runs, threads};
+use crate::http::about::About;
 
 /// A route, what answers it, and what follows for its description from its handler's parameters.
 pub(super) struct Entry {

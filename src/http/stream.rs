@@ -24,8 +24,9 @@ use super::headers::{self, ACCEL_BUFFERING, only};
 use super::lines::Framing;
 use super::openapi::params::{header as parameter, string};
 use super::query::{self, Fields};
-use super::request::{About, Request, Take};
+use super::request::{Request, Take};
 use crate::domain::budget::Share;
+use crate::http::about::About;
 
 /// Unused bytes that a chunk may hold.
 const SPARE: usize = 4 << 10;

@@ -149,8 +149,6 @@ pub(super) enum Lost {
     NoRoom,
 }
 
-pub(super) const METHOD_NOT_FOUND: i64 = -32601;
-
 /// Replaces a missing or non-numeric code. It does not mean that nothing was started.
 const NO_CODE: i64 = -32603;
 

@@ -2,6 +2,8 @@
 
 use reqwest::StatusCode;
 
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
+
 /// Error codes which mean that the request was not started: it was unreadable or invalid, or its method or parameters
 /// are unknown. Any other error may occur in the middle of the work.
 const NOT_BEGUN: [i64; 4] = [-32700, -32600, METHOD_NOT_FOUND, -32602];

@@ -11,8 +11,9 @@ use super::super::headers::{self, only};
 use super::super::openapi::params::{header as parameter, string};
 use super::super::openapi::schemas::JsonSchema;
 use super::super::query;
-use super::super::request::{About, Request, Take};
+use super::super::request::{Request, Take};
 use crate::domain::definition::Form;
+use crate::http::about::About;
 use crate::surfaces::definitions::AgentInfo;
 
 /// A definition as it was sent.

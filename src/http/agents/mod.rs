@@ -16,10 +16,12 @@ use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers;
 use super::openapi::schemas::JsonSchema;
-use super::request::{About, Ctx, Id, Named, Open, Paged, Path};
+use super::request::{Ctx, Id, Named, Open, Paged};
 use crate::api::page;
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
+use crate::http::about::About;
+use crate::http::route::Path;
 use crate::surfaces::definitions::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
 use crate::surfaces::request::FieldError;
 

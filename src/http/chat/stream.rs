@@ -15,11 +15,12 @@ use tracing::{Instrument, Span};
 
 use super::{Asked, Asking, HEADERS, PROBLEMS, Shape, is_decision, wire};
 use crate::domain::event::{Event, Numbered};
+use crate::http::about::About;
 use crate::http::answer::Answer;
 use crate::http::error::Error;
 use crate::http::exchange::Exchange;
 use crate::http::lines::Framing;
-use crate::http::request::{About, Ctx, Meta, Room};
+use crate::http::request::{Ctx, Meta, Room};
 use crate::http::stream::{self, Lines, Out, Stream};
 use crate::surfaces::chat::{self, ChatError, EventSink};
 

@@ -15,10 +15,10 @@ use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{InfoBuilder, License, OpenApi, RefOr};
 
 use super::error::Code;
-use super::request::About;
 use super::route::{Method, Route};
 use super::routes::{Described, table};
 use super::spelling::Spelling;
+use crate::http::about::About;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
     Every chat message, trigger and message in a thread leaves one decision in the decision log, even if it was refused, \

@@ -7,13 +7,14 @@ use utoipa::ToSchema;
 use utoipa::openapi::Required;
 
 use crate::domain::ids::PlanningSessionId;
+use crate::http::about::About;
 use crate::http::answer::{Json, Reply};
 use crate::http::body;
 use crate::http::error::{Code, Error};
 use crate::http::headers::only;
 use crate::http::openapi::params::{header as parameter, key, string};
 use crate::http::query;
-use crate::http::request::{About, Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take};
+use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take};
 use crate::surfaces::planning::{Draft, EditPlan, Session};
 use crate::surfaces::request::RequestMeta;
 

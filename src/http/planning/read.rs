@@ -7,7 +7,8 @@ use crate::domain::ids::PlanningSessionId;
 use crate::http::answer::Json;
 use crate::http::error::Error;
 use crate::http::query::{self, Fields, Parameters};
-use crate::http::request::{Acting, Ctx, Id, List, Listed, Named, Paged, Path, Query};
+use crate::http::request::{Acting, Ctx, Id, List, Listed, Named, Paged, Query};
+use crate::http::route::Path;
 use crate::surfaces::planning::{Session, Version};
 
 /// The most versions of one answer, each with its whole plan.

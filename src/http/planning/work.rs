@@ -9,7 +9,8 @@ use crate::domain::plan::TaskId;
 use crate::http::answer::Json;
 use crate::http::error::Error;
 use crate::http::query::{self, Fields, Parameters};
-use crate::http::request::{Acting, Ctx, Id, Named, Paged, Path, Query};
+use crate::http::request::{Acting, Ctx, Id, Named, Paged, Query};
+use crate::http::route::Path;
 use crate::surfaces::planning::{LoggedAction, TaskDetail};
 
 page! {

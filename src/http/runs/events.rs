@@ -8,10 +8,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::ids::RunId;
+use crate::http::about::About;
 use crate::http::error::Error;
 use crate::http::lines::{AgentFailed, Failed, Framing, Silent};
 use crate::http::openapi::lines::{Union, line};
-use crate::http::request::{About, Acting, Ctx, Id, Request, Room, Take};
+use crate::http::request::{Acting, Ctx, Id, Request, Room, Take};
 use crate::http::spelling::{self, Spelling};
 use crate::http::stream::{After, Lines, Out, Stream};
 use crate::surfaces::runs::{RunEvent, Watch};

@@ -1,9 +1,9 @@
 //! What a request about runs says: inputs, settled calls, its time limit, and how long the caller wants to wait.
 
+use crate::http::patience::Patience;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix_web::http::header::{HeaderMap, HeaderName};
 use chrono_tz::Tz;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -15,11 +15,12 @@ use crate::domain::agent_run::MOST_TIME;
 use crate::domain::definition::strict_json;
 use crate::domain::ids::ActionId;
 use crate::domain::text;
+use crate::http::about::About;
 use crate::http::body::{self, Media};
 use crate::http::error::Error;
 use crate::http::openapi::params::{header, string};
 use crate::http::query::{self, Fields, Parameters};
-use crate::http::request::{About, Request, Take};
+use crate::http::request::{Request, Take};
 use crate::surfaces::agents;
 use crate::surfaces::request::FieldError;
 

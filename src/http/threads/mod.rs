@@ -12,11 +12,12 @@ use super::caller::Auth;
 use super::error::{Code, Error};
 use super::patience::Patience;
 use super::query::{self, Fields, Parameters};
-use super::request::{About, Acting, Ctx, Given, Id, Key, List, Listed, Meta, Query, Request, Sent, Take, User};
+use super::request::{Acting, Ctx, Given, Id, Key, List, Listed, Meta, Query, Request, Sent, Take, User};
 use super::runs::time_zone;
 use crate::api::page;
 use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::domain::thread::{Thread, ThreadSummary};
+use crate::http::about::About;
 use crate::surfaces::request::RequestMeta;
 use crate::surfaces::threads::{Message, RunAnswer};
 
