@@ -5,7 +5,6 @@ use bytes::{BufMut, BytesMut};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::error::{AgentProblem, Problem};
 use super::headers::is_refused;
 use crate::domain::event::{Event, Numbered};
 
@@ -18,29 +17,16 @@ pub(super) enum Framing {
     Sse,
 }
 
-/// The line that ends a failed stream.
+/// The line that ends a failed stream; `P` is a problem as the route spells it.
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[serde(tag = "type")]
 #[expect(dead_code, reason = "describes what `Framing::error` and `Framing::problem` write")]
-pub(super) enum Failed {
+pub(super) enum Failed<P> {
     /// The last line, if the stream failed.
     Error {
         /// The problem.
-        problem: Problem<'static>,
-    },
-}
-
-/// As [`Failed`], below `/api/agent/`.
-#[derive(ToSchema)]
-#[schema(rename_all = "snake_case")]
-#[serde(tag = "type")]
-#[expect(dead_code, reason = "describes what `Framing::problem` writes")]
-pub(super) enum AgentFailed {
-    /// The last line, if the stream failed.
-    Error {
-        /// The problem.
-        problem: AgentProblem<'static>,
+        problem: P,
     },
 }
 

@@ -23,7 +23,7 @@ use super::body::{self, Body, Media};
 use super::caller::Auth;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
-use super::openapi::params::{CamelPaging, LATEST_FIRST, Paging, key, string, user};
+use super::openapi::params::{LATEST_FIRST, key, string, user};
 use super::query::{self, Fields, Parameters};
 use super::route::{Path, Route};
 use super::spelling::Spelling;
@@ -44,7 +44,8 @@ pub(super) struct Request {
     caller: Option<Caller>,
     /// The user for whom it acts, once a parameter has read it.
     pub(super) user: Option<UserId>,
-    /// Held until the answer, with its share of the memory for bodies.
+    /// For the parameters that refer to it. It is freed with its share of the memory for bodies before the handler
+    /// begins, which may take hours.
     body: Option<Body>,
     /// Why there is no room for the stream that it asks for.
     shed: Option<Exceeded>,
@@ -119,6 +120,7 @@ macro_rules! handlers {
                     if !request.reads_query {
                         query::none(request.http.query_string())?;
                     }
+                    request.body = None;
                     self($($parameter),*).await
                 };
                 match answer.await {
@@ -488,10 +490,8 @@ impl Take for Paged {
     }
 
     fn describe(about: &mut About<'_>) {
-        match Spelling::of(Some(about.route)) {
-            Spelling::Snake => about.parameters::<Paging>(),
-            Spelling::Camel => about.parameters::<CamelPaging>(),
-        }
+        let paging = openapi::params::paging(Spelling::of(Some(about.route)));
+        paging.into_iter().for_each(|one| about.parameter(one));
     }
 }
 

@@ -15,7 +15,6 @@ use super::chat::stream as chat_stream;
 use super::console::paths;
 use super::error::{AgentProblem, Code, Error, Problem};
 use super::exchange::Exchange;
-use super::openapi::schemas::Place;
 use super::planning::change;
 use super::planning::events;
 use super::planning::execute;
@@ -61,7 +60,7 @@ macro_rules! routes {
         #[derive(OpenApi)]
         #[openapi(
             paths($($module::$handler),+),
-            components(schemas(Problem, AgentProblem, Code, Place))
+            components(schemas(Problem, AgentProblem, Code))
         )]
         pub(super) struct Described;
     };

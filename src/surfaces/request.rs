@@ -20,12 +20,12 @@ pub struct RequestMeta {
     pub shed: Option<Exceeded>,
 }
 
-/// One error in a request (RFC 9457 `errors[]`).
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+/// One invalid place of a request.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 pub struct FieldError {
-    /// JSON pointer into the body; empty: the body itself.
+    /// JSON pointer into the body (empty: the body itself), or the name of a query parameter or header.
     pub pointer: String,
-    /// The value found and what is allowed.
+    /// What was found, and what is allowed.
     pub detail: String,
 }
 

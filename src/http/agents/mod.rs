@@ -319,7 +319,6 @@ pub(super) struct AgentPut {
     #[serde(flatten)]
     agent: AgentDetail,
     /// Warnings about the definition, in the format of a problem's `errors`.
-    #[schema(schema_with = super::openapi::schemas::field_errors)]
     warnings: Vec<FieldError>,
 }
 

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::domain::decision::AgentDecision;
 use crate::domain::event::Event;
+use crate::http::error::Problem;
 use crate::http::lines::{Failed, Silent};
 use crate::http::openapi::lines::{Union, line};
 
@@ -52,7 +53,7 @@ enum HistoryRole {
 
 line! {
     /// A line of a chat's stream: an event, or the last line.
-    StreamLine = Union::default().and::<Event>("Chat").and::<LastLine>("").and::<Failed>("").and::<Silent>("")
+    StreamLine = Union::default().and::<Event>("Chat").and::<LastLine>("").and::<Failed<Problem<'_>>>("").and::<Silent>("")
 }
 
 #[derive(ToSchema)]

@@ -146,21 +146,20 @@ macro_rules! problems {
             #[schema(value_type = String)]
             pub detail: Cow<'static, str>,
             /// What happened, for programs; see the list of codes.
-            #[schema(schema_with = crate::http::openapi::schemas::code)]
-            pub code: &'static str,
+            pub code: Code,
             /// The request's id, as in `X-Request-Id`.
             #[schema(value_type = String)]
             pub request_id: &'a str,
             /// The decision concerned (`outcome_unrecorded`).
-            #[schema(schema_with = crate::http::openapi::schemas::id, required = false)]
+            #[schema(value_type = String, format = "uuid", required = false)]
             #[serde(skip_serializing_if = "Option::is_none")]
             pub decision_id: Option<DecisionId>,
             /// The run concerned (`part_of_run`, `run_unreadable`, `outcome_unrecorded` of a run).
-            #[schema(schema_with = crate::http::openapi::schemas::id, required = false)]
+            #[schema(value_type = String, format = "uuid", required = false)]
             #[serde(skip_serializing_if = "Option::is_none")]
             pub run_id: Option<RunId>,
             /// Each invalid place.
-            #[schema(schema_with = crate::http::openapi::schemas::field_errors, required = false)]
+            #[schema(required = false)]
             #[serde(skip_serializing_if = "Vec::is_empty")]
             pub errors: Vec<FieldError>,
             $($(#[$more])* pub $field: $type,)*
@@ -172,7 +171,7 @@ macro_rules! problems {
                     r#type: "about:blank",
                     title: status.canonical_reason().unwrap_or_default(),
                     status: status.as_u16(),
-                    code: parts.code.as_str(),
+                    code: parts.code,
                     request_id,
                     decision_id: parts.decision,
                     run_id: parts.run,

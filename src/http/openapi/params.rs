@@ -1,9 +1,11 @@
 //! Parameters that operations share.
 
-use utoipa::IntoParams;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::ObjectBuilder;
 use utoipa::openapi::{Object, RefOr, Required, Schema, Type};
+
+use crate::http::query::{DEFAULT_PAGE, MAX_PAGE};
+use crate::http::spelling::Spelling;
 
 /// A header that may be absent.
 pub(in crate::http) fn header(name: &str, about: &str, schema: ObjectBuilder) -> ParameterBuilder {
@@ -69,28 +71,22 @@ pub(super) fn without_format(parameter: &mut RefOr<Parameter>) {
     }
 }
 
-/// A page of a list.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "describes what `Paged` takes in either spelling")]
-pub(in crate::http) struct Paging {
-    /// Rows of a page.
-    #[param(minimum = 1, maximum = 1000, default = 50, required = false)]
-    page_size: u32,
-    /// `next_page_token` of the previous page; valid only with the same filter and order.
-    page_token: Option<String>,
-}
-
-/// As [`Paging`], in camelCase.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query, rename_all = "camelCase")]
-#[expect(dead_code, reason = "describes what `Paged` takes in either spelling")]
-pub(in crate::http) struct CamelPaging {
-    /// Rows of a page.
-    #[param(minimum = 1, maximum = 1000, default = 50, required = false)]
-    page_size: u32,
-    /// `nextPageToken` of the previous page; valid only with the same filter and order.
-    page_token: Option<String>,
+/// The page of a list.
+pub(in crate::http) fn paging(spelling: Spelling) -> [ParameterBuilder; 2] {
+    let rows = Object::builder()
+        .schema_type(Type::Integer)
+        .minimum(Some(1))
+        .maximum(Some(MAX_PAGE))
+        .default(Some(DEFAULT_PAGE.into()));
+    let next = match spelling {
+        Spelling::Snake => "next_page_token",
+        Spelling::Camel => "nextPageToken",
+    };
+    let token = format!("`{next}` of the previous page; valid only with the same filter and order.");
+    [
+        in_query(spelling.page_size(), "Rows of a page.").schema(Some(rows)),
+        in_query(spelling.page_token(), &token),
+    ]
 }
 
 /// The order of most lists.

@@ -1,27 +1,11 @@
 //! Schemas that belong to no route: parts of a problem, pages of lists, documents.
 
 use serde_json::Value;
-use utoipa::openapi::schema::{AdditionalProperties, AllOf, AnyOf, ArrayItems, OneOf, SchemaFormat, SchemaType};
-use utoipa::openapi::{Array, Object, Ref, RefOr, Schema, Type};
+use utoipa::openapi::schema::{AdditionalProperties, AllOf, AnyOf, ArrayItems, OneOf, SchemaType};
+use utoipa::openapi::{Object, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::error::code::Code;
-
-/// `code` of a problem.
-pub(in crate::http) fn code() -> RefOr<Schema> {
-    Ref::from_schema_name(Code::name()).into()
-}
-
-/// A UUID.
-pub(in crate::http) fn id() -> RefOr<Schema> {
-    let string = Object::builder().schema_type(Type::String);
-    string.format(Some(SchemaFormat::Custom("uuid".to_owned()))).into()
-}
-
-/// `errors` of a problem.
-pub(in crate::http) fn field_errors() -> RefOr<Schema> {
-    Array::new(Ref::from_schema_name("FieldError")).into()
-}
 
 /// States that objects without described fields have any fields, which generators of TypeScript clients would
 /// otherwise refuse.
@@ -68,17 +52,6 @@ impl ToSchema for Code {
     fn name() -> std::borrow::Cow<'static, str> {
         "ProblemCode".into()
     }
-}
-
-/// One invalid place of a request.
-#[derive(ToSchema)]
-#[schema(as = FieldError)]
-#[expect(dead_code, reason = "describes what surfaces report")]
-pub(in crate::http) struct Place {
-    /// JSON pointer into the body, or the name of a query parameter or header.
-    pointer: String,
-    /// What was found, and what is allowed.
-    detail: String,
 }
 
 /// A JSON Schema.

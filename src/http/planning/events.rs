@@ -7,8 +7,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::ids::PlanningSessionId;
-use crate::http::error::Error;
-use crate::http::lines::{AgentFailed, Framing, Silent};
+use crate::http::error::{AgentProblem, Error};
+use crate::http::lines::{Failed, Framing, Silent};
 use crate::http::openapi::lines::{Union, line};
 use crate::http::request::{Acting, Ctx, Id, Room};
 use crate::http::stream::{After, Lines, Out, Place, Stream};
@@ -16,7 +16,7 @@ use crate::surfaces::planning::{EventId, SessionEvent, SessionWatch, Watched};
 
 line! {
     /// A line of a planning session's events: an event, or the problem that ends the stream.
-    PlanningLine = Union::default().and::<Line<'_>>("Planning").and::<AgentFailed>("Agent").and::<Silent>("")
+    PlanningLine = Union::default().and::<Line<'_>>("Planning").and::<Failed<AgentProblem<'_>>>("Agent").and::<Silent>("")
 }
 
 impl Place for EventId {

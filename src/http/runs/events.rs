@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 
 use crate::domain::ids::RunId;
 use crate::http::about::About;
-use crate::http::error::Error;
-use crate::http::lines::{AgentFailed, Failed, Framing, Silent};
+use crate::http::error::{AgentProblem, Error, Problem};
+use crate::http::lines::{Failed, Framing, Silent};
 use crate::http::openapi::lines::{Union, line};
 use crate::http::request::{Acting, Ctx, Id, Request, Room, Take};
 use crate::http::spelling::{self, Spelling};
@@ -19,12 +19,12 @@ use crate::surfaces::runs::{RunEvent, Watch};
 
 line! {
     /// A line of a run's events: an event, or the problem that ends the stream.
-    RunLine = Union::default().and::<Line<'_>>("Run").and::<Failed>("").and::<Silent>("")
+    RunLine = Union::default().and::<Line<'_>>("Run").and::<Failed<Problem<'_>>>("").and::<Silent>("")
 }
 
 line! {
     /// A line of the events of a run of a thread, in camelCase.
-    AgentRunLine = Union::default().and_camel::<Line<'_>>("ThreadRun").and::<AgentFailed>("Agent").and::<Silent>("")
+    AgentRunLine = Union::default().and_camel::<Line<'_>>("ThreadRun").and::<Failed<AgentProblem<'_>>>("Agent").and::<Silent>("")
 }
 
 /// Watches the events of a run.
