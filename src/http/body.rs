@@ -12,9 +12,9 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
+use super::EdgeLimits;
 use super::error::Error;
 use super::headers::only;
-use super::request::Request;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::malformed;
 use crate::domain::object::Object;
@@ -40,15 +40,6 @@ impl Deref for Body {
     }
 }
 
-/// Reads a JSON body. A body that announces or reaches more than the limit is not read to its end.
-///
-/// # Errors
-/// 415, 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early.
-pub(super) async fn read(request: &mut Request) -> Result<Body, Error> {
-    is_plain_json(request.http.headers())?;
-    read_any(request).await
-}
-
 /// The media type of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Media {
@@ -58,41 +49,75 @@ pub(super) enum Media {
     Text,
 }
 
-/// Reads a JSON or plain-text body, both in UTF-8; an empty body may have any media type or none.
-///
-/// # Errors
-/// As [`read`].
-pub(super) async fn read_input(request: &mut Request) -> Result<(Body, Media), Error> {
-    let headers = request.http.headers();
-    let media = match only(headers, &header::CONTENT_TYPE) {
-        Some(value) if says(value, "application/json") => Some(Media::Json),
-        Some(value) if says(value, "text/plain") => Some(Media::Text),
-        _ => None,
-    };
-    if media.is_none() && announced(headers).is_some_and(|size| size > 0) {
-        return Err(Error::NotJsonOrText);
-    }
-    let body = read_any(request).await?;
-    match media {
-        Some(media) => Ok((body, media)),
-        None if body.is_empty() => Ok((body, Media::Text)),
-        None => Err(Error::NotJsonOrText),
-    }
+/// A body that is about to arrive. `take` gives its share of the memory budget, for this many bytes.
+pub(super) struct Arriving<'a, T> {
+    pub(super) headers: &'a HeaderMap,
+    pub(super) payload: Payload,
+    pub(super) limits: &'a EdgeLimits,
+    pub(super) take: T,
 }
 
-/// Reads a body of any media type, within the same limits. In a JSON body an unpaired surrogate escape, as JavaScript
-/// programs write it after cutting a text, becomes U+FFFD.
-///
-/// # Errors
-/// 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early, or is declared JSON and is not
-/// UTF-8; 415 for a content coding.
-pub(super) async fn read_any(request: &mut Request) -> Result<Body, Error> {
-    let payload = request.payload();
-    let take = |bytes| request.state.room.body(request.caller(), bytes);
-    let body = bounded(request, payload, request.state.edge.limits.body, take).await?;
-    match only(request.http.headers(), &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
-        true => body.whole_characters(),
-        false => Ok(body),
+impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
+    /// Reads a JSON body. A body that announces or reaches more than the limit is not read to its end.
+    ///
+    /// # Errors
+    /// 415, 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early.
+    pub(super) async fn json(self) -> Result<Body, Error> {
+        is_plain_json(self.headers)?;
+        self.any().await
+    }
+
+    /// Reads a JSON or plain-text body, both in UTF-8; an empty body may have any media type or none.
+    ///
+    /// # Errors
+    /// As [`Arriving::json`].
+    pub(super) async fn input(self) -> Result<(Body, Media), Error> {
+        let media = match only(self.headers, &header::CONTENT_TYPE) {
+            Some(value) if says(value, "application/json") => Some(Media::Json),
+            Some(value) if says(value, "text/plain") => Some(Media::Text),
+            _ => None,
+        };
+        if media.is_none() && announced(self.headers).is_some_and(|size| size > 0) {
+            return Err(Error::NotJsonOrText);
+        }
+        let body = self.any().await?;
+        match media {
+            Some(media) => Ok((body, media)),
+            None if body.is_empty() => Ok((body, Media::Text)),
+            None => Err(Error::NotJsonOrText),
+        }
+    }
+
+    /// Reads a body of any media type, within the same limits. In a JSON body an unpaired surrogate escape, as
+    /// JavaScript programs write it after cutting a text, becomes U+FFFD.
+    ///
+    /// # Errors
+    /// 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early, or is declared JSON and is not
+    /// UTF-8; 415 for a content coding.
+    pub(super) async fn any(self) -> Result<Body, Error> {
+        let (headers, most) = (self.headers, self.limits.body);
+        let body = self.bounded(most).await?;
+        match only(headers, &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
+            true => body.whole_characters(),
+            false => Ok(body),
+        }
+    }
+
+    /// Reads the form of a console page.
+    ///
+    /// # Errors
+    /// As [`Arriving::any`].
+    pub(super) async fn form(self) -> Result<Body, Error> {
+        self.bounded(FORM).await
+    }
+
+    async fn bounded(self, most: usize) -> Result<Body, Error> {
+        is_plain(self.headers)?;
+        let announced = announced(self.headers);
+        if announced.is_some_and(|size| size > most) {
+            return Err(Error::BodyTooLarge(most));
+        }
+        within(self.limits.body_time, collect(self.payload, most, announced, self.take)).await
     }
 }
 
@@ -114,38 +139,6 @@ impl Body {
             ..self
         })
     }
-}
-
-/// Reads a form before its sender is authenticated.
-///
-/// # Errors
-/// As [`read_any`].
-pub(super) async fn read_form(request: &mut Request) -> Result<Body, Error> {
-    let payload = request.payload();
-    let take = |bytes| {
-        let address = request.http.peer_addr().map(|peer| peer.ip().to_string());
-        request.state.room.unknown_body(&address.unwrap_or_default(), bytes)
-    };
-    bounded(request, payload, FORM, take).await
-}
-
-async fn bounded(
-    request: &Request,
-    payload: Payload,
-    most: usize,
-    take: impl FnOnce(u64) -> Result<Share, Exceeded>,
-) -> Result<Body, Error> {
-    let headers = request.http.headers();
-    is_plain(headers)?;
-    let announced = announced(headers);
-    if announced.is_some_and(|size| size > most) {
-        return Err(Error::BodyTooLarge(most));
-    }
-    within(
-        request.state.edge.limits.body_time,
-        collect(payload, most, announced, take),
-    )
-    .await
 }
 
 /// Parses a JSON body; `allowed` shows the expected form.

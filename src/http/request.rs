@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 use super::about::About;
 use super::answer::Answer;
-use super::body::{self, Body, Media};
+use super::body::{self, Arriving, Body, Media};
 use super::caller::Auth;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
@@ -159,10 +159,35 @@ impl Request {
             .unwrap_or_else(|| unreachable!("a handler takes its `Ctx` first"))
     }
 
-    pub(super) fn payload(&mut self) -> Payload {
+    fn payload(&mut self) -> Payload {
         self.payload
             .take()
             .unwrap_or_else(|| unreachable!("a body is read once"))
+    }
+
+    /// Its body, of an authenticated caller.
+    pub(super) fn arriving(&mut self) -> Arriving<'_, impl FnOnce(u64) -> Result<Share, Exceeded>> {
+        let payload = self.payload();
+        Arriving {
+            headers: self.http.headers(),
+            payload,
+            limits: &self.state.edge.limits,
+            take: |bytes| self.state.room.body(self.caller(), bytes),
+        }
+    }
+
+    /// Its body, before its sender is authenticated.
+    pub(super) fn arriving_unknown(&mut self) -> Arriving<'_, impl FnOnce(u64) -> Result<Share, Exceeded>> {
+        let payload = self.payload();
+        Arriving {
+            headers: self.http.headers(),
+            payload,
+            limits: &self.state.edge.limits,
+            take: |bytes| {
+                let address = self.http.peer_addr().map(|peer| peer.ip().to_string());
+                self.state.room.unknown_body(&address.unwrap_or_default(), bytes)
+            },
+        }
     }
 
     /// Keeps the body for the key of the request.
@@ -527,7 +552,7 @@ pub(super) struct Sent<T>(pub(super) T);
 
 impl<T: Given> Take for Sent<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let body = body::read(request).await?;
+        let body = request.arriving().json().await?;
         body::parse(request.keep(body), T::FORM).map(Self)
     }
 
@@ -541,7 +566,7 @@ pub(super) struct Optional<T>(pub(super) T);
 
 impl<T: Given + Default> Take for Optional<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let (body, media) = body::read_input(request).await?;
+        let (body, media) = request.arriving().input().await?;
         let body = request.keep(body);
         match media {
             _ if body.is_empty() => Ok(Self(T::default())),

@@ -1053,7 +1053,7 @@ pub(crate) async fn pages_of_runs_join_to_the_complete_list(db: TestDb) {
     }
     making.join_all().await;
 
-    let place = |run: &AgentRun| (run.created_at.clone(), run.id);
+    let place = |run: &AgentRun| (run.created_at, run.id);
     let newest = all(&store, query("")).await;
     assert_eq!(newest.len(), 500);
     assert!(newest.is_sorted_by(|a, b| place(a) > place(b)));
@@ -1101,7 +1101,7 @@ pub(crate) async fn pages_of_runs_join_to_the_complete_list(db: TestDb) {
         ),
         (
             r#"created_at >= "2026-11-20T00:00:00.000040Z""#,
-            expected(&|run| run.created_at.to_string() >= "2026-11-20T00:00:00.000040Z".to_owned()),
+            expected(&|run| run.created_at.to_string().as_str() >= "2026-11-20T00:00:00.000040Z"),
         ),
         (r#"definition_hash = "other""#, vec![]),
         (r#"user_id = "ben" AND status = "running""#, {

@@ -5,7 +5,7 @@ use utoipa::PartialSchema;
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::{Content, Required};
 
-use super::super::body::{self, Body};
+use super::super::body::Body;
 use super::super::error::Error;
 use super::super::headers::{self, only};
 use super::super::openapi::params::{header as parameter, string};
@@ -26,7 +26,7 @@ impl Take for DefinitionBody {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let form = only(request.http.headers(), &header::CONTENT_TYPE).and_then(form_of);
         let (form, _) = form.ok_or(Error::NoForm)?;
-        let body = body::read_any(request).await?;
+        let body = request.arriving().any().await?;
         Ok(Self { form, body })
     }
 

@@ -12,7 +12,6 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::answer::Answer;
-use super::body;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
@@ -77,7 +76,7 @@ pub(in crate::http) struct Asked(ChatRequest);
 
 impl Take for Asked {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let body = body::read(request).await?;
+        let body = request.arriving().json().await?;
         let mut chat = ChatRequest::from_json(request.keep(body)).map_err(Error::Invalid)?;
         request.user = match request.caller().act_for(chat.user.take()) {
             Ok(Some(user)) => Some(user),

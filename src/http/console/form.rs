@@ -5,8 +5,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
+use super::super::headers;
 use super::super::request::{Request, Take};
-use super::super::{body, headers};
 use super::{Turned, origin};
 
 /// The form field that binds a form to the browser that displays it.
@@ -48,7 +48,7 @@ impl Form {
         if !kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             return Err(Turned::NotOurs("This is not a form of a gavel page."));
         }
-        let body = body::read_form(request).await?;
+        let body = request.arriving_unknown().form().await?;
         let fields: Vec<(String, String)> = url::form_urlencoded::parse(&body)
             .take(MOST_FIELDS)
             .map(|(name, value)| (name.into_owned(), value.into_owned()))

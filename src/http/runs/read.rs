@@ -49,7 +49,7 @@ pub(in crate::http) struct Settled(pub(super) BTreeMap<ActionId, bool>);
 
 impl Take for Settled {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let body = body::read(request).await?;
+        let body = request.arriving().json().await?;
         settled(request.keep(body)).map(Self)
     }
 
@@ -156,7 +156,7 @@ fn settled(given: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
 
 impl Take for agents::Inputs {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let (body, media) = body::read_input(request).await?;
+        let (body, media) = request.arriving().input().await?;
         inputs(request.keep(body), media)
     }
 
