@@ -134,7 +134,7 @@ impl Hers {
             ("POST", "/console/actions/{id}") => (with(&self.action), &[("happened", "yes")]),
             ("POST", "/console/grants/{id}") => (with(&self.grant), &[]),
             ("GET", path) if path.starts_with("/console/sessions/{id}") => {
-                (with(&self.session).replace("{task}", "t1"), &[])
+                (with(&self.session).replace("{taskId}", "t1"), &[])
             }
             ("POST", "/console/sessions/{id}/confirm") => (with(&self.session), &[("version", "1")]),
             ("POST", "/console/sessions/{id}/cancel") => (with(&self.session), &[]),

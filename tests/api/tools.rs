@@ -252,11 +252,12 @@ async fn a_hanging_tool_does_not_outlast_the_message() {
     app.stop().await;
 }
 
-/// Lines that are not JSON, bytes that are not text, JSON that is not a message: before, between and after the answers.
+/// Lines that are not JSON, bytes that are not text, JSON that is no message or answers nothing that was asked: before,
+/// between and after the answers.
 #[tokio::test]
 async fn noise_on_a_servers_stdout_is_ignored() {
     let server = StdioServer::new().await;
-    let noise = r#"printf 'noise\n\377\376\n[1]\n{"jsonrpc":"2.0","id":1}\n{"a":\n\n'"#;
+    let noise = r#"printf 'noise\n\377\376\n[1]\n{"jsonrpc":"2.0","id":987654}\n{"a":\n\n'"#;
     let command = format!(
         "( while {noise}; do sleep 0.005; done ) & exec '{}' --exact server::stdio_server --ignored --nocapture",
         server.entry["command"].as_str().unwrap()
