@@ -96,11 +96,12 @@ async fn text_of_an_unrecorded_turn_is_reset_before_the_model_is_asked_again() {
     for setup in both() {
         for in_thread in [false, true] {
             let (mouth, spoken) = Mouth::new();
+            let (other, other_words) = Mouth::new();
             let setup = setup
                 .clone()
                 .env("GAVEL_RUNS_AGENT", "helper")
                 .env("GAVEL_RUNS_LEASE_SECONDS", "2");
-            let app = spawn_app(setup.script(vec![spoken, Reply::Text("Other words.")])).await;
+            let app = spawn_app(setup.script(vec![spoken, other_words])).await;
             let mut reader = if in_thread {
                 let say = app.request("POST", "/api/agent/run/stream", &[("x-gavel-user", "ann")]);
                 let reader = tokio::spawn(Reader::of(say.json(&json!({"prompt": "Go."}))));
@@ -117,9 +118,10 @@ async fn text_of_an_unrecorded_turn_is_reset_before_the_model_is_asked_again() {
             let [refuse, allow] = refusal(&app.database_url, "agent_run_entry", "1 = 1");
             execute(&app.database_url, &refuse).await;
             mouth.ends("are lost.");
-            // Long enough for the write to be rejected and the run released.
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            // By now the turn was rejected. The next one can be recorded.
+            app.asked(2).await;
             execute(&app.database_url, &allow).await;
+            other.ends("Other words.");
             reader.reads(None).await;
             assert_eq!(app.gemini.requests().len(), 2, "the model was asked again");
             assert!(reader.resets > 0);
