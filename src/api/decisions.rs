@@ -4,9 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{Timestamp, page};
-use crate::domain::decision::{DecisionType, Outcome, ToolFailure};
+use super::names::{self, described_here};
+use super::page;
+use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::names::names;
+use crate::domain::time::Timestamp;
+use crate::domain::tool::FailureCode;
 
 names! {
     /// `open` until its outcome is recorded.
@@ -34,15 +37,15 @@ names! {
     }
 }
 
+described_here!(RecordStatus, CallStatus);
+
 page! {
     /// A page of decisions.
-    #[derive(Deserialize)]
     DecisionPage { decisions: DecisionRecord }
 }
 
 page! {
     /// A page of tool calls.
-    #[derive(Deserialize)]
     ToolInvocationPage { tool_invocations: ToolInvocation }
 }
 
@@ -55,11 +58,11 @@ pub struct DecisionRecord {
     /// The caller's conversation.
     pub conversation_id: String,
     /// Its type; null while it is open.
-    #[schema(value_type = Option<DecisionType>, required = true)]
-    pub decision_type: Option<String>,
+    #[schema(value_type = Option<names::DecisionType>, required = true)]
+    pub decision_type: Option<DecisionType>,
     /// Its outcome; null while it is open.
-    #[schema(value_type = Option<Outcome>, required = true)]
-    pub outcome_category: Option<String>,
+    #[schema(value_type = Option<names::Outcome>, required = true)]
+    pub outcome_category: Option<Outcome>,
     /// Depending on `records.content`: the text, its keyed hash, or null.
     #[schema(required = true)]
     pub response: Option<String>,
@@ -195,4 +198,14 @@ pub struct RecordedResult {
     /// Time from sending to the answer.
     #[schema(required = true)]
     pub duration_ms: Option<u64>,
+}
+
+/// Why a tool call failed, in a form that is safe to show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ToolFailure {
+    /// A code from a closed list; docs/reference/outcomes.md explains it.
+    #[schema(value_type = names::FailureCode)]
+    pub code: FailureCode,
+    /// Text for people.
+    pub message: String,
 }

@@ -1,14 +1,16 @@
-//! What the HTTP API says: one type for each answer. The store reads rows into it, the surfaces return it, HTTP sends it,
+//! What the HTTP API says: one type for each body. The store reads rows into it, the surfaces return it, HTTP sends it,
 //! the OpenAPI document describes it, and the CLI reads it.
 
-mod decisions;
+pub mod agents;
+pub mod approvals;
+pub mod chat;
+pub mod decisions;
+pub mod events;
+pub mod names;
 mod page;
-mod time;
+pub mod planning;
+pub mod runs;
+pub mod threads;
 
-pub use decisions::{
-    CallStatus, DecisionDetail, DecisionRecord, RecordStatus, RecordedResult, RecordedUsage, ToolInvocation,
-};
-pub use decisions::{DecisionPage, ToolInvocationPage};
 pub use page::Page;
 pub(crate) use page::page;
-pub use time::Timestamp;

@@ -22,9 +22,8 @@ impl<T> Page<T> {
 /// The answer with a page of a list, under the list's name.
 macro_rules! page {
     ($(#[$attribute:meta])+ $name:ident { $items:ident: $item:ty }) => {
-        #[derive(Clone, Debug, serde::Serialize, utoipa::ToSchema)]
+        #[derive(Clone, Debug, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
         $(#[$attribute])+
-        #[allow(unreachable_pub, reason = "some lists are declared within the crate")]
         pub struct $name {
             /// The rows.
             pub $items: Vec<$item>,

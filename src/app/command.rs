@@ -13,12 +13,12 @@ use sha2::{Digest, Sha256};
 
 use super::{App, Serving};
 use crate::adapters::store::{Process, ReadOnly};
+use crate::api::agents::AgentInfo;
 use crate::config::{Config, ModelConfig, Planning, Provider, Runs};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 use crate::http::caller::ServiceKey;
 use crate::ports::tools::Tools;
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
-use crate::surfaces::definitions::AgentInfo;
 
 /// Random bytes of a key: 256 bits cannot be guessed, so storing its plain SHA-256 is safe.
 const KEY_BYTES: usize = 32;

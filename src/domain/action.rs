@@ -4,14 +4,11 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
 use super::address::Recipients;
 use super::ids::{ActionId, ApprovalId, GrantId, PlanningSessionId, RunId, ThreadId};
 use super::names::names;
-use super::policy;
 use super::text::visible;
-use crate::api::Timestamp;
 
 names! {
     /// The status of an action.
@@ -226,44 +223,6 @@ impl Action {
     }
 }
 
-/// A user's grant: calls of this tool to exactly these recipients, each in its argument, require no approval.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Grant {
-    /// The id of the grant.
-    #[schema(value_type = String, format = "uuid")]
-    pub grant_id: GrantId,
-    /// The user who holds the grant.
-    pub user_id: String,
-    /// The tool's server.
-    pub server: String,
-    /// The tool.
-    pub tool: String,
-    /// Digest of the tool's definition when the grant was made. Calls of a tool with another digest require approval
-    /// again.
-    pub tool_digest: String,
-    /// All recipients it covers. It applies only to calls to all of these recipients and to no others.
-    #[serde(deserialize_with = "all_recipients")]
-    pub recipients: Vec<String>,
-    /// The same recipients by argument. It applies only to calls that name each recipient in that argument.
-    #[schema(value_type = HashMap<String, Vec<String>>, example = json!({"to": ["ann@example.com"], "bcc": ["bob@example.com"]}))]
-    #[serde(deserialize_with = "recipients")]
-    pub recipients_by_argument: Recipients,
-    /// The person who made the grant.
-    pub created_by: String,
-    /// When it was made, RFC 3339.
-    #[schema(value_type = String)]
-    pub created_at: Timestamp,
-    /// How many calls it has allowed.
-    pub uses: u64,
-    /// When it was last used, RFC 3339; null if never.
-    #[schema(value_type = Option<String>, required = true)]
-    pub last_used_at: Option<Timestamp>,
-    /// When it was revoked, RFC 3339; null if it is active.
-    #[schema(value_type = Option<String>, required = true)]
-    pub revoked_at: Option<Timestamp>,
-}
-
 /// The most characters of a tool's error text that its user is shown.
 const MOST_WORDS: usize = 500;
 
@@ -297,38 +256,6 @@ pub fn in_words(message: &str) -> String {
 
 /// The error text of an action that a person settled as not executed.
 pub const DID_NOT_HAPPEN: &str = "a person says that it did not happen";
-
-/// A grant with unreadable recipients covers no call. It is still listed, so that it can be revoked.
-fn recipients<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Recipients, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
-        tracing::error!(%error, "the recipients of a grant are unreadable, so it covers no call");
-        Recipients::default()
-    }))
-}
-
-fn all_recipients<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let recipients = recipients(deserializer)?;
-    Ok(recipients.all().into_iter().map(str::to_owned).collect())
-}
-
-impl Grant {
-    /// The grant as the policy reads it; `None` if it was revoked.
-    #[must_use]
-    pub fn to_policy(self) -> Option<policy::Grant> {
-        if self.revoked_at.is_some() {
-            return None;
-        }
-        Some(policy::Grant {
-            id: self.grant_id.to_string().into(),
-            user: self.user_id.into(),
-            server: self.server.into(),
-            tool: self.tool.into(),
-            digest: self.tool_digest.into(),
-            recipients: self.recipients_by_argument,
-        })
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,25 +1,24 @@
 //! The five classes of errors. Each code of a call, a run and a problem belongs to one.
 
-use serde::Serialize;
-use utoipa::ToSchema;
-
-use super::agent_run::{AgentRun, RunStatus, StopReason};
+use super::agent_run::StopReason;
 use super::decision::Outcome;
+use super::names::names;
 use super::tool::FailureCode;
 
-/// The class of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub enum ErrorClass {
-    /// The request, or what the model requested, is invalid.
-    ValidationError,
-    /// A credential, a consent or a permission is missing.
-    AuthError,
-    /// A rule, an approver or a limit prevented it.
-    PolicyError,
-    /// A tool, its server or the service itself failed.
-    ToolExecutionError,
-    /// The model could not be reached, or its answer could not be used.
-    ModelError,
+names! {
+    /// The class of an error.
+    ErrorClass {
+        /// The request, or what the model requested, is invalid.
+        ValidationError = "ValidationError",
+        /// A credential, a consent or a permission is missing.
+        AuthError = "AuthError",
+        /// A rule, an approver or a limit prevented it.
+        PolicyError = "PolicyError",
+        /// A tool, its server or the service itself failed.
+        ToolExecutionError = "ToolExecutionError",
+        /// The model could not be reached, or its answer could not be used.
+        ModelError = "ModelError",
+    }
 }
 
 impl FailureCode {
@@ -86,23 +85,6 @@ impl StopReason {
             Self::InDoubt | Self::Unavailable | Self::Crash | Self::ProcessLost | Self::Step => {
                 ErrorClass::ToolExecutionError
             }
-        }
-    }
-}
-
-impl AgentRun {
-    /// The class of [`AgentRun::error_code`].
-    #[must_use]
-    pub fn error_class(&self) -> Option<ErrorClass> {
-        match (self.status, self.stop_reason) {
-            (RunStatus::Cancelled, _) => Outcome::Cancelled.class(),
-            (
-                RunStatus::Failed,
-                Some(reason @ (StopReason::InDoubt | StopReason::ProcessLost | StopReason::SizeLimit)),
-            ) => Some(reason.class()),
-            (RunStatus::Failed, _) => self.outcome_category.and_then(Outcome::class),
-            (RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation, _) => None,
-            (RunStatus::Completed | RunStatus::Paused, _) => None,
         }
     }
 }

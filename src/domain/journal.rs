@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
 pub use self::decision::PolicyDecision;
 pub use self::result::{CallFailure, CallResult, OwnError, WordsOf};
@@ -21,6 +20,7 @@ pub use self::turn::{FaultKind, FunctionCall, ModelTurn, Part, Served};
 use super::agent_run::StopReason;
 use super::decision::Usage;
 use super::ids::{ActionId, RunId};
+use super::names::names;
 use super::tool::{FailureCode, Tool};
 
 /// The speaker of an earlier line of the conversation.
@@ -129,16 +129,16 @@ pub enum Cause {
     },
 }
 
-/// A phase of a step of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// The model says in text what to do next, and why.
-    Reason,
-    /// It calls one function.
-    Act,
-    /// It says what the result showed.
-    Reflect,
+names! {
+    /// A phase of a step of a task.
+    Phase {
+        /// The model says in text what to do next, and why.
+        Reason = "reason",
+        /// It calls one function.
+        Act = "act",
+        /// It says what the result showed.
+        Reflect = "reflect",
+    }
 }
 
 /// The function with which a model returns its output.

@@ -10,7 +10,6 @@ pub mod canonical;
 pub mod decision;
 pub mod definition;
 pub mod error_class;
-pub mod event;
 pub mod evidence;
 pub(crate) mod family;
 pub(crate) mod hypertext;

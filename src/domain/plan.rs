@@ -12,15 +12,15 @@ mod draft;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 pub use self::basis::Basis;
 pub use self::change::{MOST_REPLACED, MOST_TASKS_EVER, TaskChange};
-pub use self::difference::{Change, difference};
+pub use self::difference::{Change, PlanOperation, difference};
 pub use self::draft::{Draft, DraftTask, PlanError, schema};
 use super::ids::{PlanningSessionId, RunId};
-use super::names::names;
+use super::names::{names, record};
 use super::planning_session::SessionStatus;
+use super::time::Timestamp;
 
 /// The most tasks of a draft.
 pub const MOST_TASKS: usize = 30;
@@ -130,53 +130,47 @@ impl From<TaskId> for String {
     }
 }
 
-/// One task of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanTask)]
-pub struct Task {
-    /// Its id.
-    #[schema(value_type = String, example = "t1")]
-    pub id: TaskId,
-    /// Its session.
-    #[schema(value_type = String, format = "uuid")]
-    pub session_id: PlanningSessionId,
-    /// The task in a line.
-    pub title: String,
-    /// What it must reach.
-    pub goal: String,
-    /// What can be observed once it is done.
-    pub done_when: String,
-    /// The tools that it needs.
-    pub tools: Vec<String>,
-    /// Its status.
-    pub status: TaskStatus,
-    /// Why it failed or became unnecessary.
-    pub status_reason: Option<StatusReason>,
-    /// The task whose place it takes.
-    #[schema(value_type = Option<String>, example = "t1")]
-    pub replaces: Option<TaskId>,
-    /// Its run, once it has begun.
-    #[schema(value_type = Option<String>, format = "uuid")]
-    pub run_id: Option<RunId>,
-    /// Its steps so far.
-    pub steps: u32,
-    /// When it began, RFC 3339.
-    #[schema(format = "date-time")]
-    pub started_at: Option<String>,
-    /// When it ended.
-    #[schema(format = "date-time")]
-    pub completed_at: Option<String>,
+record! {
+    /// One task of a plan.
+    #[serde(rename_all = "camelCase")]
+    Task as "PlanTask" {
+        /// Its id.
+        id: TaskId,
+        /// Its session.
+        session_id: PlanningSessionId,
+        /// The task in a line.
+        title: String,
+        /// What it must reach.
+        goal: String,
+        /// What can be observed once it is done.
+        done_when: String,
+        /// The tools that it needs.
+        tools: Vec<String>,
+        /// Its status.
+        status: TaskStatus,
+        /// Why it failed or became unnecessary.
+        status_reason: Option<StatusReason>,
+        /// The task whose place it takes.
+        replaces: Option<TaskId>,
+        /// Its run, once it has begun.
+        run_id: Option<RunId>,
+        /// Its steps so far.
+        steps: u32,
+        /// When it began, RFC 3339.
+        started_at: Option<Timestamp>,
+        /// When it ended.
+        completed_at: Option<Timestamp>,
+    }
 }
 
-/// Why a task ended without reaching its goal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanTaskReason)]
-pub struct StatusReason {
-    /// The reason.
-    pub code: TaskReason,
-    /// Details.
-    pub detail: String,
+record! {
+    /// Why a task ended without reaching its goal.
+    StatusReason as "PlanTaskReason" {
+        /// The reason.
+        code: TaskReason,
+        /// Details.
+        detail: String,
+    }
 }
 
 impl Task {

@@ -11,6 +11,9 @@ pub const READS: [&str; 3] = ["retrieveRepository", "getRepositoryTree", "getFil
 /// The agents that work only in planning sessions: elsewhere nothing would bind them to one repository.
 pub const PLANNING_AGENTS: [&str; 2] = [PLANNER, TASK_WORKER];
 
+/// The tool with which code removes what the tasks left behind, at the end of every session.
+pub const CLEANUP_TOOL: &str = "cleanupGroupContainers";
+
 names! {
     /// The status of a planning session.
     SessionStatus {

@@ -1,15 +1,11 @@
 //! A thread: a stored conversation of one user with an agent.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
-use utoipa::ToSchema;
+use serde::Serialize;
 
 use super::action::ActionStatus;
 use super::agent_run::RunStatus;
-use super::ids::{ActionId, RunId, ThreadId};
 use super::names::names;
 use super::templates::{Text, sentence};
-use crate::api::Timestamp;
 
 names! {
     /// The speaker of a line of a thread.
@@ -49,21 +45,6 @@ impl MessageKind {
     }
 }
 
-/// The role of a line, from its role or its kind.
-fn role<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MessageRole, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    let role = MessageRole::parse(&name).or_else(|| MessageKind::parse(&name)?.role());
-    role.ok_or_else(|| D::Error::custom(format!("a line of a thread is no {name:?}")))
-}
-
-/// The kind of a line, from its kind or the role of a message.
-fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MessageKind, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    let message = MessageRole::parse(&name).map(|_| MessageKind::Message);
-    let kind = message.or_else(|| MessageKind::parse(&name));
-    kind.ok_or_else(|| D::Error::custom(format!("a line of a thread is no {name:?}")))
-}
-
 /// What happens to a new message while a run of its thread is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhileBusy {
@@ -85,115 +66,6 @@ pub enum OnReject {
     Complete,
     /// The run ends as failed.
     Fail,
-}
-
-/// One line of a thread.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ThreadMessage {
-    /// 1, 2, 3 …
-    pub number: u64,
-    /// The speaker.
-    #[serde(deserialize_with = "role")]
-    pub role: MessageRole,
-    /// The kind of line.
-    #[serde(deserialize_with = "kind")]
-    pub kind: MessageKind,
-    /// The text; untrusted.
-    pub text: String,
-    /// The run it belongs to.
-    #[schema(value_type = String, format = "uuid")]
-    pub run_id: RunId,
-    /// The action that it refers to.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub action_id: Option<ActionId>,
-    /// When it was written, RFC 3339.
-    #[schema(value_type = String)]
-    pub created_at: Timestamp,
-}
-
-/// A thread of a user.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Thread {
-    /// The id of the thread.
-    #[schema(value_type = String, format = "uuid")]
-    pub thread_id: ThreadId,
-    /// The user who owns the thread.
-    pub user_id: String,
-    /// The agent that answers in it.
-    pub agent_id: String,
-    /// When it was created, RFC 3339.
-    #[schema(value_type = String)]
-    pub created_at: Timestamp,
-    /// When its latest message was written, RFC 3339.
-    #[schema(value_type = String)]
-    pub updated_at: Timestamp,
-    /// A page of its messages, the latest last.
-    #[serde(default)]
-    #[schema(required = true)]
-    pub messages: Vec<ThreadMessage>,
-    /// How many messages were written in it, including those that are no longer stored.
-    pub message_count: u64,
-}
-
-/// A thread in a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ThreadSummary {
-    /// The id of the thread.
-    #[schema(value_type = String, format = "uuid")]
-    pub thread_id: ThreadId,
-    /// The beginning of its first line; untrusted. Null if its messages are not stored.
-    #[schema(required = true)]
-    #[serde(deserialize_with = "title_of")]
-    pub title: Option<String>,
-    /// The user who owns the thread.
-    pub user_id: String,
-    /// The agent that answers in it.
-    pub agent_id: String,
-    /// When it was created, RFC 3339.
-    #[schema(value_type = String)]
-    pub created_at: Timestamp,
-    /// When its latest message was written, RFC 3339.
-    #[schema(value_type = String)]
-    pub updated_at: Timestamp,
-    /// How many messages it has.
-    pub message_count: u64,
-    /// Its latest run; null if its runs are not stored.
-    #[schema(required = true)]
-    pub latest_run: Option<LatestRun>,
-}
-
-/// The latest run of a thread.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LatestRun {
-    /// The run.
-    #[schema(value_type = String, format = "uuid")]
-    pub run_id: RunId,
-    /// The status of the run; `executing` while a call with consequences is in progress.
-    pub status: &'static str,
-    /// The detailed state of the run: `status`, or `cancelled`, `paused` or `in_doubt`.
-    pub state: &'static str,
-}
-
-/// From its status and what its actions do, as they are stored.
-impl<'de> Deserialize<'de> for LatestRun {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Stored {
-            run_id: RunId,
-            status: RunStatus,
-            /// `executing` if an action of it is, else `in_doubt` if one is.
-            acted: Option<ActionStatus>,
-        }
-        let Stored { run_id, status, acted } = Stored::deserialize(deserializer)?;
-        let acting = acted == Some(ActionStatus::Executing);
-        let (status, state) = run_words(status, acting, acted == Some(ActionStatus::InDoubt));
-        Ok(Self { run_id, status, state })
-    }
 }
 
 /// The wire's `status` of a run, and its `state`, which is more precise for runs that did not complete. The flags tell
@@ -258,12 +130,6 @@ pub fn completed_effects(done: &[String], in_doubt: &[String]) -> Option<String>
 
 /// The longest title, in characters.
 const TITLE: usize = 80;
-
-/// From the first message.
-fn title_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let first: Option<String> = Option::deserialize(deserializer)?;
-    Ok(first.as_deref().and_then(title))
-}
 
 /// A thread's title: the first line of its first message, shortened.
 #[must_use]

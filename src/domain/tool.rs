@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use utoipa::openapi::{Object, RefOr, Schema, Type};
-use utoipa::{PartialSchema, ToSchema};
 
 use super::argument_path::ArgumentPath;
 use super::ids::{TenantId, UserId};
+use super::names::names;
 use super::schema::JsonSchema;
 use super::session_value::SessionValue;
 use super::times::Times;
@@ -265,71 +263,49 @@ impl Tool {
     }
 }
 
-macro_rules! failure_codes {
-    ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
-        /// Why a call did not succeed. The closed list of `error.code` in `tool_calls[]`.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        pub enum FailureCode { $($(#[$doc])* #[serde(rename = $text)] $variant,)+ }
-
-        impl FailureCode {
-            /// Every code.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// The name on the wire.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text,)+ }
-            }
-
-            /// Parses a name; `None` if it is not in the list.
-            #[must_use]
-            pub fn parse(text: &str) -> Option<Self> {
-                match text { $($text => Some(Self::$variant),)+ _ => None }
-            }
-        }
-    };
-}
-
-failure_codes! {
-    /// The tool is not on the allowlist, or does not exist.
-    UnknownTool = "unknown_tool",
-    /// The arguments do not match the tool's schema.
-    InvalidArguments = "invalid_arguments",
-    /// The policy denied the call.
-    Denied = "denied",
-    /// An approver rejected the call.
-    Rejected = "rejected",
-    /// No approver answered in time.
-    Expired = "expired",
-    /// The turn has more calls than allowed.
-    TooManyCalls = "too_many_calls",
-    /// The turn has a verdict and calls, so no call ran.
-    MixedWithVerdict = "mixed_with_verdict",
-    /// The limit of iterations or time was reached before the call could run.
-    LimitReached = "limit_reached",
-    /// The same call was repeated too often; this one did not run.
-    DoomLoop = "doom_loop",
-    /// The run was cancelled before the call was sent, or during a call that does no harm.
-    Cancelled = "cancelled",
-    /// The server could not be reached, or its circuit breaker is open. Nothing was sent.
-    Unavailable = "unavailable",
-    /// The tool reports that the user's own credentials or consent are missing. Only the user can fix that. Nothing was
-    /// done.
-    AuthRequired = "auth_required",
-    /// The tool ran and reported an error.
-    ToolError = "tool_error",
-    /// The server rejected the call, or answered a read-only call with a protocol error or not at all.
-    ProtocolError = "protocol_error",
-    /// No answer in time, and the call does no harm.
-    Timeout = "timeout",
-    /// gavel held too many large answers to read this one, and the call does no harm. It may be retried.
-    Overloaded = "overloaded",
-    /// Sent, and then the connection failed or the time limit passed: its outcome is unknown.
-    InDoubt = "in_doubt",
-    /// The tool requested something that gavel does not support (input, sampling).
-    Unsupported = "unsupported",
-    /// The log entry could not be made durable, so the call was not sent.
-    NotRecorded = "not_recorded",
+names! {
+    /// Why a call did not succeed; a closed list.
+    FailureCode {
+        /// The tool is not on the allowlist, or does not exist.
+        UnknownTool = "unknown_tool",
+        /// The arguments do not match the tool's schema.
+        InvalidArguments = "invalid_arguments",
+        /// The policy denied the call.
+        Denied = "denied",
+        /// An approver rejected the call.
+        Rejected = "rejected",
+        /// No approver answered in time.
+        Expired = "expired",
+        /// The turn has more calls than allowed.
+        TooManyCalls = "too_many_calls",
+        /// The turn has a verdict and calls, so no call ran.
+        MixedWithVerdict = "mixed_with_verdict",
+        /// The limit of iterations or time was reached before the call could run.
+        LimitReached = "limit_reached",
+        /// The same call was repeated too often; this one did not run.
+        DoomLoop = "doom_loop",
+        /// The run was cancelled before the call was sent, or during a call that does no harm.
+        Cancelled = "cancelled",
+        /// The server could not be reached, or its circuit breaker is open. Nothing was sent.
+        Unavailable = "unavailable",
+        /// The tool reports that the user's own credentials or consent are missing. Only the user can fix that. Nothing was
+        /// done.
+        AuthRequired = "auth_required",
+        /// The tool ran and reported an error.
+        ToolError = "tool_error",
+        /// The server rejected the call, or answered a read-only call with a protocol error or not at all.
+        ProtocolError = "protocol_error",
+        /// No answer in time, and the call does no harm.
+        Timeout = "timeout",
+        /// gavel held too many large answers to read this one, and the call does no harm. It may be retried.
+        Overloaded = "overloaded",
+        /// Sent, and then the connection failed or the time limit passed: its outcome is unknown.
+        InDoubt = "in_doubt",
+        /// The tool requested something that gavel does not support (input, sampling).
+        Unsupported = "unsupported",
+        /// The log entry could not be made durable, so the call was not sent.
+        NotRecorded = "not_recorded",
+    }
 }
 
 impl FailureCode {
@@ -368,17 +344,3 @@ impl FailureCode {
         self.in_place_of_a_server().unwrap_or("The call was not made.")
     }
 }
-
-impl PartialSchema for FailureCode {
-    fn schema() -> RefOr<Schema> {
-        let names = Self::ALL.iter().map(|code| code.as_str());
-        let description = "Why a call did not succeed; a closed list.";
-        Object::builder()
-            .schema_type(Type::String)
-            .enum_values(Some(names))
-            .description(Some(description))
-            .into()
-    }
-}
-
-impl ToSchema for FailureCode {}

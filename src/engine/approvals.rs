@@ -4,6 +4,7 @@
 mod outcomes;
 mod text;
 
+use crate::api::approvals;
 use crate::engine::journal::Journal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use self::text::{in_a_sentence, in_short};
 use super::derive;
 use super::ledger::Call;
 use super::run::Run;
-use crate::domain::action::{self, Action, ActionStatus, Details};
+use crate::domain::action::{Action, ActionStatus, Details};
 use crate::domain::address;
 use crate::domain::ids::{ActionId, ApprovalId};
 use crate::domain::journal::{Entry, Proposed, Target, ToolRef};
@@ -54,7 +55,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
         }
         let (tenant, user) = (&run.record.decision.tenant, &run.record.decision.user);
         match place.actions.granted(tenant, user, &tool.server, &tool.name).await {
-            Ok(found) => grants.extend(found.into_iter().filter_map(action::Grant::to_policy)),
+            Ok(found) => grants.extend(found.into_iter().filter_map(approvals::Grant::to_policy)),
             Err(error) => {
                 tracing::warn!(run_id = %run.record.decision.id, %error, "grants cannot be read, so the call needs an approval")
             }

@@ -12,7 +12,7 @@ use super::run::{Engine, Run};
 use super::strategy::Strategy;
 use super::strategy::react::{self, Shortened};
 use super::{attempt, next, spans};
-use crate::domain::event::Event;
+use crate::api::events::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};

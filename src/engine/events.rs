@@ -4,7 +4,7 @@ use crate::engine::journal::Journal;
 use tokio::sync::mpsc;
 
 use super::projection::Projection;
-use crate::domain::event::{Event, Numbered};
+use crate::api::events::{Event, Numbered};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::Entry;
 

@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 pub use self::read::{AGENT_MD, AGENTS_MD, REPOSITORY, TREE};
 use super::next::Ending;
 use super::opening::{self, Opening, Unread};
+use crate::api::planning::RepositoryRead;
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::journal::{Completion, FaultKind, Verdict};
 use crate::domain::plan::{Basis, Plan, PlanError, Task, difference};
 use crate::domain::planning_session::SessionReason;
 use crate::ports::commit::Planned;
-use crate::ports::planning::{MadePlan, PlanNotes, RepositoryRead};
+use crate::ports::planning::{MadePlan, PlanNotes};
 
 /// What a run that plans is given. Stored with its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

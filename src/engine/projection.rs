@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::domain::decision::ToolFailure;
-use crate::domain::event::{Event, ProposedCall};
+use crate::api::decisions::ToolFailure;
+use crate::api::events::{Event, ProposedCall};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallResult, Cause, Entry, ModelTurn, Part, PolicyDecision, Proposed, Target};
 
@@ -47,7 +47,9 @@ impl Projection {
                 requested_model: turn.served.requested_model.to_string(),
                 usage: turn.usage,
             },
-            Entry::ModelFault { kind, .. } => Event::ModelFault { fault: kind.as_str() },
+            Entry::ModelFault { kind, .. } => Event::ModelFault {
+                fault: kind.as_str().into(),
+            },
             Entry::Step { step, round, call } => Event::Step {
                 step: *step,
                 round: *round,

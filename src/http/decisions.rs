@@ -3,7 +3,7 @@
 use super::answer::Json;
 use super::error::Error;
 use super::request::{Ctx, Id, List, Listed, RowsOf};
-use crate::api::{DecisionDetail, DecisionPage, ToolInvocationPage};
+use crate::api::decisions::{DecisionDetail, DecisionPage, ToolInvocationPage};
 use crate::domain::ids::DecisionId;
 use crate::surfaces::decisions::ListQuery;
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::headers::is_refused;
-use crate::domain::event::{Event, Numbered};
+use crate::api::events::{Event, Numbered};
 
 /// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::BoxFuture;
 use super::records::{ListQuery, Page, QueryError, RecordError};
-use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
+use crate::api::approvals::Grant;
+use crate::api::threads::{Thread, ThreadMessage, ThreadSummary};
+use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
-use crate::domain::thread::{Thread, ThreadMessage, ThreadSummary};
 
 /// The store of actions. Every change is one conditional UPDATE within one commit.
 pub trait Actions: Send + Sync {

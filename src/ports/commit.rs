@@ -9,11 +9,13 @@ use serde_json::value::RawValue;
 
 use super::BoxFuture;
 use super::claims::{Claim, Claimant, Claimed};
-use super::planning::{Cleanup, MadePlan};
+use super::planning::MadePlan;
 use super::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, RecordError};
 use super::runs::{Lease, StoredEntry};
+use crate::api::planning::Cleanup;
+use crate::api::runs::InDoubtCall;
 use crate::domain::action::{ActionStatus, Details};
-use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, PlanningSessionId, RunId};
 use crate::domain::journal::ToolRef;

@@ -2,7 +2,7 @@
 //! commands, the web.
 
 use super::BoxFuture;
-use crate::domain::names::names;
+use crate::api::planning::{Fitness, Subject};
 
 /// Looks at what the bundled servers act on.
 pub trait Conditions: Send + Sync {
@@ -22,30 +22,4 @@ pub struct Condition {
     pub detail: String,
     /// What to do about an error.
     pub next: Option<String>,
-}
-
-names! {
-    /// What tools act on.
-    Subject {
-        /// The engine of the docker server, and what its containers are confined by.
-        ContainerEngine = "container_engine",
-        /// The credentials of the github server, their permissions, and what is left of the quota.
-        GitHub = "github",
-        /// The sandbox of the shell server.
-        Shell = "shell",
-        /// The hosts and the search of the web server.
-        Web = "web",
-    }
-}
-
-names! {
-    /// Is something fit for work?
-    Fitness {
-        /// It is.
-        Good = "good",
-        /// It is, with a danger or a lack that the operator should know.
-        Warning = "warning",
-        /// It is not.
-        Error = "error",
-    }
 }

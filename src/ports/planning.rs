@@ -4,6 +4,7 @@
 //! [`InSession`](super::runs::InSession). The end of that run moves it on, in the same commit: see
 //! [`Fact::Planned`](super::commit::Fact::Planned). Everything else is written here, each by one conditional UPDATE.
 
+use crate::api::planning::{Cleanup, RepositoryRead, Version};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
@@ -48,7 +49,7 @@ pub trait PlanningSessions: Send + Sync {
         session: PlanningSessionId,
         after: u32,
         most: u32,
-    ) -> BoxFuture<'_, Result<Vec<PlanVersion>, QueryError>>;
+    ) -> BoxFuture<'_, Result<Vec<Version>, QueryError>>;
 
     /// What an open session's run, and the runs that it called, wait for now, in the order of the calls: approvals, and
     /// settlements of in-doubt actions.
@@ -176,65 +177,6 @@ fn notes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PlanNotes, D::Err
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// What the cleanup at the end of a session did with the containers that it had.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = PlanningCleanup)]
-pub struct Cleanup {
-    /// Those that were removed.
-    pub removed: Vec<String>,
-    /// Those that are left, or why that is not known. Their server removes them later.
-    pub left: Vec<String>,
-}
-
-impl Cleanup {
-    /// Nothing was removed, and it is not known what is left.
-    #[must_use]
-    pub fn unknown(why: &str) -> Self {
-        Self {
-            removed: Vec::new(),
-            left: vec![format!("unknown: {why}")],
-        }
-    }
-}
-
-/// What code read of a repository before a plan was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningRead)]
-pub struct RepositoryRead {
-    /// The default branch.
-    #[schema(required = true)]
-    pub default_branch: Option<String>,
-    /// The id of its latest commit; `null` for an empty repository.
-    #[schema(required = true)]
-    pub commit: Option<String>,
-    /// The files that were listed.
-    #[schema(required = true)]
-    pub files: u64,
-    /// Did the planner see only a part of the tree?
-    #[schema(required = true)]
-    pub tree_truncated: bool,
-    /// The repository's instructions for agents, if it has some.
-    #[schema(required = true)]
-    pub agent_file: Option<FileRead>,
-    /// The calls of tools that this took.
-    #[schema(required = true)]
-    pub calls: u32,
-    /// Their time, in milliseconds.
-    #[schema(required = true)]
-    pub duration_ms: u64,
-}
-
-/// A file that was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = PlanningFileRead)]
-pub struct FileRead {
-    /// Its path.
-    pub path: String,
-    /// Its size, in bytes.
-    pub bytes: u64,
-}
-
 /// What the author of a plan says about it, and what the author had read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
 pub struct PlanNotes {
@@ -247,43 +189,6 @@ pub struct PlanNotes {
     /// What was read before; a version that a person edited has that of the version before. `None` before the first
     /// plan.
     pub read: Option<RepositoryRead>,
-}
-
-/// One version of a session's plan.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct PlanVersion {
-    /// 1, 2, 3 …
-    pub version: u32,
-    /// When it was written, in microseconds since the epoch.
-    pub at_us: i64,
-    /// Who asked for it: a user's or an approver's name.
-    pub by: Arc<str>,
-    /// How it came about.
-    pub kind: VersionKind,
-    /// The person's own text: the goal, or what to change.
-    pub why: Arc<str>,
-    /// How it differs from the version before.
-    pub changes: Vec<Change>,
-    /// Hex SHA-256 of the plan.
-    pub hash: Arc<str>,
-    /// The run that made it; `None` if a person edited it.
-    pub run: Option<RunId>,
-    /// The whole plan.
-    pub plan: Plan,
-}
-
-crate::domain::names::names! {
-    /// How a version of a plan came about.
-    VersionKind {
-        /// The first plan of the model.
-        Proposed = "proposed",
-        /// The model changed it, as a person asked.
-        Refined = "refined",
-        /// A person edited it.
-        Edited = "edited",
-        /// A reflection changed it while it was worked through.
-        Changed = "changed",
-    }
 }
 
 /// A plan that a run made.

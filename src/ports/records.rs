@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::BoxFuture;
 pub use crate::api::Page;
-use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
 use crate::domain::journal::CallFailure;

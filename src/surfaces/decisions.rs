@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::caller::{Caller, Identity};
-use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::ids::{DecisionId, UserId};
 use crate::ports::records::Decisions;
 pub use crate::ports::records::{ListQuery, Page, QueryError};

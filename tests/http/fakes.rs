@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gavel::api::{DecisionDetail, DecisionRecord, ToolInvocation};
+use gavel::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};

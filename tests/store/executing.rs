@@ -2,13 +2,14 @@
 
 use futures_util::future::join_all;
 use gavel::adapters::store::Store;
+use gavel::api::planning::{Cleanup, VersionKind};
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::budget::{Exceeded, Scope};
 use gavel::domain::ids::{PlanningSessionId, UserId};
 use gavel::domain::plan::{Plan, TaskReason, TaskStatus};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, PlanChanged, Planned, Recorder, SessionEnd, Worked};
-use gavel::ports::planning::{Cleanup, MadePlan, Moved, PlanningSessions, StoredSession, VersionKind};
+use gavel::ports::planning::{MadePlan, Moved, PlanningSessions, StoredSession};
 use gavel::ports::runs::{Created, Lease, NewRun, Reopen, Reopened, Runs, SessionWork};
 
 use crate::audit::whole;

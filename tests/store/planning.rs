@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
+use gavel::api::planning::{RepositoryRead, VersionKind};
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::budget::{Exceeded, Scope, SessionLimits};
 use gavel::domain::decision::Usage;
@@ -13,8 +14,7 @@ use gavel::domain::plan::{Draft, DraftTask, Plan, difference};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, Planned, Recorder};
 use gavel::ports::planning::{
-    MadePlan, Moved, PlanEdit, PlanNotes, PlanVersion, PlanningSessions, RepositoryRead, SessionCancel, StoredSession,
-    VersionKind,
+    MadePlan, Moved, PlanEdit, PlanNotes, PlanVersion, PlanningSessions, SessionCancel, StoredSession,
 };
 use gavel::ports::records::{ListQuery, QueryError};
 use gavel::ports::runs::{Created, InSession, Lease, NewRun, Origin, Runs, SessionWork};

@@ -25,7 +25,8 @@ use uuid::Uuid;
 pub(super) use self::row::Row;
 use self::sqlite::Sqlite;
 use self::sqlite_readers::SqliteReaders;
-use crate::api::CallStatus;
+use crate::api::decisions::CallStatus;
+use crate::api::planning::VersionKind;
 use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::{DecisionType, Outcome};
@@ -35,7 +36,6 @@ use crate::domain::ids::{
 };
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::domain::tool::FailureCode;
-use crate::ports::planning::VersionKind;
 
 /// The database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

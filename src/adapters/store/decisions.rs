@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use super::content::capped;
 use super::db::Value;
 use super::table::{Column, Kind, Table, Writes, names_of};
-use crate::api::{CallStatus, RecordStatus};
+use crate::api::decisions::{CallStatus, RecordStatus};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::tool::FailureCode;
 use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision};

@@ -81,7 +81,7 @@ use rows::Writing;
 use state::State;
 use writer::{Shared, Writer};
 
-use crate::api::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};

@@ -2,47 +2,46 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
+use super::super::names::record;
 use super::{DONE_WHEN, GOAL, MOST_TASKS, Plan, TITLE, TaskId};
 
-/// A plan as the model or a person writes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = PlanDraft)]
-pub struct Draft {
-    /// The plan in a few sentences.
-    #[serde(default)]
-    pub summary: String,
-    /// The tasks, in the order in which they are to be done.
-    pub tasks: Vec<DraftTask>,
-    /// What the plan assumes.
-    #[serde(default)]
-    pub assumptions: Vec<String>,
-    /// What may go wrong.
-    #[serde(default)]
-    pub risks: Vec<String>,
+record! {
+    /// A plan as the model or a person writes it.
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    #[derive(Default)]
+    Draft as "PlanDraft" {
+        /// The plan in a few sentences.
+        #[serde(default)]
+        summary: String,
+        /// The tasks, in the order in which they are to be done.
+        tasks: Vec<DraftTask>,
+        /// What the plan assumes.
+        #[serde(default)]
+        assumptions: Vec<String>,
+        /// What may go wrong.
+        #[serde(default)]
+        risks: Vec<String>,
+    }
 }
 
-/// A task of a draft.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(as = PlanDraftTask)]
-pub struct DraftTask {
-    /// The task of the current plan that this one continues; absent: a new task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "t1")]
-    pub id: Option<TaskId>,
-    /// The task in a line.
-    pub title: String,
-    /// What it must reach.
-    pub goal: String,
-    /// What can be observed once it is done.
-    pub done_when: String,
-    /// The tools that it needs.
-    pub tools: Vec<String>,
+record! {
+    /// A task of a draft.
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    DraftTask as "PlanDraftTask" {
+        /// The task of the current plan that this one continues; absent: a new task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<TaskId>,
+        /// The task in a line.
+        title: String,
+        /// What it must reach.
+        goal: String,
+        /// What can be observed once it is done.
+        done_when: String,
+        /// The tools that it needs.
+        tools: Vec<String>,
+    }
 }
 
 /// An error in a draft.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
+use crate::api::runs::{AgentRun, InDoubtCall};
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::Usage;
 use crate::domain::journal::{Entry, Target, Verdict};
 use crate::engine::snapshot::DefinitionSnapshot;

@@ -12,8 +12,10 @@ use super::prepare::{self, Unable};
 use super::summary::{final_message, lacks_model_summary, recovered_from, summarize};
 use super::texts::formatted;
 use super::{Agents, Settings, fresh};
+use crate::api::planning::Cleanup;
+use crate::api::runs::InDoubtCall;
 use crate::domain::action::ActionStatus;
-use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::ids::RunId;
 use crate::domain::journal::{Entry, Target};
 use crate::domain::planning_session::SessionReason;
@@ -32,7 +34,6 @@ use crate::engine::strategy::{Strategy, react};
 use crate::engine::{approvals, derive, flow, write};
 use crate::ports::BoxFuture;
 use crate::ports::commit::{Committed, Fact, Planned, RunEnd};
-use crate::ports::planning::Cleanup;
 use crate::ports::runs::{RunState, StoredRun};
 
 impl Agents {

@@ -6,7 +6,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::{Ended, Settings};
-use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
+use crate::api::runs::InDoubtCall;
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::canonical;
 use crate::domain::definition::Flow;
 use crate::domain::journal::CallFailure;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
+use crate::api::runs::InDoubtCall;
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::journal::{Cause, Completion, Entry, FaultKind, Verdict};
 use crate::domain::templates::{self, Text, counted};
 use crate::domain::thread::end_words;

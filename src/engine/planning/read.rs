@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::api::planning::{FileRead, RepositoryRead};
 use crate::engine::opening::{self, Opening, Shown};
-use crate::ports::planning::{FileRead, RepositoryRead};
 
 /// The name of the read of the repository itself.
 pub const REPOSITORY: &str = "repository";

@@ -8,6 +8,7 @@ mod end;
 mod progress;
 mod task;
 
+use crate::api::planning::Confirmation;
 use crate::engine::journal::Journal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,10 +28,9 @@ use crate::domain::agent_run::StopReason;
 use crate::domain::ids::{ActionId, PlanningSessionId};
 use crate::domain::journal::{Completion, Entry, Target};
 use crate::domain::plan::{Plan, TaskId, TaskReason, TaskStatus};
+pub use crate::domain::planning_session::CLEANUP_TOOL;
 use crate::ports::commit::Worked;
 
-/// The tool with which code removes what the tasks left behind, at the end of every session.
-pub const CLEANUP_TOOL: &str = "cleanupGroupContainers";
 /// The tool with which a task makes what that one removes.
 pub const CONTAINER_TOOL: &str = "createContainer";
 /// The number of the cleanup's step; tasks count from 1.
@@ -153,7 +153,7 @@ pub struct Scope {
     /// Tools whose every call asks a person, as the confirmation says.
     pub ask_for: BTreeSet<String>,
     /// The confirmation; `None` before it.
-    pub confirmed: Option<Confirmed>,
+    pub confirmed: Option<Confirmation>,
     /// What the session has created (`Tool::created`).
     pub created: BTreeSet<String>,
     /// Does code make the call, and bind it to the session itself?
@@ -184,15 +184,6 @@ pub(in crate::engine) fn created(journal: &Journal) -> BTreeSet<String> {
         }
     }
     created
-}
-
-/// The confirmation of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confirmed {
-    /// Who gave it.
-    pub by: String,
-    /// The version that it is about.
-    pub version: u32,
 }
 
 /// Decides from the journal which task is next. Whether anything is left is looked at before the deadline.

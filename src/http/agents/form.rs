@@ -12,9 +12,9 @@ use super::super::openapi::params::{header as parameter, string};
 use super::super::openapi::schemas::JsonSchema;
 use super::super::query;
 use super::super::request::{Request, Take};
+use crate::api::agents::AgentInfo;
 use crate::domain::definition::Form;
 use crate::http::about::About;
-use crate::surfaces::definitions::AgentInfo;
 
 /// A definition as it was sent.
 pub(in crate::http) struct DefinitionBody {

@@ -3,6 +3,7 @@
 mod error;
 mod form;
 
+use crate::api::agents::{AgentPage, VersionPage};
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
@@ -17,23 +18,13 @@ use super::exchange::Exchange;
 use super::headers;
 use super::openapi::schemas::JsonSchema;
 use super::request::{Ctx, Id, Named, Open, Paged};
-use crate::api::page;
+use crate::api::agents::{AgentDetail, VersionDetail};
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
 use crate::http::about::About;
 use crate::http::route::Path;
-use crate::surfaces::definitions::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
+use crate::surfaces::definitions::Put;
 use crate::surfaces::request::FieldError;
-
-page! {
-    /// A page of agents.
-    AgentPage { agents: AgentInfo }
-}
-
-page! {
-    /// A page of an agent's versions.
-    VersionPage { versions: VersionInfo }
-}
 
 const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
 const AGENT: (&str, &str) = ("agent", "The agent's name.");

@@ -2,9 +2,8 @@
 
 mod error;
 
-use serde::Deserialize;
+use crate::api::approvals::{ActionInDoubtPage, ApprovalPage, GrantPage, ResolveBody, SettleBody};
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
 use super::answer::{Json, NoContent};
 use super::body;
@@ -12,30 +11,12 @@ use super::error::{Code, Error};
 use super::openapi::params::OLDEST_FIRST;
 use super::patience::Patience;
 use super::request::{Acting, Ctx, Given, Id, Key, List, Listed, Sent};
-use crate::api::page;
-use crate::domain::action::{ActionStatus, Grant, Resolution};
-use crate::domain::ids::{ActionId, ApprovalId, GrantId};
-use crate::surfaces::approvals::{ActionInDoubt, ActionQuery, Answer, PendingApproval, Which};
+use crate::api::approvals::Grant;
+use crate::api::threads::RunAnswer;
+use crate::domain::action::ActionStatus;
+use crate::domain::ids::{ActionId, GrantId};
+use crate::surfaces::approvals::{self, ActionQuery, Answer, Which};
 use crate::surfaces::decisions::{ListQuery, Page};
-use crate::surfaces::threads::RunAnswer;
-
-page! {
-    /// A page of pending approval requests.
-    #[serde(rename_all = "camelCase")]
-    ApprovalPage { approvals: PendingApproval }
-}
-
-page! {
-    /// A page of in-doubt actions.
-    #[serde(rename_all = "camelCase")]
-    ActionInDoubtPage { actions: ActionInDoubt }
-}
-
-page! {
-    /// A page of grants.
-    #[serde(rename_all = "camelCase")]
-    GrantPage { grants: Grant }
-}
 
 impl Listed for ApprovalPage {
     const FIELDS: &'static str = "tool, user_id, agent_id, policy, created_at";
@@ -62,7 +43,7 @@ pub(super) async fn pending(
     let page = ctx.approvals.list(&ctx.caller, user, query).await?;
     let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
     let now_us = ctx.runs.now_us();
-    let pending = |action| PendingApproval::of(action, &tasks, now_us);
+    let pending = |action| approvals::pending(action, &tasks, now_us);
     let page = Page {
         items: page.items.into_iter().filter_map(pending).collect(),
         next_page_token: page.next_page_token,
@@ -142,7 +123,7 @@ pub(super) async fn in_doubt(
     let query = in_state(ActionStatus::InDoubt, query);
     let page = ctx.approvals.list(&ctx.caller, user, query).await?;
     let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
-    Ok(Json(page.map(|action| ActionInDoubt::of(action, &tasks)).into()))
+    Ok(Json(page.map(|action| approvals::in_doubt(action, &tasks)).into()))
 }
 
 /// Settles an in-doubt action.
@@ -225,28 +206,6 @@ pub(super) async fn grant(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -
 pub(super) async fn revoke(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -> Result<NoContent, Error> {
     ctx.approvals.revoke(&ctx.caller, user, id).await?;
     Ok(NoContent)
-}
-
-/// `POST /api/agent/approvals/resolve`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct ResolveBody {
-    /// The approval request to resolve.
-    #[schema(value_type = String, format = "uuid")]
-    pub approval_id: ApprovalId,
-    /// The decision of the approver.
-    pub decision: Resolution,
-    /// The reason of the decision; the agent receives it after a rejection.
-    #[schema(max_length = 4096)]
-    pub reason: Option<String>,
-}
-
-/// `POST /api/agent/actions/{id}/settle`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SettleBody {
-    /// Whether the action had its effect.
-    pub happened: bool,
 }
 
 impl Given for ResolveBody {

@@ -16,7 +16,7 @@ use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers::{self, IDEMPOTENCY_REPLAYED};
 use super::request::{Ctx, Meta, Request, Take};
-use crate::domain::decision::AgentDecision;
+use crate::api::chat::AgentDecision;
 use crate::domain::ids::UserId;
 use crate::http::about::About;
 use crate::surfaces::caller::NotThatUser;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::Receiver;
 use tracing::{Instrument, Span};
 
 use super::{Asked, Asking, HEADERS, PROBLEMS, Shape, is_decision, wire};
-use crate::domain::event::{Event, Numbered};
+use crate::api::events::{Event, Numbered};
 use crate::http::about::About;
 use crate::http::answer::Answer;
 use crate::http::error::Error;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::domain::decision::AgentDecision;
-use crate::domain::event::Event;
+use crate::api::chat::AgentDecision;
+use crate::api::events::Event;
 use crate::http::error::Problem;
 use crate::http::lines::{Failed, Silent};
 use crate::http::openapi::lines::{Union, line};

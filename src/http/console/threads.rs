@@ -12,9 +12,10 @@ use super::approvals::of;
 use super::session::Visitor;
 use super::view::thread::{Line, thread as view, threads};
 use super::{Parameters, Turned, page};
+use crate::api::threads::ThreadMessage;
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::ids::{RunId, ThreadId, UserId};
-use crate::domain::thread::{MessageKind, MessageRole, ThreadMessage};
+use crate::domain::thread::{MessageKind, MessageRole};
 use crate::http::request::{Id, Open};
 use crate::surfaces::decisions::ListQuery;
 

@@ -1,5 +1,6 @@
 //! A problem (RFC 9457), and how it is written.
 
+use crate::api::names;
 use std::borrow::Cow;
 
 use actix_web::HttpResponse;
@@ -115,9 +116,10 @@ impl From<ProblemParts> for Error {
 #[serde(rename_all = "camelCase")]
 pub struct Late {
     /// The current state of the action.
+    #[schema(value_type = names::ActionStatus)]
     pub state: ActionStatus,
     /// The decision of the approver (`already_resolved`); absent if the approval expired.
-    #[schema(required = false)]
+    #[schema(value_type = Option<names::Resolution>, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Resolution>,
     /// The approver.
@@ -194,6 +196,7 @@ problems! {
     #[serde(rename_all = "camelCase")]
     AgentProblem {
         /// The class of the code.
+        #[schema(value_type = names::ErrorClass)]
         error_class: ErrorClass = |parts| parts.code.class(),
         /// The outcome of the action (`already_resolved`, `not_in_doubt`).
         #[schema(required = false)]

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use utoipa::openapi::Required;
 
+use crate::api::names::Described;
+use crate::api::planning::Session;
 use crate::domain::ids::PlanningSessionId;
 use crate::http::about::About;
 use crate::http::answer::{Json, Reply};
@@ -15,7 +17,7 @@ use crate::http::headers::only;
 use crate::http::openapi::params::{header as parameter, key, string};
 use crate::http::query;
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take};
-use crate::surfaces::planning::{Draft, EditPlan, Session};
+use crate::surfaces::planning::{Draft, EditPlan};
 use crate::surfaces::request::RequestMeta;
 
 const IF_MATCH: &str = "If-Match";
@@ -38,7 +40,7 @@ impl Given for CancelBody {
     }
 }
 
-impl Given for Draft {
+impl Given for Described<Draft> {
     const FORM: &'static str =
         r#"{"summary"?, "tasks": [{"id"?, "title", "goal", "doneWhen", "tools"}], "assumptions"?, "risks"?}"#;
     const ABOUT: &'static str = "The plan, with 1 to 30 tasks.";
@@ -121,7 +123,7 @@ impl Take for EditMeta {
 pub(in crate::http) async fn edit(
     ctx: Ctx,
     Edited(version): Edited,
-    Sent(draft): Sent<Draft>,
+    Sent(Described(draft)): Sent<Described<Draft>>,
     Acting(user): Acting,
     Id(session): Id<PlanningSessionId>,
     EditMeta(meta): EditMeta,

@@ -6,13 +6,14 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::api::planning::SessionEvent;
 use crate::domain::ids::PlanningSessionId;
 use crate::http::error::{AgentProblem, Error};
 use crate::http::lines::{Failed, Framing, Silent};
 use crate::http::openapi::lines::{Union, line};
 use crate::http::request::{Acting, Ctx, Id, Room};
 use crate::http::stream::{After, Lines, Out, Place, Stream};
-use crate::surfaces::planning::{EventId, SessionEvent, SessionWatch, Watched};
+use crate::surfaces::planning::{EventId, SessionWatch, Watched};
 
 line! {
     /// A line of a planning session's events: an event, or the problem that ends the stream.

@@ -6,12 +6,13 @@ use utoipa::ToSchema;
 
 use super::error::unreadable;
 use super::path;
+use crate::api::planning::{DryRun, Session};
 use crate::domain::ids::PlanningSessionId;
 use crate::http::answer::{Preferred, Reply, Started};
 use crate::http::error::{Code, Error};
 use crate::http::patience::Patience;
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional};
-use crate::surfaces::planning::{DryRun, ExecutePlan, PlanningError, Session};
+use crate::surfaces::planning::{ExecutePlan, PlanningError};
 
 /// `POST /v1/sessions/{id}/execute`.
 #[derive(Debug, Default, Deserialize, ToSchema)]

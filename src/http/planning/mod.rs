@@ -19,9 +19,10 @@ use super::error::{Code, Error};
 use super::patience::Patience;
 use super::request::{Acting, Ctx, Given, Id, Meta, Sent, User};
 use super::runs::time_zone;
+use crate::api::planning::Session;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
-use crate::surfaces::planning::{BegunPlanning, RefinePlan, Session, StartPlanning};
+use crate::surfaces::planning::{BegunPlanning, RefinePlan, StartPlanning};
 
 /// `POST /v1/sessions`.
 #[derive(Debug, Deserialize, ToSchema)]

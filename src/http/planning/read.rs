@@ -1,30 +1,19 @@
 //! Reads planning sessions, and the versions of their plans.
 
+use crate::api::planning::{PlanVersionPage, PlanningSessionPage};
 use utoipa::IntoParams;
 
-use crate::api::{Page, page};
+use crate::api::Page;
+use crate::api::planning::{Session, Version};
 use crate::domain::ids::PlanningSessionId;
 use crate::http::answer::Json;
 use crate::http::error::Error;
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, List, Listed, Named, Paged, Query};
 use crate::http::route::Path;
-use crate::surfaces::planning::{Session, Version};
 
 /// The most versions of one answer, each with its whole plan.
 const MOST_VERSIONS: u32 = 50;
-
-page! {
-    /// A page of planning sessions.
-    #[serde(rename_all = "camelCase")]
-    PlanningSessionPage { sessions: Session }
-}
-
-page! {
-    /// A page of the versions of a plan.
-    #[serde(rename_all = "camelCase")]
-    PlanVersionPage { versions: Version }
-}
 
 impl Listed for PlanningSessionPage {
     const FIELDS: &'static str = "status, user_id, repo_url, created_at, deadline";

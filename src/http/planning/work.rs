@@ -1,9 +1,10 @@
 //! Reads what was done for a plan: the steps of a task, and the log of all actions.
 
+use crate::api::planning::PlanningLogPage;
 use utoipa::IntoParams;
 
 use super::read::{is_raw, numbered};
-use crate::api::page;
+use crate::api::planning::TaskDetail;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
 use crate::http::answer::Json;
@@ -11,13 +12,6 @@ use crate::http::error::Error;
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, Named, Paged, Query};
 use crate::http::route::Path;
-use crate::surfaces::planning::{LoggedAction, TaskDetail};
-
-page! {
-    /// A page of the log of a planning session.
-    #[serde(rename_all = "camelCase")]
-    PlanningLogPage { actions: LoggedAction }
-}
 
 /// A task of a session.
 pub(in crate::http) struct Task(pub(in crate::http) PlanningSessionId, pub(in crate::http) TaskId);

@@ -2,7 +2,7 @@
 
 use actix_web::http::header;
 
-use crate::domain::agent_run::InDoubtCall;
+use crate::api::runs::InDoubtCall;
 use crate::domain::budget::{Exceeded, Scope};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::api::events::RunEvent;
 use crate::domain::ids::RunId;
 use crate::http::about::About;
 use crate::http::error::{AgentProblem, Error, Problem};
@@ -15,7 +16,7 @@ use crate::http::openapi::lines::{Union, line};
 use crate::http::request::{Acting, Ctx, Id, Request, Room, Take};
 use crate::http::spelling::{self, Spelling};
 use crate::http::stream::{After, Lines, Out, Stream};
-use crate::surfaces::runs::{RunEvent, Watch};
+use crate::surfaces::runs::Watch;
 
 line! {
     /// A line of a run's events: an event, or the problem that ends the stream.

@@ -12,16 +12,11 @@ use super::answer::{Json, Preferred, Reply, Started};
 use super::error::{Code, Error};
 use super::patience::Patience;
 use super::request::{Acting, Ctx, Id, Key, List, Listed, Meta, Query, User};
-use crate::api::page;
-use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::api::runs::{AgentRun, RunPage};
+use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ProjectId, RunId};
 use crate::surfaces::agents::{self, Trigger};
 use crate::surfaces::runs::{Begun, Resume};
-
-page! {
-    /// A page of runs.
-    RunPage { runs: AgentRun }
-}
 
 /// Runs an agent.
 ///

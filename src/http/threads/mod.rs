@@ -14,12 +14,12 @@ use super::patience::Patience;
 use super::query::{self, Fields, Parameters};
 use super::request::{Acting, Ctx, Given, Id, Key, List, Listed, Meta, Query, Request, Sent, Take, User};
 use super::runs::time_zone;
-use crate::api::page;
+use crate::api::threads::RunAnswer;
+use crate::api::threads::{Thread, ThreadPage};
 use crate::domain::ids::{RunId, ThreadId, UserId};
-use crate::domain::thread::{Thread, ThreadSummary};
 use crate::http::about::About;
 use crate::surfaces::request::RequestMeta;
-use crate::surfaces::threads::{Message, RunAnswer};
+use crate::surfaces::threads::Message;
 
 /// `POST /api/agent/run`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -55,12 +55,6 @@ impl SayBody {
             meta,
         })
     }
-}
-
-page! {
-    /// A page of threads.
-    #[serde(rename_all = "camelCase")]
-    ThreadPage { threads: ThreadSummary }
 }
 
 /// Problems of a message, beside those that follow from its parameters.
@@ -220,7 +214,7 @@ pub(super) async fn thread(
 
 /// 200 for a run that has ended or waits for approval, else 202.
 fn reply(run: RunAnswer) -> Reply<RunAnswer> {
-    let rests = ["completed", "failed", "awaiting_confirmation"].contains(&run.status);
+    let rests = ["completed", "failed", "awaiting_confirmation"].contains(&&*run.status);
     let path = path(run.run_id);
     Reply::current(rests, run).at(path)
 }

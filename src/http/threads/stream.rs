@@ -15,6 +15,8 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{PROBLEMS, SayBody, path};
+use crate::api::events::Event;
+use crate::api::threads::RunAnswer;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{RunId, ThreadId};
 use crate::http::State;
@@ -26,8 +28,8 @@ use crate::http::request::{Ctx, Meta, Room, Sent, User};
 use crate::http::stream::{Lines, Out, Stream};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
-use crate::surfaces::runs::{Event, RunError, Watch};
-use crate::surfaces::threads::{MessageError, RunAnswer};
+use crate::surfaces::runs::{RunError, Watch};
+use crate::surfaces::threads::MessageError;
 
 union! {
     /// A line of a thread run's stream.
@@ -114,7 +116,7 @@ pub(in crate::http) async fn run(
     let (answer, watch) = read.await.map_err(|error| ctx.runs.unreadable(run, error))?;
     let status = match begun.waits_its_turn {
         true => "queued",
-        false if begun.replayed => answer.status,
+        false if begun.replayed => &*answer.status,
         false => "planning",
     };
     let first = Line::Status {

@@ -16,7 +16,7 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::{FieldError, RequestMeta};
 use super::runs::{Begin, Begun, Origin, RunError, Runs};
-use crate::domain::agent_run::AgentRun;
+use crate::api::runs::AgentRun;
 use crate::domain::definition::DefinitionError;
 use crate::domain::ids::{ProjectId, UserId};
 use crate::domain::planning_session::PLANNING_AGENTS;

@@ -8,7 +8,7 @@ mod shown;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub use shown::{ActionInDoubt, PendingApproval, Tasks};
+pub use shown::{Tasks, in_doubt, pending};
 
 use super::caller::{APPROVER, Caller};
 use super::decisions::{ListQuery, Page};
@@ -16,7 +16,8 @@ use super::definitions::Directory;
 use super::request::Claim;
 use super::runs::Runs;
 use super::{OutcomeUnknown, StoreFailure};
-use crate::domain::action::{Action, ActionStatus, Grant, Resolution};
+use crate::api::approvals::Grant;
+use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
 use crate::domain::templates::Text;
 use crate::domain::tool::Tool;

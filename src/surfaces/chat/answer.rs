@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::domain::decision::{AgentDecision, ToolCall, ToolFailure, ToolResult};
+use crate::api::chat::{AgentDecision, ToolCall, ToolResult};
+use crate::api::decisions::ToolFailure;
 use crate::domain::tool::FailureCode;
 use crate::engine::derive::{self, Derived};
 use crate::engine::ledger::Call;

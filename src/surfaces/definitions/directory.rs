@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
 use super::files::FileAgents;
-use super::listed::{AgentDetail, AgentInfo, VersionDetail, VersionInfo};
 use super::listed::{agent_info, read_token, token, version_info};
 use super::project::{Project, checked_project, definition, is_agent, own_reason, render_errors, unavailable};
+use crate::api::agents::{AgentDetail, AgentInfo, VersionDetail, VersionInfo};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, TenantId};
 use crate::domain::tool::Tool;
 use crate::engine::agent::Models;

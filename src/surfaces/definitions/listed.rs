@@ -2,84 +2,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde::Serialize;
-use serde_json::Value;
-use utoipa::ToSchema;
 
+use crate::api::agents::{AgentDetail, AgentInfo, VersionInfo};
 use crate::domain::definition::{Definition, DefinitionError};
 use crate::domain::ids::ProjectId;
+use crate::domain::time::Timestamp;
 use crate::ports::definitions::ListedVersion;
 use crate::ports::records::QueryError;
-
-/// An agent in a list.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct AgentInfo {
-    /// The agent's name.
-    pub id: String,
-    /// The agent's project.
-    pub project_id: String,
-    /// The display name.
-    #[schema(required = true)]
-    pub display_name: Option<String>,
-    /// What the agent does.
-    pub description: String,
-    /// `single`, `sequential` or `loop`.
-    pub flow_type: String,
-    /// The server tools that the agent may use.
-    pub tools: Vec<String>,
-    /// The agents that the agent may call.
-    pub calls: Vec<String>,
-    /// `file` or `api`.
-    pub source: &'static str,
-    /// The current version; null for an agent from a file.
-    #[schema(required = true)]
-    pub version: Option<i64>,
-    /// The hash of the definition.
-    pub definition_hash: String,
-    /// Can the agent run now?
-    pub available: bool,
-    /// Why the agent cannot run now.
-    #[schema(required = true)]
-    pub unavailable_reason: Option<String>,
-}
-
-/// One agent with its definition.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct AgentDetail {
-    /// All fields except the definition.
-    #[serde(flatten)]
-    pub about: AgentInfo,
-    /// The definition as JSON.
-    #[schema(value_type = Object)]
-    pub definition: Value,
-}
-
-/// A version of an agent in a list.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct VersionInfo {
-    /// 1, 2, 3 …
-    pub version: i64,
-    /// Is it the current one?
-    pub current: bool,
-    /// The hash of the definition.
-    pub definition_hash: String,
-    /// The caller that put this version.
-    pub author: String,
-    /// When it was put, RFC 3339.
-    pub created_at: String,
-}
-
-/// One version with its definition.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct VersionDetail {
-    /// All fields except the definition.
-    #[serde(flatten)]
-    pub about: VersionInfo,
-    /// The definition as JSON.
-    #[schema(value_type = Object)]
-    pub definition: Value,
-}
 
 /// The result of putting a definition.
 #[derive(Clone, Debug)]
@@ -125,7 +54,7 @@ pub(super) fn agent_info(
         flow_type: definition.flow.as_str().to_owned(),
         tools: definition.server_tools(&is_agent),
         calls: definition.calls(&is_agent).into_iter().map(str::to_owned).collect(),
-        source: if version.is_some() { "api" } else { "file" },
+        source: if version.is_some() { "api" } else { "file" }.into(),
         version,
         definition_hash: definition.hash.to_string(),
         available: reason.is_none(),
@@ -139,8 +68,6 @@ pub(super) fn version_info(listed: &ListedVersion) -> VersionInfo {
         current: listed.current,
         definition_hash: listed.hash.to_string(),
         author: listed.author.to_string(),
-        created_at: DateTime::<Utc>::from_timestamp_micros(listed.created_at)
-            .unwrap_or_default()
-            .to_rfc3339_opts(SecondsFormat::Micros, true),
+        created_at: Timestamp(listed.created_at),
     }
 }

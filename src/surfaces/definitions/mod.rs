@@ -8,7 +8,7 @@ mod put;
 
 pub use directory::Directory;
 pub use files::FileAgents;
-pub use listed::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
+pub use listed::Put;
 pub use project::{Lack, Project, lack};
 
 use super::StoreFailure;

@@ -1,11 +1,13 @@
 //! Begins sessions and the runs that plan: a new session, and another version of its plan.
 
+use crate::api::planning::Session;
 use std::sync::Arc;
 
 use super::checks::{draft_of, prompt_error, values};
 use super::opening::opening;
 use super::run::{SessionRun, bound};
-use super::{BegunPlanning, FLOOR, Planning, PlanningError, RefinePlan, Session, StartPlanning};
+use super::{BegunPlanning, FLOOR, Planning, PlanningError, RefinePlan, StartPlanning};
+use crate::api::planning::VersionKind;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{self, Plan};
 use crate::domain::planning_session::{PLANNER, READS};
@@ -13,7 +15,7 @@ use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
 use crate::engine::opening::Opening;
 use crate::engine::planning::PlanningWork;
-use crate::ports::planning::{StoredSession, VersionKind};
+use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;

@@ -1,7 +1,8 @@
 //! Changes sessions without a run: a person edits the plan or cancels the session, or its deadline passes.
 
 use super::checks::done;
-use super::{EditPlan, Planning, PlanningError, Session};
+use super::{EditPlan, Planning, PlanningError};
+use crate::api::planning::Session;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{Plan, difference};
 use crate::domain::planning_session::SessionStatus;

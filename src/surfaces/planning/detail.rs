@@ -1,8 +1,9 @@
 //! What a single session shows besides its row: what it waits for, its pull requests, and its result (P-307).
 
-use super::log::{OPENS_PULL_REQUEST, PullRequest, PullRequests};
-use super::session::{Session, SessionResult, WaitingFor, WaitingKind};
-use super::{LoggedAction, Planning};
+use super::Planning;
+use super::log::{OPENS_PULL_REQUEST, PullRequests};
+use super::session::session;
+use crate::api::planning::{LoggedAction, PullRequest, Session, SessionResult, WaitingFor, WaitingKind};
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{PlanningSessionId, RunId, UserId};
 use crate::domain::plan::Plan;
@@ -71,7 +72,7 @@ impl Planning {
             waiting_for: Some(waiting_for),
             pull_requests: Some(pull_requests),
             result,
-            ..Session::of(stored, self.runs.now_us(), self.confirm_us())
+            ..session(stored, self.runs.now_us(), self.confirm_us())
         })
     }
 

@@ -5,26 +5,23 @@
 //! log of a run is read as its own watchers read it ([`Watch`]). Between two runs the session waits for a person, and
 //! no process announces what comes next: its row is read as often as readers read a run that another process executes.
 
-mod event;
 mod follow;
 mod id;
 mod projection;
 mod runs;
-mod wait;
 
+use crate::api::planning::SessionEvent;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::event::SessionEvent;
 pub use self::id::EventId;
 use self::projection::{Projected, Projection};
 use self::runs::SessionRun;
-pub use self::wait::{ResumedBecause, WaitingCall};
 use super::{Planning, PlanningError};
-use crate::domain::agent_run::AgentRun;
+use crate::api::planning::VersionKind;
+use crate::api::runs::AgentRun;
 use crate::domain::ids::{PlanningSessionId, UserId};
-use crate::ports::planning::VersionKind;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::{Caller, Identity};
 use crate::surfaces::runs::{RunError, Watch};
@@ -226,9 +223,9 @@ impl SessionWatch {
             Projected::PlanChanged => changed.map(|version| {
                 if let Stage::Within(within) = &mut self.stage {
                     within.next_version += 1;
-                    within.projection.set_plan(&version.plan.tasks);
+                    within.projection.set_plan(&version.plan);
                 }
-                (at, SessionEvent::plan_changed(version))
+                (at, SessionEvent::of_version(version, true))
             }),
         };
         let event = event.filter(|_| is_new);

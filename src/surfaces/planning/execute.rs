@@ -7,13 +7,14 @@ use std::time::Duration;
 use super::checks::{confirmed_words, project, values_error};
 use super::run::{SessionRun, bound};
 use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError};
+use crate::api::planning::Confirmation;
 use crate::domain::definition::Definition;
 use crate::domain::ids::UserId;
 use crate::domain::plan::Plan;
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
-use crate::engine::strategy::plan::{Confirmed, Execution as PlanWork, Scope};
+use crate::engine::strategy::plan::{Execution as PlanWork, Scope};
 use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::StoreFailure;
@@ -137,7 +138,7 @@ impl Planning {
             .ok_or(StoreFailure::NotFound)?;
         let by = caller.person(user);
         let scope = Scope {
-            confirmed: Some(Confirmed {
+            confirmed: Some(Confirmation {
                 by: by.clone(),
                 version: stored.version,
             }),

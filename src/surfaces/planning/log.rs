@@ -5,60 +5,18 @@
 mod page;
 mod pull_requests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
-
-use serde::Serialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
-use utoipa::ToSchema;
+use std::collections::{HashMap, HashSet};
 
 use self::page::Page;
-pub use self::pull_requests::PullRequest;
 pub(super) use self::pull_requests::{OPENS_PULL_REQUEST, PullRequests};
 use super::Planning;
-use crate::domain::action::ActionStatus;
+use crate::api::planning::{ActionError, LoggedAction, PullRequest};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{CallFailure, Entry, Proposed, Target};
 use crate::domain::plan::TaskId;
-use crate::domain::tool::FailureCode;
-use crate::engine::strategy::plan::{CLEANUP_STEP, CLEANUP_TOOL};
+use crate::engine::strategy::plan::CLEANUP_STEP;
 use crate::ports::planning::StoredSession;
 use crate::surfaces::StoreFailure;
-
-/// One action of a session.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningAction)]
-pub struct LoggedAction {
-    /// 1, 2, 3 … in the session.
-    pub n: u32,
-    /// When it started, or was proposed if it never started; RFC 3339.
-    #[schema(format = "date-time")]
-    pub at: String,
-    /// Its task; `null` for calls of the planner, and for the cleanup at the end.
-    #[schema(value_type = Option<String>, required = true, example = "t1")]
-    pub task_id: Option<TaskId>,
-    /// The action.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
-    /// The tool.
-    pub tool: String,
-    /// Its arguments: as sent, or as the model wrote them if it was not sent.
-    #[schema(value_type = Object)]
-    pub arguments: Arc<RawValue>,
-    /// Its status.
-    pub status: ActionStatus,
-    /// Why it failed.
-    #[schema(required = true)]
-    pub error: Option<ActionError>,
-    /// From its start to its result, in milliseconds.
-    #[schema(required = true)]
-    pub duration_ms: Option<u64>,
-    /// What allowed or denied it, or required an approval; `null` if nothing was required.
-    #[schema(required = true)]
-    pub decided_by: Option<String>,
-}
 
 /// The runs of the tasks in the order in which they began, and which in-doubt actions a person settled.
 struct Work {
@@ -159,53 +117,19 @@ impl Planning {
     }
 }
 
-impl LoggedAction {
-    /// The task, or what it is without one.
-    #[must_use]
-    pub fn part(&self) -> String {
-        match self.task_id {
-            Some(task) => task.to_string(),
-            None if self.tool == CLEANUP_TOOL => "cleanup".to_owned(),
-            None => "plan".to_owned(),
-        }
-    }
-}
-
 /// The call of a step: the first of its turn, since further ones are not made. A reflection is none.
 fn acted(calls: &[Proposed]) -> Option<&Proposed> {
     calls.iter().find(|call| !matches!(call.target, Target::Verdict(_)))
 }
 
-/// Why an action failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningActionError)]
-pub struct ActionError {
-    /// A code from a closed list; docs/reference/outcomes.md explains it.
-    #[schema(value_type = FailureCode)]
-    pub code: &'static str,
-    /// The tool's own code, if it gave one. It is the server's word, in at most 64 bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "already_exists")]
-    pub tool_code: Option<String>,
-    /// What the tool says besides: short words, numbers and truth values.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = Object, example = json!({"number": 7}))]
-    pub details: BTreeMap<String, Value>,
-    /// Text for people.
-    pub message: String,
-}
-
-impl ActionError {
-    /// A failure in the text for callers.
-    pub(super) fn of(failure: &CallFailure) -> Self {
-        let own = failure.own.as_deref();
-        Self {
-            code: failure.code.as_str(),
-            tool_code: own.map(|own| own.code.clone()),
-            details: own.map(|own| own.details.clone()).unwrap_or_default(),
-            message: failure.for_callers().into_owned(),
-        }
+/// Why an action failed, in the text for callers.
+pub(super) fn error(failure: &CallFailure) -> ActionError {
+    let own = failure.own.as_deref();
+    ActionError {
+        code: failure.code,
+        tool_code: own.map(|own| own.code.clone()),
+        details: own.map(|own| own.details.clone()).unwrap_or_default(),
+        message: failure.for_callers().into_owned(),
     }
 }
 

@@ -32,22 +32,15 @@ mod scope;
 mod session;
 mod task;
 mod templates;
-mod version;
 
+use crate::api::planning::{Session, Version};
 use std::sync::Arc;
 
 use chrono_tz::Tz;
 
-pub use self::dry_run::{DryRun, DryRunAnswer, DryRunServer, DryRunTask, DryRunTool, ServerState};
 pub use self::error::PlanningError;
-pub use self::events::{EventId, ResumedBecause, SessionEvent, SessionLine, SessionWatch, WaitingCall, Watched};
-pub use self::log::{ActionError, LoggedAction, PullRequest};
-pub use self::session::{
-    Confirmation, Reason, Refinement, Session, SessionResult, SessionScope, SessionUsage, WaitingFor, WaitingKind,
-};
-pub use self::task::{Step, StepDone, StepEvidence, StepReflection, TaskDetail};
+pub use self::events::{EventId, SessionLine, SessionWatch, Watched};
 pub use self::templates::{PlanningTemplates, TemplateFile};
-pub use self::version::Version;
 use super::StoreFailure;
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
@@ -212,7 +205,7 @@ impl Planning {
         };
         let (now_us, confirm_us) = (self.runs.now_us(), self.confirm_us());
         let page = self.sessions.list(&caller.tenant, &query).await?;
-        Ok(page.map(|stored| Session::of(stored, now_us, confirm_us)))
+        Ok(page.map(|stored| session::session(stored, now_us, confirm_us)))
     }
 
     /// The versions of a session's plan after `after`, in order, at most `most`.
@@ -227,7 +220,6 @@ impl Planning {
         (after, most): (u32, u32),
     ) -> Result<Vec<Version>, StoreFailure> {
         self.session(caller, user, session).await?;
-        let versions = self.sessions.versions(session, after, most).await?;
-        Ok(versions.into_iter().map(Version::from).collect())
+        Ok(self.sessions.versions(session, after, most).await?)
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Planning;
 use super::checks::project;
-use super::dry_run::DryRunAnswer;
 use super::execute::Confirmable;
-use super::session::{Confirmation, SessionScope};
+use crate::api::planning::DryRunAnswer;
+use crate::api::planning::SessionScope;
 use crate::domain::planning_session::SessionStatus;
 use crate::engine::strategy::plan::Scope;
 use crate::ports::planning::StoredSession;
@@ -62,7 +62,7 @@ impl Planning {
             may_ask: may_ask.cloned().collect(),
             ask_first: ask_first.into_iter().cloned().collect(),
             tools: scope.tools.into_iter().collect(),
-            confirmed: scope.confirmed.map(Confirmation::from),
+            confirmed: scope.confirmed,
         }))
     }
 

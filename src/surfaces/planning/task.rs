@@ -3,112 +3,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
-use utoipa::ToSchema;
 
 use super::Planning;
-use super::log::ActionError;
+use super::log;
+use crate::api::planning::{Step, StepDone, StepEvidence, StepReflection, TaskDetail};
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
 use crate::domain::journal::CallFailure;
-use crate::domain::plan::{Task, TaskChange, TaskId};
+use crate::domain::plan::TaskId;
 use crate::domain::reflection::{Evidence, Reflection};
-use crate::domain::time::rfc3339;
+use crate::domain::time::Timestamp;
 use crate::engine::journal::Journal;
 use crate::engine::strategy::react::{StepAction, StepState, steps};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
-
-/// A task with its history.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanTaskDetail)]
-pub struct TaskDetail {
-    /// The task.
-    #[serde(flatten)]
-    pub task: Task,
-    /// Its steps, in order.
-    pub react_history: Vec<Step>,
-    /// The same as JSON text; only with `view=raw`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub raw_react_history: Option<String>,
-}
-
-/// One step of a task: what the model thought, did, saw and concluded.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanStep)]
-pub struct Step {
-    /// 1, 2, 3 … in the task.
-    pub n: u32,
-    /// What the model meant to do, and why.
-    #[schema(required = true)]
-    pub reason: Option<String>,
-    /// What it did: one call.
-    #[schema(required = true)]
-    pub action: Option<StepDone>,
-    /// The data that the tool returned, or `{"error": {"code", "toolCode"?, "details"?, "message"}}`; `null` while the call waits or runs.
-    #[schema(value_type = Option<serde_json::Value>, required = true)]
-    pub observation: Option<Arc<RawValue>>,
-    /// What it concluded.
-    #[schema(required = true)]
-    pub reflection: Option<StepReflection>,
-    /// The call.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub action_id: Option<ActionId>,
-    /// The status of the call.
-    #[schema(required = true)]
-    pub state: Option<ActionStatus>,
-    /// When the call started, RFC 3339.
-    #[schema(format = "date-time", required = true)]
-    pub started_at: Option<String>,
-    /// From its start to its result, in milliseconds.
-    #[schema(required = true)]
-    pub duration_ms: Option<u64>,
-}
-
-/// The call of a step.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = PlanStepAction)]
-pub struct StepDone {
-    /// The tool.
-    pub tool: String,
-    /// Its arguments: as sent, or as the model wrote them if it was not sent.
-    #[schema(value_type = Object)]
-    pub arguments: Arc<RawValue>,
-}
-
-/// What the model concluded from a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanReflection)]
-pub struct StepReflection {
-    /// Is the task done?
-    pub is_task_complete: bool,
-    /// What the step showed.
-    pub summary: String,
-    /// What shows that the task is done.
-    pub evidence: Vec<StepEvidence>,
-    /// What later steps and tasks should know.
-    pub learnings: Vec<String>,
-    /// Changes of the plan.
-    #[schema(value_type = Vec<Object>)]
-    pub plan_changes: Vec<TaskChange>,
-    /// Why the task cannot be done; it ended then.
-    #[schema(required = true)]
-    pub give_up: Option<String>,
-}
-
-/// A place in a result that shows that the task is done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = PlanEvidence)]
-pub struct StepEvidence {
-    /// The number of a step of this task.
-    pub observation: u32,
-    /// A text that occurs literally in the result of that step.
-    pub quote: String,
-}
 
 impl Planning {
     /// A task of the current plan, with its steps after number `after`.
@@ -133,7 +42,7 @@ impl Planning {
         if in_doubt.peek().is_some() {
             // A settlement is in the journal of the run that works through the plan.
             let settled = self.settled(stored.run).await?;
-            in_doubt.for_each(|step| step.settle(&settled));
+            in_doubt.for_each(|step| settle(step, &settled));
         }
         Ok(TaskDetail {
             task,
@@ -146,101 +55,84 @@ impl Planning {
         let mut journal = Journal::default();
         self.runs.each_entry(run, |_, entry| journal.push(entry)).await?;
         let later = steps(&journal).into_iter().filter(|step| step.n > after);
-        Ok(later.map(Step::from).collect())
+        Ok(later.map(shown).collect())
     }
 }
 
-impl TaskDetail {
-    /// With its history as JSON text.
-    #[must_use]
-    pub fn raw(mut self) -> Self {
-        let text = serde_json::to_string(&self.react_history);
-        self.raw_react_history = Some(text.unwrap_or_else(|error| unreachable!("steps print as JSON: {error}")));
-        self
+/// A person may have settled its call, whose outcome was unknown.
+fn settle(step: &mut Step, settled: &HashMap<ActionId, bool>) {
+    match step.action_id.and_then(|action| settled.get(&action)) {
+        Some(true) => step.state = Some(ActionStatus::Completed),
+        Some(false) => step.state = Some(ActionStatus::Failed),
+        None => {}
     }
 }
 
-impl Step {
-    /// A person may have settled its call, whose outcome was unknown.
-    fn settle(&mut self, settled: &HashMap<ActionId, bool>) {
-        match self.action_id.and_then(|action| settled.get(&action)) {
-            Some(true) => self.state = Some(ActionStatus::Completed),
-            Some(false) => self.state = Some(ActionStatus::Failed),
-            None => {}
-        }
-    }
-}
-
-impl From<StepState> for Step {
-    fn from(state: StepState) -> Self {
-        let step = Self {
-            n: state.n,
-            reason: state.reason,
-            action: None,
-            observation: None,
-            reflection: state.reflection.map(StepReflection::from),
-            action_id: None,
-            state: None,
-            started_at: None,
-            duration_ms: None,
-        };
-        let Some(action) = state.action else { return step };
-        let StepAction {
-            id,
-            tool,
+fn shown(state: StepState) -> Step {
+    let step = Step {
+        n: state.n,
+        reason: state.reason,
+        action: None,
+        observation: None,
+        reflection: state.reflection.map(concluded),
+        action_id: None,
+        state: None,
+        started_at: None,
+        duration_ms: None,
+    };
+    let Some(action) = state.action else { return step };
+    let StepAction {
+        id,
+        tool,
+        arguments,
+        status,
+        observation,
+        started_us,
+        duration_us,
+    } = action;
+    Step {
+        action: Some(StepDone {
+            tool: tool.to_string(),
             arguments,
-            status,
-            observation,
-            started_us,
-            duration_us,
-        } = action;
-        Self {
-            action: Some(StepDone {
-                tool: tool.to_string(),
-                arguments,
-            }),
-            observation: observation.map(|seen| seen.unwrap_or_else(|failure| error(&failure))),
-            action_id: Some(id),
-            state: Some(status),
-            started_at: started_us.map(rfc3339),
-            duration_ms: duration_us.map(|time| time.max(0).unsigned_abs() / 1000),
-            ..step
-        }
+        }),
+        observation: observation.map(|seen| seen.unwrap_or_else(|failure| error(&failure))),
+        action_id: Some(id),
+        state: Some(status),
+        started_at: started_us.map(Timestamp),
+        duration_ms: duration_us.map(|time| time.max(0).unsigned_abs() / 1000),
+        ..step
     }
 }
 
 /// A failure as an observation.
 fn error(failure: &CallFailure) -> Arc<RawValue> {
-    let shown = serde_json::json!({"error": ActionError::of(failure)});
+    let shown = serde_json::json!({"error": log::error(failure)});
     let raw = to_raw_value(&shown);
     Arc::from(raw.unwrap_or_else(|error| unreachable!("a failure prints as JSON: {error}")))
 }
 
-impl From<Reflection> for StepReflection {
-    fn from(reflection: Reflection) -> Self {
-        let Reflection {
-            is_task_complete,
-            summary,
-            evidence,
-            learnings,
-            plan_changes,
-            give_up,
-        } = reflection;
-        Self {
-            is_task_complete,
-            summary,
-            evidence: evidence.into_iter().map(StepEvidence::from).collect(),
-            learnings,
-            plan_changes,
-            give_up,
-        }
+fn concluded(reflection: Reflection) -> StepReflection {
+    let Reflection {
+        is_task_complete,
+        summary,
+        evidence,
+        learnings,
+        plan_changes,
+        give_up,
+    } = reflection;
+    StepReflection {
+        is_task_complete,
+        summary,
+        evidence: evidence.into_iter().map(quoted).collect(),
+        learnings,
+        plan_changes,
+        give_up,
     }
 }
 
-impl From<Evidence> for StepEvidence {
-    fn from(Evidence { observation, quote }: Evidence) -> Self {
-        Self { observation, quote }
-    }
+/// A place in a result.
+pub(super) fn quoted(Evidence { observation, quote }: Evidence) -> StepEvidence {
+    StepEvidence { observation, quote }
 }
 
 #[cfg(test)]
@@ -286,7 +178,7 @@ mod tests {
     }
 
     fn shown_as(state: StepState) -> Value {
-        serde_json::to_value(Step::from(state)).unwrap()
+        serde_json::to_value(shown(state)).unwrap()
     }
 
     /// P-305: a step has what was thought, done, seen and concluded, under the names of the API.
@@ -351,7 +243,7 @@ mod tests {
     fn the_raw_history_is_the_history_as_text() {
         let detail = TaskDetail {
             task: Task::new(TaskId::of(1), PlanningSessionId::new()),
-            react_history: vec![Step::from(step(Some(Ok(raw(&json!("text"))))))],
+            react_history: vec![shown(step(Some(Ok(raw(&json!("text"))))))],
             raw_react_history: None,
         };
         let shown = serde_json::to_value(detail.raw()).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Runs;
-use crate::domain::agent_run::AgentRun;
+use crate::api::runs::AgentRun;
 use crate::domain::ids::{RunId, UserId};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::Claim;

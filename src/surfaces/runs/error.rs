@@ -1,6 +1,7 @@
 //! Errors of runs (R-16: the classes of errors; the HTTP layer assigns each a code).
 
-use crate::domain::agent_run::{InDoubtCall, RunStatus};
+use crate::api::runs::InDoubtCall;
+use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::Exceeded;
 use crate::domain::ids::RunId;
 use crate::domain::planning_session::SessionStatus;

@@ -29,8 +29,8 @@ pub use start::Begun;
 pub(in crate::surfaces) use watch::{LogItem, Logged};
 pub use watch::{PlacedEvent, Watch};
 
+pub use crate::api::events::{Event, RunEvent};
 use crate::domain::budget::{Budget, Pool};
-pub use crate::domain::event::{Event, RunEvent};
 use crate::domain::ids::ConversationId;
 use crate::engine::agent::Agents;
 use crate::ports::quota::Quota;

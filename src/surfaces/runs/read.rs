@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Runs;
 use super::watch::entries;
+use crate::api::runs::AgentRun;
 use crate::domain::action::Action;
-use crate::domain::agent_run::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::policy::Policy;

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use super::{RunError, Runs};
-use crate::domain::agent_run::AgentRun;
+use crate::api::runs::AgentRun;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::RunId;

@@ -7,7 +7,8 @@ use tokio::sync::{AcquireError, SemaphorePermit};
 
 use super::watch::{self, Watch};
 use super::{Begun, RunError, Runs};
-use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::api::runs::AgentRun;
+use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{RunId, UserId};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;

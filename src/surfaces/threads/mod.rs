@@ -5,12 +5,13 @@
 
 mod answer;
 
+use crate::api::threads::RunAnswer;
 use std::sync::Arc;
 
 use chrono_tz::Tz;
 use serde_json::{Map, Value};
 
-pub use answer::{ActionAnswer, ActionRecord, RunAnswer};
+pub use answer::action_answer;
 
 use super::StoreFailure;
 use super::caller::Caller;
@@ -18,14 +19,15 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::{Claim, FieldError, RequestMeta};
 use super::runs::{Begin, Begun, InThread, Origin, RunError, Runs, Watch};
-use crate::domain::agent_run::{AgentRun, RunStatus};
+use crate::api::runs::AgentRun;
+use crate::api::threads::{Thread, ThreadSummary};
+use crate::domain::agent_run::RunStatus;
 use crate::domain::decision::Outcome;
 use crate::domain::definition::{Agent, Approval, answerer};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, RunId, ThreadId, UserId};
 use crate::domain::policy::THREAD;
 use crate::domain::text;
 pub use crate::domain::thread::{OnReject, WhileBusy};
-use crate::domain::thread::{Thread, ThreadSummary};
 use crate::engine::agent::Settings;
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::ports::actions::Actions;

@@ -4,9 +4,9 @@ use super::super::ReadOnly;
 use super::super::db::{sql, values};
 use super::super::read::OF_USER;
 use super::columns::{ACTION, LINE};
+use crate::api::threads::Thread;
 use crate::domain::action::Action;
 use crate::domain::ids::{RunId, TenantId, ThreadId, UserId};
-use crate::domain::thread::Thread;
 use crate::ports::records::QueryError;
 
 impl ReadOnly {

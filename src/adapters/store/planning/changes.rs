@@ -11,6 +11,7 @@ use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::transition::session_may_become;
 use super::write::{NEW_VERSION, Numbered, SessionState, hash};
+use crate::api::planning::{Cleanup, VersionKind};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::plan::Plan;
@@ -18,7 +19,7 @@ use crate::domain::planning_session::SessionReason;
 use crate::domain::planning_session::SessionStatus::{self, Cancelled, DeadlineExceeded, Executing};
 use crate::ports::claims::Claimed;
 use crate::ports::commit::{SessionEnd, Worked};
-use crate::ports::planning::{Cleanup, Moved, PlanEdit, SessionCancel, VersionKind};
+use crate::ports::planning::{Moved, PlanEdit, SessionCancel};
 
 /// Sessions that are deleted in one transaction.
 const PRUNED_AT_ONCE: usize = 32;
@@ -51,7 +52,7 @@ impl Batch<'_> {
         let values = values![edit.session, edit.version, plan, made.plan.last, notes, edit.at_us];
         if let Some(numbered) = conn.one::<Numbered>(update, values).await? {
             let version = numbered.into_version(made, VersionKind::Edited, None);
-            self.add_version(conn, edit.session, version).await?;
+            self.add_version(conn, edit.session, version, made.plan.last).await?;
             return Ok(Moved::Yes);
         }
         if let Some(claim) = &edit.claim {

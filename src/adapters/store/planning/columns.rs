@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::super::db::Value;
 use super::super::table::{Column, Kind, Table, names_of};
+use crate::api::planning::Version as PlanVersion;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
-use crate::ports::planning::PlanVersion;
 use crate::ports::runs::{NewRun, SessionWork};
 
 /// The sum of a count over the runs of a session.
@@ -67,20 +67,23 @@ pub(in super::super) static SESSION: Table<NewRun> = Table { name: "planning_ses
         AND run.completed_at IS NULL)").shown_as("is_at_work"),
 ] };
 
-type Version = Column<(PlanningSessionId, PlanVersion)>;
+/// A version of a session's plan, with the number of the last id that a task of it has or had.
+pub(super) type NewVersion = (PlanningSessionId, PlanVersion, u32);
+
+type Version = Column<NewVersion>;
 
 /// The columns of `planning_change`: a version of a session's plan.
 #[rustfmt::skip] // A line for each.
-pub(super) static VERSION: Table<(PlanningSessionId, PlanVersion)> = Table { name: "planning_change", columns: &[
-    Version::open("session_id", |(session, _), _| (*session).into()),
-    Version::open("version", |(_, version), _| version.version.into()).shown(),
-    Version::open("at", |(_, version), _| version.at_us.into()).shown_as("at_us"),
-    Version::open("by_name", |(_, version), _| (&version.by).into()).shown_as("by"),
-    Version::open("kind", |(_, version), _| version.kind.into()).shown(),
-    Version::open("why", |(_, version), _| (&version.why).into()).shown(),
-    Version::open("changes", |(_, version), _| Value::json(&version.changes)).shown(),
-    Version::open("hash", |(_, version), _| (&version.hash).into()).shown(),
-    Version::open("run_id", |(_, version), _| version.run.into()).shown_as("run"),
-    Version::open("plan", |(_, version), _| version.plan.to_json().into()).shown_as("plan.tasks"),
-    Version::open("last_task", |(_, version), _| version.plan.last.into()).shown_as("plan.last"),
+pub(super) static VERSION: Table<NewVersion> = Table { name: "planning_change", columns: &[
+    Version::open("session_id", |(session, ..), _| (*session).into()),
+    Version::open("version", |(_, version, _), _| version.version.into()).shown(),
+    Version::open("at", |(_, version, _), _| version.at.0.into()).shown(),
+    Version::open("by_name", |(_, version, _), _| version.by.as_str().into()).shown_as("by"),
+    Version::open("kind", |(_, version, _), _| version.kind.into()).shown(),
+    Version::open("why", |(_, version, _), _| version.why.as_str().into()).shown(),
+    Version::open("changes", |(_, version, _), _| Value::json(&version.changes)).shown(),
+    Version::open("hash", |(_, version, _), _| version.plan_hash.as_str().into()).shown_as("plan_hash"),
+    Version::open("run_id", |(_, version, _), _| version.run_id.into()).shown(),
+    Version::open("plan", |(_, version, _), _| Value::json(&version.plan)).shown(),
+    Version::open("last_task", |(_, _, last), _| (*last).into()),
 ] };

@@ -20,11 +20,10 @@ use super::db::{sql, values};
 use super::error::unavailable;
 use super::op::Op;
 use super::read::OF_USER;
+use crate::api::planning::Version;
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::ports::BoxFuture;
-use crate::ports::planning::{
-    Moved, PlanEdit, PlanVersion, PlanningSessions, SessionCancel, SessionWait, StoredSession,
-};
+use crate::ports::planning::{Moved, PlanEdit, PlanningSessions, SessionCancel, SessionWait, StoredSession};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 
 /// time, number of rows → open sessions whose deadline has passed, earliest first.
@@ -99,10 +98,10 @@ impl PlanningSessions for Store {
         session: PlanningSessionId,
         after: u32,
         most: u32,
-    ) -> BoxFuture<'_, Result<Vec<PlanVersion>, QueryError>> {
+    ) -> BoxFuture<'_, Result<Vec<Version>, QueryError>> {
         let sql = sql!(
             "SELECT {} FROM planning_change WHERE session_id = $1 AND version > $2 ORDER BY version LIMIT $3",
-            VERSION.selected()
+            VERSION.selected_in_camel_case()
         );
         Box::pin(self.working.all(sql, values![session, after, most]))
     }

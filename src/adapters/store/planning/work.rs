@@ -8,11 +8,12 @@ use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::transition::{any, session_may_become};
 use super::write::{Numbered, hash};
+use crate::api::planning::{Version, VersionKind};
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::planning_session::SessionReason;
 use crate::domain::planning_session::SessionStatus::{self, Cancelled, Completed, DeadlineExceeded, Failed};
+use crate::domain::time::Timestamp;
 use crate::ports::commit::{SessionEnd, Worked};
-use crate::ports::planning::{PlanVersion, VersionKind};
 use crate::ports::runs::Reopen;
 
 /// The author of the versions that reflections make.
@@ -65,18 +66,18 @@ impl Batch<'_> {
             return Ok(());
         };
         if let Some(changed) = changed {
-            let version = PlanVersion {
+            let version = Version {
                 version,
-                at_us,
+                at: Timestamp(at_us),
                 by: AGENT.into(),
                 kind: VersionKind::Changed,
-                why: Arc::clone(&changed.why),
+                why: changed.why.to_string(),
                 changes: changed.changes.clone(),
-                hash: hash(&worked.plan.to_json()),
-                run: Some(root),
-                plan: worked.plan.clone(),
+                plan_hash: hash(&worked.plan.to_json()),
+                run_id: Some(root),
+                plan: worked.plan.tasks.clone(),
             };
-            self.add_version(conn, session, version).await?;
+            self.add_version(conn, session, version, worked.plan.last).await?;
         }
         if let Some(SessionEnd { status, reason, .. }) = &worked.ended {
             self.end_work(conn, session, root, *status, reason.as_ref(), at).await?;

@@ -13,12 +13,14 @@ use super::super::error::Fault;
 use super::super::insert::Insert;
 use super::super::transition::session_may_become;
 use super::columns::{SESSION, VERSION};
+use crate::api::planning::{Version, VersionKind};
 use crate::domain::budget::{Exceeded, Pool};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::planning_session::SessionReason;
 use crate::domain::planning_session::SessionStatus::{self, AwaitingConfirmation, Executing, Planning};
+use crate::domain::time::Timestamp;
 use crate::ports::commit::Planned;
-use crate::ports::planning::{MadePlan, PlanVersion, VersionKind};
+use crate::ports::planning::MadePlan;
 use crate::ports::runs::{Created, InSession, NewRun, SessionWork};
 
 /// What the author of a new version (plan `$3`, last task `$4`, notes `$5`) leaves behind: nothing of an earlier end or
@@ -34,17 +36,17 @@ pub(super) struct Numbered {
 }
 
 impl Numbered {
-    pub(super) fn into_version(self, made: &MadePlan, kind: VersionKind, run: Option<RunId>) -> PlanVersion {
-        PlanVersion {
+    pub(super) fn into_version(self, made: &MadePlan, kind: VersionKind, run: Option<RunId>) -> Version {
+        Version {
             version: self.version,
-            at_us: self.at_us,
-            by: Arc::clone(&made.by),
+            at: Timestamp(self.at_us),
+            by: made.by.to_string(),
             kind,
-            why: Arc::clone(&made.why),
+            why: made.why.to_string(),
             changes: made.changes.clone(),
-            hash: hash(&made.plan.to_json()),
-            run,
-            plan: made.plan.clone(),
+            plan_hash: hash(&made.plan.to_json()),
+            run_id: run,
+            plan: made.plan.tasks.clone(),
         }
     }
 }
@@ -209,8 +211,13 @@ impl Batch<'_> {
             1 => VersionKind::Proposed,
             _ => VersionKind::Refined,
         };
-        self.add_version(conn, session, numbered.into_version(made, kind, Some(run)))
-            .await
+        self.add_version(
+            conn,
+            session,
+            numbered.into_version(made, kind, Some(run)),
+            made.plan.last,
+        )
+        .await
     }
 
     /// The run of a session has made no plan. True if that changed the session.
@@ -257,15 +264,17 @@ impl Batch<'_> {
         &self,
         conn: &mut Conn,
         session: PlanningSessionId,
-        version: PlanVersion,
+        version: Version,
+        last: u32,
     ) -> Result<(), Fault> {
         static ADD: LazyLock<Insert> = LazyLock::new(|| VERSION.inserts(""));
-        ADD.run(conn, VERSION.begin(&(session, version), self.writing)).await?;
+        ADD.run(conn, VERSION.begin(&(session, version, last), self.writing))
+            .await?;
         Ok(())
     }
 }
 
 /// Hex SHA-256 of a plan.
-pub(super) fn hash(plan: &str) -> Arc<str> {
-    hex::encode(Sha256::digest(plan)).into()
+pub(super) fn hash(plan: &str) -> String {
+    hex::encode(Sha256::digest(plan))
 }

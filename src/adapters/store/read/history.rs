@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::super::db::values;
 use super::ReadOnly;
-use crate::api::Timestamp;
 use crate::domain::ids::TenantId;
+use crate::domain::time::Timestamp;
 use crate::ports::records::QueryError;
 
 /// A logged call.

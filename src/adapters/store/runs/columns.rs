@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::super::db::Value;
 use super::super::table::{Column, Kind, Table, names_of};
-use crate::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
+use crate::api::runs::InDoubtCall;
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::ids::RunId;
 use crate::ports::commit::RunEnd;
 use crate::ports::runs::{LoggedEntry, NewRun, Parent};

@@ -31,7 +31,7 @@ use super::claims::StoredClaim;
 use super::db::{sql, values};
 use super::error::{describe, unavailable};
 use super::op::Op;
-use crate::domain::agent_run::AgentRun;
+use crate::api::runs::AgentRun;
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::domain::templates::Text;
 use crate::ports::BoxFuture;

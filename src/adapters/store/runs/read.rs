@@ -8,7 +8,7 @@ use super::super::read::OF_USER;
 use super::super::{ReadOnly, Store};
 use super::columns::{ENTRY, RUN};
 use super::{FIRST_OF_THREAD, taken_too_often};
-use crate::domain::agent_run::AgentRun;
+use crate::api::runs::AgentRun;
 use crate::domain::ids::{RunId, TenantId, UserId};
 use crate::ports::records::QueryError;
 use crate::ports::runs::{LoggedEntry, MOST_TAKES, StoredRun, Turn};

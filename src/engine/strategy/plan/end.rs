@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{CLEANUP_STEP, CONTAINER_TOOL, Execution, Progress};
+use crate::api::planning::Cleanup;
 use crate::domain::agent_run::StopReason;
 use crate::domain::journal::FaultKind;
 use crate::domain::plan::{Task, TaskReason};
@@ -13,7 +14,6 @@ use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::engine::ledger::Call;
 use crate::engine::next::Ending;
 use crate::ports::commit::{SessionEnd, Worked};
-use crate::ports::planning::Cleanup;
 
 impl Execution {
     /// What the end of the run leads to. `message`: the run's own error, if it has one.

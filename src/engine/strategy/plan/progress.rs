@@ -7,7 +7,7 @@ use super::{Execution, MOST_CHANGES, TaskOutcome, TaskWork, is_task};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::Entry;
 use crate::domain::plan::{Plan, TaskId, TaskReason, TaskStatus};
-use crate::domain::time::rfc3339;
+use crate::domain::time::Timestamp;
 use crate::engine::ledger::Call;
 
 /// How far the work on a plan has come.
@@ -78,10 +78,10 @@ impl Progress {
             return;
         };
         task.run_id = call.child();
-        task.started_at = Some(rfc3339(started_us));
+        task.started_at = Some(Timestamp(started_us));
         match call.result() {
             None => task.status = TaskStatus::InProgress,
-            Some(result) => task.completed_at = Some(rfc3339(started_us.saturating_add(result.duration_us))),
+            Some(result) => task.completed_at = Some(Timestamp(started_us.saturating_add(result.duration_us))),
         }
     }
 

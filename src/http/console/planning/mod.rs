@@ -17,10 +17,10 @@ use super::super::request::Open;
 use super::session::Visitor;
 use super::view::planning::{Filter, Listed, listed};
 use super::{Parameters, Turned, page};
+use crate::api::planning::Session;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::planning_session::SessionStatus;
 use crate::surfaces::decisions::ListQuery;
-use crate::surfaces::planning::Session;
 
 pub(in crate::http) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Result<HttpResponse, Turned> {
     let filter = filter(&visitor, &given)?;

@@ -15,11 +15,11 @@ use super::super::view::planning::one::{Shown, one, title};
 use super::super::{Parameters, Turned, page};
 use super::seen;
 use super::versions::latest;
+use crate::api::planning::{Session, Step};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::approvals::ApprovalError;
-use crate::surfaces::planning::{Session, Step};
 
 /// Most steps of all tasks on this page; each task has a page of its own.
 const MOST_STEPS: u32 = 60;

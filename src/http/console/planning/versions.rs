@@ -10,8 +10,8 @@ use super::super::session::Visitor;
 use super::super::view::planning::versions::{MOST_VERSIONS, Pair, versions};
 use super::super::{Parameters, Turned, page};
 use super::path;
+use crate::api::planning::Version;
 use crate::domain::ids::PlanningSessionId;
-use crate::surfaces::planning::Version;
 
 /// `from` and `to` are the compared versions; without them the current one and the one before. `before` is the oldest
 /// version of the page before.

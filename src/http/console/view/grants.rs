@@ -8,7 +8,7 @@ use super::super::session::Visitor;
 use super::action::{first, people};
 use super::room::{self, IN_LIST};
 use super::{next, token, words};
-use crate::domain::action::Grant;
+use crate::api::approvals::Grant;
 use crate::domain::ids::GrantId;
 
 /// Renders the page.

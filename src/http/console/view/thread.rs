@@ -8,7 +8,8 @@ use super::super::session::Visitor;
 use super::action::{Card, row};
 use super::room::TEXT;
 use super::{next, words};
-use crate::domain::thread::{self, MessageKind, MessageRole, Thread, ThreadMessage, ThreadSummary};
+use crate::api::threads::{Thread, ThreadMessage, ThreadSummary};
+use crate::domain::thread::{self, MessageKind, MessageRole};
 
 /// Renders the list of threads.
 pub(in crate::http::console) fn threads(visitor: &Visitor, threads: &[ThreadSummary], more: Option<&str>) -> Markup {
@@ -40,7 +41,7 @@ fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {
                 @if !own { div { dt { "User" } dd { bdi { (words::text(&thread.user_id)) } } } }
                 div { dt { "With" } dd { "the agent " bdi { (words::text(&thread.agent_id)) } } }
                 div { dt { "Updated" } dd { (words::at(thread.updated_at.0, visitor.zone)) } }
-                @if let Some(run) = &thread.latest_run { div { dt { "Latest run" } dd { (words::name(run.state)) } } }
+                @if let Some(run) = &thread.latest_run { div { dt { "Latest run" } dd { (words::name(&run.state)) } } }
             }
         }
     }

@@ -158,14 +158,6 @@ pub(super) fn at(us: i64, zone: Tz) -> Markup {
     moment(DateTime::<Utc>::from_timestamp_micros(us).unwrap_or_default(), zone)
 }
 
-/// A time in the format of the surfaces.
-pub(super) fn written(rfc3339: &str, zone: Tz) -> Markup {
-    match DateTime::parse_from_rfc3339(rfc3339) {
-        Ok(at) => moment(at.to_utc(), zone),
-        Err(_) => text(rfc3339),
-    }
-}
-
 fn moment(at: DateTime<Utc>, zone: Tz) -> Markup {
     let there = at.with_timezone(&zone);
     html! { time datetime=(at.format("%Y-%m-%dT%H:%M:%SZ")) { (there.format("%a %-d %b %Y, %H:%M %Z")) } }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{DryRunAnswer, DryRunTool};
+use crate::api::planning::{DryRunAnswer, DryRunTool};
 use crate::domain::canonical;
 use crate::domain::definition::{Approval, Definition};
 use crate::domain::journal::{PolicyDecision, Proposed};

@@ -1,13 +1,15 @@
 //! The way of a reader through a session: into the log of a run, through it, and to what follows it.
 
-use super::event::SessionEvent;
 use super::projection::{Projected, Projection};
 use super::runs::{SessionRun, edits, made, version_before};
 use super::{After, Ready, SessionWatch, Stage, Within, at_run};
-use crate::domain::agent_run::{AgentRun, RunStatus, StopReason};
+use crate::api::planning::SessionEvent;
+use crate::api::planning::Version;
+use crate::api::runs::AgentRun;
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
-use crate::ports::planning::{PlanVersion, StoredSession};
+use crate::ports::planning::StoredSession;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::planning::PlanningError;
 use crate::surfaces::runs::{LogItem, Logged};
@@ -135,14 +137,14 @@ impl SessionWatch {
     }
 
     /// Shows the plan that the run made, the status after it, and the edits since.
-    fn show(&mut self, stored: &StoredSession, versions: &[PlanVersion], has_next: bool) {
+    fn show(&mut self, stored: &StoredSession, versions: &[Version], has_next: bool) {
         let Stage::After(after) = &mut self.stage else { return };
         let (index, end) = (after.index, after.end);
         let run = self.runs[index].id;
         let mut events = Vec::new();
         if !after.is_shown && !after.is_execution {
             let made = made(versions, run);
-            events.extend(made.map(|made| (0, Some(made.at_us), SessionEvent::plan(made.clone()))));
+            events.extend(made.map(|made| (0, Some(made.at), SessionEvent::of_version(made.clone(), false))));
             let before = version_before(&self.runs, versions, index);
             let is_left = has_next || !stored.status.has_ended();
             if made.is_some() || after.leaves_plan(before, is_left) {
@@ -152,20 +154,24 @@ impl SessionWatch {
                     plan_version: made.map_or(before, |made| made.version),
                     detail: after.failure().filter(|_| made.is_none()),
                 };
-                events.push((1, made.map(|made| made.at_us), status));
+                events.push((1, made.map(|made| made.at), status));
             }
         }
         after.is_shown = true;
         after.version = stored.version;
         // A later version may be one after another run, which is not known yet.
-        let known = |edit: &&PlanVersion| has_next || edit.version <= stored.version;
+        let known = |edit: &&Version| has_next || edit.version <= stored.version;
         let edits = edits(&self.runs, versions, index).filter(known);
         for (number, edit) in (0..).zip(edits).skip(after.edits as usize) {
             after.edits = number + 1;
-            events.push((EDITS + number, Some(edit.at_us), SessionEvent::plan(edit.clone())));
+            events.push((
+                EDITS + number,
+                Some(edit.at),
+                SessionEvent::of_version(edit.clone(), false),
+            ));
         }
-        for (part, at_us, event) in events {
-            self.push(at_run(index, end, part), at_us.map(rfc3339), event);
+        for (part, at, event) in events {
+            self.push(at_run(index, end, part), at.map(|at| at.to_string()), event);
         }
     }
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::event::SessionEvent;
-use super::wait::ResumedBecause;
-use crate::domain::event::Event;
+use crate::api::events::Event;
+use crate::api::planning::ResumedBecause;
+use crate::api::planning::SessionEvent;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{Cause, Entry, ModelTurn, Phase, Proposed, Target, Verdict};
 use crate::domain::plan::{Task, TaskId};
@@ -95,7 +95,7 @@ impl Projection {
             Entry::ModelTurn { turn, calls } => self.turn(run, turn, calls),
             Entry::ModelFault { kind, .. } => Some(SessionEvent::Reset {
                 task_id: self.task(run),
-                fault: Some(kind.as_str()),
+                fault: Some(kind.as_str().into()),
             }),
             Entry::Step { step, call, .. } => {
                 match &call.target {

@@ -1,7 +1,8 @@
 //! The runs of a session in the order of their creation, and between which of them persons edited its plan.
 
+use crate::api::planning::Version;
+use crate::api::planning::VersionKind;
 use crate::domain::ids::{PlanningSessionId, RunId};
-use crate::ports::planning::{PlanVersion, VersionKind};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::planning::Planning;
 
@@ -27,8 +28,8 @@ impl Planning {
     }
 
     /// All versions of a plan, in order.
-    pub(super) async fn all_versions(&self, session: PlanningSessionId) -> Result<Vec<PlanVersion>, StoreFailure> {
-        let mut versions: Vec<PlanVersion> = Vec::new();
+    pub(super) async fn all_versions(&self, session: PlanningSessionId) -> Result<Vec<Version>, StoreFailure> {
+        let mut versions: Vec<Version> = Vec::new();
         loop {
             let after = versions.last().map_or(0, |last| last.version);
             let page = self.sessions.versions(session, after, VERSIONS).await?;
@@ -41,21 +42,21 @@ impl Planning {
 }
 
 /// The version that a run made as a whole; the work on a plan changes it, and makes none.
-pub(super) fn made(versions: &[PlanVersion], run: RunId) -> Option<&PlanVersion> {
-    let is_whole = |version: &&PlanVersion| matches!(version.kind, VersionKind::Proposed | VersionKind::Refined);
+pub(super) fn made(versions: &[Version], run: RunId) -> Option<&Version> {
+    let is_whole = |version: &&Version| matches!(version.kind, VersionKind::Proposed | VersionKind::Refined);
     versions
         .iter()
         .filter(is_whole)
-        .find(|version| version.run == Some(run))
+        .find(|version| version.run_id == Some(run))
 }
 
 /// The versions that persons made after the run of this index and before the next one, in order.
 pub(super) fn edits<'a>(
     runs: &'a [SessionRun],
-    versions: &'a [PlanVersion],
+    versions: &'a [Version],
     index: usize,
-) -> impl Iterator<Item = &'a PlanVersion> {
-    let is_edit = |version: &&PlanVersion| version.kind == VersionKind::Edited;
+) -> impl Iterator<Item = &'a Version> {
+    let is_edit = |version: &&Version| version.kind == VersionKind::Edited;
     versions
         .iter()
         .filter(is_edit)
@@ -63,7 +64,7 @@ pub(super) fn edits<'a>(
 }
 
 /// The number of the last version before the run of this index; 0 if there was none.
-pub(super) fn version_before(runs: &[SessionRun], versions: &[PlanVersion], index: usize) -> u32 {
+pub(super) fn version_before(runs: &[SessionRun], versions: &[Version], index: usize) -> u32 {
     let earlier = runs.iter().take(index);
     let made = earlier.filter_map(|run| made(versions, run.id));
     let edited = (0..index).flat_map(|index| edits(runs, versions, index));
@@ -72,10 +73,10 @@ pub(super) fn version_before(runs: &[SessionRun], versions: &[PlanVersion], inde
 
 /// The index of the run after which a person edited a version. A run that made a version is before or after it by its
 /// number, any other run by the time.
-fn edited_after(runs: &[SessionRun], versions: &[PlanVersion], edit: &PlanVersion) -> usize {
+fn edited_after(runs: &[SessionRun], versions: &[Version], edit: &Version) -> usize {
     let is_before = |run: &&SessionRun| match made(versions, run.id) {
         Some(made) => made.version < edit.version,
-        None => run.created_us <= edit.at_us,
+        None => run.created_us <= edit.at.0,
     };
     runs.iter().take_while(is_before).count().saturating_sub(1)
 }
@@ -92,8 +93,8 @@ mod tests {
         }
     }
 
-    fn version(version: u32, at_us: i64, kind: VersionKind, run: Option<RunId>) -> PlanVersion {
-        PlanVersion {
+    fn version(version: u32, at_us: i64, kind: VersionKind, run: Option<RunId>) -> Version {
+        Version {
             version,
             at_us,
             by: "ann".into(),

@@ -1,15 +1,17 @@
 //! One page of the log, collected from journals.
 
+use crate::api::planning::ActionError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{ActionError, LoggedAction, acted};
+use super::{acted, error};
+use crate::api::planning::LoggedAction;
 use crate::domain::action::{ActionStatus, DID_NOT_HAPPEN};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::plan::TaskId;
 use crate::domain::policy::Effect;
-use crate::domain::time::rfc3339;
+use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::engine::tool_name;
 
@@ -77,7 +79,7 @@ impl Page {
             Entry::Started { call, at_us, .. } => self.with(*call, |kept| {
                 // A call that is repeated after a crash started when it was sent first.
                 if kept.action.status != ActionStatus::Executing {
-                    kept.action.at = rfc3339(*at_us);
+                    kept.action.at = Timestamp(*at_us);
                 }
                 kept.action.status = ActionStatus::Executing;
             }),
@@ -95,7 +97,7 @@ impl Page {
         self.kept.push(Kept {
             action: LoggedAction {
                 n: self.count,
-                at: rfc3339(at_us),
+                at: Timestamp(at_us),
                 task_id: task,
                 action_id: call.id,
                 tool: tool_name(call).to_string(),
@@ -126,7 +128,7 @@ impl Page {
                 if action.status == ActionStatus::InDoubt
                     && let Some(happened) = settled.get(&action.action_id)
                 {
-                    action.settle(*happened);
+                    settle(&mut action, *happened);
                 }
                 action
             })
@@ -163,26 +165,24 @@ impl Kept {
         let duration_ms = result.duration_us.max(0).unsigned_abs() / 1000;
         self.action.duration_ms = was_started.then_some(duration_ms);
         match &result.outcome {
-            Ok(_) => self.action.end(ActionStatus::Completed, None),
-            Err(failure) => self.action.end(status(failure.code), Some(ActionError::of(failure))),
+            Ok(_) => end(&mut self.action, ActionStatus::Completed, None),
+            Err(failure) => end(&mut self.action, status(failure.code), Some(error(failure))),
         }
     }
 }
 
-impl LoggedAction {
-    fn end(&mut self, status: ActionStatus, error: Option<ActionError>) {
-        self.status = status;
-        self.error = error;
-    }
+fn end(action: &mut LoggedAction, status: ActionStatus, error: Option<ActionError>) {
+    action.status = status;
+    action.error = error;
+}
 
-    /// A person found out whether it happened.
-    fn settle(&mut self, happened: bool) {
-        match happened {
-            true => self.end(ActionStatus::Completed, None),
-            false => {
-                let failure = CallFailure::new(FailureCode::ToolError, DID_NOT_HAPPEN);
-                self.end(ActionStatus::Failed, Some(ActionError::of(&failure)));
-            }
+/// A person found out whether it happened.
+fn settle(action: &mut LoggedAction, happened: bool) {
+    match happened {
+        true => end(action, ActionStatus::Completed, None),
+        false => {
+            let failure = CallFailure::new(FailureCode::ToolError, DID_NOT_HAPPEN);
+            end(action, ActionStatus::Failed, Some(error(&failure)));
         }
     }
 }

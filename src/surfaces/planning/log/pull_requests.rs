@@ -1,27 +1,16 @@
 //! The pull requests that a session opened, from the results of its calls.
 
-use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
 use super::acted;
+use crate::api::planning::PullRequest;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::Entry;
 use crate::engine::tool_name;
 
 /// The tool that opens one.
 pub(in crate::surfaces::planning) const OPENS_PULL_REQUEST: &str = "createPullRequest";
-
-/// A pull request that a session opened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = PlanningPullRequest)]
-pub struct PullRequest {
-    /// Its number.
-    pub number: u64,
-    /// Its address.
-    pub url: String,
-}
 
 /// Collects the pull requests from journals.
 #[derive(Default)]

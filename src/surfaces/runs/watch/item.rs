@@ -1,7 +1,7 @@
 //! What the event log of a run holds, before it becomes events.
 
-use crate::domain::agent_run::AgentRun;
-use crate::domain::event::Event;
+use crate::api::events::Event;
+use crate::api::runs::AgentRun;
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
 

@@ -7,7 +7,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 
 use super::{LogItem, Logged, Watch};
-use crate::domain::event::Event;
+use crate::api::events::Event;
 use crate::engine::agent::Begins;
 use crate::engine::live::{LiveEvent, Said};
 

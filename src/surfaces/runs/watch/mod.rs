@@ -23,8 +23,8 @@ use sent_turn::SentTurn;
 
 use super::RunError;
 use super::work::Unrecorded;
+use crate::api::events::{Event, Numbered, RunEvent};
 use crate::domain::agent_run::RunStatus;
-use crate::domain::event::{Event, Numbered, RunEvent};
 use crate::domain::ids::{RunId, TenantId};
 use crate::domain::journal::Entry;
 use crate::engine::agent::Agents;

@@ -18,7 +18,7 @@ pub(super) use turns::Background;
 pub(super) use unrecorded::Unrecorded;
 
 use super::Runs;
-use crate::domain::agent_run::AgentRun;
+use crate::api::runs::AgentRun;
 use crate::domain::ids::{RunId, TenantId};
 use crate::engine::agent::Fresh;
 use crate::engine::live::Live;

@@ -6,8 +6,8 @@ use maud::{Markup, html};
 use super::super::super::nothing;
 use super::super::{next, words};
 use super::{SHORT, in_words, took};
+use crate::api::planning::LoggedAction;
 use crate::domain::action::in_words as error_in_words;
-use crate::surfaces::planning::LoggedAction;
 
 /// Rendered bytes of the arguments of a call.
 const ARGUMENTS: usize = 2048;
@@ -50,7 +50,7 @@ fn row(action: &LoggedAction, zone: Tz) -> Markup {
     html! {
         tr {
             td { (action.n) }
-            td { (words::written(&action.at, zone)) }
+            td { (words::at(action.at.0, zone)) }
             td { (action.part()) }
             td {
                 details {
@@ -61,7 +61,7 @@ fn row(action: &LoggedAction, zone: Tz) -> Markup {
             td {
                 (in_words(action.status.as_str()))
                 @if let Some(error) = &action.error {
-                    ": " (words::code(error.tool_code.as_deref().unwrap_or(error.code))) " " (words::beginning(&error_in_words(&error.message), SHORT))
+                    ": " (words::code(error.tool_code.as_deref().unwrap_or(error.code.as_str()))) " " (words::beginning(&error_in_words(&error.message), SHORT))
                 }
             }
             td { @if let Some(by) = &action.decided_by { bdi { (words::beginning(by, SHORT)) } } }

@@ -15,10 +15,10 @@ use maud::{Markup, html};
 use super::super::nothing;
 use super::super::session::Visitor;
 use super::{next, words};
+use crate::api::planning::Session;
 use crate::domain::ids::UserId;
 use crate::domain::plan::{Task, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
-use crate::surfaces::planning::Session;
 
 /// The filter of the list.
 pub(in crate::http::console) struct Filter {
@@ -93,8 +93,8 @@ fn summary(listed: &Listed<'_>, session: &Session) -> Markup {
             dl.about {
                 div { dt { "Status" } dd { b { (in_words(session.status.as_str())) } } }
                 div { dt { "Repository" } dd { bdi { (words::beginning(&session.repo_url, SHORT)) } } }
-                div { dt { "User" } dd { bdi { (words::text(session.user.as_str())) } } }
-                @if let Some(at) = ended { div { dt { "Ended" } dd { (words::written(at, zone)) } } }
+                div { dt { "User" } dd { bdi { (words::text(&session.user)) } } }
+                @if let Some(at) = ended { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }
                 @else { div { dt { "Time left" } dd { (left(session.time_left_ms)) } } }
                 @if !session.plan.is_empty() { div { dt { "Tasks" } dd { (done(&session.plan)) } } }
             }

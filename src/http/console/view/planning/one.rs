@@ -14,9 +14,9 @@ use super::log::table;
 use super::task::{Steps, task};
 use super::versions::list;
 use super::{done, in_words, left, texts};
+use crate::api::planning::{LoggedAction, Session, SessionScope, Step, Version};
 use crate::domain::plan::TaskId;
 use crate::domain::planning_session::SessionStatus;
-use crate::surfaces::planning::{LoggedAction, Session, SessionScope, Step, Version};
 
 /// Most rendered bytes of a goal.
 const GOAL: usize = 64 * 1024;
@@ -73,7 +73,7 @@ pub(in crate::http::console) fn one(shown: &Shown<'_>) -> Markup {
         (texts("Assumptions", &session.assumptions))
         (texts("Risks", &session.risks))
         // An approver who only reads the session does not change it.
-        @if shown.visitor.reads.as_ref().is_none_or(|user| *user == session.user) { (buttons(shown, &path)) }
+        @if shown.visitor.reads.as_ref().is_none_or(|user| user.as_str() == session.user) { (buttons(shown, &path)) }
         (pull_requests(shown))
         (log(shown, &path))
         @if !shown.history.is_empty() {
@@ -92,27 +92,27 @@ fn about(shown: &Shown<'_>) -> Markup {
         dl.about {
             div { dt { "Status" } dd { b { (in_words(session.status.as_str())) } } }
             div { dt { "Repository" } dd { (linked(shown, &session.repo_url, &session.repo_url)) } }
-            div { dt { "User" } dd { bdi { (words::text(session.user.as_str())) } } }
+            div { dt { "User" } dd { bdi { (words::text(&session.user)) } } }
             div {
                 dt { "Deadline" }
                 dd {
-                    (words::written(&session.deadline, zone))
+                    (words::at(session.deadline.0, zone))
                     @if !session.status.has_ended() { " " small { (left(session.time_left_ms)) " left" } }
                 }
             }
-            @if let Some(at) = &session.confirm_by { div { dt { "Confirm by" } dd { (words::written(at, zone)) } } }
+            @if let Some(at) = &session.confirm_by { div { dt { "Confirm by" } dd { (words::at(at.0, zone)) } } }
             @if !session.plan.is_empty() { div { dt { "Tasks" } dd { (done(&session.plan)) } } }
-            div { dt { "Created" } dd { (words::written(&session.created_at, zone)) } }
+            div { dt { "Created" } dd { (words::at(session.created_at.0, zone)) } }
             @if let Some(at) = &session.started_at {
                 div {
                     dt { "Confirmed" }
                     dd {
-                        (words::written(at, zone))
+                        (words::at(at.0, zone))
                         @if let Some(by) = confirmed_by(session) { " by " bdi { (words::text(by)) } }
                     }
                 }
             }
-            @if let Some(at) = &session.completed_at { div { dt { "Ended" } dd { (words::written(at, zone)) } } }
+            @if let Some(at) = &session.completed_at { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }
             div { dt { "Model calls" } dd { (usage.model_calls) } }
             div { dt { "Tokens" } dd { (usage.input_tokens) " in, " (usage.output_tokens + usage.thought_tokens) " out" } }
         }
@@ -210,7 +210,7 @@ fn confirm(shown: &Shown<'_>, path: &str) -> Markup {
             @if let Some(scope) = &session.scope {
                 p {
                     "gavel then works through these tasks by itself until "
-                    (words::written(&session.deadline, shown.visitor.zone))
+                    (words::at(session.deadline.0, shown.visitor.zone))
                     ". The confirmation allows:"
                 }
                 (allowed(scope))

@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, html};
 use super::super::super::STYLE_HASH;
 use super::super::{head, words};
 use super::{done, in_words, left};
-use crate::surfaces::planning::Session;
+use crate::api::planning::Session;
 
 /// What the frame shows.
 pub(in crate::http::console) enum Progress {

@@ -9,8 +9,8 @@ use super::super::super::nothing;
 use super::super::room::TEXT;
 use super::super::{next, words};
 use super::{SHORT, in_words, took};
+use crate::api::planning::{Step, StepReflection, TaskDetail};
 use crate::domain::plan::{Task, TaskChange, TaskStatus};
-use crate::surfaces::planning::{Step, StepReflection, TaskDetail};
 
 /// Rendered bytes of each text of a step: on the page of its session, and on that of its task. An entry of a list has a
 /// quarter of it.
@@ -69,8 +69,8 @@ fn content(task: &Task, zone: Tz) -> Markup {
             div { dt { "Done when" } dd dir="auto" { (words::text(&task.done_when)) } }
             div { dt { "Tools" } dd { @for (n, tool) in task.tools.iter().enumerate() { @if n > 0 { ", " } (words::code(tool)) } } }
             @if let Some(replaced) = task.replaces { div { dt { "Replaces" } dd { (replaced.to_string()) } } }
-            @if let Some(at) = &task.started_at { div { dt { "Started" } dd { (words::written(at, zone)) } } }
-            @if let Some(at) = &task.completed_at { div { dt { "Ended" } dd { (words::written(at, zone)) } } }
+            @if let Some(at) = &task.started_at { div { dt { "Started" } dd { (words::at(at.0, zone)) } } }
+            @if let Some(at) = &task.completed_at { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }
         }
         @if let Some(reason) = &task.status_reason {
             p.state dir="auto" { (in_words(reason.code.as_str())) ": " (words::beginning(&reason.detail, TEXT)) }
@@ -108,7 +108,7 @@ fn one(step: &Step, room: usize, zone: Tz) -> Markup {
         p.said-by {
             b { "Step " (step.n) }
             @if let Some(state) = step.state { " · " (in_words(state.as_str())) }
-            @if let Some(at) = &step.started_at { " · " (words::written(at, zone)) }
+            @if let Some(at) = &step.started_at { " · " (words::at(at.0, zone)) }
             @if let Some(ms) = step.duration_ms { " · " (took(ms)) }
         }
         @if let Some(reason) = &step.reason { (part("Reason", html! { div.prose dir="auto" { (words::beginning(reason, room)) } })) }

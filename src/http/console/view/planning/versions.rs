@@ -8,8 +8,8 @@ use super::super::room::TEXT;
 use super::super::{next, words};
 use super::difference::{Mark, sides};
 use super::{SHORT, in_words};
+use crate::api::planning::Version;
 use crate::domain::plan::Task;
-use crate::surfaces::planning::Version;
 
 /// Two versions of a plan.
 pub(in crate::http::console) struct Pair {
@@ -84,7 +84,7 @@ fn origin(version: &Version, zone: Tz) -> Markup {
             h2 { "Version " (version.version) }
             dl.about {
                 div { dt { (in_words(version.kind.as_str())) " by" } dd { bdi { (words::text(&version.by)) } } }
-                div { dt { "At" } dd { (words::written(&version.at, zone)) } }
+                div { dt { "At" } dd { (words::at(version.at.0, zone)) } }
             }
             div.prose dir="auto" { (words::beginning(&version.why, TEXT)) }
         }
@@ -135,7 +135,7 @@ pub(super) fn list(path: &str, history: &[Version], zone: Tz) -> Markup {
                 li value=(version.version) {
                     p.said-by {
                         b { "Version " (version.version) } " · " (in_words(version.kind.as_str())) " by "
-                        bdi { (words::beginning(&version.by, SHORT)) } " · " (words::written(&version.at, zone))
+                        bdi { (words::beginning(&version.by, SHORT)) } " · " (words::at(version.at.0, zone))
                     }
                     p dir="auto" { (words::beginning(&version.why, SHORT)) }
                     @if let Some(before) = history.get(n + 1) {

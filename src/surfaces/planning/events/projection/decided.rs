@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{Call, Projection};
+use crate::api::planning::SessionEvent;
+use crate::api::planning::WaitingKind;
+use crate::api::planning::{ResumedBecause, WaitingCall};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::PolicyDecision;
-use crate::surfaces::planning::WaitingKind;
-use crate::surfaces::planning::events::event::SessionEvent;
-use crate::surfaces::planning::events::wait::{ResumedBecause, WaitingCall};
 
 impl Projection {
     pub(super) fn decided(&mut self, run: RunId, id: ActionId, decision: &PolicyDecision) {

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::{Projected, Projection};
+use crate::api::planning::SessionEvent;
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::CallResult;
 use crate::domain::plan::{TaskId, TaskReason, TaskStatus};
 use crate::domain::reflection::Reflection;
 use crate::domain::tool::FailureCode;
 use crate::engine::strategy::plan::TaskOutcome;
-use crate::surfaces::planning::events::event::SessionEvent;
-use crate::surfaces::planning::log::ActionError;
 
 impl Projection {
     pub(super) fn result(&mut self, run: RunId, id: ActionId, result: &CallResult) -> Vec<Projected> {
@@ -25,7 +24,7 @@ impl Projection {
         };
         let (data, error) = match &result.outcome {
             Ok(data) => (Some(Arc::clone(data)), None),
-            Err(error) => (None, Some(ActionError::of(error))),
+            Err(error) => (None, Some(crate::surfaces::planning::log::error(error))),
         };
         let event = SessionEvent::ToolResult {
             task_id: call.task,
@@ -71,7 +70,11 @@ impl Projection {
             error,
             is_task_complete: said.is_task_complete,
             summary: said.summary,
-            evidence: said.evidence,
+            evidence: said
+                .evidence
+                .into_iter()
+                .map(crate::surfaces::planning::task::quoted)
+                .collect(),
             learnings: said.learnings,
             plan_changes: said.plan_changes,
             give_up: said.give_up,

@@ -1,18 +1,22 @@
 //! The events of a run, for every surface: what its readers see of its journal, and of the model's text as it arrives.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::agent_run::{AgentRun, StopReason};
-use super::decision::{ToolFailure, Usage};
-use super::ids::{ActionId, DecisionId, RunId};
-use super::journal::Phase;
+use super::decisions::ToolFailure;
+use super::names;
+use super::runs::AgentRun;
+use crate::domain::agent_run::StopReason;
+use crate::domain::decision::Usage;
+use crate::domain::ids::{ActionId, DecisionId, RunId};
+use crate::domain::journal::Phase;
 
 /// What happened: a JSON object with a `type`.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// The request was accepted. The first event of a chat's stream.
@@ -56,13 +60,15 @@ pub enum Event {
         /// The model that was asked.
         requested_model: String,
         /// Tokens of this turn.
+        #[schema(value_type = names::Usage)]
         usage: Usage,
     },
     /// The model gave no usable answer.
     ModelFault {
         /// `unavailable`, `credentials`, `permission`, `no_such_model`, `quota`, `rejected`, `timeout`, `malformed`,
         /// `blocked`.
-        fault: &'static str,
+        #[schema(value_type = String)]
+        fault: Cow<'static, str>,
     },
     /// A step of a flow starts.
     Step {
@@ -119,7 +125,7 @@ pub enum Event {
     /// A message from gavel to the model.
     Notice {
         /// The limit that was reached, if any.
-        #[schema(required = true)]
+        #[schema(value_type = Option<names::StopReason>, required = true)]
         reason: Option<StopReason>,
         /// The text.
         text: String,
@@ -159,6 +165,7 @@ pub enum Event {
     /// A phase of a step begins.
     Phase {
         /// Which phase.
+        #[schema(value_type = names::Phase)]
         phase: Phase,
     },
     /// A person settled a call in doubt of a run that this one called.
@@ -187,7 +194,7 @@ pub enum Event {
 }
 
 /// A call that a model proposes.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProposedCall {
     /// Position in the run.
     pub sequence: u32,
@@ -200,7 +207,7 @@ pub struct ProposedCall {
 }
 
 /// An event in the log of an outermost run: its own, or that of a run that it called.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunEvent {
     /// The run: the watched one, or one that it called.
     #[schema(value_type = String, format = "uuid")]
