@@ -128,7 +128,10 @@ fn whole(shape: &Shape) -> RefOr<Schema> {
 }
 
 /// The schema of a field, or of an item of a list: a reference to a type that has a name.
-#[expect(deprecated, reason = "the derive writes `example` too, and the document has one form")]
+#[expect(
+    deprecated,
+    reason = "the derive writes `example` too, and the document has one form"
+)]
 fn part(shape: &Shape, about: Option<String>) -> RefOr<Schema> {
     let (shape, is_optional) = match shape {
         Shape::Optional(of) => (&**of, true),

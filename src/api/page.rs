@@ -40,6 +40,15 @@ macro_rules! page {
                 }
             }
         }
+
+        impl From<$name> for $crate::api::Page<$item> {
+            fn from(page: $name) -> Self {
+                Self {
+                    items: page.$items,
+                    next_page_token: page.next_page_token,
+                }
+            }
+        }
     };
 }
 pub(crate) use page;

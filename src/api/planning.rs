@@ -48,6 +48,56 @@ page! {
     PlanningLogPage { actions: LoggedAction }
 }
 
+/// `POST /v1/sessions`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct StartBody {
+    /// The goal; at most 32 KiB.
+    pub prompt: String,
+    /// The repository: `https://github.com/OWNER/REPO`, on the host that the setting `github.url` names.
+    pub repo_url: String,
+    /// The end of the session, RFC 3339 with an offset; at least 10 s ahead. After it nothing begins.
+    #[schema(format = "date-time")]
+    pub deadline: String,
+    /// The IANA name of the user's time zone. Absent: the planner learns that it is unknown.
+    #[schema(example = "Europe/Berlin")]
+    pub time_zone: Option<String>,
+}
+
+/// `POST /v1/sessions/{id}/refine`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct RefineBody {
+    /// What to change in the plan; at most 32 KiB.
+    pub refinement_prompt: String,
+}
+
+/// `POST /v1/sessions/{id}/cancel`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(as = CancelPlanningBody)]
+pub struct CancelBody {
+    /// Why; at most 4 KiB.
+    pub reason: Option<String>,
+}
+
+/// `POST /v1/sessions/{id}/execute`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(as = ExecutePlanBody)]
+pub struct ExecuteBody {
+    /// The version that you confirm; absent: the current one. If another version is current, nothing is begun.
+    pub plan_version: Option<u32>,
+    /// Tools whose every call asks a person, whatever the plan allows.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub ask_for: Vec<String>,
+    /// Begin nothing; show for each tool what would happen.
+    #[serde(default)]
+    #[schema(required = false)]
+    pub dry_run: bool,
+}
+
 /// A planning session.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

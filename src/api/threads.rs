@@ -318,3 +318,18 @@ pub struct ActionRecord {
     #[schema(required = true)]
     pub settled_by: Option<String>,
 }
+
+/// `POST /api/agent/run`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct SayBody {
+    /// The user's message; at most 32 KiB.
+    pub prompt: String,
+    /// The thread of the message; absent: a new one.
+    #[schema(value_type = Option<String>, format = "uuid")]
+    pub thread_id: Option<ThreadId>,
+    /// The IANA name of the user's time zone, such as `Europe/Berlin`, which gives "tomorrow at ten" its meaning.
+    /// Absent: the agent learns that it is unknown.
+    #[schema(example = "Europe/Berlin")]
+    pub time_zone: Option<String>,
+}

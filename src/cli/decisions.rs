@@ -8,7 +8,7 @@ use super::exit::Exit;
 use super::talk;
 use crate::config::Flags;
 
-pub(super) use self::show::call;
+pub(super) use self::show::{call, fields};
 
 /// The commands of `gavel decisions`.
 #[derive(Debug, clap::Subcommand)]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::basis::Basis;
 pub use self::change::{MOST_REPLACED, MOST_TASKS_EVER, TaskChange};
-pub use self::difference::{Change, PlanOperation, difference};
+pub use self::difference::{Change, PlanOperation, changes, difference};
 pub use self::draft::{Draft, DraftTask, PlanError, schema};
 use super::ids::{PlanningSessionId, RunId};
 use super::names::{names, record};

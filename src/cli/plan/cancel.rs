@@ -51,9 +51,9 @@ impl Talk for Args {
             output::json(&session)?;
             return Ok(Exit::Done);
         }
-        output::line(&match session.known_status() {
-            Some(SessionStatus::Cancelled) => format!("session {} is cancelled", self.id),
-            Some(status) if session.has_ended() => {
+        output::line(&match session.status {
+            SessionStatus::Cancelled => format!("session {} is cancelled", self.id),
+            status if status.has_ended() => {
                 format!("session {} had already ended: {}", self.id, status.as_str())
             }
             _ => format!(

@@ -48,7 +48,7 @@ impl Talk for Args {
         let how = How {
             from: FirstEvent::OfSession,
             // A plan that is being made may be what the user waits for; the work on one always ends the session.
-            until: match !self.to_end && !session.has_ended() {
+            until: match !self.to_end && !session.status.has_ended() {
                 true => Until::RunHasEnded,
                 false => Until::SessionHasEnded,
             },

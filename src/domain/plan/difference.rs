@@ -4,7 +4,7 @@ use super::super::names::{names, record};
 use super::{Plan, Task, TaskId, TaskStatus};
 
 names! {
-    /// What happened to the task.
+    /// What happened to a task.
     PlanOperation {
         /// The task is new.
         Add = "add",
@@ -33,7 +33,12 @@ record! {
 /// compared.
 #[must_use]
 pub fn difference(before: Option<&Plan>, after: &Plan) -> Vec<Change> {
-    let before = before.map_or(&[][..], |plan| &plan.tasks);
+    changes(before.map_or(&[][..], |plan| &plan.tasks), &after.tasks)
+}
+
+/// The same of two lists of tasks.
+#[must_use]
+pub fn changes(before: &[Task], after: &[Task]) -> Vec<Change> {
     let change = |op: PlanOperation, task: &Task| Change {
         op,
         task: task.id,
@@ -45,8 +50,10 @@ pub fn difference(before: Option<&Plan>, after: &Plan) -> Vec<Change> {
         Some(earlier) if content(earlier) != content(task) => Some(PlanOperation::Modify),
         Some(_) => None,
     };
-    let later = after.tasks.iter().filter_map(|task| Some(change(differs(task)?, task)));
-    let gone = before.iter().filter(|task| after.task(task.id).is_none());
+    let later = after.iter().filter_map(|task| Some(change(differs(task)?, task)));
+    let gone = before
+        .iter()
+        .filter(|task| after.iter().all(|later| later.id != task.id));
     let gone = gone.map(|task| change(PlanOperation::Remove, task));
     let mut changes: Vec<_> = later.chain(gone).collect();
     // Stable: the tasks of each kind keep their order.

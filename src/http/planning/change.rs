@@ -1,13 +1,11 @@
 //! Edits the plan of a session, and cancels a session.
 
 use actix_web::http::header;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 use utoipa::openapi::Required;
 
 use crate::api::names::Described;
-use crate::api::planning::Session;
+use crate::api::planning::{CancelBody, Session};
 use crate::domain::ids::PlanningSessionId;
 use crate::http::about::About;
 use crate::http::answer::{Json, Reply};
@@ -21,15 +19,6 @@ use crate::surfaces::planning::{Draft, EditPlan};
 use crate::surfaces::request::RequestMeta;
 
 const IF_MATCH: &str = "If-Match";
-
-/// `POST /v1/sessions/{id}/cancel`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-#[schema(as = CancelPlanningBody)]
-pub(in crate::http) struct CancelBody {
-    /// Why; at most 4 KiB.
-    pub reason: Option<String>,
-}
 
 impl Given for CancelBody {
     const FORM: &'static str = r#"{"reason"?}"#;

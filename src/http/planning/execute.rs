@@ -1,35 +1,18 @@
 //! Confirms a plan: begins the work on it, or shows what would happen.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::error::unreadable;
 use super::path;
-use crate::api::planning::{DryRun, Session};
+use crate::api::planning::{DryRun, ExecuteBody, Session};
 use crate::domain::ids::PlanningSessionId;
 use crate::http::answer::{Preferred, Reply, Started};
 use crate::http::error::{Code, Error};
 use crate::http::patience::Patience;
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional};
 use crate::surfaces::planning::{ExecutePlan, PlanningError};
-
-/// `POST /v1/sessions/{id}/execute`.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-#[schema(as = ExecutePlanBody)]
-pub(in crate::http) struct ExecuteBody {
-    /// The version that you confirm; absent: the current one. If another version is current, nothing is begun.
-    pub plan_version: Option<u32>,
-    /// Tools whose every call asks a person, whatever the plan allows.
-    #[serde(default)]
-    #[schema(required = false)]
-    pub ask_for: Vec<String>,
-    /// Begin nothing; show for each tool what would happen.
-    #[serde(default)]
-    #[schema(required = false)]
-    pub dry_run: bool,
-}
 
 impl Given for ExecuteBody {
     const FORM: &'static str = r#"{"planVersion"?, "askFor"?: [TOOL], "dryRun"?}"#;

@@ -9,9 +9,7 @@ pub(super) mod read;
 pub(super) mod work;
 
 use actix_web::http::StatusCode;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use utoipa::ToSchema;
 
 use self::error::unreadable;
 use super::answer::{Preferred, Reply, Started};
@@ -19,26 +17,10 @@ use super::error::{Code, Error};
 use super::patience::Patience;
 use super::request::{Acting, Ctx, Given, Id, Meta, Sent, User};
 use super::runs::time_zone;
-use crate::api::planning::Session;
+use crate::api::planning::{RefineBody, Session, StartBody};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
 use crate::surfaces::planning::{BegunPlanning, RefinePlan, StartPlanning};
-
-/// `POST /v1/sessions`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct StartBody {
-    /// The goal; at most 32 KiB.
-    pub prompt: String,
-    /// The repository: `https://github.com/OWNER/REPO`, on the host that the setting `github.url` names.
-    pub repo_url: String,
-    /// The end of the session, RFC 3339 with an offset; at least 10 s ahead. After it nothing begins.
-    #[schema(format = "date-time")]
-    pub deadline: String,
-    /// The IANA name of the user's time zone. Absent: the planner learns that it is unknown.
-    #[schema(example = "Europe/Berlin")]
-    pub time_zone: Option<String>,
-}
 
 impl Given for StartBody {
     const FORM: &'static str = r#"{"prompt", "repoUrl", "deadline", "timeZone"?}"#;
@@ -51,14 +33,6 @@ impl Given for StartBody {
             "deadline": "2026-11-21T18:00:00+01:00"
         })
     }
-}
-
-/// `POST /v1/sessions/{id}/refine`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct RefineBody {
-    /// What to change in the plan; at most 32 KiB.
-    pub refinement_prompt: String,
 }
 
 impl Given for RefineBody {

@@ -3,9 +3,8 @@
 mod error;
 pub(super) mod stream;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::answer::{Json, Reply, Started};
 use super::caller::Auth;
@@ -14,27 +13,11 @@ use super::patience::Patience;
 use super::query::{self, Fields, Parameters};
 use super::request::{Acting, Ctx, Given, Id, Key, List, Listed, Meta, Query, Request, Sent, Take, User};
 use super::runs::time_zone;
-use crate::api::threads::RunAnswer;
-use crate::api::threads::{Thread, ThreadPage};
+use crate::api::threads::{RunAnswer, SayBody, Thread, ThreadPage};
 use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::http::about::About;
 use crate::surfaces::request::RequestMeta;
 use crate::surfaces::threads::Message;
-
-/// `POST /api/agent/run`.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct SayBody {
-    /// The user's message; at most 32 KiB.
-    pub prompt: String,
-    /// The thread of the message; absent: a new one.
-    #[schema(value_type = Option<String>, format = "uuid")]
-    pub thread_id: Option<ThreadId>,
-    /// The IANA name of the user's time zone, such as `Europe/Berlin`, which gives "tomorrow at ten" its meaning.
-    /// Absent: the agent learns that it is unknown.
-    #[schema(example = "Europe/Berlin")]
-    pub time_zone: Option<String>,
-}
 
 impl Given for SayBody {
     const FORM: &'static str = "{\"prompt\", \"threadId\"?, \"timeZone\"?}";
@@ -45,16 +28,14 @@ impl Given for SayBody {
     }
 }
 
-impl SayBody {
-    fn message(self, background: bool, meta: RequestMeta) -> Result<Message, Error> {
-        Ok(Message {
-            prompt: self.prompt,
-            thread: self.thread_id,
-            time_zone: self.time_zone.map(|name| time_zone(&name, "/timeZone")).transpose()?,
-            background,
-            meta,
-        })
-    }
+fn message(given: SayBody, background: bool, meta: RequestMeta) -> Result<Message, Error> {
+    Ok(Message {
+        prompt: given.prompt,
+        thread: given.thread_id,
+        time_zone: given.time_zone.map(|name| time_zone(&name, "/timeZone")).transpose()?,
+        background,
+        meta,
+    })
 }
 
 /// Problems of a message, beside those that follow from its parameters.
@@ -92,7 +73,7 @@ pub(super) async fn run(
     User(user): User,
     Meta(meta): Meta,
 ) -> Result<Started<RunAnswer>, Error> {
-    let message = given.message(patience == Patience::None, meta)?;
+    let message = message(given, patience == Patience::None, meta)?;
     let keyed = message.meta.idempotency.is_some();
     let threads = &ctx.threads;
     let mut begun = threads.say(&ctx.caller, user, message).await?;

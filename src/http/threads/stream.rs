@@ -14,9 +14,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::{PROBLEMS, SayBody, path};
+use super::{PROBLEMS, message, path};
 use crate::api::events::Event;
 use crate::api::threads::RunAnswer;
+use crate::api::threads::SayBody;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{RunId, ThreadId};
 use crate::http::State;
@@ -100,7 +101,7 @@ pub(in crate::http) async fn run(
     Room(share): Room,
     Meta(meta): Meta,
 ) -> Result<Stream<ThreadLines>, Error> {
-    let message = given.message(false, meta)?;
+    let message = message(given, false, meta)?;
     let keyed = message.meta.idempotency.is_some();
     let begun = match (ctx.threads.say(&ctx.caller, user, message).await, &share) {
         (Err(MessageError::Run(RunError::Overloaded)), Err(exceeded)) => return Err((*exceeded).into()),

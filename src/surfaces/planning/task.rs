@@ -144,6 +144,7 @@ mod tests {
     use super::*;
     use crate::domain::ids::PlanningSessionId;
     use crate::domain::journal::WordsOf;
+    use crate::domain::plan::Task;
     use crate::domain::tool::FailureCode;
 
     fn raw(value: &Value) -> Arc<RawValue> {

@@ -84,7 +84,7 @@ fn edited_after(runs: &[SessionRun], versions: &[Version], edit: &Version) -> us
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::plan::Plan;
+    use crate::domain::time::Timestamp;
 
     fn run(created_us: i64) -> SessionRun {
         SessionRun {
@@ -96,14 +96,14 @@ mod tests {
     fn version(version: u32, at_us: i64, kind: VersionKind, run: Option<RunId>) -> Version {
         Version {
             version,
-            at_us,
+            at: Timestamp(at_us),
             by: "ann".into(),
             kind,
             why: "why".into(),
             changes: Vec::new(),
-            hash: "h".into(),
-            run,
-            plan: Plan::default(),
+            plan_hash: "h".into(),
+            run_id: run,
+            plan: Vec::new(),
         }
     }
 
