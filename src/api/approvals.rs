@@ -4,6 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::filter::{Filter, Kind, Listed, OLDEST_FIRST};
 use super::{names, page};
 use crate::domain::action::Resolution;
 use crate::domain::address::Recipients;
@@ -18,16 +19,44 @@ page! {
     ApprovalPage { approvals: PendingApproval }
 }
 
+impl Listed for ApprovalPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("tool", Kind::Text),
+        Filter("user_id", Kind::Text),
+        Filter("agent_id", Kind::Text),
+        Filter("policy", Kind::Names(|| vec!["allow", "require_approval"])),
+        Filter("created_at", Kind::Time),
+    ];
+    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
+    const ORDER: &'static str = OLDEST_FIRST;
+}
+
 page! {
     /// A page of in-doubt actions.
     #[serde(rename_all = "camelCase")]
     ActionInDoubtPage { actions: ActionInDoubt }
 }
 
+impl Listed for ActionInDoubtPage {
+    const FILTERS: &'static [Filter] = ApprovalPage::FILTERS;
+    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
+    const ORDER: &'static str = OLDEST_FIRST;
+}
+
 page! {
     /// A page of grants.
     #[serde(rename_all = "camelCase")]
     GrantPage { grants: Grant }
+}
+
+impl Listed for GrantPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("grant_id", Kind::Text),
+        Filter("tool", Kind::Text),
+        Filter("user_id", Kind::Text),
+        Filter("created_at", Kind::Time),
+    ];
+    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
 }
 
 /// An action that waits for an approval.

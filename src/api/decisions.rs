@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::filter::{Filter, Kind, Listed, names as names_of};
 use super::names::{self, described_here};
 use super::page;
 use crate::domain::decision::{DecisionType, Outcome};
@@ -44,9 +45,41 @@ page! {
     DecisionPage { decisions: DecisionRecord }
 }
 
+impl Listed for DecisionPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("decision_type", Kind::Names(names_of::<DecisionType>)),
+        Filter("outcome_category", Kind::Names(names_of::<Outcome>)),
+        Filter("intent", Kind::Text),
+        Filter("user_id", Kind::Text),
+        Filter("conversation_id", Kind::Text),
+        Filter("surface", Kind::Text),
+        Filter("model", Kind::Text),
+        Filter("requested_model", Kind::Text),
+        Filter("status", Kind::Names(names_of::<RecordStatus>)),
+        Filter("created_at", Kind::Time),
+        Filter("duration_ms", Kind::Duration),
+        Filter("iterations", Kind::Number),
+    ];
+    const EXAMPLE: &'static str = "outcome_category = \"ERROR:*\"";
+}
+
 page! {
     /// A page of tool calls.
     ToolInvocationPage { tool_invocations: ToolInvocation }
+}
+
+impl Listed for ToolInvocationPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("tool", Kind::Text),
+        Filter("server", Kind::Text),
+        Filter("status", Kind::Names(names_of::<CallStatus>)),
+        Filter("success", Kind::Success),
+        Filter("decision_id", Kind::Text),
+        Filter("created_at", Kind::Time),
+        Filter("duration_ms", Kind::Duration),
+        Filter("user_id", Kind::Text),
+    ];
+    const EXAMPLE: &'static str = "tool = \"add_task\" AND success = false";
 }
 
 /// A recorded decision. Values that are not kept or not known yet are null.

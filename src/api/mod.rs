@@ -6,6 +6,7 @@ pub mod approvals;
 pub mod chat;
 pub mod decisions;
 pub mod events;
+pub mod filter;
 pub mod names;
 mod page;
 pub mod planning;

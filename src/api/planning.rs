@@ -9,6 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::filter::{Filter, Kind, Listed, names as names_of};
 use super::names::{self, described_here};
 use super::page;
 use crate::domain::action::ActionStatus;
@@ -34,6 +35,17 @@ page! {
     /// A page of planning sessions.
     #[serde(rename_all = "camelCase")]
     PlanningSessionPage { sessions: Session }
+}
+
+impl Listed for PlanningSessionPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("status", Kind::Names(names_of::<SessionStatus>)),
+        Filter("user_id", Kind::Text),
+        Filter("repo_url", Kind::Text),
+        Filter("created_at", Kind::Time),
+        Filter("deadline", Kind::Time),
+    ];
+    const EXAMPLE: &'static str = "status = \"AWAITING_CONFIRMATION\"";
 }
 
 page! {
@@ -318,7 +330,7 @@ pub struct SessionUsage {
 }
 
 /// One version of a plan.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = PlanVersion)]
 pub struct Version {

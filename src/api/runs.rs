@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::filter::{Filter, Kind, Listed, names as names_of};
 use super::{names, page};
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::{Outcome, Usage};
@@ -14,6 +15,19 @@ use crate::domain::time::Timestamp;
 page! {
     /// A page of runs.
     RunPage { runs: AgentRun }
+}
+
+impl Listed for RunPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("agent_id", Kind::Text),
+        Filter("status", Kind::Names(names_of::<RunStatus>)),
+        Filter("user_id", Kind::Text),
+        Filter("parent_run_id", Kind::Text),
+        Filter("definition_hash", Kind::Text),
+        Filter("created_at", Kind::Time),
+        Filter("stop_reason", Kind::Names(names_of::<StopReason>)),
+    ];
+    const EXAMPLE: &'static str = "status = \"paused\"";
 }
 
 /// A run of an agent.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::filter::{Filter, Kind, Listed};
 use super::{names, page};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
@@ -19,6 +20,17 @@ page! {
     /// A page of threads.
     #[serde(rename_all = "camelCase")]
     ThreadPage { threads: ThreadSummary }
+}
+
+impl Listed for ThreadPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("agent_id", Kind::Text),
+        Filter("user_id", Kind::Text),
+        Filter("created_at", Kind::Time),
+        Filter("updated_at", Kind::Time),
+    ];
+    const EXAMPLE: &'static str = "updated_at >= \"2026-11-01T00:00:00Z\"";
+    const ORDER: &'static str = "`updated_at desc` (the default) or `updated_at`.";
 }
 
 /// One line of a thread.

@@ -2,16 +2,10 @@
 
 use super::answer::Json;
 use super::error::Error;
-use super::request::{Ctx, Id, List, Listed, RowsOf};
+use super::request::{Ctx, Id, List, RowsOf};
 use crate::api::decisions::{DecisionDetail, DecisionPage, ToolInvocationPage};
 use crate::domain::ids::DecisionId;
 use crate::surfaces::decisions::ListQuery;
-
-impl Listed for DecisionPage {
-    const FIELDS: &'static str = "decision_type, outcome_category, intent, user_id, conversation_id, surface, model, \
-                                  status, created_at, duration_ms, iterations";
-    const EXAMPLE: &'static str = "outcome_category = \"ERROR:*\"";
-}
 
 /// Lists decisions.
 ///
@@ -24,11 +18,6 @@ pub(super) async fn list(
 ) -> Result<Json<DecisionPage>, Error> {
     let query = ListQuery { user, ..query };
     Ok(Json(ctx.decisions.list(&ctx.caller, query).await?.into()))
-}
-
-impl Listed for ToolInvocationPage {
-    const FIELDS: &'static str = "tool, server, status, success, decision_id, created_at, duration_ms, user_id";
-    const EXAMPLE: &'static str = "tool = \"add_task\" AND success = false";
 }
 
 /// Lists tool calls.

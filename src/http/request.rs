@@ -23,11 +23,12 @@ use super::body::{self, Arriving, Body, Media};
 use super::caller::Auth;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
-use super::openapi::params::{LATEST_FIRST, key, string, user};
+use super::openapi::params::{key, string, user};
 use super::query::{self, Fields, Parameters};
 use super::route::{Path, Route};
 use super::spelling::Spelling;
 use super::{Edge, State, acting, headers, idempotency, openapi};
+use crate::api::filter::Listed;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::ids::UserId;
 use crate::surfaces::caller::{Caller, NotThatUser};
@@ -478,16 +479,6 @@ ids! {
 /// The rows of the list `T` that are asked for.
 pub(super) struct List<T>(pub(super) ListQuery, pub(super) PhantomData<T>);
 
-/// A list with filter and order.
-pub(super) trait Listed {
-    /// The fields of its filter.
-    const FIELDS: &'static str;
-    /// An example of a filter.
-    const EXAMPLE: &'static str;
-    /// Its orders.
-    const ORDER: &'static str = LATEST_FIRST;
-}
-
 impl<T: Listed> Take for List<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let spelling = Spelling::of(request.exchange().route);
@@ -497,7 +488,7 @@ impl<T: Listed> Take for List<T> {
 
     fn describe(about: &mut About<'_>) {
         Paged::describe(about);
-        let filter = openapi::params::in_query("filter", &openapi::params::filter(T::FIELDS));
+        let filter = openapi::params::in_query("filter", &openapi::params::filter(&T::fields()));
         about.parameter(filter.example(Some(T::EXAMPLE.into())));
         let name = Spelling::of(Some(about.route)).order_by();
         about.parameter(openapi::params::in_query(name, T::ORDER));

@@ -11,7 +11,7 @@ use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadI
 
 /// The store of actions. Every change is one conditional UPDATE within one commit.
 pub trait Actions: Send + Sync {
-    /// A page of actions. Fields to filter by: `status`, `tool`, `user_id`, `agent_id`, `created_at`.
+    /// A page of actions.
     fn list<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -57,7 +57,7 @@ pub trait Actions: Send + Sync {
         tool: &'a str,
     ) -> BoxFuture<'a, Result<Vec<Grant>, QueryError>>;
 
-    /// A page of grants, revoked ones too. Fields to filter by: `grant_id`, `tool`, `user_id`, `created_at`.
+    /// A page of grants, revoked ones too.
     fn grants<'a>(
         &'a self,
         tenant: &'a TenantId,
@@ -91,8 +91,7 @@ pub trait Actions: Send + Sync {
         most: u32,
     ) -> BoxFuture<'a, Result<Option<Thread>, QueryError>>;
 
-    /// A page of threads, most recently active first. Fields to filter by: `agent_id`, `user_id`, `created_at`,
-    /// `updated_at`.
+    /// A page of threads, most recently active first.
     fn threads<'a>(
         &'a self,
         tenant: &'a TenantId,

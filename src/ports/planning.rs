@@ -35,8 +35,7 @@ pub trait PlanningSessions: Send + Sync {
     /// microseconds since the epoch. The last one works for it, or worked last.
     fn runs(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<(RunId, i64)>, QueryError>>;
 
-    /// A page of sessions, newest first. Fields to filter by: `status`, `user_id`, `repo_url`, `created_at`,
-    /// `deadline`.
+    /// A page of sessions, newest first.
     fn list<'a>(
         &'a self,
         tenant: &'a TenantId,

@@ -96,8 +96,7 @@ pub trait Runs: Send + Sync {
         run: RunId,
     ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>>;
 
-    /// A page of the runs of a project, newest first. Fields to filter by: `agent_id`, `status`, `user_id`,
-    /// `parent_run_id`, `definition_hash`, `created_at`, `stop_reason`. Without a filter on `parent_run_id`, only runs
+    /// A page of the runs of a project, newest first. Without a filter on `parent_run_id`, only runs
     /// without a parent.
     fn list<'a>(
         &'a self,

@@ -5,9 +5,8 @@ use std::sync::LazyLock;
 
 use super::content::capped;
 use super::db::Value;
-use super::table::{Column, Kind, Table, Writes, names_of};
-use crate::api::decisions::{CallStatus, RecordStatus};
-use crate::domain::decision::{DecisionType, Outcome};
+use super::table::{Column, Table, Writes};
+use crate::api::decisions::CallStatus;
 use crate::domain::tool::FailureCode;
 use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision};
 
@@ -18,34 +17,32 @@ type Decision = Column<OpenDecision, ClosedDecision>;
 pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: "decision_log", columns: &[
     Decision::open("id", |open, _| open.id.into()).shown_as("decision_id"),
     Decision::open("tenant", |open, _| open.tenant.as_str().into()),
-    Decision::open("surface", |open, _| open.surface.into()).shown().filtered(Kind::Text),
-    Decision::open("user_id", |open, _| open.user.as_str().into()).shown().filtered(Kind::Text),
-    Decision::open("conversation_id", |open, _| open.conversation.as_str().into()).shown().filtered(Kind::Text),
+    Decision::open("surface", |open, _| open.surface.into()).shown(),
+    Decision::open("user_id", |open, _| open.user.as_str().into()).shown(),
+    Decision::open("conversation_id", |open, _| open.conversation.as_str().into()).shown(),
     Decision::open("message", |open, with| with.content.shared(&open.message)).shown(),
     Decision::open("definition_hash", |open, _| (&open.definition_hash).into()).shown(),
-    Decision::open("requested_model", |open, _| (&open.requested_model).into()).shown().filtered(Kind::Text),
+    Decision::open("requested_model", |open, _| (&open.requested_model).into()).shown(),
     Decision::open("request_id", |open, _| (&open.request_id).into()).shown(),
-    Decision::open("created_at", |open, _| open.created_at.into()).shown().filtered(Kind::Time),
+    Decision::open("created_at", |open, _| open.created_at.into()).shown(),
     Decision::open("owner", |_, with| with.owner.clone()),
-    Decision::state("status", "'open'", "'closed'").shown().filtered(names_of!(RecordStatus)),
+    Decision::state("status", "'open'", "'closed'").shown(),
     Decision::state("recovered", "FALSE", "FALSE").shown(),
     Decision::close("decision_type", |closed, _| closed.decision_type.as_str().into())
-        .shown()
-        .filtered(names_of!(DecisionType)),
-    Decision::close("outcome_category", |closed, _| closed.outcome.as_str().into()).shown().filtered(names_of!(Outcome)),
-    Decision::close("intent", |closed, _| capped(&closed.intent).into()).shown().filtered(Kind::Text),
+        .shown(),
+    Decision::close("outcome_category", |closed, _| closed.outcome.as_str().into()).shown(),
+    Decision::close("intent", |closed, _| capped(&closed.intent).into()).shown(),
     Decision::close("response", |closed, with| with.content.shared(&closed.response)).shown(),
-    Decision::close("model", |closed, _| closed.model.as_ref().into()).shown().filtered(Kind::Text),
+    Decision::close("model", |closed, _| closed.model.as_ref().into()).shown(),
     Decision::close("service_tier", |closed, _| closed.service_tier.as_ref().into()).shown(),
-    Decision::close("iterations", |closed, _| closed.iterations.into()).shown().filtered(Kind::Number),
+    Decision::close("iterations", |closed, _| closed.iterations.into()).shown(),
     Decision::close("input_tokens", |closed, _| closed.usage.input_tokens.into()).shown_as("usage.input_tokens"),
     Decision::close("output_tokens", |closed, _| closed.usage.output_tokens.into()).shown_as("usage.output_tokens"),
     Decision::close("thought_tokens", |closed, _| closed.usage.thought_tokens.into()).shown_as("usage.thought_tokens"),
     Decision::close("cached_tokens", |closed, _| closed.usage.cached_tokens.into()).shown_as("usage.cached_tokens"),
     // A clock that was set back must not make the row invalid.
     Decision::close("duration_us", |closed, _| closed.duration_us.max(0).into())
-        .shown_by("duration_ms", "duration_us / 1000")
-        .filtered(Kind::Duration),
+        .shown_by("duration_ms", "duration_us / 1000"),
     Decision::close("error_detail", |closed, _| closed.error_detail.as_ref().into()).shown(),
 ] };
 
@@ -54,21 +51,19 @@ type Call = Column<OpenCall, ClosedCall>;
 /// The columns of `tool_invocation_log`.
 #[rustfmt::skip] // A line for each.
 pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invocation_log", columns: &[
-    Call::open("decision_id", |open, _| open.decision.into()).shown().filtered(Kind::Text),
+    Call::open("decision_id", |open, _| open.decision.into()).shown(),
     Call::open("sequence", |open, _| open.sequence.into()).shown(),
     Call::open("id", |open, _| open.id.into()).shown_as("tool_invocation_id"),
     Call::open("tenant", |open, _| open.tenant.as_str().into()),
     // The decision's. Without a decision there is none, and the row is rejected.
     Call::derived("user_id", "(SELECT user_id FROM decision_log WHERE id = ?)", |open, _| open.decision.into())
-        .shown()
-        .filtered(Kind::Text),
+        .shown(),
     Call::open("tool", |open, with| match &open.tool {
         Some(tool) => capped(&tool.name).into(),
         None => with.content.unknown_tool(&open.name),
     })
-    .shown()
-    .filtered(Kind::Text),
-    Call::open("server", |open, _| open.tool.as_ref().map(|tool| &tool.server).into()).shown().filtered(Kind::Text),
+    .shown(),
+    Call::open("server", |open, _| open.tool.as_ref().map(|tool| &tool.server).into()).shown(),
     Call::open("tool_digest", |open, _| open.tool.as_ref().map(|tool| &tool.digest).into()).shown(),
     Call::open("side_effect", |open, _| Value::Bool(open.has_side_effect())).shown(),
     Call::open("arguments", |open, with| with.content.json(&open.arguments)).shown_as("parameters"),
@@ -76,10 +71,9 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     Call::open("policy", |open, _| open.policy.as_ref().map(|policy| policy.effect.as_str()).into()).shown(),
     Call::open("decided_by", |open, _| open.policy.as_ref().and_then(|policy| policy.by.as_ref()).into()).shown(),
     Call::open("idempotency_key", |open, _| open.idempotency_key.as_ref().into()),
-    Call::open("created_at", |open, _| open.created_at.into()).shown().filtered(Kind::Time),
+    Call::open("created_at", |open, _| open.created_at.into()).shown(),
     Call::both("status", |_, _| CallStatus::Started.as_str().into(), |closed, _| status(closed).as_str().into())
-        .shown()
-        .filtered(names_of!(CallStatus)),
+        .shown(),
     Call::both(
         "started_at",
         |open, _| open.created_at.into(),
@@ -90,7 +84,7 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
         },
     )
     .shown(),
-    Call::elsewhere("status").shown_by("result.success", "status = 'completed'").filtered(Kind::Success),
+    Call::elsewhere("status").shown_by("result.success", "status = 'completed'"),
     Call::close("result", |closed, with| match &closed.outcome {
         Ok(data) => with.content.json(data),
         Err(_) => Value::Text(None),
@@ -104,8 +98,7 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     })
     .shown_by("result.error.message", "CASE WHEN error_code IS NOT NULL THEN COALESCE(error_message, '') END"),
     Call::close("duration_us", |closed, _| closed.duration_us.max(0).into())
-        .shown_by("result.duration_ms", "duration_us / 1000")
-        .filtered(Kind::Duration),
+        .shown_by("result.duration_ms", "duration_us / 1000"),
 ] };
 
 /// The owner of a decision knows its outcome, which replaces what recovery assumed when the lease expired during an outage.

@@ -1,9 +1,10 @@
-//! Tables as data. From one list of columns follow the statements that begin, end and reopen a row, and what lists read
-//! and filter by.
+//! Tables as data. From one list of columns follow the statements that begin, end and reopen a row, and what lists read,
+//! and where a filter finds its fields.
 
 use super::db::{Conn, Value};
 use super::insert::Insert;
 use super::rows::Writing;
+use crate::api::filter::{Filter, Kind};
 
 /// A table whose rows begin as `O` and end as `C`.
 pub(super) struct Table<O: 'static, C: 'static = ()> {
@@ -21,36 +22,10 @@ pub(super) struct Column<O, C = ()> {
     close: Option<Set<C>>,
     /// How answers name it: `a.b` is the field `b` of the field `a`. With the expression, if it is another.
     read: Option<(&'static str, &'static str)>,
-    filter: Option<Kind>,
 }
 
 /// What a column is set to: SQL, with a `?` for the value if there is one.
 struct Set<T>(&'static str, Option<fn(&T, &Writing) -> Value>);
-
-/// What a filter compares a field with.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    /// Any quoted string.
-    Text,
-    /// A quoted string from a closed list.
-    Enum(fn() -> Vec<&'static str>),
-    /// An integer without quotes.
-    Number,
-    /// An integer in milliseconds, without quotes.
-    Duration,
-    /// A quoted RFC 3339 time.
-    Time,
-    /// `true` or `false`: whether `status` is `completed`.
-    Success,
-}
-
-/// Every name of a closed list.
-macro_rules! names_of {
-    ($list:ty) => {
-        Kind::Enum(|| <$list>::ALL.iter().map(|one| one.as_str()).collect())
-    };
-}
-pub(super) use names_of;
 
 impl<O, C> Column<O, C> {
     const fn new(sql: &'static str, open: Option<Set<O>>, close: Option<Set<C>>) -> Self {
@@ -59,7 +34,6 @@ impl<O, C> Column<O, C> {
             open,
             close,
             read: None,
-            filter: None,
         }
     }
 
@@ -125,12 +99,6 @@ impl<O, C> Column<O, C> {
         self.read = Some((name, expression));
         self
     }
-
-    /// A list can be filtered by it.
-    pub(super) const fn filtered(mut self, kind: Kind) -> Self {
-        self.filter = Some(kind);
-        self
-    }
 }
 
 /// A field of a filter.
@@ -177,21 +145,22 @@ impl<O, C> Table<O, C> {
         read.join(", ")
     }
 
-    /// The fields that a list can be filtered by: what answers show, by the last part of its name.
-    pub(super) fn fields(&self) -> Vec<Field> {
-        let field = |column: &Column<O, C>| {
-            let (name, expression) = column.read.unwrap_or((column.sql, column.sql));
-            let kind = column.filter?;
-            Some(Field {
-                name: name.rsplit_once('.').map_or(name, |(_, name)| name),
-                sql: match kind {
-                    Kind::Success => column.sql,
-                    _ => expression,
-                },
-                kind,
-            })
+    /// The fields that a list can be filtered by, each with its column: what answers show, by the last part of its name.
+    pub(super) fn fields<'a>(&self, filters: impl IntoIterator<Item = &'a Filter>) -> Vec<Field> {
+        let field = |&Filter(name, kind): &Filter| {
+            let is_named = |column: &&Column<O, C>| {
+                let (shown, _) = column.read.unwrap_or((column.sql, ""));
+                shown.rsplit_once('.').map_or(shown, |(_, last)| last) == name
+            };
+            let column = self.columns.iter().find(is_named);
+            let column = column.unwrap_or_else(|| unreachable!("{} has {name}", self.name));
+            let sql = match (kind, column.read) {
+                (Kind::Success, _) | (_, None) => column.sql,
+                (_, Some((_, expression))) => expression,
+            };
+            Field { name, sql, kind }
         };
-        self.columns.iter().filter_map(field).collect()
+        filters.into_iter().map(field).collect()
     }
 
     fn opened(&self) -> impl Iterator<Item = (&'static str, &Set<O>)> {

@@ -12,7 +12,7 @@ use crate::domain::ids::TenantId;
 
 /// Options of `gavel decisions list`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = format!("{}\n\n{EXAMPLES}", super::filters()))]
 pub(in crate::cli) struct Args {
     /// Only matching decisions, such as 'outcome_category = "ERROR:*"'
     #[arg(long, value_name = "FILTER")]
@@ -28,10 +28,6 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_category, intent, user_id, \
-conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=. \
-A * at the end of a value matches every ending.
-
 Examples:
   gavel decisions list --filter 'outcome_category = \"ERROR:*\" AND created_at >= \"2026-11-20T00:00:00Z\"'
   gavel decisions list --json --limit 1000 | jq -r .outcome_category | sort | uniq -c";

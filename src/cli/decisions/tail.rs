@@ -18,7 +18,7 @@ use crate::domain::time::Timestamp;
 
 /// Options of `gavel decisions tail`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = super::FILTERS)]
+#[command(after_long_help = super::filters())]
 pub(in crate::cli) struct Args {
     /// Only matching decisions, such as 'decision_type = "REFUSE"'
     #[arg(long, value_name = "FILTER")]

@@ -8,21 +8,14 @@ use serde_json::{Value, json};
 use super::answer::{Json, NoContent};
 use super::body;
 use super::error::{Code, Error};
-use super::openapi::params::OLDEST_FIRST;
 use super::patience::Patience;
-use super::request::{Acting, Ctx, Given, Id, Key, List, Listed, Sent};
+use super::request::{Acting, Ctx, Given, Id, Key, List, Sent};
 use crate::api::approvals::Grant;
 use crate::api::threads::RunAnswer;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, GrantId};
 use crate::surfaces::approvals::{self, ActionQuery, Answer, Which};
 use crate::surfaces::decisions::{ListQuery, Page};
-
-impl Listed for ApprovalPage {
-    const FIELDS: &'static str = "tool, user_id, agent_id, policy, created_at";
-    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
-    const ORDER: &'static str = OLDEST_FIRST;
-}
 
 /// Lists pending approval requests.
 ///
@@ -98,12 +91,6 @@ pub(super) async fn resolve(
     Ok(Json(ctx.threads.after(&ctx.caller, run).await?))
 }
 
-impl Listed for ActionInDoubtPage {
-    const FIELDS: &'static str = "tool, user_id, agent_id, policy, created_at";
-    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
-    const ORDER: &'static str = OLDEST_FIRST;
-}
-
 /// Lists in-doubt actions.
 ///
 /// These actions were started and their outcome is unknown; gavel does not repeat them. Check where the effect would be
@@ -153,11 +140,6 @@ pub(super) async fn settle(
         .settle(&ctx.caller, user, id, given.happened, key.as_ref())
         .await?;
     Ok(Json(ctx.threads.after(&ctx.caller, settled.run).await?))
-}
-
-impl Listed for GrantPage {
-    const FIELDS: &'static str = "grant_id, tool, user_id, created_at";
-    const EXAMPLE: &'static str = "tool = \"gmail_send\"";
 }
 
 /// Lists grants.

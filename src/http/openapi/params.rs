@@ -89,11 +89,6 @@ pub(in crate::http) fn paging(spelling: Spelling) -> [ParameterBuilder; 2] {
     ]
 }
 
-/// The order of most lists.
-pub(in crate::http) const LATEST_FIRST: &str = "`created_at desc` (the default) or `created_at`.";
-/// The order of what waits for a person.
-pub(in crate::http) const OLDEST_FIRST: &str = "`created_at` (the default) or `created_at desc`.";
-
 /// What `filter` of a list with these fields accepts.
 pub(in crate::http) fn filter(fields: &str) -> String {
     format!(

@@ -9,16 +9,11 @@ use crate::domain::ids::PlanningSessionId;
 use crate::http::answer::Json;
 use crate::http::error::Error;
 use crate::http::query::{self, Fields, Parameters};
-use crate::http::request::{Acting, Ctx, Id, List, Listed, Named, Paged, Query};
+use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Query};
 use crate::http::route::Path;
 
 /// The most versions of one answer, each with its whole plan.
 const MOST_VERSIONS: u32 = 50;
-
-impl Listed for PlanningSessionPage {
-    const FIELDS: &'static str = "status, user_id, repo_url, created_at, deadline";
-    const EXAMPLE: &'static str = "status = \"AWAITING_CONFIRMATION\"";
-}
 
 /// Lists planning sessions.
 ///

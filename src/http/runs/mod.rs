@@ -11,7 +11,7 @@ use super::agents::Agent;
 use super::answer::{Json, Preferred, Reply, Started};
 use super::error::{Code, Error};
 use super::patience::Patience;
-use super::request::{Acting, Ctx, Id, Key, List, Listed, Meta, Query, User};
+use super::request::{Acting, Ctx, Id, Key, List, Meta, Query, User};
 use crate::api::runs::{AgentRun, RunPage};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ProjectId, RunId};
@@ -93,11 +93,6 @@ pub(super) async fn resume(
     let keyed = resume.meta.idempotency.is_some();
     let begun = ctx.runs.resume(&ctx.caller, user, id, resume).await?;
     wait(&ctx, begun, patience, keyed).await
-}
-
-impl Listed for RunPage {
-    const FIELDS: &'static str = "agent_id, status, user_id, parent_run_id, definition_hash, created_at, stop_reason";
-    const EXAMPLE: &'static str = "status = \"paused\"";
 }
 
 /// Lists the runs of a project.

@@ -11,7 +11,7 @@ use super::caller::Auth;
 use super::error::{Code, Error};
 use super::patience::Patience;
 use super::query::{self, Fields, Parameters};
-use super::request::{Acting, Ctx, Given, Id, Key, List, Listed, Meta, Query, Request, Sent, Take, User};
+use super::request::{Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Sent, Take, User};
 use super::runs::time_zone;
 use crate::api::threads::{RunAnswer, SayBody, Thread, ThreadPage};
 use crate::domain::ids::{RunId, ThreadId, UserId};
@@ -125,12 +125,6 @@ pub(super) async fn cancel(
 ) -> Result<Reply<RunAnswer>, Error> {
     let run = ctx.threads.cancel(&ctx.caller, user.as_ref(), id, key.as_ref());
     Ok(reply(run.await?).later())
-}
-
-impl Listed for ThreadPage {
-    const FIELDS: &'static str = "agent_id, user_id, created_at, updated_at";
-    const EXAMPLE: &'static str = "updated_at >= \"2026-11-01T00:00:00Z\"";
-    const ORDER: &'static str = "`updated_at desc` (the default) or `updated_at`.";
 }
 
 /// Lists your threads.

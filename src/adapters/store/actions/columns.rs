@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::content::capped;
 use super::super::db::Value;
-use super::super::table::{Column, Kind, Table, names_of};
+use super::super::table::{Column, Table};
 use crate::domain::action::{ActionStatus, in_words};
 use crate::domain::ids::{ActionId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::ports::commit::{ActionOutcome, NewAction};
@@ -39,15 +39,13 @@ pub(in super::super) static ACTION: Table<NewAction, ActionOutcome> = Table { na
     Action::computed("tenant", "run.tenant"),
     Action::computed("project_id", "run.project_id"),
     Action::both("status", |new, _| status(new).into(), |end, _| end.status.into())
-        .shown()
-        .filtered(names_of!(ActionStatus)),
+        .shown(),
     Action::open("policy", |new, _| if new.approval.is_some() { "require_approval" } else { "allow" }.into())
-        .shown()
-        .filtered(Kind::Enum(|| vec!["allow", "require_approval"])),
-    Action::open("tool", |new, _| capped(&new.tool.name).into()).shown().filtered(Kind::Text),
-    Action::computed("user_id", "run.user_id").shown().filtered(Kind::Text),
-    Action::computed("agent_id", "run.agent_id").shown().filtered(Kind::Text),
-    Action::computed("created_at", "@now").shown().filtered(Kind::Time),
+        .shown(),
+    Action::open("tool", |new, _| capped(&new.tool.name).into()).shown(),
+    Action::computed("user_id", "run.user_id").shown(),
+    Action::computed("agent_id", "run.agent_id").shown(),
+    Action::computed("created_at", "@now").shown(),
     Action::open("sequence", |new, _| new.sequence.into()).shown(),
     Action::open("server", |new, _| (&new.tool.server).into()).shown(),
     Action::open("tool_digest", |new, _| (&new.tool.digest).into()).shown(),
@@ -93,11 +91,11 @@ type Grant = Column<NewGrant>;
 /// The columns of `approval_grant`.
 #[rustfmt::skip] // A line for each.
 pub(in super::super) static GRANT: Table<NewGrant> = Table { name: "approval_grant", columns: &[
-    Grant::open("id", |new, _| new.id.into()).shown_as("grant_id").filtered(Kind::Text),
+    Grant::open("id", |new, _| new.id.into()).shown_as("grant_id"),
     Grant::open("tenant", |new, _| (&new.tenant).into()),
-    Grant::open("tool", |new, _| (&new.tool).into()).shown().filtered(Kind::Text),
-    Grant::open("user_id", |new, _| (&new.user).into()).shown().filtered(Kind::Text),
-    Grant::computed("created_at", "@now").shown().filtered(Kind::Time),
+    Grant::open("tool", |new, _| (&new.tool).into()).shown(),
+    Grant::open("user_id", |new, _| (&new.user).into()).shown(),
+    Grant::computed("created_at", "@now").shown(),
     Grant::open("server", |new, _| (&new.server).into()).shown(),
     Grant::open("recipients", |new, _| (&new.recipients).into()).shown(),
     Grant::elsewhere("recipients").shown_as("recipients_by_argument"),
@@ -128,10 +126,10 @@ type Thread = Column<NewRun>;
 pub(in super::super) static THREAD: Table<NewRun> = Table { name: "thread", columns: &[
     Thread::open("id", |run, _| run.origin.thread().map(|place| place.thread).into()).shown_as("thread_id"),
     Thread::open("tenant", |run, _| (&run.decision.tenant).into()),
-    Thread::open("agent_id", |run, _| (&run.agent).into()).shown().filtered(Kind::Text),
-    Thread::open("user_id", |run, _| (&run.decision.user).into()).shown().filtered(Kind::Text),
-    Thread::open("created_at", |run, _| run.decision.created_at.into()).shown().filtered(Kind::Time),
-    Thread::open("updated_at", |run, _| run.decision.created_at.into()).shown().filtered(Kind::Time),
+    Thread::open("agent_id", |run, _| (&run.agent).into()).shown(),
+    Thread::open("user_id", |run, _| (&run.decision.user).into()).shown(),
+    Thread::open("created_at", |run, _| run.decision.created_at.into()).shown(),
+    Thread::open("updated_at", |run, _| run.decision.created_at.into()).shown(),
     Thread::elsewhere("messages").shown_as("message_count"),
     Thread::elsewhere("(SELECT substr(said.body, 1, 1000) FROM thread_message said \
         WHERE said.thread_id = thread.id AND said.role = 'user' ORDER BY said.number LIMIT 1)").shown_as("title"),

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use super::super::db::Value;
-use super::super::table::{Column, Kind, Table, names_of};
+use super::super::table::{Column, Table};
 use crate::api::planning::Version as PlanVersion;
 use crate::domain::ids::PlanningSessionId;
-use crate::domain::planning_session::SessionStatus;
 use crate::ports::runs::{NewRun, SessionWork};
 
 /// The sum of a count over the runs of a session.
@@ -39,11 +38,11 @@ type Session = Column<NewRun>;
 pub(in super::super) static SESSION: Table<NewRun> = Table { name: "planning_session", columns: &[
     Session::open("id", |run, _| run.origin.session().map(|place| place.session).into()).shown(),
     Session::open("tenant", |run, _| (&run.decision.tenant).into()),
-    Session::computed("status", "'PLANNING'").shown().filtered(names_of!(SessionStatus)),
-    Session::open("user_id", |run, _| (&run.decision.user).into()).shown().filtered(Kind::Text),
-    Session::open("repo_url", |run, _| start(run).map(|(_, repo_url, _)| repo_url).into()).shown().filtered(Kind::Text),
-    Session::open("created_at", |run, _| run.decision.created_at.into()).shown().filtered(Kind::Time),
-    Session::open("deadline", |run, _| start(run).map(|(.., deadline)| deadline).into()).shown().filtered(Kind::Time),
+    Session::computed("status", "'PLANNING'").shown(),
+    Session::open("user_id", |run, _| (&run.decision.user).into()).shown(),
+    Session::open("repo_url", |run, _| start(run).map(|(_, repo_url, _)| repo_url).into()).shown(),
+    Session::open("created_at", |run, _| run.decision.created_at.into()).shown(),
+    Session::open("deadline", |run, _| start(run).map(|(.., deadline)| deadline).into()).shown(),
     Session::open("prompt", |run, _| start(run).map(|(prompt, ..)| prompt).into()).shown(),
     Session::open("run_id", |run, _| run.id.into()).shown_as("run"),
     Session::open("updated_at", |run, _| run.decision.created_at.into()).shown_as("updated_us"),

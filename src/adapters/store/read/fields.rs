@@ -4,8 +4,16 @@ use super::super::actions::{ACTION, GRANT, THREAD};
 use super::super::decisions::{CALL, DECISION};
 use super::super::planning::SESSION;
 use super::super::runs::RUN;
+pub(super) use super::super::table::Field;
 use super::super::table::Table;
-pub(super) use super::super::table::{Field, Kind};
+use crate::api::approvals::{ApprovalPage, GrantPage};
+use crate::api::decisions::{DecisionPage, ToolInvocationPage};
+pub(super) use crate::api::filter::Kind;
+use crate::api::filter::{Filter, Listed, names};
+use crate::api::planning::PlanningSessionPage;
+use crate::api::runs::RunPage;
+use crate::api::threads::ThreadPage;
+use crate::domain::action::ActionStatus;
 use std::sync::LazyLock;
 
 /// A table that can be listed.
@@ -28,14 +36,14 @@ pub(super) struct List {
     pub(super) slow: &'static str,
 }
 
-/// A list of a table, newest first.
-fn list<O, C>(table: &Table<O, C>, columns: String, indexed: &'static [&'static str]) -> List {
+/// A list of a table whose pages are `P`, newest first.
+fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: &'static [&'static str]) -> List {
     List {
         name: table.name,
         order: "created_at",
         newest_first: true,
         columns,
-        fields: table.fields(),
+        fields: table.fields(P::FILTERS),
         indexed,
         few: None,
         slow: "",
@@ -45,7 +53,7 @@ fn list<O, C>(table: &Table<O, C>, columns: String, indexed: &'static [&'static 
 pub(super) static DECISIONS: LazyLock<List> = LazyLock::new(|| List {
     few: Some("decision_open"),
     slow: "decision_slow",
-    ..list(
+    ..list::<DecisionPage, _, _>(
         &DECISION,
         DECISION.selected(),
         &[
@@ -61,28 +69,35 @@ pub(super) static DECISIONS: LazyLock<List> = LazyLock::new(|| List {
 pub(super) static TOOL_INVOCATIONS: LazyLock<List> = LazyLock::new(|| List {
     few: Some("tool_unsuccessful"),
     slow: "tool_slow",
-    ..list(&CALL, CALL.selected(), &["decision_id", "user_id", "tool"])
+    ..list::<ToolInvocationPage, _, _>(&CALL, CALL.selected(), &["decision_id", "user_id", "tool"])
 });
 
 pub(super) static RUNS: LazyLock<List> =
-    LazyLock::new(|| list(&RUN, RUN.selected(), &[PARENT, "user_id", "agent_id", "status"]));
+    LazyLock::new(|| list::<RunPage, _, _>(&RUN, RUN.selected(), &[PARENT, "user_id", "agent_id", "status"]));
 
 /// Oldest first.
 pub(super) static ACTIONS: LazyLock<List> = LazyLock::new(|| List {
     newest_first: false,
-    ..list(&ACTION, ACTION.selected(), &["user_id", "status"])
+    // Each list of actions is of those in a state, which no filter repeats.
+    fields: ACTION.fields(
+        ApprovalPage::FILTERS
+            .iter()
+            .chain(&[Filter("status", Kind::Names(names::<ActionStatus>))]),
+    ),
+    ..list::<ApprovalPage, _, _>(&ACTION, ACTION.selected(), &["user_id", "status"])
 });
 
-pub(super) static GRANTS: LazyLock<List> = LazyLock::new(|| list(&GRANT, GRANT.selected_in_camel_case(), &["user_id"]));
+pub(super) static GRANTS: LazyLock<List> =
+    LazyLock::new(|| list::<GrantPage, _, _>(&GRANT, GRANT.selected_in_camel_case(), &["user_id"]));
 
 /// Most recently active first.
 pub(super) static THREADS: LazyLock<List> = LazyLock::new(|| List {
     order: "updated_at",
-    ..list(&THREAD, THREAD.selected_in_camel_case(), &["user_id"])
+    ..list::<ThreadPage, _, _>(&THREAD, THREAD.selected_in_camel_case(), &["user_id"])
 });
 
 pub(super) static PLANNING_SESSIONS: LazyLock<List> =
-    LazyLock::new(|| list(&SESSION, SESSION.selected(), &["user_id", "status"]));
+    LazyLock::new(|| list::<PlanningSessionPage, _, _>(&SESSION, SESSION.selected(), &["user_id", "status"]));
 
 /// The run that called another. Lists without a condition on it show only outermost runs.
 pub(super) const PARENT: &str = "parent_run_id";

@@ -217,7 +217,7 @@ impl Parser<'_> {
                     Literal::Exact(text)
                 }
             }),
-            Kind::Enum(values) => {
+            Kind::Names(values) => {
                 let (text, prefix) = self.string(name)?;
                 let known = values();
                 let matches = |value: &&str| {

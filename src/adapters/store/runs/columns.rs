@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::super::db::Value;
-use super::super::table::{Column, Kind, Table, names_of};
+use super::super::table::{Column, Table};
 use crate::api::runs::InDoubtCall;
-use crate::domain::agent_run::{RunStatus, StopReason};
+use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 use crate::ports::commit::RunEnd;
 use crate::ports::runs::{LoggedEntry, NewRun, Parent};
@@ -39,16 +39,15 @@ pub(in super::super) static RUN: Table<Beginning, RunEnd> = Table { name: "agent
     Run::open("id", |new, _| new.run.id.into()).shown(),
     Run::open("root_id", |new, _| new.parent().map_or(new.run.id, |parent| parent.lease.run).into()),
     Run::open("project_id", |new, _| (&new.run.project).into()).shown(),
-    Run::open("agent_id", |new, _| (&new.run.agent).into()).shown().filtered(Kind::Text),
+    Run::open("agent_id", |new, _| (&new.run.agent).into()).shown(),
     Run::both("status", |new, _| new.status.into(), |end, _| end.status.into())
-        .shown()
-        .filtered(names_of!(RunStatus)),
-    Run::open("user_id", |new, _| (&new.run.decision.user).into()).filtered(Kind::Text),
-    Run::open("parent_run_id", |new, _| new.parent().map(|parent| parent.run).into()).shown().filtered(Kind::Text),
+        .shown(),
+    Run::open("user_id", |new, _| (&new.run.decision.user).into()),
+    Run::open("parent_run_id", |new, _| new.parent().map(|parent| parent.run).into()).shown(),
     Run::open("parent_action_id", |new, _| new.parent().map(|parent| parent.action).into()),
     Run::open("tenant", |new, _| (&new.run.decision.tenant).into()),
     Run::open("version", |new, _| new.run.version.into()).shown_as("definition_version"),
-    Run::open("definition_hash", |new, _| (&new.run.decision.definition_hash).into()).shown().filtered(Kind::Text),
+    Run::open("definition_hash", |new, _| (&new.run.decision.definition_hash).into()).shown(),
     Run::open("snapshot_hash", |new, _| (&new.run.snapshot.hash).into()),
     Run::open("input", |new, _| (&*new.run.input).into()),
     Run::open("settings", |new, _| (&*new.run.settings).into()),
@@ -61,8 +60,8 @@ pub(in super::super) static RUN: Table<Beginning, RunEnd> = Table { name: "agent
     Run::open("takes", |new, _| new.fence()),
     Run::open("thread_id", |new, _| new.run.origin.thread().map(|place| place.thread).into()),
     Run::open("session_id", |new, _| new.run.origin.session().map(|place| place.session).into()),
-    Run::close("stop_reason", |end, _| end.stop_reason.into()).shown().filtered(names_of!(StopReason)),
-    Run::open("created_at", |new, _| new.created_at.into()).shown().filtered(Kind::Time),
+    Run::close("stop_reason", |end, _| end.stop_reason.into()).shown(),
+    Run::open("created_at", |new, _| new.created_at.into()).shown(),
     Run::open("started_at", |new, _| (new.status == RunStatus::Running).then_some(new.created_at).into()).shown(),
     Run::close("completed_at", |end, _| end.completed_at.into()).shown(),
     // 0 if the clock was set back.

@@ -200,7 +200,7 @@ fn statuses(term: &Term) -> Option<Vec<&'static str>> {
         _ => return None,
     };
     let known: &[&'static str] = match term.field.kind {
-        Kind::Enum(values) if values().contains(&"open") => &["open", "closed"],
+        Kind::Names(values) if values().contains(&"open") => &["open", "closed"],
         _ => &["started", "completed", "failed", "in_doubt", "not_sent"],
     };
     let equal = term.op == Op::Eq;
@@ -216,7 +216,7 @@ fn statuses(term: &Term) -> Option<Vec<&'static str>> {
 /// One condition for each value of a closed list that `term` allows.
 fn branches(term: &Term) -> Vec<String> {
     let column = term.field.sql;
-    let (Kind::Enum(known), Literal::OneOf(chosen)) = (term.field.kind, &term.value) else {
+    let (Kind::Names(known), Literal::OneOf(chosen)) = (term.field.kind, &term.value) else {
         return Vec::new();
     };
     let is = |value: &&'static str| format!("{column} = '{value}'");
