@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::filter::{Filter, Kind, Listed, OLDEST_FIRST};
+use super::names::sent;
 use super::{names, page};
 use crate::domain::action::Resolution;
 use crate::domain::address::Recipients;
@@ -59,91 +60,76 @@ impl Listed for GrantPage {
     const EXAMPLE: &'static str = "tool = \"gmail_send\"";
 }
 
-/// An action that waits for an approval.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PendingApproval {
-    /// The id with which the approval is resolved.
-    #[schema(value_type = String, format = "uuid")]
-    pub approval_id: ApprovalId,
-    /// The outermost run.
-    #[schema(value_type = String, format = "uuid")]
-    pub run_id: RunId,
-    /// The thread of the run; null for a run that was triggered outside of threads.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub thread_id: Option<ThreadId>,
-    /// The planning session of the run; null elsewhere.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub session_id: Option<PlanningSessionId>,
-    /// The task of the session's plan; null elsewhere.
-    #[schema(value_type = Option<String>, example = "t1", required = true)]
-    pub task_id: Option<TaskId>,
-    /// The call.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
-    /// The user on whose behalf the call is made.
-    pub user_id: String,
-    /// The agent that proposes the call.
-    pub agent_id: String,
-    /// The tool.
-    pub tool: String,
-    /// Exactly the arguments of the call.
-    #[schema(value_type = Object)]
-    pub arguments: Box<RawValue>,
-    /// All recipients; null if the tool declares no recipients.
-    #[schema(required = true)]
-    pub recipients: Option<Vec<String>>,
-    /// Can a grant be given for these recipients?
-    pub grantable: bool,
-    /// The account that the call would use, as the tool's server named it; null if the server named none.
-    #[schema(required = true)]
-    pub account: Option<String>,
-    /// Why the call requires approval.
-    pub reason: String,
-    /// Warnings about the call.
-    pub warnings: Vec<String>,
-    /// When approval was requested, RFC 3339.
-    #[schema(value_type = String)]
-    pub created_at: Timestamp,
-    /// When the approval expires, RFC 3339.
-    #[schema(value_type = String)]
-    pub expires_at: Timestamp,
+sent! {
+    /// An action that waits for an approval.
+    #[serde(rename_all = "camelCase")]
+    PendingApproval as "PendingApproval" {
+        /// The id with which the approval is resolved.
+        approval_id: ApprovalId,
+        /// The outermost run.
+        run_id: RunId,
+        /// The thread of the run; null for a run that was triggered outside of threads.
+        thread_id: Option<ThreadId>,
+        /// The planning session of the run; null elsewhere.
+        session_id: Option<PlanningSessionId>,
+        /// The task of the session's plan; null elsewhere.
+        task_id: Option<TaskId>,
+        /// The call.
+        action_id: ActionId,
+        /// The user on whose behalf the call is made.
+        user_id: String,
+        /// The agent that proposes the call.
+        agent_id: String,
+        /// The tool.
+        tool: String,
+        /// Exactly the arguments of the call.
+        #[shape(Shape::Object)]
+        arguments: Box<RawValue>,
+        /// All recipients; null if the tool declares no recipients.
+        recipients: Option<Vec<String>>,
+        /// Can a grant be given for these recipients?
+        grantable: bool,
+        /// The account that the call would use, as the tool's server named it; null if the server named none.
+        account: Option<String>,
+        /// Why the call requires approval.
+        reason: String,
+        /// Warnings about the call.
+        warnings: Vec<String>,
+        /// When approval was requested, RFC 3339.
+        created_at: Timestamp,
+        /// When the approval expires, RFC 3339.
+        expires_at: Timestamp,
+    }
 }
 
-/// A call whose outcome is unknown.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ActionInDoubt {
-    /// The id with which the action is settled.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
-    /// The outermost run.
-    #[schema(value_type = String, format = "uuid")]
-    pub run_id: RunId,
-    /// The thread of the run; null for a run that was triggered outside of threads.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub thread_id: Option<ThreadId>,
-    /// The planning session of the run; null elsewhere.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub session_id: Option<PlanningSessionId>,
-    /// The task of the session's plan; null elsewhere.
-    #[schema(value_type = Option<String>, example = "t1", required = true)]
-    pub task_id: Option<TaskId>,
-    /// The user on whose behalf the call was made.
-    pub user_id: String,
-    /// The agent that made the call.
-    pub agent_id: String,
-    /// The tool.
-    pub tool: String,
-    /// Exactly the arguments of the call.
-    #[schema(value_type = Object)]
-    pub arguments: Box<RawValue>,
-    /// All recipients; null if the tool declares no recipients.
-    #[schema(required = true)]
-    pub recipients: Option<Vec<String>>,
-    /// When the call was started, RFC 3339.
-    #[schema(value_type = Option<String>, required = true)]
-    pub started_at: Option<Timestamp>,
+sent! {
+    /// A call whose outcome is unknown.
+    #[serde(rename_all = "camelCase")]
+    ActionInDoubt as "ActionInDoubt" {
+        /// The id with which the action is settled.
+        action_id: ActionId,
+        /// The outermost run.
+        run_id: RunId,
+        /// The thread of the run; null for a run that was triggered outside of threads.
+        thread_id: Option<ThreadId>,
+        /// The planning session of the run; null elsewhere.
+        session_id: Option<PlanningSessionId>,
+        /// The task of the session's plan; null elsewhere.
+        task_id: Option<TaskId>,
+        /// The user on whose behalf the call was made.
+        user_id: String,
+        /// The agent that made the call.
+        agent_id: String,
+        /// The tool.
+        tool: String,
+        /// Exactly the arguments of the call.
+        #[shape(Shape::Object)]
+        arguments: Box<RawValue>,
+        /// All recipients; null if the tool declares no recipients.
+        recipients: Option<Vec<String>>,
+        /// When the call was started, RFC 3339.
+        started_at: Option<Timestamp>,
+    }
 }
 
 /// A user's grant: calls of this tool to exactly these recipients, each in its argument, require no approval.

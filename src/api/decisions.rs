@@ -5,7 +5,8 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::filter::{Filter, Kind, Listed, names as names_of};
-use super::names::{self, described_here};
+use super::names::described_here;
+use super::names::sent;
 use super::page;
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::names::names;
@@ -82,80 +83,67 @@ impl Listed for ToolInvocationPage {
     const EXAMPLE: &'static str = "tool = \"add_task\" AND success = false";
 }
 
-/// A recorded decision. Values that are not kept or not known yet are null.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct DecisionRecord {
-    /// Its id.
-    #[schema(format = "uuid")]
-    pub decision_id: String,
-    /// The caller's conversation.
-    pub conversation_id: String,
-    /// Its type; null while it is open.
-    #[schema(value_type = Option<names::DecisionType>, required = true)]
-    pub decision_type: Option<DecisionType>,
-    /// Its outcome; null while it is open.
-    #[schema(value_type = Option<names::Outcome>, required = true)]
-    pub outcome_category: Option<Outcome>,
-    /// Depending on `records.content`: the text, its keyed hash, or null.
-    #[schema(required = true)]
-    pub response: Option<String>,
-    /// Model calls.
-    #[schema(required = true)]
-    pub iterations: Option<u32>,
-    /// The model that answered last; null if none did.
-    #[schema(required = true)]
-    pub model: Option<String>,
-    /// The model that was asked. Google answers some names with another model.
-    pub requested_model: String,
-    /// The tier that served the answer, such as `standard`, if Google names it.
-    #[schema(required = true)]
-    pub service_tier: Option<String>,
-    /// Tokens of all model calls.
-    pub usage: RecordedUsage,
-    /// Time from the parsed request to the record of its outcome.
-    #[schema(required = true)]
-    pub duration_ms: Option<u64>,
-    /// The surface that decided: `chat`.
-    pub surface: String,
-    /// The acting user.
-    pub user_id: String,
-    /// Whether it has its outcome.
-    pub status: RecordStatus,
-    /// The first tool called, or `respond`, `clarify`, `refuse`, `none`.
-    #[schema(required = true)]
-    pub intent: Option<String>,
-    /// As `response`, depending on `records.content`.
-    #[schema(required = true)]
-    pub message: Option<String>,
-    /// When its request was parsed.
-    #[schema(value_type = String, format = DateTime)]
-    pub created_at: Timestamp,
-    /// Hash of the definition in effect for this decision.
-    pub definition_hash: String,
-    /// Details of a failure, for operators.
-    #[schema(required = true)]
-    pub error_detail: Option<String>,
-    /// The id of the request.
-    pub request_id: String,
-    /// Whether recovery closed the decision after its process had died.
-    pub recovered: bool,
+sent! {
+    /// A recorded decision. Values that are not kept or not known yet are null.
+    DecisionRecord as "DecisionRecord" {
+        /// Its id.
+        #[shape(Shape::UUID)]
+        decision_id: String,
+        /// The caller's conversation.
+        conversation_id: String,
+        /// Its type; null while it is open.
+        decision_type: Option<DecisionType>,
+        /// Its outcome; null while it is open.
+        outcome_category: Option<Outcome>,
+        /// Depending on `records.content`: the text, its keyed hash, or null.
+        response: Option<String>,
+        /// Model calls.
+        iterations: Option<u32>,
+        /// The model that answered last; null if none did.
+        model: Option<String>,
+        /// The model that was asked. Google answers some names with another model.
+        requested_model: String,
+        /// The tier that served the answer, such as `standard`, if Google names it.
+        service_tier: Option<String>,
+        /// Tokens of all model calls.
+        usage: RecordedUsage,
+        /// Time from the parsed request to the record of its outcome.
+        duration_ms: Option<u64>,
+        /// The surface that decided: `chat`.
+        surface: String,
+        /// The acting user.
+        user_id: String,
+        /// Whether it has its outcome.
+        status: RecordStatus,
+        /// The first tool called, or `respond`, `clarify`, `refuse`, `none`.
+        intent: Option<String>,
+        /// As `response`, depending on `records.content`.
+        message: Option<String>,
+        /// When its request was parsed.
+        created_at: Timestamp,
+        /// Hash of the definition in effect for this decision.
+        definition_hash: String,
+        /// Details of a failure, for operators.
+        error_detail: Option<String>,
+        /// The id of the request.
+        request_id: String,
+        /// Whether recovery closed the decision after its process had died.
+        recovered: bool,
+    }
 }
 
-/// Token counts, null while unknown.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RecordedUsage {
-    /// Of what the model read.
-    #[schema(required = true)]
-    pub input_tokens: Option<u64>,
-    /// Of what the model wrote.
-    #[schema(required = true)]
-    pub output_tokens: Option<u64>,
-    /// Of the model's thoughts.
-    #[schema(required = true)]
-    pub thought_tokens: Option<u64>,
-    /// Of what the model read, those that came from a cache.
-    #[schema(required = true)]
-    pub cached_tokens: Option<u64>,
+sent! {
+    /// Token counts, null while unknown.
+    RecordedUsage as "RecordedUsage" {
+        /// Of what the model read.
+        input_tokens: Option<u64>,
+        /// Of what the model wrote.
+        output_tokens: Option<u64>,
+        /// Of the model's thoughts.
+        thought_tokens: Option<u64>,
+        /// Of what the model read, those that came from a cache.
+        cached_tokens: Option<u64>,
+    }
 }
 
 /// A recorded decision, with its tool calls.
@@ -168,77 +156,69 @@ pub struct DecisionDetail {
     pub tool_calls: Vec<ToolInvocation>,
 }
 
-/// A recorded tool call.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct ToolInvocation {
-    /// Its id.
-    #[schema(format = "uuid")]
-    pub tool_invocation_id: String,
-    /// Its decision.
-    #[schema(format = "uuid")]
-    pub decision_id: String,
-    /// Its place in the decision: 0, 1, 2 …
-    pub sequence: u32,
-    /// The tool, or the name that the model used for one that is not on the allowlist.
-    pub tool: String,
-    /// Canonical arguments, depending on `records.content`.
-    #[schema(value_type = serde_json::Value)]
-    pub parameters: Option<Box<RawValue>>,
-    /// Its result.
-    pub result: RecordedResult,
-    /// The tool's server.
-    #[schema(required = true)]
-    pub server: Option<String>,
-    /// Its state.
-    pub status: CallStatus,
-    /// Digest of the tool's definition at the time of the call.
-    #[schema(required = true)]
-    pub tool_digest: Option<String>,
-    /// Whether a call of the tool can change something.
-    pub side_effect: bool,
-    /// Hex SHA-256 of the canonical arguments; a keyed hash or null, depending on `records.content`.
-    #[schema(required = true)]
-    pub input_hash: Option<String>,
-    /// The last policy decision: `allow`, `require_approval` or `deny`; null if the call ended before the policy
-    /// decided.
-    #[schema(required = true)]
-    pub policy: Option<String>,
-    /// The source of that decision: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`, `parameters`,
-    /// `session`, `plan`, `repositories`; null if no approval was required, or the call was invalid.
-    #[schema(required = true)]
-    pub decided_by: Option<String>,
-    /// The acting user.
-    pub user_id: String,
-    /// When it was sent, or when its decision began if it was not.
-    #[schema(value_type = String, format = DateTime)]
-    pub created_at: Timestamp,
-    /// When it was sent; null if it was not.
-    #[schema(value_type = Option<String>, format = DateTime, required = true)]
-    pub started_at: Option<Timestamp>,
+sent! {
+    /// A recorded tool call.
+    ToolInvocation as "ToolInvocation" {
+        /// Its id.
+        #[shape(Shape::UUID)]
+        tool_invocation_id: String,
+        /// Its decision.
+        #[shape(Shape::UUID)]
+        decision_id: String,
+        /// Its place in the decision: 0, 1, 2 …
+        sequence: u32,
+        /// The tool, or the name that the model used for one that is not on the allowlist.
+        tool: String,
+        /// Canonical arguments, depending on `records.content`.
+        parameters: Option<Box<RawValue>>,
+        /// Its result.
+        result: RecordedResult,
+        /// The tool's server.
+        server: Option<String>,
+        /// Its state.
+        status: CallStatus,
+        /// Digest of the tool's definition at the time of the call.
+        tool_digest: Option<String>,
+        /// Whether a call of the tool can change something.
+        side_effect: bool,
+        /// Hex SHA-256 of the canonical arguments; a keyed hash or null, depending on `records.content`.
+        input_hash: Option<String>,
+        /// The last policy decision: `allow`, `require_approval` or `deny`; null if the call ended before the policy
+        /// decided.
+        policy: Option<String>,
+        /// The source of that decision: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`, `parameters`,
+        /// `session`, `plan`, `repositories`; null if no approval was required, or the call was invalid.
+        decided_by: Option<String>,
+        /// The acting user.
+        user_id: String,
+        /// When it was sent, or when its decision began if it was not.
+        created_at: Timestamp,
+        /// When it was sent; null if it was not.
+        started_at: Option<Timestamp>,
+    }
 }
 
-/// The result of a call.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RecordedResult {
-    /// Whether it succeeded.
-    pub success: bool,
-    /// Depending on `records.content`.
-    #[schema(value_type = serde_json::Value)]
-    pub data: Option<Box<RawValue>>,
-    /// Why it did not succeed.
-    #[schema(required = true)]
-    pub error: Option<ToolFailure>,
-    /// Time from sending to the answer.
-    #[schema(required = true)]
-    pub duration_ms: Option<u64>,
+sent! {
+    /// The result of a call.
+    RecordedResult as "RecordedResult" {
+        /// Whether it succeeded.
+        success: bool,
+        /// Depending on `records.content`.
+        data: Option<Box<RawValue>>,
+        /// Why it did not succeed.
+        error: Option<ToolFailure>,
+        /// Time from sending to the answer.
+        duration_ms: Option<u64>,
+    }
 }
 
-/// Why a tool call failed, in a form that is safe to show.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ToolFailure {
-    /// A code from a closed list; docs/reference/outcomes.md explains it.
-    #[schema(value_type = names::FailureCode)]
-    pub code: FailureCode,
-    /// Text for people.
-    pub message: String,
+sent! {
+    /// Why a tool call failed, in a form that is safe to show.
+    #[derive(PartialEq, Eq)]
+    ToolFailure as "ToolFailure" {
+        /// A code from a closed list; docs/reference/outcomes.md explains it.
+        code: FailureCode,
+        /// Text for people.
+        message: String,
+    }
 }

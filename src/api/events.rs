@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::decisions::ToolFailure;
 use super::names;
+use super::names::sent;
 use super::runs::AgentRun;
 use crate::domain::agent_run::StopReason;
 use crate::domain::decision::Usage;
@@ -193,17 +194,17 @@ pub enum Event {
     },
 }
 
-/// A call that a model proposes.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct ProposedCall {
-    /// Position in the run.
-    pub sequence: u32,
-    /// The tool, the agent, or the function that ends the run.
-    #[schema(value_type = String)]
-    pub tool: Arc<str>,
-    /// The arguments, as the model wrote them.
-    #[schema(value_type = Object)]
-    pub parameters: Arc<RawValue>,
+sent! {
+    /// A call that a model proposes.
+    ProposedCall as "ProposedCall" {
+        /// Position in the run.
+        sequence: u32,
+        /// The tool, the agent, or the function that ends the run.
+        tool: Arc<str>,
+        /// The arguments, as the model wrote them.
+        #[shape(Shape::Object)]
+        parameters: Arc<RawValue>,
+    }
 }
 
 /// An event in the log of an outermost run: its own, or that of a run that it called.

@@ -10,6 +10,7 @@ pub mod filter;
 pub mod names;
 mod page;
 pub mod planning;
+pub mod problem;
 pub mod runs;
 pub mod threads;
 

@@ -49,10 +49,23 @@ macro_rules! described_here {
             fn name() -> std::borrow::Cow<'static, str> {
                 $crate::api::names::Described::<Self>::name()
             }
+
+            fn schemas(schemas: &mut Vec<(String, utoipa::openapi::RefOr<utoipa::openapi::Schema>)>) {
+                <$crate::api::names::Described<Self> as utoipa::ToSchema>::schemas(schemas);
+            }
         })+
     };
 }
 pub(crate) use described_here;
+
+/// A record of the API with its description.
+macro_rules! sent {
+    ($(#[$($meta:tt)*])* $name:ident as $shown:literal { $($fields:tt)* }) => {
+        $crate::domain::names::record! { $(#[$($meta)*])* $name as $shown { $($fields)* } }
+        $crate::api::names::described_here!($name);
+    };
+}
+pub(crate) use sent;
 
 impl<T: Shaped> PartialSchema for Described<T> {
     fn schema() -> RefOr<Schema> {
@@ -95,7 +108,7 @@ fn mentioned(shape: &Shape, schemas: &mut Vec<(String, RefOr<Schema>)>) {
             }
             mentioned(of, schemas);
         }
-        Shape::Text(..) | Shape::Count(_) | Shape::Names(..) => {}
+        Shape::Text(..) | Shape::Count(..) | Shape::Bool | Shape::Any | Shape::Object | Shape::Names(..) => {}
     }
 }
 
@@ -116,7 +129,7 @@ fn whole(shape: &Shape) -> RefOr<Schema> {
             let mut object = ObjectBuilder::new().description(text(about.1));
             for field in fields {
                 object = object.property(&field.name, part(&field.shape, text(field.about)));
-                if !field.has_default && !matches!(field.shape, Shape::Optional(_)) {
+                if field.is_required {
                     object = object.required(&field.name);
                 }
             }
@@ -148,13 +161,25 @@ fn part(shape: &Shape, about: Option<String>) -> RefOr<Schema> {
             .example(example.map(serde_json::Value::from))
             .description(about)
             .into(),
-        Shape::Count(bits) => ObjectBuilder::new()
+        Shape::Count(bits, is_unsigned) => ObjectBuilder::new()
             .schema_type(kind(Type::Integer))
             .format(Some(SchemaFormat::KnownFormat(match bits {
                 32 => KnownFormat::Int32,
                 _ => KnownFormat::Int64,
             })))
-            .minimum(Some(0))
+            .minimum(is_unsigned.then_some(0))
+            .description(about)
+            .into(),
+        Shape::Bool => ObjectBuilder::new()
+            .schema_type(kind(Type::Boolean))
+            .description(about)
+            .into(),
+        Shape::Object => ObjectBuilder::new()
+            .schema_type(kind(Type::Object))
+            .description(about)
+            .into(),
+        Shape::Any => ObjectBuilder::new()
+            .schema_type(SchemaType::AnyValue)
             .description(about)
             .into(),
         Shape::List(of) => ArrayBuilder::new()

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::filter::{Filter, Kind, Listed, names as names_of};
+use super::names::sent;
 use super::names::{self, described_here};
 use super::page;
 use crate::domain::action::ActionStatus;
@@ -110,91 +111,74 @@ pub struct ExecuteBody {
     pub dry_run: bool,
 }
 
-/// A planning session.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningSession)]
-pub struct Session {
-    /// Its id.
-    #[schema(value_type = String, format = "uuid")]
-    pub session_id: PlanningSessionId,
-    /// Its user, for pages: it is not sent.
-    #[serde(skip)]
-    pub user: String,
-    /// Its status.
-    #[schema(value_type = names::SessionStatus)]
-    pub status: SessionStatus,
-    /// Why it ended without reaching its goal.
-    pub status_reason: Option<Reason>,
-    /// The goal, in the user's own text.
-    pub prompt: String,
-    /// The address of the repository.
-    pub repo_url: String,
-    /// The deadline, RFC 3339.
-    #[schema(value_type = String, format = "date-time")]
-    pub deadline: Timestamp,
-    /// Until when its plan can be confirmed, RFC 3339: the session ends then. `null` unless it waits for that.
-    #[schema(value_type = Option<String>, format = "date-time", required = true)]
-    pub confirm_by: Option<Timestamp>,
-    /// The time until the deadline, in milliseconds; 0 once it has passed or the session has ended.
-    pub time_left_ms: u64,
-    /// The number of the current version of its plan; 0 while there is none.
-    pub plan_version: u32,
-    /// The tasks of the current version, in order.
-    #[schema(value_type = Vec<names::Task>)]
-    pub plan: Vec<Task>,
-    /// The same as the JSON text that is stored; only with `view=raw`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub raw_plan: Option<String>,
-    /// The plan in a few sentences.
-    pub summary: String,
-    /// What the plan assumes.
-    pub assumptions: Vec<String>,
-    /// What may go wrong.
-    pub risks: Vec<String>,
-    /// Why the last refinement made no new version.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refinement: Option<Refinement>,
-    /// What code read of the repository before the plan was made; `null` while there is no plan.
-    #[schema(required = true)]
-    pub read: Option<RepositoryRead>,
-    /// What the planner asked the open world: each call with all that it carried out. `null` unless the plan waits for
-    /// its confirmation; the log has them always.
-    #[schema(required = true)]
-    pub lookups: Option<Vec<LoggedAction>>,
-    /// What the confirmation of the plan allows, or would allow now; `null` while a plan is being made, after the end,
-    /// and in a list.
-    #[schema(required = true)]
-    pub scope: Option<SessionScope>,
-    /// The task at work.
-    #[schema(value_type = Option<String>, example = "t1", required = true)]
-    pub current_task_id: Option<TaskId>,
-    /// What the session waits for; `null` in a list.
-    #[schema(required = true)]
-    pub waiting_for: Option<Vec<WaitingFor>>,
-    /// The pull requests that it opened; `null` in a list.
-    #[schema(required = true)]
-    pub pull_requests: Option<Vec<PullRequest>>,
-    /// The run that works for it, or worked last: it plans, and from the confirmation on works through the plan.
-    #[schema(value_type = String, format = "uuid")]
-    pub run_id: RunId,
-    /// The model calls and tokens of all its runs.
-    pub usage: SessionUsage,
-    /// When it was created, RFC 3339.
-    #[schema(value_type = String, format = "date-time")]
-    pub created_at: Timestamp,
-    /// When it was last changed.
-    #[schema(value_type = String, format = "date-time")]
-    pub updated_at: Timestamp,
-    /// When its plan was confirmed.
-    #[schema(value_type = Option<String>, format = "date-time")]
-    pub started_at: Option<Timestamp>,
-    /// When it ended.
-    #[schema(value_type = Option<String>, format = "date-time")]
-    pub completed_at: Option<Timestamp>,
-    /// Its result; `null` until it has ended and its containers are removed, and in a list.
-    #[schema(required = true)]
-    pub result: Option<SessionResult>,
+sent! {
+    /// A planning session.
+    #[serde(rename_all = "camelCase")]
+    Session as "PlanningSession" {
+        /// Its id.
+        session_id: PlanningSessionId,
+        /// Its user, for pages: it is not sent.
+        #[serde(skip)]
+        user: String,
+        /// Its status.
+        status: SessionStatus,
+        /// Why it ended without reaching its goal.
+        status_reason: Option<Reason>,
+        /// The goal, in the user's own text.
+        prompt: String,
+        /// The address of the repository.
+        repo_url: String,
+        /// The deadline, RFC 3339.
+        deadline: Timestamp,
+        /// Until when its plan can be confirmed, RFC 3339: the session ends then. `null` unless it waits for that.
+        confirm_by: Option<Timestamp>,
+        /// The time until the deadline, in milliseconds; 0 once it has passed or the session has ended.
+        time_left_ms: u64,
+        /// The number of the current version of its plan; 0 while there is none.
+        plan_version: u32,
+        /// The tasks of the current version, in order.
+        plan: Vec<Task>,
+        /// The same as the JSON text that is stored; only with `view=raw`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        raw_plan: Option<String>,
+        /// The plan in a few sentences.
+        summary: String,
+        /// What the plan assumes.
+        assumptions: Vec<String>,
+        /// What may go wrong.
+        risks: Vec<String>,
+        /// Why the last refinement made no new version.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        refinement: Option<Refinement>,
+        /// What code read of the repository before the plan was made; `null` while there is no plan.
+        read: Option<RepositoryRead>,
+        /// What the planner asked the open world: each call with all that it carried out. `null` unless the plan waits for
+        /// its confirmation; the log has them always.
+        lookups: Option<Vec<LoggedAction>>,
+        /// What the confirmation of the plan allows, or would allow now; `null` while a plan is being made, after the end,
+        /// and in a list.
+        scope: Option<SessionScope>,
+        /// The task at work.
+        current_task_id: Option<TaskId>,
+        /// What the session waits for; `null` in a list.
+        waiting_for: Option<Vec<WaitingFor>>,
+        /// The pull requests that it opened; `null` in a list.
+        pull_requests: Option<Vec<PullRequest>>,
+        /// The run that works for it, or worked last: it plans, and from the confirmation on works through the plan.
+        run_id: RunId,
+        /// The model calls and tokens of all its runs.
+        usage: SessionUsage,
+        /// When it was created, RFC 3339.
+        created_at: Timestamp,
+        /// When it was last changed.
+        updated_at: Timestamp,
+        /// When its plan was confirmed.
+        started_at: Option<Timestamp>,
+        /// When it ended.
+        completed_at: Option<Timestamp>,
+        /// Its result; `null` until it has ended and its containers are removed, and in a list.
+        result: Option<SessionResult>,
+    }
 }
 
 impl Session {
@@ -207,54 +191,54 @@ impl Session {
     }
 }
 
-/// What the confirmation of a plan allows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningScope)]
-pub struct SessionScope {
-    /// The repository in which the work may act.
-    #[schema(example = "acme/dates")]
-    pub repository: String,
-    /// The branches that it may write; `*` is any text.
-    #[schema(example = "gavel/*")]
-    pub branches: String,
-    /// The tools of the plan: those that it may use.
-    pub tools: Vec<String>,
-    /// Those of them that have side effects and are not bound to the repository. Each of their calls asks a person.
-    pub not_bound: Vec<String>,
-    /// Those that ask a person before each call all the same, and those of `askFor`.
-    pub ask_first: Vec<String>,
-    /// Those whose arguments decide whether a call asks a person.
-    pub may_ask: Vec<String>,
-    /// The confirmation; `null` before it.
-    #[schema(required = true)]
-    pub confirmed: Option<Confirmation>,
+sent! {
+    /// What the confirmation of a plan allows.
+    #[serde(rename_all = "camelCase")]
+    #[derive(PartialEq, Eq)]
+    SessionScope as "PlanningScope" {
+        /// The repository in which the work may act.
+        #[shape(Shape::Text(None, Some("acme/dates")))]
+        repository: String,
+        /// The branches that it may write; `*` is any text.
+        #[shape(Shape::Text(None, Some("gavel/*")))]
+        branches: String,
+        /// The tools of the plan: those that it may use.
+        tools: Vec<String>,
+        /// Those of them that have side effects and are not bound to the repository. Each of their calls asks a person.
+        not_bound: Vec<String>,
+        /// Those that ask a person before each call all the same, and those of `askFor`.
+        ask_first: Vec<String>,
+        /// Those whose arguments decide whether a call asks a person.
+        may_ask: Vec<String>,
+        /// The confirmation; `null` before it.
+        confirmed: Option<Confirmation>,
+    }
 }
 
-/// The confirmation of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanConfirmation)]
-pub struct Confirmation {
-    /// The name of the person or the service that confirmed it.
-    pub by: String,
-    /// The version that was confirmed. Later ones are changes during the work, which allow nothing more.
-    pub version: u32,
+sent! {
+    /// The confirmation of a plan.
+    #[derive(PartialEq, Eq)]
+    Confirmation as "PlanConfirmation" {
+        /// The name of the person or the service that confirmed it.
+        by: String,
+        /// The version that was confirmed. Later ones are changes during the work, which allow nothing more.
+        version: u32,
+    }
 }
 
-/// The result of a session.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningResult)]
-pub struct SessionResult {
-    /// Its final status.
-    #[schema(value_type = names::SessionStatus)]
-    pub status: SessionStatus,
-    /// Its first actions, at most 1000.
-    pub log: Vec<LoggedAction>,
-    /// Does `GET /v1/sessions/{id}/log` have more?
-    pub log_truncated: bool,
-    /// What the cleanup did with its containers.
-    pub cleanup: Cleanup,
+sent! {
+    /// The result of a session.
+    #[serde(rename_all = "camelCase")]
+    SessionResult as "PlanningResult" {
+        /// Its final status.
+        status: SessionStatus,
+        /// Its first actions, at most 1000.
+        log: Vec<LoggedAction>,
+        /// Does `GET /v1/sessions/{id}/log` have more?
+        log_truncated: bool,
+        /// What the cleanup did with its containers.
+        cleanup: Cleanup,
+    }
 }
 
 names! {
@@ -267,130 +251,119 @@ names! {
     }
 }
 
-/// Something that a session waits for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningWait)]
-pub struct WaitingFor {
-    /// What is missing.
-    pub kind: WaitingKind,
-    /// The task; `null` for a call of the planner.
-    #[schema(value_type = Option<String>, example = "t1", required = true)]
-    pub task_id: Option<TaskId>,
-    /// The tool.
-    pub tool: String,
-    /// The approval request; only of the kind `approval`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = "uuid")]
-    pub approval_id: Option<ApprovalId>,
-    /// The action.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
+sent! {
+    /// Something that a session waits for.
+    #[serde(rename_all = "camelCase")]
+    #[derive(PartialEq, Eq)]
+    WaitingFor as "PlanningWait" {
+        /// What is missing.
+        kind: WaitingKind,
+        /// The task; `null` for a call of the planner.
+        task_id: Option<TaskId>,
+        /// The tool.
+        tool: String,
+        /// The approval request; only of the kind `approval`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        approval_id: Option<ApprovalId>,
+        /// The action.
+        action_id: ActionId,
+    }
 }
 
-/// Why a session ended without reaching its goal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanningReason)]
-pub struct Reason {
-    /// The reason.
-    #[schema(value_type = names::SessionReason)]
-    pub code: SessionReason,
-    /// Details.
-    pub detail: String,
+sent! {
+    /// Why a session ended without reaching its goal.
+    #[derive(PartialEq, Eq)]
+    Reason as "PlanningReason" {
+        /// The reason.
+        code: SessionReason,
+        /// Details.
+        detail: String,
+    }
 }
 
-/// A refinement that made no new version. The version before it stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanRefinement)]
-pub struct Refinement {
-    /// Always `failed`.
-    pub outcome: String,
-    /// The reason.
-    #[schema(value_type = names::SessionReason)]
-    pub code: SessionReason,
-    /// Details.
-    pub detail: String,
+sent! {
+    /// A refinement that made no new version. The version before it stands.
+    #[derive(PartialEq, Eq)]
+    Refinement as "PlanRefinement" {
+        /// Always `failed`.
+        outcome: String,
+        /// The reason.
+        code: SessionReason,
+        /// Details.
+        detail: String,
+    }
 }
 
-/// Model calls and their tokens, summed over all runs of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningUsage)]
-pub struct SessionUsage {
-    /// Model calls.
-    pub model_calls: u64,
-    /// Prompt tokens, including cached ones.
-    pub input_tokens: u64,
-    /// Tokens of the answers, without thoughts.
-    pub output_tokens: u64,
-    /// Thinking tokens.
-    pub thought_tokens: u64,
-    /// The part of `inputTokens` that came from a cache.
-    pub cached_tokens: u64,
+sent! {
+    /// Model calls and their tokens, summed over all runs of a session.
+    #[serde(rename_all = "camelCase")]
+    #[derive(Copy, PartialEq, Eq)]
+    SessionUsage as "PlanningUsage" {
+        /// Model calls.
+        model_calls: u64,
+        /// Prompt tokens, including cached ones.
+        input_tokens: u64,
+        /// Tokens of the answers, without thoughts.
+        output_tokens: u64,
+        /// Thinking tokens.
+        thought_tokens: u64,
+        /// The part of `inputTokens` that came from a cache.
+        cached_tokens: u64,
+    }
 }
 
-/// One version of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanVersion)]
-pub struct Version {
-    /// 1, 2, 3 …
-    pub version: u32,
-    /// When it was written, RFC 3339.
-    #[schema(value_type = String, format = "date-time")]
-    pub at: Timestamp,
-    /// Who asked for it.
-    pub by: String,
-    /// How it came about.
-    pub kind: VersionKind,
-    /// The person's own text: the goal, or what to change.
-    pub why: String,
-    /// How it differs from the version before.
-    #[schema(value_type = Vec<names::Change>)]
-    pub changes: Vec<Change>,
-    /// Hex SHA-256 of the plan.
-    pub plan_hash: String,
-    /// The run that made it; `null` if a person edited it.
-    #[schema(value_type = Option<String>, format = "uuid")]
-    pub run_id: Option<RunId>,
-    /// The tasks of this version.
-    #[schema(value_type = Vec<names::Task>)]
-    pub plan: Vec<Task>,
+sent! {
+    /// One version of a plan.
+    #[serde(rename_all = "camelCase")]
+    #[derive(PartialEq, Eq)]
+    Version as "PlanVersion" {
+        /// 1, 2, 3 …
+        version: u32,
+        /// When it was written, RFC 3339.
+        at: Timestamp,
+        /// Who asked for it.
+        by: String,
+        /// How it came about.
+        kind: VersionKind,
+        /// The person's own text: the goal, or what to change.
+        why: String,
+        /// How it differs from the version before.
+        changes: Vec<Change>,
+        /// Hex SHA-256 of the plan.
+        plan_hash: String,
+        /// The run that made it; `null` if a person edited it.
+        run_id: Option<RunId>,
+        /// The tasks of this version.
+        plan: Vec<Task>,
+    }
 }
 
-/// One action of a session.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningAction)]
-pub struct LoggedAction {
-    /// 1, 2, 3 … in the session.
-    pub n: u32,
-    /// When it started, or was proposed if it never started; RFC 3339.
-    #[schema(value_type = String, format = "date-time")]
-    pub at: Timestamp,
-    /// Its task; `null` for calls of the planner, and for the cleanup at the end.
-    #[schema(value_type = Option<String>, required = true, example = "t1")]
-    pub task_id: Option<TaskId>,
-    /// The action.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
-    /// The tool.
-    pub tool: String,
-    /// Its arguments: as sent, or as the model wrote them if it was not sent.
-    #[schema(value_type = Object)]
-    pub arguments: Arc<RawValue>,
-    /// Its status.
-    #[schema(value_type = names::ActionStatus)]
-    pub status: ActionStatus,
-    /// Why it failed.
-    #[schema(required = true)]
-    pub error: Option<ActionError>,
-    /// From its start to its result, in milliseconds.
-    #[schema(required = true)]
-    pub duration_ms: Option<u64>,
-    /// What allowed or denied it, or required an approval; `null` if nothing was required.
-    #[schema(required = true)]
-    pub decided_by: Option<String>,
+sent! {
+    /// One action of a session.
+    #[serde(rename_all = "camelCase")]
+    LoggedAction as "PlanningAction" {
+        /// 1, 2, 3 … in the session.
+        n: u32,
+        /// When it started, or was proposed if it never started; RFC 3339.
+        at: Timestamp,
+        /// Its task; `null` for calls of the planner, and for the cleanup at the end.
+        task_id: Option<TaskId>,
+        /// The action.
+        action_id: ActionId,
+        /// The tool.
+        tool: String,
+        /// Its arguments: as sent, or as the model wrote them if it was not sent.
+        #[shape(Shape::Object)]
+        arguments: Arc<RawValue>,
+        /// Its status.
+        status: ActionStatus,
+        /// Why it failed.
+        error: Option<ActionError>,
+        /// From its start to its result, in milliseconds.
+        duration_ms: Option<u64>,
+        /// What allowed or denied it, or required an approval; `null` if nothing was required.
+        decided_by: Option<String>,
+    }
 }
 
 impl LoggedAction {
@@ -405,34 +378,35 @@ impl LoggedAction {
     }
 }
 
-/// Why an action failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningActionError)]
-pub struct ActionError {
-    /// A code from a closed list; docs/reference/outcomes.md explains it.
-    #[schema(value_type = names::FailureCode)]
-    pub code: FailureCode,
-    /// The tool's own code, if it gave one. It is the server's word, in at most 64 bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "already_exists")]
-    pub tool_code: Option<String>,
-    /// What the tool says besides: short words, numbers and truth values.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = Object, example = json!({"number": 7}))]
-    pub details: BTreeMap<String, Value>,
-    /// Text for people.
-    pub message: String,
+sent! {
+    /// Why an action failed.
+    #[serde(rename_all = "camelCase")]
+    #[derive(PartialEq, Eq)]
+    ActionError as "PlanningActionError" {
+        /// A code from a closed list; docs/reference/outcomes.md explains it.
+        code: FailureCode,
+        /// The tool's own code, if it gave one. It is the server's word, in at most 64 bytes.
+        #[shape(Shape::Optional(Box::new(Shape::Text(None, Some("already_exists")))))]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tool_code: Option<String>,
+        /// What the tool says besides: short words, numbers and truth values.
+        #[shape(Shape::Object)]
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        details: BTreeMap<String, Value>,
+        /// Text for people.
+        message: String,
+    }
 }
 
-/// A pull request that a session opened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanningPullRequest)]
-pub struct PullRequest {
-    /// Its number.
-    pub number: u64,
-    /// Its address.
-    pub url: String,
+sent! {
+    /// A pull request that a session opened.
+    #[derive(PartialEq, Eq)]
+    PullRequest as "PlanningPullRequest" {
+        /// Its number.
+        number: u64,
+        /// Its address.
+        url: String,
+    }
 }
 
 /// A task with its history.
@@ -461,89 +435,83 @@ impl TaskDetail {
     }
 }
 
-/// One step of a task: what the model thought, did, saw and concluded.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanStep)]
-pub struct Step {
-    /// 1, 2, 3 … in the task.
-    pub n: u32,
-    /// What the model meant to do, and why.
-    #[schema(required = true)]
-    pub reason: Option<String>,
-    /// What it did: one call.
-    #[schema(required = true)]
-    pub action: Option<StepDone>,
-    /// The data that the tool returned, or `{"error": {"code", "toolCode"?, "details"?, "message"}}`; `null` while the call waits or runs.
-    #[schema(value_type = Option<serde_json::Value>, required = true)]
-    pub observation: Option<Arc<RawValue>>,
-    /// What it concluded.
-    #[schema(required = true)]
-    pub reflection: Option<StepReflection>,
-    /// The call.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub action_id: Option<ActionId>,
-    /// The status of the call.
-    #[schema(value_type = Option<names::ActionStatus>, required = true)]
-    pub state: Option<ActionStatus>,
-    /// When the call started, RFC 3339.
-    #[schema(value_type = Option<String>, format = "date-time", required = true)]
-    pub started_at: Option<Timestamp>,
-    /// From its start to its result, in milliseconds.
-    #[schema(required = true)]
-    pub duration_ms: Option<u64>,
+sent! {
+    /// One step of a task: what the model thought, did, saw and concluded.
+    #[serde(rename_all = "camelCase")]
+    Step as "PlanStep" {
+        /// 1, 2, 3 … in the task.
+        n: u32,
+        /// What the model meant to do, and why.
+        reason: Option<String>,
+        /// What it did: one call.
+        action: Option<StepDone>,
+        /// The data that the tool returned, or `{"error": {"code", "toolCode"?, "details"?, "message"}}`; `null` while the call waits or runs.
+        observation: Option<Arc<RawValue>>,
+        /// What it concluded.
+        reflection: Option<StepReflection>,
+        /// The call.
+        action_id: Option<ActionId>,
+        /// The status of the call.
+        state: Option<ActionStatus>,
+        /// When the call started, RFC 3339.
+        started_at: Option<Timestamp>,
+        /// From its start to its result, in milliseconds.
+        duration_ms: Option<u64>,
+    }
 }
 
-/// The call of a step.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanStepAction)]
-pub struct StepDone {
-    /// The tool.
-    pub tool: String,
-    /// Its arguments: as sent, or as the model wrote them if it was not sent.
-    #[schema(value_type = Object)]
-    pub arguments: Arc<RawValue>,
+sent! {
+    /// The call of a step.
+    StepDone as "PlanStepAction" {
+        /// The tool.
+        tool: String,
+        /// Its arguments: as sent, or as the model wrote them if it was not sent.
+        #[shape(Shape::Object)]
+        arguments: Arc<RawValue>,
+    }
 }
 
-/// What the model concluded from a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanReflection)]
-pub struct StepReflection {
-    /// Is the task done?
-    pub is_task_complete: bool,
-    /// What the step showed.
-    pub summary: String,
-    /// What shows that the task is done.
-    pub evidence: Vec<StepEvidence>,
-    /// What later steps and tasks should know.
-    pub learnings: Vec<String>,
-    /// Changes of the plan.
-    #[schema(value_type = Vec<Object>)]
-    pub plan_changes: Vec<TaskChange>,
-    /// Why the task cannot be done; it ended then.
-    #[schema(required = true)]
-    pub give_up: Option<String>,
+sent! {
+    /// What the model concluded from a step.
+    #[serde(rename_all = "camelCase")]
+    #[derive(PartialEq, Eq)]
+    StepReflection as "PlanReflection" {
+        /// Is the task done?
+        is_task_complete: bool,
+        /// What the step showed.
+        summary: String,
+        /// What shows that the task is done.
+        evidence: Vec<StepEvidence>,
+        /// What later steps and tasks should know.
+        learnings: Vec<String>,
+        /// Changes of the plan.
+        #[shape(Shape::List(Box::new(Shape::Object)))]
+        plan_changes: Vec<TaskChange>,
+        /// Why the task cannot be done; it ended then.
+        give_up: Option<String>,
+    }
 }
 
-/// A place in a result that shows that the task is done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanEvidence)]
-pub struct StepEvidence {
-    /// The number of a step of this task.
-    pub observation: u32,
-    /// A text that occurs literally in the result of that step.
-    pub quote: String,
+sent! {
+    /// A place in a result that shows that the task is done.
+    #[derive(PartialEq, Eq)]
+    StepEvidence as "PlanEvidence" {
+        /// The number of a step of this task.
+        observation: u32,
+        /// A text that occurs literally in the result of that step.
+        quote: String,
+    }
 }
 
-/// What the cleanup at the end of a session did with the containers that it had.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanningCleanup)]
-pub struct Cleanup {
-    /// Those that were removed.
-    pub removed: Vec<String>,
-    /// Those that are left, or why that is not known. Their server removes them later.
-    pub left: Vec<String>,
+sent! {
+    /// What the cleanup at the end of a session did with the containers that it had.
+    #[derive(Default, PartialEq, Eq)]
+    Cleanup as "PlanningCleanup" {
+        /// Those that were removed.
+        removed: Vec<String>,
+        /// Those that are left, or why that is not known. Their server removes them later.
+        left: Vec<String>,
+    }
 }
 
 impl Cleanup {
@@ -557,42 +525,37 @@ impl Cleanup {
     }
 }
 
-/// What code read of a repository before a plan was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningRead)]
-pub struct RepositoryRead {
-    /// The default branch.
-    #[schema(required = true)]
-    pub default_branch: Option<String>,
-    /// The id of its latest commit; `null` for an empty repository.
-    #[schema(required = true)]
-    pub commit: Option<String>,
-    /// The files that were listed.
-    #[schema(required = true)]
-    pub files: u64,
-    /// Did the planner see only a part of the tree?
-    #[schema(required = true)]
-    pub tree_truncated: bool,
-    /// The repository's instructions for agents, if it has some.
-    #[schema(required = true)]
-    pub agent_file: Option<FileRead>,
-    /// The calls of tools that this took.
-    #[schema(required = true)]
-    pub calls: u32,
-    /// Their time, in milliseconds.
-    #[schema(required = true)]
-    pub duration_ms: u64,
+sent! {
+    /// What code read of a repository before a plan was made.
+    #[serde(rename_all = "camelCase")]
+    #[derive(Default, PartialEq, Eq)]
+    RepositoryRead as "PlanningRead" {
+        /// The default branch.
+        default_branch: Option<String>,
+        /// The id of its latest commit; `null` for an empty repository.
+        commit: Option<String>,
+        /// The files that were listed.
+        files: u64,
+        /// Did the planner see only a part of the tree?
+        tree_truncated: bool,
+        /// The repository's instructions for agents, if it has some.
+        agent_file: Option<FileRead>,
+        /// The calls of tools that this took.
+        calls: u32,
+        /// Their time, in milliseconds.
+        duration_ms: u64,
+    }
 }
 
-/// A file that was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanningFileRead)]
-pub struct FileRead {
-    /// Its path.
-    pub path: String,
-    /// Its size, in bytes.
-    pub bytes: u64,
+sent! {
+    /// A file that was read.
+    #[derive(Default, PartialEq, Eq)]
+    FileRead as "PlanningFileRead" {
+        /// Its path.
+        path: String,
+        /// Its size, in bytes.
+        bytes: u64,
+    }
 }
 
 names! {
@@ -609,49 +572,50 @@ names! {
     }
 }
 
-/// What would happen if the plan were confirmed now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanDryRun)]
-pub struct DryRun {
-    /// The version that was checked.
-    pub plan_version: u32,
-    /// Its tasks, in order.
-    pub tasks: Vec<DryRunTask>,
-    /// The servers of tools.
-    pub servers: Vec<DryRunServer>,
-    /// What the bundled servers act on, as far as they are on: the container engine, GitHub's credentials with their
-    /// permissions and quota, the sandbox of the shell, and the web.
-    pub conditions: Vec<DryRunCondition>,
+sent! {
+    /// What would happen if the plan were confirmed now.
+    #[serde(rename_all = "camelCase")]
+    #[derive(PartialEq, Eq)]
+    DryRun as "PlanDryRun" {
+        /// The version that was checked.
+        plan_version: u32,
+        /// Its tasks, in order.
+        tasks: Vec<DryRunTask>,
+        /// The servers of tools.
+        servers: Vec<DryRunServer>,
+        /// What the bundled servers act on, as far as they are on: the container engine, GitHub's credentials with their
+        /// permissions and quota, the sandbox of the shell, and the web.
+        conditions: Vec<DryRunCondition>,
+    }
 }
 
-/// A task, with what would happen to its calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanDryRunTask)]
-pub struct DryRunTask {
-    /// The task.
-    #[schema(value_type = String, example = "t1")]
-    pub task_id: TaskId,
-    /// Its title.
-    pub title: String,
-    /// Its tools.
-    pub tools: Vec<DryRunTool>,
+sent! {
+    /// A task, with what would happen to its calls.
+    #[serde(rename_all = "camelCase")]
+    #[derive(PartialEq, Eq)]
+    DryRunTask as "PlanDryRunTask" {
+        /// The task.
+        task_id: TaskId,
+        /// Its title.
+        title: String,
+        /// Its tools.
+        tools: Vec<DryRunTool>,
+    }
 }
 
-/// What would happen to the calls of a tool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanDryRunTool)]
-pub struct DryRunTool {
-    /// The tool.
-    pub tool: String,
-    /// Its server; `null` if no connected server offers it.
-    #[schema(required = true)]
-    pub server: Option<String>,
-    /// The answer.
-    pub answer: DryRunAnswer,
-    /// Why.
-    pub reason: String,
+sent! {
+    /// What would happen to the calls of a tool.
+    #[derive(PartialEq, Eq)]
+    DryRunTool as "PlanDryRunTool" {
+        /// The tool.
+        tool: String,
+        /// Its server; `null` if no connected server offers it.
+        server: Option<String>,
+        /// The answer.
+        answer: DryRunAnswer,
+        /// Why.
+        reason: String,
+    }
 }
 
 names! {
@@ -668,29 +632,30 @@ names! {
     }
 }
 
-/// A server of tools.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanDryRunServer)]
-pub struct DryRunServer {
-    /// Its name.
-    pub server: String,
-    /// Its state.
-    pub state: ServerState,
-    /// Why it is unavailable, such as the settings without which it is off.
-    #[schema(required = true)]
-    pub reason: Option<String>,
+sent! {
+    /// A server of tools.
+    #[derive(PartialEq, Eq)]
+    DryRunServer as "PlanDryRunServer" {
+        /// Its name.
+        server: String,
+        /// Its state.
+        state: ServerState,
+        /// Why it is unavailable, such as the settings without which it is off.
+        reason: Option<String>,
+    }
 }
 
-/// Whether something that tools act on is fit for work.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = PlanDryRunCondition)]
-pub struct DryRunCondition {
-    /// What it is about.
-    pub of: Subject,
-    /// Whether it is fit.
-    pub state: Fitness,
-    /// What was seen, and what to do about an error.
-    pub detail: String,
+sent! {
+    /// Whether something that tools act on is fit for work.
+    #[derive(PartialEq, Eq)]
+    DryRunCondition as "PlanDryRunCondition" {
+        /// What it is about.
+        of: Subject,
+        /// Whether it is fit.
+        state: Fitness,
+        /// What was seen, and what to do about an error.
+        detail: String,
+    }
 }
 
 names! {
@@ -731,27 +696,24 @@ names! {
     }
 }
 
-/// A call that a person must decide about.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = PlanningWaitingCall)]
-pub struct WaitingCall {
-    /// `approval`: a person must approve or reject the call. `in_doubt`: a person must settle whether it had its effect.
-    pub kind: WaitingKind,
-    /// Its task.
-    #[schema(value_type = Option<String>, example = "t1", required = true)]
-    pub task_id: Option<TaskId>,
-    /// The call.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
-    /// The tool.
-    #[schema(value_type = String)]
-    pub tool: Arc<str>,
-    /// Exactly its arguments.
-    #[schema(value_type = Object)]
-    pub arguments: Arc<RawValue>,
-    /// Why a person is asked.
-    pub reason: String,
+sent! {
+    /// A call that a person must decide about.
+    #[serde(rename_all = "camelCase")]
+    WaitingCall as "PlanningWaitingCall" {
+        /// `approval`: a person must approve or reject the call. `in_doubt`: a person must settle whether it had its effect.
+        kind: WaitingKind,
+        /// Its task.
+        task_id: Option<TaskId>,
+        /// The call.
+        action_id: ActionId,
+        /// The tool.
+        tool: Arc<str>,
+        /// Exactly its arguments.
+        #[shape(Shape::Object)]
+        arguments: Arc<RawValue>,
+        /// Why a person is asked.
+        reason: String,
+    }
 }
 
 names! {

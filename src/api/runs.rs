@@ -1,11 +1,10 @@
 //! Runs of agents.
 
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
 use super::filter::{Filter, Kind, Listed, names as names_of};
-use super::{names, page};
+use super::names::sent;
+use super::page;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::{Outcome, Usage};
 use crate::domain::error_class::ErrorClass;
@@ -30,100 +29,87 @@ impl Listed for RunPage {
     const EXAMPLE: &'static str = "status = \"paused\"";
 }
 
-/// A run of an agent.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct AgentRun {
-    /// The id of the run.
-    #[schema(value_type = String, format = "uuid")]
-    pub id: RunId,
-    /// The project of its agent.
-    pub project_id: String,
-    /// The agent.
-    pub agent_id: String,
-    /// The run that called this one; null for a run that was triggered directly.
-    #[schema(value_type = Option<String>, format = "uuid", required = true)]
-    pub parent_run_id: Option<RunId>,
-    /// The current status.
-    #[schema(value_type = names::RunStatus)]
-    pub status: RunStatus,
-    /// The final text; for a run that was stopped early, the text so far.
-    #[schema(required = true)]
-    pub summary: Option<String>,
-    /// The structured output, which conforms to the agent's schema; null for an agent without a schema.
-    #[schema(value_type = Option<Object>, required = true)]
-    pub output: Option<Box<RawValue>>,
-    /// Why it failed or was stopped early, as text.
-    #[schema(required = true)]
-    pub error_message: Option<String>,
-    /// Model calls. For a flow, those of its steps. Calls of sub-agents count in their own runs.
-    pub steps: u32,
-    /// When it was accepted, RFC 3339.
-    #[schema(value_type = String)]
-    pub created_at: Timestamp,
-    /// When it started, RFC 3339.
-    #[schema(value_type = Option<String>, required = true)]
-    pub started_at: Option<Timestamp>,
-    /// When it ended, RFC 3339.
-    #[schema(value_type = Option<String>, required = true)]
-    pub completed_at: Option<Timestamp>,
-    /// Wall-clock time from `started_at` to `completed_at`.
-    #[schema(required = true)]
-    pub duration_ms: Option<u64>,
-    /// Hash of the definition it uses.
-    pub definition_hash: String,
-    /// The version of the definition it uses; null for an agent from a file.
-    #[schema(required = true)]
-    pub definition_version: Option<i64>,
-    /// The earlier attempts, if it was paused and resumed. The other fields are about the current attempt, except for
-    /// `steps` and `usage`, which count all.
-    pub attempts: Vec<Attempt>,
-    /// What it recovered from while it ran.
-    #[schema(value_type = Option<names::StopReason>, required = true)]
-    pub recovered_from: Option<StopReason>,
-    /// What stopped it early or made it fail.
-    #[schema(value_type = Option<names::StopReason>, required = true)]
-    pub stop_reason: Option<StopReason>,
-    /// Calls whose outcome is unknown. To resume the run, state for each whether it happened.
-    pub in_doubt: Vec<InDoubtCall>,
-    /// Tokens over all its model calls. For a flow, those of its steps. Tokens of sub-agents count in their own runs.
-    #[schema(value_type = names::Usage)]
-    pub usage: Usage,
-    /// The outcome of its decision; null while the run is in progress.
-    #[schema(value_type = Option<names::Outcome>, required = true)]
-    pub outcome_category: Option<Outcome>,
+sent! {
+    /// A run of an agent.
+    AgentRun as "AgentRun" {
+        /// The id of the run.
+        id: RunId,
+        /// The project of its agent.
+        project_id: String,
+        /// The agent.
+        agent_id: String,
+        /// The run that called this one; null for a run that was triggered directly.
+        parent_run_id: Option<RunId>,
+        /// The current status.
+        status: RunStatus,
+        /// The final text; for a run that was stopped early, the text so far.
+        summary: Option<String>,
+        /// The structured output, which conforms to the agent's schema; null for an agent without a schema.
+        #[shape(Shape::Optional(Box::new(Shape::Object)))]
+        output: Option<Box<RawValue>>,
+        /// Why it failed or was stopped early, as text.
+        error_message: Option<String>,
+        /// Model calls. For a flow, those of its steps. Calls of sub-agents count in their own runs.
+        steps: u32,
+        /// When it was accepted, RFC 3339.
+        created_at: Timestamp,
+        /// When it started, RFC 3339.
+        started_at: Option<Timestamp>,
+        /// When it ended, RFC 3339.
+        completed_at: Option<Timestamp>,
+        /// Wall-clock time from `started_at` to `completed_at`.
+        duration_ms: Option<u64>,
+        /// Hash of the definition it uses.
+        definition_hash: String,
+        /// The version of the definition it uses; null for an agent from a file.
+        definition_version: Option<i64>,
+        /// The earlier attempts, if it was paused and resumed. The other fields are about the current attempt, except for
+        /// `steps` and `usage`, which count all.
+        attempts: Vec<Attempt>,
+        /// What it recovered from while it ran.
+        recovered_from: Option<StopReason>,
+        /// What stopped it early or made it fail.
+        stop_reason: Option<StopReason>,
+        /// Calls whose outcome is unknown. To resume the run, state for each whether it happened.
+        in_doubt: Vec<InDoubtCall>,
+        /// Tokens over all its model calls. For a flow, those of its steps. Tokens of sub-agents count in their own runs.
+        usage: Usage,
+        /// The outcome of its decision; null while the run is in progress.
+        outcome_category: Option<Outcome>,
+    }
 }
 
-/// An attempt of a run that ended with a pause, before the run was resumed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Attempt {
-    /// When it started, RFC 3339.
-    pub started_at: String,
-    /// When it was paused, RFC 3339.
-    pub completed_at: String,
-    /// What stopped it early.
-    #[schema(value_type = Option<names::StopReason>, required = true)]
-    pub stop_reason: Option<StopReason>,
-    /// The same as text.
-    #[schema(required = true)]
-    pub error_message: Option<String>,
-    /// The text so far.
-    #[schema(required = true)]
-    pub summary: Option<String>,
-    /// Model calls of the run until then.
-    pub steps: u32,
+sent! {
+    /// An attempt of a run that ended with a pause, before the run was resumed.
+    #[derive(PartialEq, Eq)]
+    Attempt as "Attempt" {
+        /// When it started, RFC 3339.
+        started_at: String,
+        /// When it was paused, RFC 3339.
+        completed_at: String,
+        /// What stopped it early.
+        stop_reason: Option<StopReason>,
+        /// The same as text.
+        error_message: Option<String>,
+        /// The text so far.
+        summary: Option<String>,
+        /// Model calls of the run until then.
+        steps: u32,
+    }
 }
 
-/// A tool call whose outcome is unknown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct InDoubtCall {
-    /// The call.
-    #[schema(value_type = String, format = "uuid")]
-    pub action_id: ActionId,
-    /// The tool.
-    pub tool: String,
-    /// The arguments of the call.
-    #[schema(value_type = Object)]
-    pub parameters: serde_json::Value,
+sent! {
+    /// A tool call whose outcome is unknown.
+    #[derive(PartialEq, Eq)]
+    InDoubtCall as "InDoubtCall" {
+        /// The call.
+        action_id: ActionId,
+        /// The tool.
+        tool: String,
+        /// The arguments of the call.
+        #[shape(Shape::Object)]
+        parameters: serde_json::Value,
+    }
 }
 
 impl AgentRun {

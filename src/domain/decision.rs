@@ -72,7 +72,7 @@ impl Outcome {
 
 record! {
     /// Tokens, summed over the model calls of one decision.
-    #[derive(Copy, Default)]
+    #[derive(PartialEq, Eq, Copy, Default)]
     Usage as "Usage" {
         /// Prompt tokens, including cached ones.
         input_tokens: u64,

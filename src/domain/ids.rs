@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::names::{Shape, Shaped};
 use super::text::is_hidden;
 
 /// The tenant of a caller that names none.
@@ -37,6 +38,12 @@ macro_rules! uuid_id {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.as_hyphenated().fmt(f)
+            }
+        }
+
+        impl Shaped for $name {
+            fn shape() -> Shape {
+                Shape::UUID
             }
         }
     };
@@ -131,6 +138,12 @@ macro_rules! external_id {
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String")]
         pub struct $name(String);
+
+        impl Shaped for $name {
+            fn shape() -> Shape {
+                Shape::Text(None, None)
+            }
+        }
 
         impl TryFrom<String> for $name {
             type Error = IdError;

@@ -1,14 +1,24 @@
 //! What data looks like in JSON, told once beside the data: closed lists of names ([`names!`]), and records that are
 //! stored as they are sent ([`record!`]). The API description is made from it ([`crate::api::Described`]).
 
-use super::ids::{PlanningSessionId, RunId};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The form of a value in JSON.
 pub enum Shape {
     /// A string, with its format and an example.
     Text(Option<&'static str>, Option<&'static str>),
-    /// A whole number of this many bits, not negative.
-    Count(u8),
+    /// A whole number of this many bits; `true`: not negative.
+    Count(u8, bool),
+    /// True or false.
+    Bool,
+    /// Any value.
+    Any,
+    /// Any object.
+    Object,
     /// One of these strings.
     Names(&'static About, Vec<&'static str>),
     /// An object; `true`: of no other fields.
@@ -17,6 +27,11 @@ pub enum Shape {
     List(Box<Self>),
     /// The same or null.
     Optional(Box<Self>),
+}
+
+impl Shape {
+    /// The id of something that gavel made.
+    pub const UUID: Self = Self::Text(Some("uuid"), None);
 }
 
 /// The name of a type in the API description, and the lines of its documentation.
@@ -28,8 +43,8 @@ pub struct Field {
     pub name: String,
     /// The lines of its documentation.
     pub about: &'static [&'static str],
-    /// Whether it may be left out.
-    pub has_default: bool,
+    /// Whether it is always there.
+    pub is_required: bool,
     /// Its value.
     pub shape: Shape,
 }
@@ -51,13 +66,27 @@ macro_rules! shaped {
 }
 
 shaped! {
-    u32 => Shape::Count(32);
-    u64 => Shape::Count(64);
+    bool => Shape::Bool;
+    u32 => Shape::Count(32, true);
+    u64 => Shape::Count(64, true);
+    i64 => Shape::Count(64, false);
+    str => Shape::Text(None, None);
     String => Shape::Text(None, None);
-    PlanningSessionId => Shape::Text(Some("uuid"), None);
-    RunId => Shape::Text(Some("uuid"), None);
-    super::plan::TaskId => Shape::Text(None, Some("t1"));
-    super::time::Timestamp => Shape::Text(Some("date-time"), None);
+    Cow<'static, str> => Shape::Text(None, None);
+    RawValue => Shape::Any;
+    Value => Shape::Any;
+}
+
+impl<T: Shaped + ?Sized> Shaped for Box<T> {
+    fn shape() -> Shape {
+        T::shape()
+    }
+}
+
+impl<T: Shaped + ?Sized> Shaped for Arc<T> {
+    fn shape() -> Shape {
+        T::shape()
+    }
 }
 
 impl<T: Shaped> Shaped for Vec<T> {
@@ -125,35 +154,77 @@ macro_rules! names {
 }
 pub(crate) use names;
 
-/// A struct that is stored as it is sent. Its form in JSON follows from its fields and what serde is told of them.
+/// A struct that is sent, and often stored in the same form. That form follows from its fields and what serde is told of
+/// them; `shape` says it of a field whose type does not.
 macro_rules! record {
     (
         $(#[doc = $doc:literal])* $(#[serde($($serde:tt)*)])* $(#[derive($($derive:ident),+)])*
         $name:ident as $shown:literal {
-            $($(#[doc = $field_doc:literal])* $(#[serde($($field_serde:tt)*)])* $field:ident: $type:ty,)+
+            $(
+                $(#[doc = $field_doc:literal])* $(#[shape($shape:expr)])? $(#[serde($($field_serde:tt)*)])*
+                $field:ident: $type:ty,
+            )+
         }
     ) => {
         $(#[doc = $doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
         $(#[derive($($derive),+)])*
         $(#[serde($($serde)*)])*
         pub struct $name { $($(#[doc = $field_doc])* $(#[serde($($field_serde)*)])* pub $field: $type,)+ }
 
         impl $crate::domain::names::Shaped for $name {
             fn shape() -> $crate::domain::names::Shape {
-                use $crate::domain::names::{About, Field, Shape, Shaped, camel};
+                use $crate::domain::names::{About, Field, Shape, Shaped};
                 static ABOUT: About = About($shown, &[$($doc),*]);
                 let serde = stringify!($($($serde)*)*);
-                let named = if serde.contains("camelCase") { camel } else { str::to_owned };
-                let fields = vec![$(Field {
-                    name: named(stringify!($field)),
-                    about: &[$($field_doc),*],
-                    has_default: stringify!($($($field_serde)*)*).contains("default"),
-                    shape: <$type as Shaped>::shape(),
-                }),+];
+                let field = |name, about, serde_of_field: &str, shape: Shape| {
+                    Field::new(serde, name, about, serde_of_field, shape)
+                };
+                let fields = [$(field(
+                    stringify!($field),
+                    &[$($field_doc),*],
+                    stringify!($($($field_serde)*)*),
+                    $crate::domain::names::shape_of!($type $(, $shape)?),
+                )),+];
+                let fields = fields.into_iter().flatten().collect();
                 Shape::Record(&ABOUT, fields, serde.contains("deny_unknown_fields"))
             }
         }
     };
 }
 pub(crate) use record;
+
+macro_rules! shape_of {
+    ($type:ty) => {
+        <$type as Shaped>::shape()
+    };
+    ($type:ty, $shape:expr) => {
+        $shape
+    };
+}
+pub(crate) use shape_of;
+
+impl Field {
+    /// A field of a record, with what serde is told of both; `None`: it is not sent. What is read strictly may lack what
+    /// is optional; what is sent has null.
+    pub(crate) fn new(
+        record: &str,
+        name: &str,
+        about: &'static [&'static str],
+        field: &str,
+        shape: Shape,
+    ) -> Option<Self> {
+        let is_read = record.contains("deny_unknown_fields");
+        let may_lack = is_read && (field.contains("default") || matches!(shape, Shape::Optional(_)));
+        (field != "skip").then(|| Self {
+            name: if record.contains("camelCase") {
+                camel(name)
+            } else {
+                name.to_owned()
+            },
+            about,
+            is_required: !may_lack && !field.contains("skip_serializing_if"),
+            shape,
+        })
+    }
+}

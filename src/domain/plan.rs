@@ -18,7 +18,7 @@ pub use self::change::{MOST_REPLACED, MOST_TASKS_EVER, TaskChange};
 pub use self::difference::{Change, PlanOperation, changes, difference};
 pub use self::draft::{Draft, DraftTask, PlanError, schema};
 use super::ids::{PlanningSessionId, RunId};
-use super::names::{names, record};
+use super::names::{Shape, Shaped, names, record};
 use super::planning_session::SessionStatus;
 use super::time::Timestamp;
 
@@ -110,6 +110,12 @@ impl TaskId {
     }
 }
 
+impl Shaped for TaskId {
+    fn shape() -> Shape {
+        Shape::Text(None, Some("t1"))
+    }
+}
+
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "t{}", self.0)
@@ -133,6 +139,7 @@ impl From<TaskId> for String {
 record! {
     /// One task of a plan.
     #[serde(rename_all = "camelCase")]
+    #[derive(PartialEq, Eq)]
     Task as "PlanTask" {
         /// Its id.
         id: TaskId,
@@ -165,6 +172,7 @@ record! {
 
 record! {
     /// Why a task ended without reaching its goal.
+    #[derive(PartialEq, Eq)]
     StatusReason as "PlanTaskReason" {
         /// The reason.
         code: TaskReason,

@@ -6,6 +6,8 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::names::{Shape, Shaped};
+
 /// A point in time: in the database microseconds since the epoch, on the wire RFC 3339 in UTC with microseconds, which
 /// sorts as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +22,12 @@ impl Timestamp {
     pub fn parse(text: &str) -> Option<Self> {
         let time = DateTime::parse_from_rfc3339(text).ok()?;
         Some(Self(time.timestamp_micros()))
+    }
+}
+
+impl Shaped for Timestamp {
+    fn shape() -> Shape {
+        Shape::Text(Some("date-time"), None)
     }
 }
 

@@ -7,9 +7,9 @@ use utoipa::IntoParams;
 
 use super::error::Error;
 use super::spelling::Spelling;
+use crate::api::problem::FieldError;
 use crate::domain::definition::quoted;
 use crate::surfaces::decisions::ListQuery;
-use crate::surfaces::request::FieldError;
 
 /// Default number of rows of a page.
 pub(super) const DEFAULT_PAGE: u32 = 50;

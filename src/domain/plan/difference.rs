@@ -19,6 +19,7 @@ names! {
 
 record! {
     /// How two versions of a plan differ in a task.
+    #[derive(PartialEq, Eq)]
     Change as "PlanChange" {
         /// What happened to the task.
         op: PlanOperation,

@@ -10,7 +10,7 @@ use super::{DONE_WHEN, GOAL, MOST_TASKS, Plan, TITLE, TaskId};
 record! {
     /// A plan as the model or a person writes it.
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
-    #[derive(Default)]
+    #[derive(PartialEq, Eq, Default)]
     Draft as "PlanDraft" {
         /// The plan in a few sentences.
         #[serde(default)]
@@ -29,6 +29,7 @@ record! {
 record! {
     /// A task of a draft.
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    #[derive(PartialEq, Eq)]
     DraftTask as "PlanDraftTask" {
         /// The task of the current plan that this one continues; absent: a new task.
         #[serde(default, skip_serializing_if = "Option::is_none")]

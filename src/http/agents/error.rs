@@ -1,10 +1,10 @@
 //! The problems of definitions and triggers.
 
+use crate::api::problem::FieldError;
 use crate::domain::definition::DefinitionError;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::surfaces::agents::TriggerError;
 use crate::surfaces::definitions::PutError;
-use crate::surfaces::request::FieldError;
 
 impl From<TriggerError> for Error {
     fn from(error: TriggerError) -> Self {

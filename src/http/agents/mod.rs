@@ -19,12 +19,12 @@ use super::headers;
 use super::openapi::schemas::JsonSchema;
 use super::request::{Ctx, Id, Named, Open, Paged};
 use crate::api::agents::{AgentDetail, VersionDetail};
+use crate::api::problem::FieldError;
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
 use crate::http::about::About;
 use crate::http::route::Path;
 use crate::surfaces::definitions::Put;
-use crate::surfaces::request::FieldError;
 
 const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
 const AGENT: (&str, &str) = ("agent", "The agent's name.");

@@ -12,11 +12,11 @@ use actix_web::http::header::{self, HeaderValue};
 pub use code::Code;
 pub use problem::{AgentProblem, Late, Problem, ProblemParts};
 
+use crate::api::problem::FieldError;
 use crate::domain::budget::Exceeded;
 use crate::domain::ids::DecisionId;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::decisions::QueryError;
-use crate::surfaces::request::FieldError;
 
 /// Why a surface did not answer a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

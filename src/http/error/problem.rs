@@ -10,12 +10,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Code, Error};
+use crate::api::problem::FieldError;
 use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::error_class::ErrorClass;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::http::headers;
 use crate::http::spelling::Spelling;
-use crate::surfaces::request::FieldError;
 
 /// Seconds that a client should wait before it retries.
 const RETRY_AFTER: &str = "1";

@@ -2,13 +2,13 @@
 
 use actix_web::http::header;
 
+use crate::api::problem::FieldError;
 use crate::api::runs::InDoubtCall;
 use crate::domain::budget::{Exceeded, Scope};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::headers;
-use crate::surfaces::request::FieldError;
 use crate::surfaces::runs::RunError;
 
 /// Seconds after which another planning session may have ended.

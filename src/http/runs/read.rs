@@ -11,6 +11,7 @@ use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::problem::FieldError;
 use crate::domain::agent_run::MOST_TIME;
 use crate::domain::definition::strict_json;
 use crate::domain::ids::ActionId;
@@ -22,7 +23,6 @@ use crate::http::openapi::params::{header, string};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Request, Take};
 use crate::surfaces::agents;
-use crate::surfaces::request::FieldError;
 
 /// The agent's inputs by name, or the text of an agent with one text input.
 #[derive(ToSchema)]

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::api::problem::FieldError;
 use crate::domain::definition::Definition;
 use crate::domain::text;
-use crate::surfaces::request::FieldError;
 
 /// The inputs of an agent.
 #[derive(Clone, Debug)]

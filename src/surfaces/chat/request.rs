@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use self::diagnose::diagnose;
+use crate::api::problem::FieldError;
 use crate::domain::ids::{ConversationId, UserId};
 use crate::domain::journal::Speaker;
 use crate::domain::object::Object;
-use crate::surfaces::request::FieldError;
 
 /// Maximum bytes of a message.
 pub const MAX_MESSAGE: usize = 32 * 1024;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::super::request::FieldError;
 use super::request::ChatRequest;
 use super::{Chat, ChatError};
+use crate::api::problem::FieldError;
 use crate::engine::Toolset;
 use crate::engine::verdict::VerdictFunction;
 

@@ -3,12 +3,12 @@
 use super::checks::done;
 use super::{EditPlan, Planning, PlanningError};
 use crate::api::planning::Session;
+use crate::api::problem::FieldError;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{Plan, difference};
 use crate::domain::planning_session::SessionStatus;
 use crate::ports::planning::{MadePlan, Moved, PlanEdit, PlanNotes, SessionCancel};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::request::FieldError;
 use crate::surfaces::{OutcomeUnknown, StoreFailure};
 
 impl Planning {

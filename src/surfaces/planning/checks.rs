@@ -7,6 +7,7 @@ use chrono::DateTime;
 use serde_json::json;
 
 use super::{MAX_PROMPT, Planning, PlanningError, StartPlanning};
+use crate::api::problem::FieldError;
 use crate::domain::definition::quoted;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
@@ -15,7 +16,6 @@ use crate::domain::time::rfc3339;
 use crate::ports::planning::{Moved, StoredSession};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::{APPROVER, Caller};
-use crate::surfaces::request::FieldError;
 
 /// A deadline is at least this far ahead.
 const LEAST: Duration = Duration::from_secs(10);

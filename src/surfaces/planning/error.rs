@@ -1,9 +1,9 @@
 //! Why a request about a planning session failed.
 
+use crate::api::problem::FieldError;
 use crate::domain::planning_session::SessionStatus;
 use crate::ports::records::QueryError;
 use crate::surfaces::StoreFailure;
-use crate::surfaces::request::FieldError;
 use crate::surfaces::runs::RunError;
 
 /// Why a request about a planning session failed.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::start::{Begun, How, Start};
 use super::{RunError, Runs, conversation};
+use crate::api::problem::FieldError;
 use crate::domain::canonical;
 use crate::domain::definition::ArgumentError;
 use crate::domain::ids::{ProjectId, RunId, UserId};
@@ -16,7 +17,7 @@ use crate::ports::claims::{Claimant, Claimed};
 use crate::ports::records::OpenDecision;
 use crate::ports::runs::{InSession, InThread, NewRun, Origin, Parent};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::request::{Claim, FieldError, RequestMeta};
+use crate::surfaces::request::{Claim, RequestMeta};
 use crate::surfaces::{OutcomeUnknown, StoreFailure};
 
 /// A run to begin, with what its surface decides about it.

@@ -1,5 +1,6 @@
 //! Errors of runs (R-16: the classes of errors; the HTTP layer assigns each a code).
 
+use crate::api::problem::FieldError;
 use crate::api::runs::InDoubtCall;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::Exceeded;
@@ -8,7 +9,6 @@ use crate::domain::planning_session::SessionStatus;
 use crate::ports::quota::QuotaState;
 use crate::ports::records::QueryError;
 use crate::surfaces::StoreFailure;
-use crate::surfaces::request::FieldError;
 
 /// Why a request about a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::read::read_settings;
 use super::start::{How, Start};
 use super::{Begun, RunError, Runs};
+use crate::api::problem::FieldError;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::engine::agent::Settings;
@@ -18,7 +19,7 @@ use crate::ports::records::OpenDecision;
 use crate::ports::runs::{Origin, Reopen, ReopenedFor, Settled, StoredRun};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
-use crate::surfaces::request::{FieldError, RequestMeta};
+use crate::surfaces::request::RequestMeta;
 
 /// The settings of a resume.
 #[derive(Clone, Debug)]

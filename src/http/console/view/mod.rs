@@ -18,8 +18,8 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::form::FIELD;
 use super::session::Visitor;
+use crate::api::problem::FieldError;
 use crate::domain::ids::DEFAULT_TENANT;
-use crate::surfaces::request::FieldError;
 
 /// Renders a page.
 pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &Markup) -> Markup {

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{FIELDS, check_message, external};
+use crate::api::problem::FieldError;
 use crate::domain::ids::UserId;
 use crate::domain::malformed;
-use crate::surfaces::request::FieldError;
 
 /// The slow path: checks an invalid body field by field, to report all errors at once.
 pub(super) fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
