@@ -1,4 +1,4 @@
-//! What data looks like in JSON, told once beside the data: closed lists of names ([`names!`]), and records that are
+//! The form of data in JSON, written once beside the data: closed lists of names ([`names!`]), and records that are
 //! stored as they are sent ([`record!`]). The API description is made from it ([`crate::api::Described`]).
 
 use std::borrow::Cow;
@@ -154,8 +154,8 @@ macro_rules! names {
 }
 pub(crate) use names;
 
-/// A struct that is sent, and often stored in the same form. That form follows from its fields and what serde is told of
-/// them; `shape` says it of a field whose type does not.
+/// A struct that is sent, and often stored in the same form. That form follows from its fields and their serde
+/// attributes; `shape` gives it for a field whose type does not.
 macro_rules! record {
     (
         $(#[doc = $doc:literal])* $(#[serde($($serde:tt)*)])* $(#[derive($($derive:ident),+)])*
@@ -205,7 +205,7 @@ macro_rules! shape_of {
 pub(crate) use shape_of;
 
 impl Field {
-    /// A field of a record, with what serde is told of both; `None`: it is not sent. What is read strictly may lack what
+    /// A field of a record, with the serde attributes of both; `None`: it is not sent. What is read strictly may lack what
     /// is optional; what is sent has null.
     pub(crate) fn new(
         record: &str,
