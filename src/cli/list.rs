@@ -78,7 +78,7 @@ pub(super) fn more<T>(page: &Page<T>, what: &str, flag: &str) {
 
 /// A table with a row for each object.
 pub(super) fn rows<T>(heads: &[&str], items: &[T], row: impl Fn(&T) -> Vec<String>) -> String {
-    table(heads, &items.iter().map(|item| row(item)).collect::<Vec<_>>())
+    table(heads, &items.iter().map(row).collect::<Vec<_>>())
 }
 
 /// A time to the second.

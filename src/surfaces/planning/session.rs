@@ -26,7 +26,7 @@ pub(super) fn session(stored: StoredSession, now_us: i64, confirm_us: i64) -> Se
         prompt: stored.prompt.to_string(),
         repo_url: stored.repo_url.to_string(),
         deadline: Timestamp(stored.deadline_us),
-        confirm_by: waits.then(|| Timestamp(confirm_by_us)),
+        confirm_by: waits.then_some(Timestamp(confirm_by_us)),
         time_left_ms: left_us / 1000,
         plan_version: stored.version,
         raw_plan: None,

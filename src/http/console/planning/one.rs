@@ -87,7 +87,7 @@ async fn cards(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<Vec<
 async fn steps(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<HashMap<TaskId, Vec<Step>>, Turned> {
     let planning = &edge.planning;
     let mut begun: Vec<_> = session.plan.iter().filter(|task| task.run_id.is_some()).collect();
-    begun.sort_by(|one, other| other.started_at.cmp(&one.started_at));
+    begun.sort_by_key(|task| std::cmp::Reverse(task.started_at));
     let (mut steps, mut left) = (HashMap::new(), MOST_STEPS);
     for task in begun {
         let Some(less) = left.checked_sub(task.steps) else {
