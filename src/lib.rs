@@ -6,6 +6,7 @@
 //! - `surfaces`: the use cases; the library API.
 //! - `engine`: one loop for all surfaces. It does I/O through ports only and reads no database.
 //! - [`ports`]: traits for the model, tools, decision log, runs and their queue, quota and clock.
+//! - [`api`]: what is sent, one type for each body; every layer above `domain` may use it.
 //! - [`domain`]: plain data; every layer may use it.
 //! - [`adapters`]: implementations of the ports, such as Gemini, MCP and the store. `app` chooses them; a command of
 //!   `cli` uses the adapter that it is about.

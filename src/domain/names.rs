@@ -1,5 +1,5 @@
 //! The form of data in JSON, written once beside the data: closed lists of names ([`names!`]), and records that are
-//! stored as they are sent ([`record!`]). The API description is made from it ([`crate::api::Described`]).
+//! stored as they are sent ([`record!`]). The API description is made from it (`api/names.rs`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
