@@ -21,8 +21,8 @@ use crate::users::Users;
 
 /// The levels that are chosen automatically, the strictest first.
 const AUTOMATIC: [Level; 2] = [Level::Bwrap, Level::Landlock];
-/// In seconds.
-const TIMEOUT: u32 = 20;
+/// In seconds. On a busy machine with cold files, a sandbox takes long to begin; a level that works must not be refused.
+const TIMEOUT: u32 = 60;
 
 const INSTALL: &str = "\
 install bubblewrap (on Debian and Ubuntu: apt-get install bubblewrap) and allow user namespaces, or use Linux 6.7 or \
