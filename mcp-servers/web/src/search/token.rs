@@ -12,7 +12,7 @@ use url::form_urlencoded::Serializer;
 
 use super::api::Api;
 use super::{Account, Credentials};
-use crate::error::internal;
+use gavel_mcp_base::internal;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 /// The longest lifetime that Google accepts, in seconds.
