@@ -151,13 +151,15 @@ fn string(name: &str, schema: &Value, given: &mut String) -> Result<(), ToolErro
         let words = format!("`{name}` contains a NUL character (U+0000), which is not allowed.");
         return Err(ToolError::new(Code::NulCharacter, words).about(name));
     }
-    if schema[EXACT] != true {
+    let is_exact = schema[EXACT] == true;
+    if !is_exact {
         *given = given.trim().to_owned();
     }
+    let is_empty = given.is_empty() || !is_exact && text::is_blank(given);
     let (length, least) = (given.chars().count(), schema["minLength"].as_u64().unwrap_or(0));
     match schema["maxLength"].as_u64().map(|most| most as usize) {
         Some(most) if length > most => Err(too_long(name, length, most, "characters")),
-        _ if least > 0 && text::is_blank(given) => Err(invalid(name, "is empty")),
+        _ if least > 0 && is_empty => Err(invalid(name, "is empty")),
         _ => Ok(()),
     }
 }

@@ -34,7 +34,7 @@ struct Page {
     /// Where the page was, after redirects.
     url: String,
     /// The HTTP status.
-    status: u16,
+    status: u32,
     /// As the site states it.
     content_type: Option<String>,
     /// Of HTML alone.
@@ -65,7 +65,7 @@ async fn fetch(fetcher: Arc<Fetcher>, call: Call<Arguments>) -> Result<Page, Fau
     Ok(Page {
         text: text.to_owned(),
         url: fetched.url.into(),
-        status: page.status,
+        status: page.status.into(),
         content_type: page.content_type,
         title: page.title,
         truncated,
