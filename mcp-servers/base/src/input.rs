@@ -2,6 +2,7 @@
 
 use rmcp::model::JsonObject;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::schema::{EXACT, NULL};
@@ -58,6 +59,11 @@ pub fn too_long(name: &str, length: usize, max: usize, units: &str) -> ToolError
     let words = format!("`{name}` has {length} {units}; at most {max} are allowed.");
     let error = ToolError::new(Code::TooLong, words).about(name);
     error.with("max", max).with("length", length)
+}
+
+/// Reads an argument that can be `null`: `Some(None)`. It needs `#[serde(default)]` and `x-null`.
+pub fn nullable<'de, T: Deserialize<'de>, D: Deserializer<'de>>(given: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(given).map(Some)
 }
 
 /// A number that the operator limits.
@@ -167,7 +173,6 @@ fn string(name: &str, schema: &Value, given: &mut String) -> Result<(), ToolErro
 #[cfg(test)]
 mod tests {
     use schemars::JsonSchema;
-    use serde::Deserialize;
     use serde_json::json;
 
     use super::*;

@@ -22,7 +22,7 @@ const KEY_LIFE_MICROS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 /// The caller's claim that calls with the same key are one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
-    pub(crate) tool: String,
+    pub(crate) tool: &'static str,
     pub(crate) key: String,
     /// The digest of the arguments, which detects a key that is reused for other arguments.
     pub(crate) digest: String,

@@ -2,7 +2,7 @@
 
 macro_rules! change_on {
     ($begin:literal) => {
-        pub(in crate::store) async fn change(
+        pub(crate) async fn change(
             pool: &Pool<Db>,
             user: &UserId,
             change: &Change,
@@ -49,7 +49,7 @@ macro_rules! change_on {
                 .bind(text::key(&task.description))
                 .bind(task.due.map(|due| due.text()))
                 .bind(task.due.map(|due| due.end()))
-                .bind(task.priority.as_str())
+                .bind(<&str>::from(task.priority))
                 .bind(&task.notes)
                 .bind(text::key(task.notes.as_deref().unwrap_or_default()))
                 .bind(now.0)
@@ -57,7 +57,7 @@ macro_rules! change_on {
                 .fetch_optional(&mut **transaction)
                 .await?;
             Ok(match task {
-                Some(task) => Answer::of(&serde_json::json!({ "task": task })),
+                Some(task) => Answer::from_body(&serde_json::json!({ "task": task })),
                 None => too_many_tasks().into(),
             })
         }
@@ -83,7 +83,7 @@ macro_rules! change_on {
                 .bind(patch.due.is_some())
                 .bind(due.map(|due| due.text()))
                 .bind(due.map(|due| due.end()))
-                .bind(patch.priority.map(Priority::as_str))
+                .bind(patch.priority.map(<&str>::from))
                 .bind(patch.notes.is_some())
                 .bind(&notes)
                 .bind(text::key(notes.as_deref().unwrap_or_default()))
@@ -91,7 +91,7 @@ macro_rules! change_on {
                 .fetch_optional(&mut **transaction)
                 .await?;
             Ok(match updated {
-                Some(task) => Answer::of(
+                Some(task) => Answer::from_body(
                     &serde_json::json!({ "task": task, "changed": patch.fields() }),
                 ),
                 None => unknown_task().into(),
@@ -116,13 +116,13 @@ macro_rules! change_on {
                 .fetch_optional(&mut **transaction)
                 .await?;
             if let Some(task) = completed {
-                return Ok(Answer::of(
+                return Ok(Answer::from_body(
                     &serde_json::json!({ "task": task, "already_done": false }),
                 ));
             }
             // Completed before, or deleted since it was found.
             Ok(match by_id(transaction, user, &found.id).await? {
-                Ok(task) => Answer::of(
+                Ok(task) => Answer::from_body(
                     &serde_json::json!({ "task": task, "already_done": true }),
                 ),
                 Err(error) => error.into(),
@@ -144,7 +144,7 @@ macro_rules! change_on {
                 .fetch_optional(&mut **transaction)
                 .await?;
             Ok(match deleted {
-                Some(task) => Answer::of(&serde_json::json!({ "deleted": task })),
+                Some(task) => Answer::from_body(&serde_json::json!({ "deleted": task })),
                 None => unknown_task().into(),
             })
         }

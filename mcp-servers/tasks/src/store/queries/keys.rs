@@ -12,14 +12,14 @@ macro_rules! keys_on {
         ) -> Result<Option<Answer>, sqlx::Error> {
             sqlx::query(sql::FORGET_KEY)
                 .bind(user.as_str())
-                .bind(&claim.tool)
+                .bind(claim.tool)
                 .bind(&claim.key)
                 .bind(now.0 - KEY_LIFE_MICROS)
                 .execute(&mut **transaction)
                 .await?;
             let claimed = sqlx::query(sql::CLAIM_KEY)
                 .bind(user.as_str())
-                .bind(&claim.tool)
+                .bind(claim.tool)
                 .bind(&claim.key)
                 .bind(&claim.digest)
                 .bind(now.0)
@@ -30,7 +30,7 @@ macro_rules! keys_on {
             }
             let (digest, is_error, answer): (String, bool, String) = sqlx::query_as(sql::KEPT_ANSWER)
                 .bind(user.as_str())
-                .bind(&claim.tool)
+                .bind(claim.tool)
                 .bind(&claim.key)
                 .fetch_one(&mut **transaction)
                 .await?;
@@ -38,7 +38,7 @@ macro_rules! keys_on {
                 return Ok(Some(key_reused().into()));
             }
             let body = serde_json::from_str(&answer).map_err(|error| sqlx::Error::Decode(error.into()))?;
-            Ok(Some(Answer { is_error, body }))
+            Ok(Some(Answer::new(is_error, body)))
         }
 
         async fn keep_answer(
@@ -49,7 +49,7 @@ macro_rules! keys_on {
         ) -> Result<(), sqlx::Error> {
             sqlx::query(sql::KEEP_ANSWER)
                 .bind(user.as_str())
-                .bind(&claim.tool)
+                .bind(claim.tool)
                 .bind(&claim.key)
                 .bind(answer.is_error)
                 .bind(answer.body.to_string())
@@ -58,7 +58,7 @@ macro_rules! keys_on {
                 .map(drop)
         }
 
-        pub(in crate::store) async fn prune(pool: &Pool<Db>, now: Moment) -> Result<u64, sqlx::Error> {
+        pub(crate) async fn prune(pool: &Pool<Db>, now: Moment) -> Result<u64, sqlx::Error> {
             let pruned = sqlx::query(sql::PRUNE)
                 .bind(now.0 - KEY_LIFE_MICROS)
                 .execute(pool)

@@ -2,7 +2,7 @@
 
 macro_rules! list_on {
     () => {
-        pub(in crate::store) async fn list(
+        pub(crate) async fn list(
             pool: &Pool<Db>,
             user: &UserId,
             filter: &Filter,

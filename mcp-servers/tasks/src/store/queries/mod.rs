@@ -16,7 +16,7 @@ macro_rules! queries_on {
                 ChangeFault, Claim, KEY_LIFE_MICROS, MAX_CANDIDATES, MAX_TASKS, ambiguous, sql, too_many_tasks,
                 unknown_task,
             };
-            use crate::task::{Change, Filter, NewTask, Patch, Place, Priority, Status, Target, Task};
+            use crate::task::{Change, Filter, NewTask, Patch, Place, Status, Target, Task};
             use crate::text;
 
             type Db = $database;
@@ -28,7 +28,7 @@ macro_rules! queries_on {
             super::list::list_on!();
             super::rows::rows_on!($row);
 
-            pub(in crate::store) async fn ping(pool: &Pool<Db>) -> Result<(), sqlx::Error> {
+            pub(crate) async fn ping(pool: &Pool<Db>) -> Result<(), sqlx::Error> {
                 sqlx::query("SELECT 1").execute(pool).await.map(drop)
             }
         }

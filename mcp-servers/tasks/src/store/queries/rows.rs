@@ -26,8 +26,9 @@ macro_rules! rows_on {
                     id: row.try_get("id")?,
                     description: row.try_get("description")?,
                     status: if done { Status::Done } else { Status::Open },
-                    priority: Priority::parse(&priority)
-                        .ok_or_else(|| sqlx::Error::Decode("unknown priority".into()))?,
+                    priority: priority
+                        .parse()
+                        .map_err(|error: strum::ParseError| sqlx::Error::Decode(error.into()))?,
                     due: row.try_get("due")?,
                     notes: row.try_get("notes")?,
                     created_at: Moment(row.try_get("created_at")?),

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use gavel_mcp_base::Server;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -12,10 +13,10 @@ use rmcp::transport::streamable_http_server::StreamableHttpService;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 
 use super::body::Timed;
-use crate::server::TaskServer;
+use crate::server::Tasks;
 use crate::store::Store;
 
-pub(super) type Mcp = StreamableHttpService<TaskServer, NeverSessionManager>;
+pub(super) type Mcp = StreamableHttpService<Server<Tasks>, NeverSessionManager>;
 type Body = BoxBody<Bytes, Infallible>;
 
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);

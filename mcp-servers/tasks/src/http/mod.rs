@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use gavel_mcp_base::Server;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use self::routes::{Mcp, Routes};
 use crate::args::Args;
 use crate::identity::Identity;
-use crate::server::{TaskServer, Tasks};
+use crate::server::{Tasks, server};
 use crate::settings::{HttpSettings, Settings, Wire};
 use crate::store::Store;
 
@@ -39,7 +40,7 @@ pub struct HttpServer {
     listener: TcpListener,
     address: SocketAddr,
     store: Store,
-    server: TaskServer,
+    server: Server<Tasks>,
     allowed_hosts: Vec<String>,
     places: Arc<Semaphore>,
 }
@@ -76,7 +77,7 @@ impl HttpServer {
         Ok(Self {
             listener,
             address,
-            server: TaskServer::new(Tasks::new(store.clone(), identity)),
+            server: server(store.clone(), identity),
             store,
             allowed_hosts,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
