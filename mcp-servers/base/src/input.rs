@@ -9,7 +9,7 @@ use crate::schema::{EXACT, NULL};
 use crate::{Code, ToolError, text};
 
 /// Makes the error for an argument that there is not, of the names that are allowed.
-pub(crate) type Unknown = fn(&str, &[&str]) -> ToolError;
+pub type Unknown = fn(&str, &[&str]) -> ToolError;
 
 /// Checks arguments, and makes them what the tool reads: `null` counts as absent, 5.0 is 5, and texts have no white
 /// space around them. The error names everything that is invalid, with the code of what comes first.
@@ -34,7 +34,7 @@ pub(crate) fn parse<A: DeserializeOwned>(given: JsonObject) -> Result<A, ToolErr
 }
 
 /// The error for an argument that there is not.
-pub(crate) fn unknown(name: &str, allowed: &[&str]) -> ToolError {
+pub fn unknown(name: &str, allowed: &[&str]) -> ToolError {
     let words = format!(
         "There is no argument `{}`. Allowed are: {}.",
         name.escape_debug(),
@@ -146,7 +146,10 @@ fn one(name: &str, schema: &Value, value: &mut Value, unknown: Unknown, errors: 
     } else if is("object") {
         match (value.is_object(), schema.as_object()) {
             (true, Some(schema)) if schema.contains_key("properties") => object(schema, value, unknown, errors),
-            (true, _) => {}
+            (true, _) => {
+                let values = value.as_object_mut().into_iter().flatten();
+                values.for_each(|(_, value)| one(name, &schema["additionalProperties"], value, unknown, errors));
+            }
             (false, _) => errors.push(invalid(name, "has to be an object")),
         }
     }

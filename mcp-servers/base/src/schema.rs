@@ -70,6 +70,11 @@ fn simplify(schema: &mut Value, is_input: bool) {
     for key in ["title", "format", "default"] {
         keys.remove(key);
     }
+    // One of several names, each with a description for people who read the code.
+    if let Some(Value::Array(names)) = keys.remove("oneOf") {
+        let names: Vec<_> = names.iter().map(|name| name["const"].clone()).collect();
+        keys.extend([("type".to_owned(), "string".into()), ("enum".to_owned(), names.into())]);
+    }
     if let Some(Value::String(text)) = keys.get_mut("description") {
         *text = text.replace('\n', " ");
     }

@@ -159,12 +159,13 @@ impl<S: Send + Sync + 'static> Tool<S> {
         self
     }
 
-    /// The largest value of a number, which the operator sets.
+    /// Adds to the schema of an argument what depends on the operator's settings.
     #[must_use]
-    pub fn with_maximum(mut self, argument: &str, most: u32) -> Self {
+    pub fn with_argument(mut self, name: &str, schema: Value) -> Self {
         let properties = Arc::make_mut(&mut self.listed.input_schema).get_mut("properties");
-        if let Some(schema) = properties.and_then(|properties| properties.get_mut(argument)) {
-            schema["maximum"] = most.into();
+        let found = properties.and_then(|properties| properties.get_mut(name)?.as_object_mut());
+        if let (Some(found), Value::Object(schema)) = (found, schema) {
+            found.extend(schema);
         }
         self
     }

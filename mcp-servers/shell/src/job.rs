@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -110,16 +111,24 @@ impl Ended {
 }
 
 /// The tool's result.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CommandResult {
+    /// The standard output. What is not UTF-8 is replaced.
     pub(crate) stdout: String,
+    /// The standard error.
     pub(crate) stderr: String,
+    /// null if the command was ended by a signal.
     pub(crate) exit_code: Option<i32>,
+    /// The signal that ended the command, such as SIGKILL.
     pub(crate) signal: Option<String>,
+    /// Whether the command was ended since its time had passed.
     pub(crate) timed_out: bool,
+    /// Whether the command was ended by a cancellation, or with the server. Its output is then a part.
     pub(crate) interrupted: bool,
+    /// Whether a part of the output is left out. The text says how many bytes.
     pub(crate) truncated: bool,
+    /// What contained the command.
     pub(crate) sandbox: Level,
 }
 

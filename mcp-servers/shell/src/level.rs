@@ -1,12 +1,13 @@
 //! How strictly commands are contained.
 
-use std::fmt;
-
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 /// What contains a command. It never changes while the server runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Level {
     /// Namespaces of its own, by bubblewrap, and a filter of system calls.
     Bwrap,
@@ -14,21 +15,4 @@ pub enum Level {
     Landlock,
     /// Nothing but the limits of resources.
     Host,
-}
-
-impl Level {
-    /// The name, as in settings and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bwrap => "bwrap",
-            Self::Landlock => "landlock",
-            Self::Host => "host",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
