@@ -1,11 +1,14 @@
-//! What the tools share: the engine, the operator's rules, and the credentials to keep back.
+//! The service behind the tools: the engine, the operator's rules, and the credentials to keep back.
 
+use gavel_mcp_base::Fault;
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::call::Call;
 use crate::engine::Engine;
 use crate::engine::containers::Container;
-use crate::error::{Fault, container_not_found};
+use crate::error::container_not_found;
 use crate::redact::Credentials;
 use crate::settings::Settings;
 
@@ -17,6 +20,10 @@ pub(crate) struct Docker {
     pub(crate) credentials: Credentials,
     /// Held while a container is created, so that the number of containers holds.
     pub(crate) creating: Mutex<()>,
+    /// The calls, and what runs beside them.
+    pub(crate) tasks: TaskTracker,
+    /// The server ends.
+    pub(crate) closing: CancellationToken,
 }
 
 impl Docker {
@@ -26,7 +33,16 @@ impl Docker {
             settings,
             credentials: Credentials::default(),
             creating: Mutex::new(()),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
         }
+    }
+
+    /// Ends what runs: scripts continue in their containers, and what is being done to the engine is completed.
+    pub(crate) async fn end(&self) {
+        self.closing.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 
     /// The container of a call, which belongs to the call's owner.

@@ -33,7 +33,6 @@ use gavel_mcp_base::until_signalled;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
-use crate::server::Tasks;
 use crate::settings::{Settings, Wire};
 use crate::store::Store;
 
