@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use chrono::Utc;
-use gavel_mcp_base::{Moment, Secret, ToolError};
+use gavel_mcp_base::{Moment, Secret, ToolError, internal};
 use jsonwebtoken::{Algorithm, Header, encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use url::Url;
 
-use crate::error::{Code, internal, unavailable};
+use crate::error::{Code, unavailable};
 use crate::github::http::{Http, Lost, Reply, at, new_request, parsed};
 use crate::github::limits;
 use crate::settings::{App, Credentials};

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use url::Url;
 
-use crate::settings::is_loopback;
+use gavel_mcp_base::settings::is_loopback;
 
 /// The version of the REST API that this server is written for.
 const VERSION: &str = "2022-11-28";
