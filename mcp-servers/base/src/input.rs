@@ -1,11 +1,12 @@
 //! The arguments of a call, checked by the schema of the tool.
 
 use rmcp::model::JsonObject;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::schema::{EXACT, NULL};
+use crate::schema::{self, EXACT, NULL};
 use crate::{Code, ToolError, text};
 
 /// Makes the error for an argument that there is not, of the names that are allowed.
@@ -16,13 +17,18 @@ pub type Unknown = fn(&str, &[&str]) -> ToolError;
 pub(crate) fn check(schema: &JsonObject, given: JsonObject, unknown: Unknown) -> Result<JsonObject, ToolError> {
     let mut given = Value::Object(given);
     let mut errors = Vec::new();
-    object(schema, &mut given, unknown, &mut errors);
+    object("", schema, &mut given, unknown, &mut errors);
     let mut errors = errors.into_iter();
     match (errors.next(), given) {
         (None, Value::Object(given)) => Ok(given),
         (None, _) => Ok(JsonObject::new()),
         (Some(first), _) => Err(errors.fold(first, |first, next| first.and(next.message()))),
     }
+}
+
+/// Checks and reads arguments that are not those of the call itself.
+pub fn read<A: DeserializeOwned + JsonSchema>(given: JsonObject) -> Result<A, ToolError> {
+    parse(check(&schema::input::<A>(), given, unknown)?)
 }
 
 /// Reads checked arguments.
@@ -77,14 +83,14 @@ pub fn within(name: &str, number: Option<u32>, least: u32, most: u32) -> Result<
     }
 }
 
-fn object(schema: &JsonObject, given: &mut Value, unknown: Unknown, errors: &mut Vec<ToolError>) {
+fn object(place: &str, schema: &JsonObject, given: &mut Value, unknown: Unknown, errors: &mut Vec<ToolError>) {
     let (Some(properties), Some(members)) = (schema["properties"].as_object(), given.as_object_mut()) else {
         return;
     };
     members.retain(|name, value| !value.is_null() || properties.get(name).is_none_or(|schema| schema[NULL] == true));
     for (name, value) in members.iter_mut() {
         match properties.get(name) {
-            Some(schema) => one(name, schema, value, unknown, errors),
+            Some(schema) => one(&format!("{place}{name}"), schema, value, unknown, errors),
             None => {
                 let allowed: Vec<_> = properties.keys().map(String::as_str).collect();
                 let shown: String = name.chars().take(60).collect();
@@ -94,7 +100,8 @@ fn object(schema: &JsonObject, given: &mut Value, unknown: Unknown, errors: &mut
     }
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     let names = required.filter_map(Value::as_str);
-    errors.extend(names.filter(|name| !members.contains_key(*name)).map(missing));
+    let absent = names.filter(|name| !members.contains_key(*name));
+    errors.extend(absent.map(|name| missing(&format!("{place}{name}"))));
 }
 
 fn one(name: &str, schema: &Value, value: &mut Value, unknown: Unknown, errors: &mut Vec<ToolError>) {
@@ -137,15 +144,23 @@ fn one(name: &str, schema: &Value, value: &mut Value, unknown: Unknown, errors: 
         match value {
             Value::Array(items) if items.len() > most => errors.push(too_long(name, items.len(), most, "entries")),
             Value::Array(items) => {
-                for item in items {
-                    one(name, &schema["items"], item, unknown, errors);
+                for (at, item) in items.iter_mut().enumerate() {
+                    one(&format!("{name}/{at}"), &schema["items"], item, unknown, errors);
                 }
             }
             _ => errors.push(invalid(name, "has to be a list")),
         }
     } else if is("object") {
         match (value.is_object(), schema.as_object()) {
-            (true, Some(schema)) if schema.contains_key("properties") => object(schema, value, unknown, errors),
+            (true, Some(schema)) if schema.contains_key("properties") => {
+                // A member is named by itself, unless there can be several.
+                let place = if name.contains('/') {
+                    format!("{name}/")
+                } else {
+                    String::new()
+                };
+                object(&place, schema, value, unknown, errors);
+            }
             (true, _) => {
                 let values = value.as_object_mut().into_iter().flatten();
                 values.for_each(|(_, value)| one(name, &schema["additionalProperties"], value, unknown, errors));
@@ -175,11 +190,9 @@ fn string(name: &str, schema: &Value, given: &mut String) -> Result<(), ToolErro
 
 #[cfg(test)]
 mod tests {
-    use schemars::JsonSchema;
     use serde_json::json;
 
     use super::*;
-    use crate::schema;
 
     #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
     struct Given {

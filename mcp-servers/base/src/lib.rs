@@ -31,7 +31,7 @@ mod user_id;
 pub use answer::{Answer, Output, Whole, internal};
 pub use digest::digest;
 pub use error::{Class, Code, ToolError, key_reused};
-pub use input::{Unknown, invalid, missing, nullable, too_long, unknown, within};
+pub use input::{Unknown, invalid, missing, nullable, read, too_long, unknown, within};
 pub use meta::Meta;
 pub use moment::Moment;
 pub use path::existing;

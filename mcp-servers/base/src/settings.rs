@@ -106,7 +106,7 @@ pub fn key(name: &str, value: &Option<Secret>, path: &Option<std::ffi::OsString>
         let key = key.trim();
         ensure!(
             !key.is_empty() && key.chars().all(|c| c.is_ascii_graphic()),
-            "{name} has to be one key, without spaces or line breaks"
+            "{name} has to be one key or one token, without spaces or line breaks"
         );
         Ok(Secret::new(key))
     })

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Output};
 use crate::input::{self, Unknown};
-use crate::{Meta, ToolError, digest, schema};
+use crate::{Class, Meta, ToolError, digest, schema};
 
 /// What a tool does to what it acts on, for its annotations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub struct Tool<S> {
     /// The property of an answer that is its whole text.
     text: Option<&'static str>,
     unknown: Unknown,
+    /// The class of an error about the arguments.
+    class: Option<Class>,
     run: Run<S>,
 }
 
@@ -127,6 +129,7 @@ impl<S: Send + Sync + 'static> Tool<S> {
             listed,
             text: None,
             unknown: input::unknown,
+            class: None,
             run,
         }
     }
@@ -177,6 +180,13 @@ impl<S: Send + Sync + 'static> Tool<S> {
         self
     }
 
+    /// An error about the arguments has the class [`Class::Arguments`].
+    #[must_use]
+    pub fn with_class(mut self) -> Self {
+        self.class = Some(Class::Arguments);
+        self
+    }
+
     /// The tool as it is listed, without what only the server itself needs of its schema.
     pub fn listed(&self) -> rmcp::model::Tool {
         let mut listed = self.listed.clone();
@@ -203,9 +213,14 @@ impl<S: Send + Sync + 'static> Tool<S> {
         meta: JsonObject,
         dropped: CancellationToken,
     ) -> Result<Answer, Fault> {
+        let digest = digest(arguments.as_ref());
+        let checked = input::check(&self.listed.input_schema, arguments.unwrap_or_default(), self.unknown);
         let call = Call {
-            digest: digest(arguments.as_ref()),
-            arguments: input::check(&self.listed.input_schema, arguments.unwrap_or_default(), self.unknown)?,
+            arguments: checked.map_err(|error| match self.class {
+                Some(class) => error.class(class),
+                None => error,
+            })?,
+            digest,
             meta: Meta::new(meta),
             dropped,
         };

@@ -23,8 +23,9 @@ use crate::auth::{GrantFault, ask};
 use crate::google::http::Http;
 use crate::rights::not_granted;
 use crate::sealing::{Kind, SealError, random};
-use crate::settings::{Credentials, OAuthClient, Places, Settings, is_loopback};
+use crate::settings::{Credentials, OAuthClient, Places, Settings};
 use crate::store::{Authorization, Connection, Store};
+use gavel_mcp_base::settings::is_loopback;
 
 /// How long a user may take to consent.
 const AUTHORIZATION_LIFE: Duration = Duration::from_secs(10 * 60);

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gavel_mcp_base::{Moment, Secret, ToolError, UserId};
+use gavel_mcp_base::{Moment, Secret, ToolError, UserId, internal};
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 use url::Url;
@@ -16,7 +16,7 @@ pub(crate) use grant::{GrantFault, Granted, ask, request};
 
 use crate::address;
 use crate::error::{
-    Code, account_changed, internal, missing_scope, not_connected, reconnect_required, store_unavailable, unavailable,
+    Code, account_changed, missing_scope, not_connected, reconnect_required, store_unavailable, unavailable,
 };
 use crate::google::http::Http;
 use crate::rights::{As, Right};

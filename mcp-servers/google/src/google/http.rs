@@ -7,7 +7,8 @@ use reqwest::header::RETRY_AFTER;
 use reqwest::{Client, Request, StatusCode, redirect, retry};
 use tokio::time::Instant;
 
-use crate::settings::{Places, is_loopback};
+use crate::settings::Places;
+use gavel_mcp_base::settings::is_loopback;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Larger than any expected answer, in bytes.

@@ -5,7 +5,7 @@ pub(crate) mod gmail;
 pub(crate) mod http;
 pub(crate) mod refusal;
 
-use gavel_mcp_base::ToolError;
+use gavel_mcp_base::{ToolError, internal};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use url::Url;
 use self::http::{Http, Lost, Reply, pause};
 use self::refusal::{is_googles, is_rate_limit, refusal};
 use crate::auth::{Access, Tokens};
-use crate::error::{internal, unavailable};
+use crate::error::unavailable;
 use crate::rights::{As, Right};
 use crate::settings::Places;
 
