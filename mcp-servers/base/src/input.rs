@@ -94,7 +94,7 @@ fn object(place: &str, schema: &JsonObject, given: &mut Value, unknown: Unknown,
             None => {
                 let allowed: Vec<_> = properties.keys().map(String::as_str).collect();
                 let shown: String = name.chars().take(60).collect();
-                errors.push(unknown(&shown, &allowed));
+                errors.push(unknown(&format!("{place}{shown}"), &allowed));
             }
         }
     }

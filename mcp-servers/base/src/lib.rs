@@ -7,6 +7,7 @@
 //! - [`Call`] and [`Meta`]: a call's arguments, and its user ([`UserId`]), its session and its idempotency key.
 //! - [`Fault`], [`ToolError`] and [`Answer`]: how a call ends.
 //! - [`Server`] is the protocol, [`program!`] its process, [`settings`] how an operator sets it up.
+//! - `http`: requests to a service that gets credentials.
 //! - [`shares`]: what one user and one tenant may have of what all have together.
 //! - [`Secret`]: a value that is never printed.
 //!
@@ -15,6 +16,8 @@
 mod answer;
 mod digest;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
 mod input;
 pub mod meta;
 mod moment;

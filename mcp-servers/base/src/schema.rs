@@ -78,6 +78,9 @@ fn simplify(schema: &mut Value, is_input: bool) {
     if let Some(Value::String(text)) = keys.get_mut("description") {
         *text = text.replace('\n', " ");
     }
+    if keys.get("description").is_some_and(|text| text == "") {
+        keys.remove("description");
+    }
     if is_input && !keys.contains_key(NULL) {
         for key in ["type", "enum"] {
             if let Some(Value::Array(all)) = keys.get_mut(key) {

@@ -6,6 +6,8 @@ use std::fmt;
 
 use email_address::{EmailAddress, Options};
 use gavel_mcp_base::ToolError;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::error::Code;
 
@@ -30,12 +32,18 @@ impl fmt::Display for Recipient {
     }
 }
 
+/// A recipient as it is given.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(description = "", extend("x-exact" = true))]
+pub(crate) struct Given(String);
+
 /// The recipients in an argument.
-pub(crate) fn recipients(name: &str, given: &[String], max: usize) -> Result<Vec<Recipient>, ToolError> {
+pub(crate) fn recipients(name: &str, given: &[Given], max: usize) -> Result<Vec<Recipient>, ToolError> {
     if given.len() > max {
         return Err(too_many(given.len(), max).about(name));
     }
-    let read = |(place, text): (usize, &String)| {
+    let read = |(place, Given(text)): (usize, &Given)| {
         let pointer = format!("{name}/{place}");
         parse(text)
             .map_err(|rule| ToolError::new(Code::InvalidRecipient, format!("`{pointer}` {rule}.")).about(&pointer))

@@ -20,7 +20,7 @@ use url::form_urlencoded::Serializer;
 use uuid::Uuid;
 
 use crate::auth::{GrantFault, ask};
-use crate::google::http::Http;
+use crate::google::http::{Http, connections};
 use crate::rights::not_granted;
 use crate::sealing::{Kind, SealError, random};
 use crate::settings::{Credentials, OAuthClient, Places, Settings};
@@ -151,7 +151,7 @@ impl Connector {
             scopes: settings.scopes.clone(),
             places: settings.places.clone(),
             callback: settings.callback.clone(),
-            http: Http::new(&settings.places)?,
+            http: connections(&settings.places)?,
             store: Store::open(&settings.database).await?,
         })
     }

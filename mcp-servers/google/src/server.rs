@@ -7,7 +7,7 @@ use crate::auth::{Access, Tokens};
 use crate::effect::{Begin, Effect};
 use crate::error::{Way, with_next_step};
 use crate::google::Google;
-use crate::google::http::Http;
+use crate::google::http::connections;
 use crate::rights::As;
 use crate::settings::{Credentials, Limits, RESERVE, Settings};
 use crate::store::{Claim, Store};
@@ -39,7 +39,7 @@ impl Service {
             Credentials::Client(_) => Way::Consent(connect_page),
             Credentials::ServiceAccount(_) => Way::Delegation,
         };
-        let http = Http::new(&places)?;
+        let http = connections(&places)?;
         let tokens = Tokens::new(http.clone(), store.clone(), places.token.clone(), credentials, scopes);
         Ok(Self {
             google: Google::new(http, tokens, places),

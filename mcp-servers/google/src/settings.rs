@@ -287,7 +287,6 @@ fn scopes(text: &Option<String>, credentials: &Credentials) -> anyhow::Result<Ve
         Some(text) => text.split_ascii_whitespace().map(str::to_owned).collect(),
         None => SCOPES.map(str::to_owned).to_vec(),
     };
-    ensure!(!scopes.is_empty(), "GOOGLE_SCOPES names no scope");
     Ok(match credentials {
         Credentials::Client(_) => scopes,
         Credentials::ServiceAccount(_) => {

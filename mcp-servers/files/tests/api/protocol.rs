@@ -63,12 +63,7 @@ async fn schemas_and_the_server_agree_on_which_arguments_there_are() {
         assert_eq!(reply.code(), "unknown_argument");
         let properties = tool.input_schema["properties"].as_object().expect("properties");
         for name in properties.keys() {
-            assert!(
-                reply.message().contains(name),
-                "{}: {}",
-                tool.name,
-                reply.message()
-            );
+            assert!(reply.message().contains(name), "{}: {}", tool.name, reply.message());
         }
         for name in tool.input_schema["required"].as_array().expect("names") {
             let name = name.as_str().expect("a name");
@@ -102,8 +97,14 @@ async fn arguments_of_another_type_are_refused_and_the_server_continues() {
         ("glob", json!({ "pattern": {} })),
         ("grep", json!({ "pattern": "x", "ignore_case": "yes" })),
     ];
-    assert_eq!(caller.call("ls", json!({ "path": "a\0b" })).await.code(), "nul_character");
-    assert_eq!(caller.call("read_file", json!({ "path": null })).await.code(), "missing_argument");
+    assert_eq!(
+        caller.call("ls", json!({ "path": "a\0b" })).await.code(),
+        "nul_character"
+    );
+    assert_eq!(
+        caller.call("read_file", json!({ "path": null })).await.code(),
+        "missing_argument"
+    );
     for (tool, arguments) in invalid {
         let reply = caller.call(tool, arguments.clone()).await;
         assert_eq!(reply.code(), "invalid_argument", "{tool} {arguments}");

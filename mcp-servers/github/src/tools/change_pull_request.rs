@@ -15,7 +15,6 @@ use super::target::{MAX_REF, Repo, reference};
 use super::{Service, fields, refused};
 use crate::call::Call;
 use crate::error::not_found;
-use crate::github::http::parsed;
 use crate::github::{GitHub, Turn};
 use crate::marker::Marker;
 use crate::wire::WirePullRequest;
@@ -137,5 +136,7 @@ async fn change(
     if !reply.status.is_success() {
         return Err(refused(github, call, repo, &reply, WHAT).await.into());
     }
-    parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))
+    reply
+        .json()
+        .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))
 }

@@ -14,7 +14,6 @@ use super::target::Repo;
 use super::{Service, fields, refused};
 use crate::call::Call;
 use crate::error::unavailable;
-use crate::github::http::parsed;
 use crate::github::{GitHub, Pages};
 use crate::marker::Marker;
 use crate::wire::{Issue, WireIssue};
@@ -82,7 +81,9 @@ async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result
     if !reply.status.is_success() {
         return Err(refused(github, call, &repo, &reply, "The repository").await.into());
     }
-    let made: WireIssue = parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
+    let made: WireIssue = reply
+        .json()
+        .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
     Ok(Made { issue: made.into() })
 }
 

@@ -12,7 +12,6 @@ use super::target::{MAX_REF, Repo, reference};
 use super::{Service, fields, pull_requests, refused};
 use crate::call::Call;
 use crate::error::Code;
-use crate::github::http::parsed;
 use crate::github::refusal::says_exists;
 use crate::github::{GitHub, Pages};
 use crate::wire::{PullRequest, WirePullRequest};
@@ -89,7 +88,9 @@ async fn create(github: Arc<GitHub>, given: Request, call: Call) -> Result<Made,
     let url = request.repo.url(github, &["pulls"]);
     let reply = github.write(&mut turn, call, Method::POST, url, &body).await?;
     if reply.status.is_success() {
-        let made: WirePullRequest = parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
+        let made: WirePullRequest = reply
+            .json()
+            .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
         return Ok(answer(made));
     }
     if says_exists(&reply) {

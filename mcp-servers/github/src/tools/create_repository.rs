@@ -15,7 +15,6 @@ use crate::auth::Tokens;
 use crate::call::Call;
 use crate::error::Code;
 use crate::github::GitHub;
-use crate::github::http::parsed;
 use crate::github::refusal::{refusal, says_exists};
 use crate::wire::{Repository, WireRepository, WireUser};
 
@@ -93,7 +92,9 @@ async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result
         .write(&mut turn, call, Method::POST, place.url.clone(), &body)
         .await?;
     if reply.status.is_success() {
-        let made: WireRepository = parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
+        let made: WireRepository = reply
+            .json()
+            .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
         return Ok(answer(made));
     }
     let error = refusal(&reply, "The account");

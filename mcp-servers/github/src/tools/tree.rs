@@ -14,7 +14,6 @@ use super::target::{MAX_REF, Repo, path, reference};
 use crate::call::Call;
 use crate::error::not_found;
 use crate::github::GitHub;
-use crate::github::http::parsed;
 use crate::github::refusal::refusal;
 
 const MAX: usize = 5000;
@@ -203,7 +202,7 @@ async fn read<T: DeserializeOwned>(github: &GitHub, call: &Call, url: &Url) -> R
     let reply = github.read(url, call.deadline).await?;
     match reply.status.as_u16() {
         409 => Ok(None),
-        200 => parsed(&reply).map(Some).ok_or_else(crate::error::unavailable),
+        200 => reply.json().map(Some).ok_or_else(crate::error::unavailable),
         _ => Err(refusal(&reply, WHAT)),
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::http::Reply;
 use super::http::pause;
 use super::refusal::{is_googles, is_refused, refusal};
-use super::{Google, Sent, at, get, is_transient, parsed, post};
+use super::{Google, Sent, at, get, is_transient, post};
 use crate::error::unavailable;
 use crate::rights::{As, Right};
 use gavel_mcp_base::Fault;
@@ -67,7 +67,7 @@ pub(crate) struct NewEvent {
 impl NewEvent {
     /// The event in an answer; `None` if it is another event.
     fn read(&self, reply: &Reply) -> Option<Event> {
-        parsed(reply).filter(|event: &Event| event.id == self.id)
+        reply.json().filter(|event: &Event| event.id == self.id)
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{of_arguments, reference};
-use crate::address::{self, Recipient};
+use crate::address::{self, Given, Recipient};
 use crate::auth::Access;
 use crate::effect::{Earlier, Effect, NOT_KEPT};
 use crate::error::Code;
@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     time_zone: Option<String>,
     /// Who is invited: ann@example.com, or Ann Example <ann@example.com>.
     #[serde(default)]
-    attendees: Vec<String>,
+    attendees: Vec<Given>,
     /// Whether to add a Google Meet video call. false when left out.
     conference: Option<bool>,
     /// Whom Google notifies: all attendees (also when left out), only those outside Google Calendar, or none.

@@ -11,7 +11,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{of_arguments, reference};
-use crate::address::{Recipient, recipients, too_many};
+use crate::address::{Given, Recipient, recipients, too_many};
 use crate::auth::Access;
 use crate::effect::{Earlier, Effect, NOT_KEPT};
 use crate::error::Code;
@@ -22,7 +22,7 @@ use crate::mime::{self, Email};
 use crate::rights::{As, Right};
 use crate::server::Service;
 use crate::settings::Limits;
-use crate::{address, attachment, google};
+use crate::{address, attachment};
 
 pub(crate) const NAME: &str = "gmail_send";
 
@@ -39,13 +39,13 @@ Answers with the ids of the message and of its thread.";
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Arguments {
     /// The recipients: ann@example.com, or Ann Example <ann@example.com>. At least one.
-    to: Vec<String>,
+    to: Vec<Given>,
     /// The recipients of a copy that all recipients see.
     #[serde(default)]
-    cc: Vec<String>,
+    cc: Vec<Given>,
     /// The recipients of a copy that the other recipients do not see.
     #[serde(default)]
-    bcc: Vec<String>,
+    bcc: Vec<Given>,
     /// The subject, in one line. In a reply: the subject of the original after `Re: `.
     #[schemars(length(min = 1, max = MAX_SUBJECT))]
     subject: String,
@@ -251,7 +251,7 @@ pub(crate) async fn carry_out(
     }
     let thread_id = original.map(|original| original.thread_id);
     match google.send_mail(who, &message, thread_id.as_deref()).await {
-        Sent::Answered(reply) if reply.status.is_success() => match google::parsed::<Mail>(&reply) {
+        Sent::Answered(reply) if reply.status.is_success() => match reply.json::<Mail>() {
             Some(mail) => Ok(effect.done(answer(&request.email, &mail, false)).await),
             None => Err(effect.unsettled(SENT, "Google's answer cannot be read")),
         },

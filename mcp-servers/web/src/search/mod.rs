@@ -8,8 +8,10 @@ mod token;
 
 use std::fmt;
 
-use gavel_mcp_base::{Secret, ToolError};
+use gavel_mcp_base::{Secret, ToolError, internal};
 use jsonwebtoken::EncodingKey;
+use reqwest::Request;
+use reqwest::header::HeaderValue;
 use url::Url;
 
 use api::Api;
@@ -113,4 +115,12 @@ impl Search {
             Service::CustomSearch { url, key, engine } => custom::find(&self.api, url, key, engine, query).await,
         }
     }
+}
+
+/// Adds a header with a credential, which no log shows.
+fn authorize(request: &mut Request, name: &'static str, value: &str) -> Result<(), ToolError> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| internal())?;
+    value.set_sensitive(true);
+    request.headers_mut().insert(name, value);
+    Ok(())
 }

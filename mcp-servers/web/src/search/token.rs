@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use gavel_mcp_base::{Secret, ToolError};
+use gavel_mcp_base::http::post;
+use gavel_mcp_base::{Secret, ToolError, internal};
 use jsonwebtoken::{Algorithm, Header};
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::HeaderValue;
+use reqwest::{Method, Request};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use url::Url;
@@ -12,7 +14,6 @@ use url::form_urlencoded::Serializer;
 
 use super::api::Api;
 use super::{Account, Credentials};
-use gavel_mcp_base::internal;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 /// The longest lifetime that Google accepts, in seconds.
@@ -49,16 +50,15 @@ impl Tokens {
         let token: WireToken = match credentials {
             Credentials::Key(_) => return Ok(None),
             Credentials::Account(account) => {
-                let request = api
-                    .client(&account.token_url)
-                    .post(account.token_url.clone())
-                    .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-                    .body(assertion(account, &account.token_url)?);
-                api.send(request).await?
+                let form = assertion(account, &account.token_url)?;
+                let kind = "application/x-www-form-urlencoded";
+                api.send(post(account.token_url.clone(), kind, form)).await?
             }
             Credentials::Metadata(url) => {
-                api.send(api.client(url).get(url.clone()).header("Metadata-Flavor", "Google"))
-                    .await?
+                let mut request = Request::new(Method::GET, url.clone());
+                let flavor = HeaderValue::from_static("Google");
+                request.headers_mut().insert("Metadata-Flavor", flavor);
+                api.send(request).await?
             }
         };
         let end = Instant::now() + Duration::from_secs(token.expires_in.min(SECONDS));
