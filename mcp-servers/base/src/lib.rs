@@ -7,7 +7,7 @@
 //! - [`Call`] and [`Meta`]: a call's arguments, and its user ([`UserId`]), its session and its idempotency key.
 //! - [`Fault`], [`ToolError`] and [`Answer`]: how a call ends.
 //! - [`Server`] is the protocol, [`program!`] its process, [`settings`] how an operator sets it up.
-//! - `http`: requests to a service that gets credentials.
+//! - `http`: requests to a service that gets credentials; `ServiceAccount` is one kind of them.
 //! - [`shares`]: what one user and one tenant may have of what all have together.
 //! - [`Secret`]: a value that is never printed.
 //!
@@ -25,6 +25,8 @@ mod path;
 pub mod schema;
 mod secret;
 mod server;
+#[cfg(feature = "http")]
+mod service_account;
 pub mod settings;
 pub mod shares;
 pub mod text;
@@ -40,5 +42,7 @@ pub use moment::Moment;
 pub use path::existing;
 pub use secret::Secret;
 pub use server::{About, Server, run_process, unsettled, until_signalled};
+#[cfg(feature = "http")]
+pub use service_account::ServiceAccount;
 pub use tool::{Call, Fault, Kind, Tool};
 pub use user_id::UserId;

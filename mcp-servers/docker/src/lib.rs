@@ -10,7 +10,7 @@
 //! 4. [`engine`] talks to the engine.
 //! 5. [`redact`] takes credentials out of what goes to the model.
 //!
-//! Beside the calls, [`reaper`] removes containers whose time has passed.
+//! Beside the calls, [`docker`] removes containers whose time has passed.
 //!
 //! By design, no caller chooses anything that weakens a container: a request that names such an option never reaches
 //! the engine. A script runs at most once, whatever happens to this process, to the engine's service or to the answer.
@@ -21,7 +21,6 @@ mod docker;
 mod engine;
 mod error;
 mod git;
-mod reaper;
 mod redact;
 mod script;
 mod settings;
@@ -29,7 +28,7 @@ mod sources;
 mod tools;
 
 pub use args::Args;
-pub use engine::probe::EngineInfo;
+pub use engine::EngineInfo;
 pub use git::{CREDENTIALS, GitAccount, GitFault, configure_git};
 pub use settings::Settings;
 
@@ -61,7 +60,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         let reaping = docker.clone();
         docker
             .tasks
-            .spawn(async move { reaper::run(&reaping.engine, &reaping.closing).await });
+            .spawn(async move { docker::reap(&reaping.engine, &reaping.closing).await });
         let served = Server::new(about!("Docker", INSTRUCTIONS), docker.clone(), tools)
             .serve(stop)
             .await;

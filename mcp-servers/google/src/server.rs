@@ -37,7 +37,7 @@ impl Service {
         } = settings;
         let way = match &credentials {
             Credentials::Client(_) => Way::Consent(connect_page),
-            Credentials::ServiceAccount(_) => Way::Delegation,
+            Credentials::ServiceAccount { .. } => Way::Delegation,
         };
         let http = connections(&places)?;
         let tokens = Tokens::new(http.clone(), store.clone(), places.token.clone(), credentials, scopes);

@@ -2,17 +2,14 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use gavel_mcp_base::settings::{self, given};
-use gavel_mcp_base::{Secret, UserId};
+use gavel_mcp_base::{Secret, ServiceAccount, UserId};
 use gavel_mcp_store::Location;
-use jsonwebtoken::EncodingKey;
-use serde::Deserialize;
 use url::Url;
 
 use crate::address;
@@ -64,7 +61,11 @@ pub(crate) enum Credentials {
     /// Each user has connected an account.
     Client(OAuthClient),
     /// One key acts for all users of a domain.
-    ServiceAccount(ServiceAccount),
+    ServiceAccount {
+        account: ServiceAccount,
+        /// The users it acts for; `None`: every user whose id is an address.
+        users: Option<HashMap<String, String>>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -72,23 +73,6 @@ pub(crate) struct OAuthClient {
     pub(crate) id: String,
     pub(crate) secret: Secret,
     pub(crate) sealer: Sealer,
-}
-
-#[derive(Clone)]
-pub(crate) struct ServiceAccount {
-    pub(crate) email: String,
-    pub(crate) key_id: Option<String>,
-    pub(crate) key: EncodingKey,
-    /// The users it acts for; `None`: every user whose id is an address.
-    pub(crate) users: Option<HashMap<String, String>>,
-}
-
-impl fmt::Debug for ServiceAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceAccount")
-            .field("email", &self.email)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Google's addresses.
@@ -201,7 +185,13 @@ fn credentials(args: &Args) -> anyhow::Result<Credentials> {
              or a service account acts for them"
         ),
         (Some(id), None) => client(id, args).map(Credentials::Client),
-        (None, Some(path)) => service_account(path, args).map(Credentials::ServiceAccount),
+        (None, Some(path)) => {
+            let users = settings::path(&args.service_account_users_file);
+            Ok(Credentials::ServiceAccount {
+                account: ServiceAccount::read("GOOGLE_SERVICE_ACCOUNT_FILE", path)?,
+                users: users.map(users_file).transpose()?,
+            })
+        }
         (None, None) => bail!(
             "no credentials: set GOOGLE_CLIENT_ID, GOOGLE_CLIENT_SECRET and GOOGLE_TOKEN_KEY (users connect their own \
              accounts), or GOOGLE_SERVICE_ACCOUNT_FILE (a service account with domain-wide delegation)"
@@ -237,36 +227,6 @@ fn client(id: &str, args: &Args) -> anyhow::Result<OAuthClient> {
     })
 }
 
-fn service_account(path: &Path, args: &Args) -> anyhow::Result<ServiceAccount> {
-    #[derive(Deserialize)]
-    struct KeyFile {
-        r#type: String,
-        client_email: String,
-        private_key: String,
-        private_key_id: Option<String>,
-    }
-    const WHAT: &str = "GOOGLE_SERVICE_ACCOUNT_FILE";
-    let text = settings::file(WHAT, path)?;
-    // The parser's message could quote the key.
-    let file: KeyFile = serde_json::from_str(&text)
-        .ok()
-        .with_context(|| format!("{WHAT} is not the JSON key file of a service account"))?;
-    ensure!(
-        file.r#type == "service_account",
-        "{WHAT}: its type must be service_account"
-    );
-    let key = EncodingKey::from_rsa_pem(file.private_key.as_bytes())
-        .ok()
-        .with_context(|| format!("{WHAT}: private_key is not an RSA key in PEM form"))?;
-    let users = settings::path(&args.service_account_users_file);
-    Ok(ServiceAccount {
-        email: file.client_email,
-        key_id: file.private_key_id,
-        key,
-        users: users.map(users_file).transpose()?,
-    })
-}
-
 fn users_file(path: &Path) -> anyhow::Result<HashMap<String, String>> {
     const WHAT: &str = "GOOGLE_SERVICE_ACCOUNT_USERS_FILE";
     let text = settings::file(WHAT, path)?;
@@ -289,7 +249,7 @@ fn scopes(text: &Option<String>, credentials: &Credentials) -> anyhow::Result<Ve
     };
     Ok(match credentials {
         Credentials::Client(_) => scopes,
-        Credentials::ServiceAccount(_) => {
+        Credentials::ServiceAccount { .. } => {
             let useful = scopes.into_iter().filter(|scope| !PROFILE.contains(&scope.as_str()));
             useful.collect()
         }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::launcher::Launcher;
-use crate::level::Level;
 
 /// One command with all that it needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,6 +52,19 @@ pub(crate) struct Sandbox {
     pub(crate) network: bool,
     /// Readable beyond `/usr`.
     pub(crate) read_only: Vec<PathBuf>,
+}
+
+/// What contains a command. It never changes while the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Level {
+    /// Namespaces of its own, by bubblewrap, and a filter of system calls.
+    Bwrap,
+    /// The kernel's Landlock, and a filter of system calls.
+    Landlock,
+    /// Nothing but the limits of resources.
+    Host,
 }
 
 impl Job {

@@ -21,29 +21,25 @@ mod calls;
 mod cgroup;
 mod error;
 mod job;
-mod launch;
 mod launcher;
-mod level;
 mod probe;
 mod processes;
 mod restrict;
 mod root;
-mod server;
 mod settings;
 mod supervise;
 mod tool;
 mod users;
 
 pub use args::Args;
-pub use launch::{Launch, launch};
-pub use launcher::Launcher;
-pub use level::Level;
+pub use job::Level;
+pub use launcher::{Launch, Launcher, launch};
 pub use probe::{Finding, Probe, UNGROUPED, probe};
 pub use settings::Settings;
 
 use gavel_mcp_base::{Server, about};
 
-use crate::server::Shell;
+use crate::tool::Shell;
 pub use crate::tool::{NAME, safety};
 
 const INSTRUCTIONS: &str = "\

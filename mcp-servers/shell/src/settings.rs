@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 use gavel_mcp_base::{existing, settings};
 
 use crate::args::Args;
+use crate::job::Level;
 use crate::job::Limits;
-use crate::level::Level;
 
 /// More than any machine has, and little enough to count in bytes.
 const MOST: u64 = 1 << 32;

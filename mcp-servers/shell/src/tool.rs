@@ -7,12 +7,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::calls::{AT_ONCE, Request};
+use crate::calls::{AT_ONCE, Request, Runner, blocking, sweep};
 use crate::error::{self, limit_reached};
+use crate::job::Level;
 use crate::job::{CommandResult, Sandbox};
-use crate::level::Level;
+use crate::launcher::Launcher;
+use crate::probe::choose;
 use crate::root::Owner;
-use crate::server::Shell;
 use crate::settings::Settings;
 
 /// The name of the tool.
@@ -37,6 +38,33 @@ one) and no /proc; /usr can be read. Sockets cannot be opened unless the network
 
 const HOST: &str = "\
 Sandbox: none (host). The command can read and change everything that the user of the shell server can.";
+
+/// What runs commands, and how.
+#[derive(Debug)]
+pub(crate) struct Shell {
+    pub(crate) runner: Runner,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) settings: Settings,
+}
+
+impl Shell {
+    pub(crate) async fn new(settings: Settings, launcher: Launcher) -> anyhow::Result<Self> {
+        let (runner, sandbox) = choose(&settings, launcher).await?;
+        match sandbox.level {
+            Level::Host => tracing::warn!(
+                "SHELL_SANDBOX is host: commands run without a sandbox and can read and change what their user can"
+            ),
+            level => tracing::info!(%level, network = sandbox.network, "commands run in a sandbox"),
+        }
+        let root = runner.root().clone();
+        blocking(move || sweep(&root)).await?;
+        Ok(Self {
+            runner,
+            sandbox,
+            settings,
+        })
+    }
+}
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gavel_mcp_base::{Fault, Kind, Tool, ToolError, missing};
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError, missing, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -127,11 +127,10 @@ fn end_of(stream: &[u8], redactor: &Redactor) -> String {
 
 /// The signal of a status, as a shell shows it.
 fn signal(code: u8) -> Option<&'static str> {
-    const NAMES: [&str; 15] = [
-        "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1",
-        "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM",
-    ];
-    NAMES.get(usize::from(code.checked_sub(129)?)).copied()
+    match code {
+        129..=143 => text::signal(usize::from(code - 128)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! The settings of the search: which service, and with what credentials.
 
 use anyhow::{Context, bail, ensure};
+use gavel_mcp_base::ServiceAccount;
 use gavel_mcp_base::settings::{self, given};
-use jsonwebtoken::EncodingKey;
-use serde::Deserialize;
 use url::Url;
 
 use crate::args::Args;
-use crate::search::{Access, Account, Credentials, Service};
+use crate::search::{Access, Credentials, Service};
 
 const GEMINI: &str = "https://generativelanguage.googleapis.com";
 const VERTEX: &str = "https://aiplatform.googleapis.com";
@@ -112,35 +111,19 @@ fn express(args: &Args, endpoint: Option<Url>, model: &str) -> anyhow::Result<Op
     }))
 }
 
-/// The parts of a service account's file that are needed.
-#[derive(Deserialize)]
-struct AccountFile {
-    r#type: String,
-    client_email: String,
-    private_key: String,
-    private_key_id: Option<String>,
-    token_uri: String,
-}
-
 /// A service account's, if a file is given, or else those of the machine.
 fn account(args: &Args) -> anyhow::Result<Credentials> {
     const NAME: &str = "GOOGLE_APPLICATION_CREDENTIALS";
     let Some(path) = settings::path(&args.google_application_credentials) else {
         return Ok(Credentials::Metadata(Url::parse(METADATA)?));
     };
-    let text = settings::file(NAME, path)?;
-    // The parser's message could quote the key.
-    let file: Option<AccountFile> = serde_json::from_str(&text).ok();
-    let file = file
-        .filter(|file| file.r#type == "service_account")
-        .with_context(|| format!("{NAME} is not the file of a service account"))?;
-    let key = EncodingKey::from_rsa_pem(file.private_key.as_bytes()).ok();
-    Ok(Credentials::Account(Account {
-        email: file.client_email,
-        key: key.with_context(|| format!("{NAME} has no RSA key in PEM form"))?,
-        key_id: file.private_key_id,
-        token_url: address(NAME, &file.token_uri)?,
-    }))
+    let account = ServiceAccount::read(NAME, path)?;
+    let url = account
+        .token_url
+        .as_deref()
+        .context("GOOGLE_APPLICATION_CREDENTIALS has no token_uri")?;
+    let url = address(NAME, url)?;
+    Ok(Credentials::Account(account, url))
 }
 
 fn joined(base: &Url, path: &str) -> anyhow::Result<Url> {
