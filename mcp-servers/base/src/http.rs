@@ -102,7 +102,7 @@ impl Http {
         match tokio::time::timeout_at(deadline, self.exchange(request)).await {
             Ok(Ok(Some(reply))) => Ok(reply),
             Ok(Ok(None)) => {
-                tracing::warn!(service, "an answer exceeds the limit");
+                tracing::warn!("an answer of {service} exceeds the limit");
                 Err(Lost::TooLarge)
             }
             Ok(Err(error)) => {
@@ -112,11 +112,11 @@ impl Http {
                     false => Lost::Unknown,
                 };
                 let error = anyhow::Error::from(error);
-                tracing::warn!(service, ?lost, error = format!("{error:#}"), "no answer");
+                tracing::warn!(?lost, error = format!("{error:#}"), "no answer from {service}");
                 Err(lost)
             }
             Err(_) => {
-                tracing::warn!(service, "no answer in time");
+                tracing::warn!("no answer from {service} in time");
                 Err(Lost::Unknown)
             }
         }

@@ -4,14 +4,13 @@ use gavel_mcp_base::{Answer, Call, Code as Common, Fault, Meta, ToolError, UserI
 use tokio::time::Instant;
 
 use crate::auth::{Access, Tokens};
-use crate::effect::{Begin, Effect};
+use crate::effect::{Begin, Earlier, Effect};
 use crate::error::{Way, with_next_step};
 use crate::google::Google;
 use crate::google::http::connections;
-use crate::rights::As;
+use crate::rights::{As, Right};
 use crate::settings::{Credentials, Limits, RESERVE, Settings};
 use crate::store::{Claim, Store};
-use crate::tools::{Request, calendar_event_create, gmail_send};
 
 /// What the tools need.
 #[derive(Debug)]
@@ -21,6 +20,22 @@ pub(crate) struct Service {
     pub(crate) limits: Limits,
     user: Option<UserId>,
     way: Way,
+}
+
+/// A call with an effect, with parsed arguments.
+pub(crate) trait Request: Send {
+    /// The right to which the user must have consented.
+    const RIGHT: Right;
+
+    /// Has the effect, at most once per key, unless an earlier call had it.
+    fn carry_out(
+        self,
+        service: &Service,
+        effect: &Effect<'_>,
+        who: As<'_>,
+        access: Access,
+        earlier: Earlier,
+    ) -> impl Future<Output = Result<Answer, Fault>> + Send;
 }
 
 impl Service {
@@ -63,11 +78,11 @@ impl Service {
     }
 
     /// Carries out a call with an effect. A call that is dropped while Google executes it stays in doubt under its key.
-    pub(crate) async fn effect<A>(
+    pub(crate) async fn effect<A, Q: Request>(
         &self,
         tool: &'static str,
         call: Call<A>,
-        parse: impl FnOnce(A, &Limits) -> Result<Request, ToolError>,
+        parse: impl FnOnce(A, &Limits) -> Result<Q, ToolError>,
     ) -> Result<Answer, Fault> {
         let Call {
             arguments,
@@ -112,14 +127,7 @@ impl Service {
                 mailbox: Some(&mailbox),
                 ..who
             };
-            match request {
-                Request::Mail(request) => {
-                    gmail_send::carry_out(&self.google, &effect, who, access, earlier, request, &self.limits).await
-                }
-                Request::Event(request) => {
-                    calendar_event_create::carry_out(&self.google, &effect, who, access, earlier, request).await
-                }
-            }
+            request.carry_out(self, &effect, who, access, earlier).await
         };
         let done = tokio::time::timeout_at(deadline + RESERVE, work)
             .await
@@ -131,13 +139,13 @@ impl Service {
     }
 
     /// The checks before Google is called.
-    async fn prepared(
+    async fn prepared<Q: Request>(
         &self,
-        parse: impl FnOnce(&Limits) -> Result<Request, ToolError>,
+        parse: impl FnOnce(&Limits) -> Result<Q, ToolError>,
         who: As<'_>,
-    ) -> Result<(Request, Access), ToolError> {
+    ) -> Result<(Q, Access), ToolError> {
         let request = parse(&self.limits)?;
-        let access = self.google.access(who, request.right()).await?;
+        let access = self.google.access(who, Q::RIGHT).await?;
         Ok((request, access))
     }
 }

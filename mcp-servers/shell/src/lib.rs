@@ -21,6 +21,7 @@ mod calls;
 mod cgroup;
 mod error;
 mod job;
+mod launch;
 mod launcher;
 mod probe;
 mod processes;
@@ -33,7 +34,8 @@ mod users;
 
 pub use args::Args;
 pub use job::Level;
-pub use launcher::{Launch, Launcher, launch};
+pub use launch::{Launch, launch};
+pub use launcher::Launcher;
 pub use probe::{Finding, Probe, UNGROUPED, probe};
 pub use settings::Settings;
 

@@ -8,8 +8,7 @@ use anyhow::{Context, ensure};
 use gavel_mcp_base::{existing, settings};
 
 use crate::args::Args;
-use crate::job::Level;
-use crate::job::Limits;
+use crate::job::{Level, Limits};
 
 /// More than any machine has, and little enough to count in bytes.
 const MOST: u64 = 1 << 32;

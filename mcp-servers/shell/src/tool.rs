@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use crate::calls::{AT_ONCE, Request, Runner, blocking, sweep};
 use crate::error::{self, limit_reached};
-use crate::job::Level;
-use crate::job::{CommandResult, Sandbox};
+use crate::job::{CommandResult, Level, Sandbox};
 use crate::launcher::Launcher;
 use crate::probe::choose;
 use crate::root::Owner;

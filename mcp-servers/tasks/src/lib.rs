@@ -54,9 +54,7 @@ async fn serve(settings: Settings, stop: CancellationToken) -> anyhow::Result<()
     };
     let store = Store::open(&settings.database).await?;
     let pruning = store.keep_pruned(stop.child_token());
-    let served = server::server(store.clone(), Identity::Stdio { user })
-        .serve(stop)
-        .await;
+    let served = tools::server(store.clone(), Identity::Stdio { user }).serve(stop).await;
     pruning.stop().await;
     store.close().await;
     served

@@ -3,26 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gavel_mcp_base::{Answer, Call, Fault, Moment, Server, ToolError, about, unsettled};
+use gavel_mcp_base::{Answer, Call, Fault, Moment, ToolError, unsettled};
 
 use crate::error::store_unavailable;
 use crate::identity::Identity;
 use crate::store::{ChangeFault, Claim, Store};
 use crate::task::Change;
-use crate::tools;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-
-const INSTRUCTIONS: &str = "\
-The task list of one user. Tasks are found by `id` (exact, from list_tasks) or by `title` (the words \
-of the description). Call list_tasks before acting on 'the first one' or on a task that is only \
-vaguely named. An `ambiguous_title` error lists the candidates: ask the user which one is meant, do \
-not guess. Delete only what the user named, one task at a time.";
-
-/// The MCP server.
-pub(crate) fn server(store: Store, identity: Identity) -> Server<Tasks> {
-    Server::new(about!("Tasks", INSTRUCTIONS), Tasks { store, identity }, tools::all())
-}
 
 /// The service.
 #[derive(Debug)]

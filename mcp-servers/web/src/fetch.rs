@@ -7,10 +7,11 @@ use gavel_mcp_base::ToolError;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::error::{self, UrlFault, too_many_redirects, url_refused};
+use crate::error;
 use crate::guard::Guard;
-use crate::http::{Http, Response};
+use crate::http::Http;
 use crate::page::{self, Page};
+use crate::redirects;
 use crate::robots::Robots;
 use crate::search::Source;
 use crate::work::Workers;
@@ -58,7 +59,7 @@ impl Fetcher {
     async fn look(&self, link: &str) -> Option<Url> {
         let target = self.guard.admit(self.guard.url(link).ok()?).await.ok()?;
         let response = self.http.get(&target).await.ok()?;
-        next_hop(&self.guard, &target.url, &response, 0).ok()?
+        redirects::next(&self.guard, &target.url, &response, 0).ok()?
     }
 
     /// Fetches a page. Errors are those of this server's closed set.
@@ -76,7 +77,7 @@ impl Fetcher {
                 robots.check(&target, &self.guard, &self.http, &self.workers).await?;
             }
             let response = self.http.get(&target).await?;
-            let next = next_hop(&self.guard, &target.url, &response, redirected.len())?;
+            let next = redirects::next(&self.guard, &target.url, &response, redirected.len())?;
             let Some(next) = next else {
                 let page = page::read(target.url.clone(), response, &self.workers).await?;
                 return Ok(Fetched {
@@ -89,31 +90,4 @@ impl Fetcher {
             url = next;
         }
     }
-}
-
-/// How many redirects are followed. It is done by hand: each target is checked like the first URL.
-const MOST: usize = 5;
-
-/// Where the answer leads, if it redirects.
-pub(crate) fn next_hop(
-    guard: &Guard,
-    from: &Url,
-    response: &Response,
-    followed: usize,
-) -> Result<Option<Url>, ToolError> {
-    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-        return Ok(None);
-    }
-    let Some(location) = response.location() else {
-        return Ok(None);
-    };
-    if followed == MOST {
-        return Err(too_many_redirects(MOST));
-    }
-    let to = from.join(&location).map_err(|_| url_refused(UrlFault::Invalid))?;
-    let to = guard.url(to.as_str())?;
-    if from.scheme() == "https" && to.scheme() == "http" {
-        return Err(url_refused(UrlFault::Downgrade));
-    }
-    Ok(Some(to))
 }

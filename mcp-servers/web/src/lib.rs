@@ -5,7 +5,7 @@
 //!
 //! One fetch, from the outside in:
 //! 1. [`tools`] has the tool: its arguments, its answer, and what it does with them.
-//! 2. [`fetch`] follows the redirects. Each hop passes [`guard`], which checks the URL and every
+//! 2. [`fetch`] follows the redirects ([`redirects`]). Each hop passes [`guard`], which checks the URL and every
 //!    address of its host, and [`robots`].
 //! 3. [`http`] sends one request, to the checked addresses alone.
 //! 4. [`page`] turns the body into text, on a thread of [`work`].
@@ -22,6 +22,7 @@ mod fetch;
 mod guard;
 mod http;
 mod page;
+mod redirects;
 mod robots;
 mod search;
 mod settings;

@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use url::Url;
 
 use crate::error::{robots_refused, robots_unreadable};
-use crate::fetch::next_hop;
 use crate::guard::{Guard, Target};
 use crate::http::{Http, Response};
 use crate::page::encoding::decoded;
+use crate::redirects;
 use crate::work::Workers;
 
 /// The name by which a robots.txt addresses this server.
@@ -101,7 +101,7 @@ async fn read(target: &Target, guard: &Guard, http: &Http, workers: &Workers) ->
     let mut followed = 0;
     let response = loop {
         let response = http.get(&hop).await.map_err(|_| robots_unreadable())?;
-        let next = next_hop(guard, &hop.url, &response, followed).map_err(|_| robots_unreadable())?;
+        let next = redirects::next(guard, &hop.url, &response, followed).map_err(|_| robots_unreadable())?;
         let Some(next) = next else {
             break response;
         };

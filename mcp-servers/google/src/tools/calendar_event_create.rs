@@ -17,8 +17,8 @@ use crate::effect::{Earlier, Effect, NOT_KEPT};
 use crate::error::Code;
 use crate::google::Google;
 use crate::google::calendar::{DIGEST, Made, NewEvent};
-use crate::rights::As;
-use crate::server::Service;
+use crate::rights::{As, Right};
+use crate::server::{self, Service};
 use crate::settings::Limits;
 use crate::time::{self, Span};
 
@@ -151,10 +151,8 @@ pub(crate) struct Request {
     digest: String,
 }
 
-pub(crate) fn parse(arguments: Arguments, limits: &Limits, digest: String) -> Result<super::Request, ToolError> {
-    request(arguments, limits, digest)
-        .map(super::Request::Event)
-        .map_err(of_arguments)
+pub(crate) fn parse(arguments: Arguments, limits: &Limits, digest: String) -> Result<Request, ToolError> {
+    request(arguments, limits, digest).map_err(of_arguments)
 }
 
 fn request(given: Arguments, limits: &Limits, digest: String) -> Result<Request, ToolError> {
@@ -240,8 +238,23 @@ pub(crate) fn check(request: &Request) -> Result<(), ToolError> {
     }
 }
 
+impl server::Request for Request {
+    const RIGHT: Right = Right::WriteEvents;
+
+    async fn carry_out(
+        self,
+        service: &Service,
+        effect: &Effect<'_>,
+        who: As<'_>,
+        access: Access,
+        earlier: Earlier,
+    ) -> Result<Answer, Fault> {
+        carry_out(&service.google, effect, who, access, earlier, self).await
+    }
+}
+
 /// Creates the event, at most once per key, unless an earlier call did.
-pub(crate) async fn carry_out(
+async fn carry_out(
     google: &Google,
     effect: &Effect<'_>,
     who: As<'_>,

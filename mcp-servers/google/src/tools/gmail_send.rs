@@ -20,7 +20,7 @@ use crate::google::refusal::{is_refused, refusal};
 use crate::google::{Google, Sent};
 use crate::mime::{self, Email};
 use crate::rights::{As, Right};
-use crate::server::Service;
+use crate::server::{self, Service};
 use crate::settings::Limits;
 use crate::{address, attachment};
 
@@ -112,10 +112,8 @@ pub(crate) struct Request {
     thread_id: Option<String>,
 }
 
-pub(crate) fn parse(arguments: Arguments, limits: &Limits) -> Result<super::Request, ToolError> {
-    request(arguments, limits)
-        .map(super::Request::Mail)
-        .map_err(of_arguments)
+pub(crate) fn parse(arguments: Arguments, limits: &Limits) -> Result<Request, ToolError> {
+    request(arguments, limits).map_err(of_arguments)
 }
 
 fn request(arguments: Arguments, limits: &Limits) -> Result<Request, ToolError> {
@@ -195,8 +193,23 @@ pub(crate) async fn check(google: &Google, who: As<'_>, request: &Request, limit
     written.map(drop).map_err(|error| error.class(Class::Arguments))
 }
 
+impl server::Request for Request {
+    const RIGHT: Right = Right::Send;
+
+    async fn carry_out(
+        self,
+        service: &Service,
+        effect: &Effect<'_>,
+        who: As<'_>,
+        access: Access,
+        earlier: Earlier,
+    ) -> Result<Answer, Fault> {
+        carry_out(&service.google, effect, who, access, earlier, self, &service.limits).await
+    }
+}
+
 /// Sends the e-mail, at most once per key, unless an earlier call did.
-pub(crate) async fn carry_out(
+async fn carry_out(
     google: &Google,
     effect: &Effect<'_>,
     who: As<'_>,

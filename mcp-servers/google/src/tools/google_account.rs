@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{Request, calendar_event_create, gmail_send, of_arguments};
+use super::{calendar_event_create, gmail_send, of_arguments};
 use crate::rights::{As, Right};
 use crate::server::Service;
 
@@ -30,6 +30,12 @@ struct Arguments {
 enum Checked {
     GmailSend,
     CalendarEventCreate,
+}
+
+/// A call that is checked.
+enum Request {
+    Mail(gmail_send::Request),
+    Event(calendar_event_create::Request),
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -61,17 +67,16 @@ async fn check(service: &Service, user: &UserId, arguments: Arguments) -> Result
     let request = arguments.map(|given| {
         let digest = digest(Some(&given));
         match r#for {
-            Checked::GmailSend => read(given).and_then(|given| gmail_send::parse(given, limits)),
+            Checked::GmailSend => read(given).and_then(|given| gmail_send::parse(given, limits).map(Request::Mail)),
             Checked::CalendarEventCreate => {
-                read(given).and_then(|given| calendar_event_create::parse(given, limits, digest))
+                read(given).and_then(|given| calendar_event_create::parse(given, limits, digest).map(Request::Event))
             }
         }
     });
     let request = request.transpose().map_err(of_arguments)?;
-    let right = match (&request, r#for) {
-        (Some(request), _) => request.right(),
-        (None, Checked::GmailSend) => Right::Send,
-        (None, Checked::CalendarEventCreate) => Right::WriteEvents,
+    let right = match r#for {
+        Checked::GmailSend => Right::Send,
+        Checked::CalendarEventCreate => Right::WriteEvents,
     };
     let who = As {
         user,

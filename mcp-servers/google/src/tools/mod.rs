@@ -1,31 +1,13 @@
 //! The tools: their arguments and answers with their descriptions for models, and how a request is executed once.
 
-pub(crate) mod calendar_event_create;
-pub(crate) mod gmail_send;
+mod calendar_event_create;
+mod gmail_send;
 mod google_account;
 
 use gavel_mcp_base::{Class, Tool, ToolError, UserId};
 use sha2::{Digest, Sha256};
 
-use crate::rights::Right;
 use crate::server::Service;
-
-/// A call with parsed arguments.
-#[derive(Debug)]
-pub(crate) enum Request {
-    Mail(gmail_send::Request),
-    Event(calendar_event_create::Request),
-}
-
-impl Request {
-    /// The right to which the user must have consented.
-    pub(crate) fn right(&self) -> Right {
-        match self {
-            Self::Mail(_) => Right::Send,
-            Self::Event(_) => Right::WriteEvents,
-        }
-    }
-}
 
 /// All tools, always in the same order.
 pub(crate) fn all() -> Vec<Tool<Service>> {

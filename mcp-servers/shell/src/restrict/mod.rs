@@ -16,8 +16,7 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, getuid, set_parent_process_death_signal, setrlimit, umask};
 use rustix::thread::set_no_new_privs;
 
-use crate::job::Level;
-use crate::job::{Job, read};
+use crate::job::{Job, Level, read};
 use crate::root::{FAILED, JOB};
 use crate::{cgroup, processes};
 

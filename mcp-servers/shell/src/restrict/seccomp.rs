@@ -8,8 +8,7 @@ use seccompiler::{
     sock_filter,
 };
 
-use crate::job::Job;
-use crate::job::Level;
+use crate::job::{Job, Level};
 
 macro_rules! libc {
     ($($name:ident)*) => {

@@ -24,9 +24,10 @@ use tokio_util::task::TaskTracker;
 use self::routes::{Mcp, Routes};
 use crate::args::Args;
 use crate::identity::Identity;
-use crate::server::{Tasks, server};
+use crate::server::Tasks;
 use crate::settings::{HttpSettings, Settings, Wire};
 use crate::store::Store;
+use crate::tools;
 
 const MAX_REQUEST_BYTES: usize = 256 * 1024;
 /// Further connections wait until one of these ends.
@@ -77,7 +78,7 @@ impl HttpServer {
         Ok(Self {
             listener,
             address,
-            server: server(store.clone(), identity),
+            server: tools::server(store.clone(), identity),
             store,
             allowed_hosts,
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
