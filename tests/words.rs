@@ -55,11 +55,10 @@ fn texts() -> Vec<PathBuf> {
     for directory in ["src", "crates", "tests", "bench/src", "examples", "fuzz/fuzz_targets"] {
         found.extend(rust_files(&root().join(directory)));
     }
-    for server in [
-        "base", "docker", "files", "github", "google", "shell", "store", "tasks", "web",
-    ] {
-        found.extend(rust_files(&root().join("mcp-servers").join(server)));
-        found.push(root().join("mcp-servers").join(server).join("README.md"));
+    for server in fs::read_dir(root().join("mcp-servers")).unwrap() {
+        let server = server.unwrap().path();
+        found.extend(rust_files(&server));
+        found.push(server.join("README.md"));
     }
     found.extend(documentation());
     found.extend(files_of(&root().join("templates"), "toml"));
