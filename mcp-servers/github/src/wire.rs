@@ -231,7 +231,7 @@ impl From<WireIssue> for Issue {
     }
 }
 
-/// A body as it is shown: without markers, and not too long.
+// A body as it is shown: without markers, and not too long.
 #[derive(Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Text {

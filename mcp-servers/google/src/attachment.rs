@@ -28,7 +28,7 @@ pub(crate) struct Attachment {
     pub(crate) text: String,
 }
 
-/// A text file, as it is given.
+// A text file, as it is given.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Given {
     /// Its name, such as numbers.csv.

@@ -65,7 +65,8 @@ async fn schemas_and_the_server_agree_on_which_arguments_there_are() {
         for name in properties.keys() {
             assert!(reply.message().contains(name), "{}: {}", tool.name, reply.message());
         }
-        for name in tool.input_schema["required"].as_array().expect("names") {
+        let required = tool.input_schema.get("required").and_then(Value::as_array);
+        for name in required.into_iter().flatten() {
             let name = name.as_str().expect("a name");
             let reply = caller.call(&tool.name, json!({})).await;
             assert!(
