@@ -25,7 +25,7 @@ mod times;
 use std::time::Duration;
 
 use gavel::domain::definition::{
-    Approval, ChatLimits, Constitution, Definition, DefinitionError, Form, InputType, OutputSchema,
+    Approval, ChatLimits, Constitution, Definition, Form, InputType, OutputSchema, ReadError,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -40,7 +40,7 @@ fn read(text: &str) -> Definition {
     Definition::read(text.as_bytes(), Form::Markdown, "x.md").unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
-fn errors(text: &str) -> Vec<DefinitionError> {
+fn errors(text: &str) -> Vec<ReadError> {
     Definition::read(text.as_bytes(), Form::Markdown, "x.md").expect_err("the definition is invalid")
 }
 
@@ -259,7 +259,7 @@ fn of_very_many_errors_the_first_are_reported_and_the_rest_counted() {
         format!("{{\"name\": \"a\", \"description\": \"d\", \"flow_type\": \"sequential\", \"steps\": [{steps}]}}");
     // By name, each with its own line.
     let steps = reported(&flow, Form::Json, 8_000);
-    let line = |error: &DefinitionError| error.field.rsplit('.').next().unwrap().parse::<u64>().unwrap() + 2;
+    let line = |error: &ReadError| error.field.rsplit('.').next().unwrap().parse::<u64>().unwrap() + 2;
     assert!(
         steps.iter().all(|error| error.line == Some(line(error))),
         "{}",

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::{App, Serving};
 use crate::adapters::store::{Process, ReadOnly};
-use crate::config::{Config, ModelConfig, Planning, Provider, Runs};
+use crate::config::{Config, ModelConfig, Planning, Policy, Provider, Runs};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 use crate::http::caller::ServiceKey;
 use crate::ports::tools::Tools;
@@ -183,7 +183,7 @@ pub(crate) async fn running_process(config: &Config) -> anyhow::Result<Option<Pr
 pub(super) fn records_alone(config: Config) -> Config {
     Config {
         constitution: None,
-        policy: None,
+        policy: Policy { file: None },
         planning: Planning {
             templates: None,
             ..config.planning.clone()

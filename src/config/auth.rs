@@ -1,15 +1,14 @@
 //! How callers authenticate.
 
-mod keys;
-
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use gavel_reading::{At, Content, List, Parser, Record, Scalar, json, record};
 use secrecy::SecretString;
 use url::Url;
 
-use self::keys::keys;
 use super::read::Read;
+use super::secret::hidden;
+use super::settings::{AuthMode, JwtSettings};
 use super::values;
 use crate::domain::ids::{TenantId, UserId};
 
@@ -39,19 +38,112 @@ impl Auth {
     }
 }
 
-/// The API key of one service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiKey {
-    /// The name of the service in logs and records.
-    pub name: String,
-    /// SHA-256 of the key's text.
-    pub sha256: [u8; 32],
-    /// The tenant whose records the service reads and writes.
-    pub tenant: TenantId,
-    /// What the service may do besides sending requests.
-    pub roles: BTreeSet<String>,
-    /// The one user this key belongs to, who acts only for themselves; absent: a service, which may act for any user.
-    pub user: Option<UserId>,
+record! {
+    /// The API key of one service.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ApiKey {
+        /// The name of the service in logs and records.
+        name: String = "name": NAME, required;
+        /// SHA-256 of the key's text.
+        sha256: [u8; 32] = "sha256": Digest, required;
+        /// The tenant whose records the service reads and writes.
+        tenant: TenantId = "tenant": TENANT, or TenantId::default();
+        /// What the service may do besides sending requests.
+        roles: Vec<String> = "roles": List(ROLE);
+        /// The one user this key belongs to, who acts only for themselves; absent: a service, which may act for any user.
+        user: Option<UserId> = "user": USER;
+    }
+}
+
+const NAME: Scalar<String> = Scalar {
+    allowed: "1 to 128 characters",
+    read: |node| values::word(text(&node.content)?).filter(|name| name.len() <= 128),
+};
+const ROLE: Scalar<String> = Scalar {
+    allowed: "a role; gavel knows analyst, approver, operator",
+    read: |node| values::word(text(&node.content)?),
+};
+const ID: &str = "1 to 256 bytes without invisible characters, and not blank";
+const TENANT: Scalar<TenantId> = Scalar {
+    allowed: ID,
+    read: |node| TenantId::parse(text(&node.content)?).ok(),
+};
+const USER: Scalar<UserId> = Scalar {
+    allowed: ID,
+    read: |node| UserId::parse(text(&node.content)?).ok(),
+};
+
+fn text(content: &Content) -> Option<&str> {
+    match content {
+        Content::Text(text) => Some(text.trim()),
+        _ => None,
+    }
+}
+
+/// A hash. A key pasted in its place must not be printed.
+struct Digest;
+
+impl Parser for Digest {
+    type Value = [u8; 32];
+
+    fn allowed(&self) -> String {
+        "the 64 hex digits of the key's SHA-256".to_owned()
+    }
+
+    fn parse(&self, at: &At<'_>) -> Option<[u8; 32]> {
+        let mut bytes = [0; 32];
+        let decoded = text(&at.node.content).and_then(|text| hex::decode_to_slice(text, &mut bytes).ok());
+        if decoded.is_none() {
+            at.clone().shown_by(hidden).invalid(self.allowed());
+        }
+        decoded.map(|()| bytes)
+    }
+}
+
+/// `auth.keys`: a list, in the environment as JSON.
+pub(super) struct ApiKeys;
+
+impl Parser for ApiKeys {
+    type Value = Vec<ApiKey>;
+
+    fn allowed(&self) -> String {
+        "a list of {name, sha256, tenant, roles, user} (in the environment as JSON); `gavel config new-key` prints one"
+            .to_owned()
+    }
+
+    fn parse(&self, at: &At<'_>) -> Option<Vec<ApiKey>> {
+        let from_json = match &at.node.content {
+            Content::Text(text) => json::parse(text).ok().map(|(node, _)| node.on_line(at.node.line)),
+            _ => None,
+        };
+        let at = &at.holding(from_json.as_ref().unwrap_or(at.node));
+        if !matches!(at.node.content, Content::List(_)) {
+            // Whatever it is, it may be a key.
+            at.clone().shown_by(hidden).invalid(self.allowed());
+            return None;
+        }
+        let mut keys: Vec<ApiKey> = Vec::new();
+        for item in at.items(1000)? {
+            let Some(key) = Record("a table of name, sha256, tenant, roles and user", ApiKey::read).parse(&item) else {
+                continue;
+            };
+            // Logs tell services apart by their names.
+            let same = [
+                ("name", keys.iter().position(|other| other.name == key.name)),
+                ("sha256", keys.iter().position(|other| other.sha256 == key.sha256)),
+            ];
+            for (field, same) in same {
+                if let Some(first) = same {
+                    item.error(
+                        format!("the {field} of auth.keys[{first}]"),
+                        format!("a {field} of its own for every key"),
+                    );
+                }
+            }
+            keys.push(key);
+        }
+        Some(keys)
+    }
 }
 
 /// Which tokens are accepted.
@@ -78,101 +170,82 @@ pub enum JwtKeys {
     Secret(SecretString),
 }
 
-pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
-    // Every section is read, even if the mode does not use it: an error in it shows now, not when the mode changes.
-    let keys = keys(read);
-    let mode = read.parse("auth.mode", mode)?;
-    if !matches!(mode, Mode::ApiKey) && keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
-        read.warn("auth.keys is given, but API keys are used only with auth.mode = api_key".to_owned());
-    }
-    if !matches!(mode, Mode::Jwt) && JWT.iter().any(|key| read.is_given(key)) {
-        read.parse("auth.jwt.jwks_url", values::https_url);
-        read.parse("auth.jwt.secret", values::signing_secret);
-        read.warn("auth.jwt is given, but tokens are used only with auth.mode = jwt".to_owned());
-    }
-    match mode {
-        Mode::None => open(read, listen),
-        Mode::ApiKey => {
-            if !read.is_given("auth.keys") || keys.as_ref().is_some_and(Vec::is_empty) {
-                read.missing("auth.keys", "is needed, because auth.mode = api_key");
-                return None;
-            }
-            keys.map(Auth::ApiKeys)
-        }
-        Mode::Jwt => jwt(read).map(Auth::Jwt),
-    }
-}
-
-/// The settings of the mode `jwt`.
-const JWT: [&str; 6] = [
-    "auth.jwt.issuer",
-    "auth.jwt.audience",
-    "auth.jwt.jwks_url",
-    "auth.jwt.secret",
-    "auth.jwt.tenant_claim",
-    "auth.jwt.roles_claim",
-];
-
-enum Mode {
+/// `auth.mode`.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Mode {
     None,
     ApiKey,
     Jwt,
 }
 
-fn mode(text: &str) -> Option<Mode> {
-    match text {
-        "none" => Some(Mode::None),
-        "api_key" => Some(Mode::ApiKey),
-        "jwt" => Some(Mode::Jwt),
-        _ => None,
+impl Mode {
+    pub(super) const NAMES: [(&'static str, Self); 3] =
+        [("none", Self::None), ("api_key", Self::ApiKey), ("jwt", Self::Jwt)];
+}
+
+/// Every section is read, even if the mode does not use it: an error in it shows now, not when the mode changes.
+pub(super) fn read(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
+    let (settings, jwt) = (AuthMode::read(values), JwtSettings::read(values));
+    let AuthMode { mode, keys } = settings?;
+    let keys = keys.filter(|keys| !keys.is_empty());
+    for key in keys.iter().flatten() {
+        let unknown = key.roles.iter().filter(|role| !KNOWN_ROLES.contains(&role.as_str()));
+        for role in unknown {
+            let (origin, name, known) = (values.origin("auth.keys"), &key.name, KNOWN_ROLES.join(", "));
+            values.warn(&format!(
+                "{origin}: the key of {name} has the role {role:?}, which gavel does not know; known roles are {known}"
+            ));
+        }
+    }
+    if mode != Mode::ApiKey && keys.is_some() {
+        values.warn("auth.keys is given, but API keys are used only with auth.mode = api_key");
+    }
+    if mode != Mode::Jwt && JwtSettings::rows().iter().any(|setting| values.is_given(setting.key)) {
+        values.warn("auth.jwt is given, but tokens are used only with auth.mode = jwt");
+    }
+    match mode {
+        Mode::None => open(values, listen),
+        Mode::ApiKey => values
+            .needed("auth.keys", keys, "auth.mode = api_key")
+            .map(Auth::ApiKeys),
+        Mode::Jwt => tokens(values, jwt?).map(Auth::Jwt),
     }
 }
 
-fn open(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
+fn open(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
     let Some(address) = listen.filter(|address| !values::is_loopback(*address)) else {
         return Some(Auth::None);
     };
-    let (here, there) = (read.origin("auth.mode"), read.origin("listen"));
-    let problem = format!(
-        "is allowed only on loopback addresses, and listen = {address} ({there}) is not one; give api_key or jwt \
-         (environment GAVEL_AUTH_MODE)"
-    );
-    read.error("auth.mode", Some("none".to_owned()), &here, problem);
+    let found = format!("none, with listen = {address} ({})", values.origin("listen"));
+    let allowed = "none on a loopback address; else api_key or jwt (environment GAVEL_AUTH_MODE)";
+    values.error("auth.mode", &found, allowed);
     None
 }
 
-fn jwt(read: &mut Read<'_>) -> Option<Jwt> {
-    const WHY: &str = "is needed, because auth.mode = jwt";
-    let issuer = read.needed("auth.jwt.issuer", WHY, values::word);
-    let audience = read.needed("auth.jwt.audience", WHY, values::word);
-    let tenant_claim = read.word("auth.jwt.tenant_claim");
-    let roles_claim = read.word("auth.jwt.roles_claim");
-    let (jwks, secret) = (read.is_given("auth.jwt.jwks_url"), read.is_given("auth.jwt.secret"));
-    let keys = match (jwks, secret) {
-        (true, true) => {
-            let origin = read.origin("auth.jwt.secret");
-            read.error(
-                "auth.jwt.secret",
-                None,
-                &origin,
-                "auth.jwt.jwks_url is also given; keep one of the two".to_owned(),
-            );
+fn tokens(values: &Read<'_>, jwt: JwtSettings) -> Option<Jwt> {
+    const WHY: &str = "auth.mode = jwt";
+    let issuer = values.needed("auth.jwt.issuer", jwt.issuer, WHY);
+    let audience = values.needed("auth.jwt.audience", jwt.audience, WHY);
+    let both = values.is_given("auth.jwt.jwks_url") && values.is_given("auth.jwt.secret");
+    let keys = match (jwt.jwks_url, jwt.secret) {
+        _ if both => {
+            values.error("auth.jwt.secret", "auth.jwt.jwks_url too", "one of the two");
             None
         }
-        (false, true) => read
-            .parse("auth.jwt.secret", values::signing_secret)
-            .map(JwtKeys::Secret),
-        (true, false) | (false, false) => {
-            let why = "or auth.jwt.secret is needed, because auth.mode = jwt";
-            read.needed("auth.jwt.jwks_url", why, values::https_url)
-                .map(JwtKeys::Jwks)
-        }
+        (_, Some(secret)) => Some(JwtKeys::Secret(secret)),
+        (Some(url), None) => Some(JwtKeys::Jwks(url)),
+        (None, None) if values.is_given("auth.jwt.secret") => None,
+        (None, None) => values.needed(
+            "auth.jwt.jwks_url",
+            None,
+            "auth.mode = jwt and there is no auth.jwt.secret",
+        ),
     };
     Some(Jwt {
         issuer: issuer?,
         audience: audience?,
         keys: keys?,
-        tenant_claim,
-        roles_claim: roles_claim?,
+        tenant_claim: jwt.tenant_claim,
+        roles_claim: jwt.roles_claim,
     })
 }

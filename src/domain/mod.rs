@@ -1,6 +1,8 @@
 //! Plain data and its state machines. No I/O, no wall clock, and no randomness except for new ids. One stopwatch: a
 //! check by a schema from outside gavel has a time limit (`schema`).
 
+pub use gavel_reading::{malformed, nesting};
+
 pub mod action;
 pub mod address;
 pub mod agent_run;
@@ -17,10 +19,8 @@ pub(crate) mod hypertext;
 pub mod ids;
 pub mod journal;
 pub mod known;
-pub mod malformed;
 pub(crate) mod model_schema;
 pub(crate) mod names;
-pub mod nesting;
 pub mod object;
 pub mod plan;
 pub mod planning_session;
@@ -29,6 +29,7 @@ pub mod reflection;
 pub mod repository;
 pub mod schema;
 pub mod session_value;
+pub mod settings;
 pub mod surrogates;
 pub mod templates;
 pub(crate) mod text;
@@ -36,4 +37,5 @@ pub mod thread;
 pub mod time;
 pub mod times;
 pub mod tool;
+pub mod tool_settings;
 pub mod warnings;

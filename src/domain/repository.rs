@@ -44,27 +44,29 @@ pub struct RepositoryPattern {
 }
 
 impl RepositoryPattern {
+    /// What is allowed.
+    pub const ALLOWED: &'static str = "OWNER/REPO, with * for any part of a name, and TENANT: before it for one tenant";
+
     /// Parses a pattern.
     ///
     /// # Errors
     /// What is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
-        const ALLOWED: &str = "OWNER/REPO, with * for any part of a name, and TENANT: before it for one tenant";
         let (tenant, name) = match text.rsplit_once(':') {
-            Some((tenant, name)) => (Some(TenantId::parse(tenant).map_err(|_| ALLOWED)?), name),
+            Some((tenant, name)) => (Some(TenantId::parse(tenant).map_err(|_| Self::ALLOWED)?), name),
             None => (None, text),
         };
         let parts: Vec<_> = name.split('/').collect();
         let is_name = |part: &&str| !part.is_empty() && part.chars().all(|c| is_of_name(c) || c == '*');
         if parts.len() != 2 || !parts.iter().all(is_name) {
-            return Err(ALLOWED.to_owned());
+            return Err(Self::ALLOWED.to_owned());
         }
         let glob = GlobBuilder::new(name)
             .literal_separator(true)
             .case_insensitive(true)
             .build();
         let text = name.to_owned();
-        let name = glob.map_err(|_| ALLOWED.to_owned())?.compile_matcher();
+        let name = glob.map_err(|_| Self::ALLOWED.to_owned())?.compile_matcher();
         Ok(Self { tenant, text, name })
     }
 

@@ -17,8 +17,14 @@ pub enum SessionValue {
 }
 
 impl SessionValue {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Owner, Self::Repo, Self::Branch, Self::Base, Self::Created];
+    /// Each with its name in `mcp.json`.
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("session.owner", Self::Owner),
+        ("session.repo", Self::Repo),
+        ("session.branch", Self::Branch),
+        ("session.base", Self::Base),
+        ("session.created", Self::Created),
+    ];
 
     /// Does it say where an effect takes place? Without such an argument the server would choose.
     #[must_use]
@@ -29,12 +35,6 @@ impl SessionValue {
     /// Its name in `mcp.json`.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Owner => "session.owner",
-            Self::Repo => "session.repo",
-            Self::Branch => "session.branch",
-            Self::Base => "session.base",
-            Self::Created => "session.created",
-        }
+        Self::NAMES[self as usize].0
     }
 }

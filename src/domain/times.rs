@@ -2,23 +2,34 @@
 
 use chrono::{DateTime, Days, LocalResult, NaiveDate, NaiveDateTime, Offset, TimeZone, Timelike, Utc};
 use chrono_tz::Tz;
+use gavel_reading::{Content, Scalar, record};
 use serde_json::Value;
 
 use super::argument_path::{ArgumentPath, shown};
 use super::definition::quoted;
 
-/// The arguments of a tool that contain times (`times` of `mcp.json`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Times {
-    /// The start.
-    pub start: ArgumentPath,
-    /// The end.
-    pub end: Option<ArgumentPath>,
-    /// The name of a time zone.
-    pub zone: Option<ArgumentPath>,
-    /// `true` in this argument means that a time in the past is intended.
-    pub allow_past: Option<ArgumentPath>,
+record! {
+    /// The arguments of a tool that contain times (`times` of `mcp.json`).
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Times {
+        /// The start.
+        start: ArgumentPath = "start": ONE, required;
+        /// The end.
+        end: Option<ArgumentPath> = "end": ONE;
+        /// The name of a time zone.
+        zone: Option<ArgumentPath> = "zone": ONE;
+        /// `true` in this argument means that a time in the past is intended.
+        allow_past: Option<ArgumentPath> = "allowPast": ONE;
+    }
 }
+
+const ONE: Scalar<ArgumentPath> = Scalar {
+    allowed: "a path to one argument, such as start or event.start",
+    read: |node| match &node.content {
+        Content::Text(text) if !text.contains("[]") => ArgumentPath::parse(text),
+        _ => None,
+    },
+};
 
 /// A point in time, or a whole day.
 #[derive(Clone, Copy, Debug, PartialEq)]

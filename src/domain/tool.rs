@@ -1,7 +1,6 @@
 //! A tool of a server, what a call of it can do, and how a call can fail.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::argument_path::ArgumentPath;
 use super::ids::{TenantId, UserId};
 use super::schema::JsonSchema;
 use super::session_value::SessionValue;
-use super::times::Times;
+use super::tool_settings::ToolSettings;
 
 /// Whether a call may be sent twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,38 +71,17 @@ pub struct Tool {
     pub open_world: bool,
     /// Whether a call may be repeated.
     pub idempotency: Idempotency,
-    /// `approval` of `mcp.json`; if absent, the agent's rule decides.
-    pub approval: Option<ApprovalDefault>,
     /// The time limit of a call.
     pub timeout: Duration,
     /// The argument for the acting user's id: gavel sets it, and the model does not see it.
     pub identity_argument: Option<Arc<str>>,
     /// Whether its server receives user ids qualified by their tenant (`tenantUsers` of `mcp.json`).
     pub tenant_users: bool,
-    /// Arguments that the model neither sees nor gives (`hidden` of `mcp.json`): the server sets them itself.
-    pub hidden: Vec<Arc<str>>,
-    /// Paths of the arguments that name recipients (`recipients` of `mcp.json`).
-    pub recipients: Vec<ArgumentPath>,
-    /// Paths of the arguments that a grant covers with any value (`freeArguments` of `mcp.json`). It covers no others
-    /// besides the recipients.
-    pub free_arguments: Vec<ArgumentPath>,
-    /// Paths of the arguments that must be a single line (`singleLine` of `mcp.json`).
-    pub single_line: Vec<ArgumentPath>,
-    /// The arguments that hold times (`times` of `mcp.json`).
-    pub times: Option<Times>,
-    /// What arguments have to match in a planning session (`scope`). All of it holds.
-    pub scope: Vec<(ArgumentPath, SessionValue)>,
+    /// What `mcp.json` and its server say of it, together.
+    pub settings: ToolSettings,
     /// Do its calls stay within a planning session? The operator, or a server whose hints are trusted, has given it a
     /// `scope`; an empty one says that the server itself binds the calls.
     pub is_bound: bool,
-    /// Where a result has what a later argument of this name may then be (`creates`).
-    pub creates: BTreeMap<Arc<str>, ArgumentPath>,
-    /// Values of arguments that have the effect of another tool (`amountsTo`).
-    pub amounts_to: Vec<AmountsTo>,
-    /// Does the server limit the call to the repositories that gavel names to it (`repositories`)?
-    pub repositories: bool,
-    /// The tool of the same server that checks whether this tool can be called for a user (`preflight` of `mcp.json`).
-    pub preflight: Option<Arc<str>>,
     /// Hex SHA-256 of the canonical JSON that the server sent: `name`, `description` (or `title` if there is none),
     /// `inputSchema`, `outputSchema`, the five annotations of the protocol (`title`, `readOnlyHint`, `destructiveHint`,
     /// `idempotentHint`, `openWorldHint`), and of `_meta` `gavel/idempotency` and `gavel/settings` if present. Excludes
@@ -130,21 +108,11 @@ impl Tool {
             side_effect: true,
             open_world: true,
             idempotency: Idempotency::None,
-            approval: None,
             timeout: Duration::from_secs(30),
             identity_argument: None,
             tenant_users: false,
-            hidden: Vec::new(),
-            recipients: Vec::new(),
-            free_arguments: Vec::new(),
-            single_line: Vec::new(),
-            times: None,
-            scope: Vec::new(),
             is_bound: false,
-            creates: BTreeMap::new(),
-            amounts_to: Vec::new(),
-            repositories: false,
-            preflight: None,
+            settings: ToolSettings::default(),
             digest: Arc::from(""),
         }
     }
@@ -166,13 +134,13 @@ impl Tool {
     /// values, and long text last.
     #[must_use]
     pub fn reading_order(&self, argument: &str, is_long: bool) -> (usize, usize) {
-        let times = self.times.iter().flat_map(|times| {
+        let times = self.settings.times.iter().flat_map(|times| {
             let others = [&times.end, &times.zone].into_iter().flatten();
             std::iter::once(&times.start).chain(others)
         });
         let groups: [Vec<&ArgumentPath>; 3] = [
-            self.recipients.iter().collect(),
-            self.single_line.iter().collect(),
+            self.settings.recipients.iter().collect(),
+            self.settings.single_line.iter().collect(),
             times.collect(),
         ];
         let named = |path: &&ArgumentPath| path.argument() == argument;
@@ -205,6 +173,7 @@ impl Tool {
             Err(_) => true,
         };
         let mut names: Vec<_> = self
+            .settings
             .amounts_to
             .iter()
             .filter(holds)
@@ -218,7 +187,7 @@ impl Tool {
     /// blank.
     #[must_use]
     pub fn repository(&self, arguments: &Value) -> Option<String> {
-        let of = |value| self.scope.iter().find(|(_, of)| *of == value).map(|(path, _)| path);
+        let of = |value| self.settings.scope().find(|(_, of)| *of == value).map(|(path, _)| path);
         let text = |path: &ArgumentPath| path.one_text(arguments).ok().flatten().map_or("", |(_, text)| text);
         let (owner, repo) = (of(SessionValue::Owner)?, of(SessionValue::Repo)?);
         Some(format!("{}/{}", text(owner), text(repo)).to_ascii_lowercase())
@@ -234,6 +203,7 @@ impl Tool {
     /// What a call with this result created.
     pub fn created<'a>(&'a self, arguments: &'a Value, result: &'a Value) -> impl Iterator<Item = String> + 'a {
         let values = self
+            .settings
             .creates
             .iter()
             .map(|(name, path)| (name, path.values(result).unwrap_or_default()));
@@ -248,7 +218,7 @@ impl Tool {
     /// is about.
     #[must_use]
     pub fn is_of_repository(&self) -> bool {
-        let has = |value| self.scope.iter().any(|(_, bound)| *bound == value);
+        let has = |value| self.settings.scope().any(|(_, bound)| *bound == value);
         self.is_bound && has(SessionValue::Owner) && has(SessionValue::Repo)
     }
 

@@ -49,7 +49,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
     let mut grants = Vec::new();
     let mut known = BTreeSet::new();
     for tool in calls.iter().filter_map(tool) {
-        if tool.recipients.is_empty() || !known.insert((&tool.server, &tool.name)) {
+        if tool.settings.recipients.is_empty() || !known.insert((&tool.server, &tool.name)) {
             continue;
         }
         let (tenant, user) = (&run.record.decision.tenant, &run.record.decision.user);
@@ -156,11 +156,12 @@ pub(super) fn unasked(run: &Run, intents: &[OpenCall]) -> Vec<NewAction> {
 
 /// The recipients of a call, for users who must find out its outcome. They were checked when the call was decided.
 fn reached(tool: &Tool, arguments: &RawValue) -> Details {
-    if tool.recipients.is_empty() {
+    if tool.settings.recipients.is_empty() {
         return Details::default();
     }
     let found = serde_json::from_str(arguments.get()).map_err(|error| vec![error.to_string()]);
-    let found = found.and_then(|arguments| address::recipients(&tool.recipients, &arguments, usize::MAX, || false));
+    let found =
+        found.and_then(|arguments| address::recipients(&tool.settings.recipients, &arguments, usize::MAX, || false));
     match found {
         Ok(found) => Details {
             recipients: Some(found.recipients).filter(|recipients| !recipients.is_empty()),

@@ -157,7 +157,7 @@ async fn route(engine: &Engine, run: &Run, call: &FunctionCall) -> Target {
 /// How the history is shortened for the model, if it may be.
 fn shortened(run: &Run) -> Shortened {
     match &run.context.strategy {
-        Strategy::React(work) => react::shortened(&run.record.journal, work.rules.context_tokens),
+        Strategy::React(work) => react::shortened(&run.record.journal, work.rules.limits.context_tokens),
         Strategy::Turns | Strategy::Opened(_) | Strategy::Steps(_) | Strategy::Plan(_) => Shortened::default(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gavel::domain::definition::{Checked, DefinitionError, Form, SchemaSource, Source, check};
+use gavel::domain::definition::{Checked, Form, ReadError, SchemaSource, Source, check};
 
 fn directory(files: &[(&str, &str)]) -> Checked {
     let sources: Vec<_> = files
@@ -27,7 +27,7 @@ fn directory(files: &[(&str, &str)]) -> Checked {
     check(&sources, &schemas)
 }
 
-fn shown(errors: &[DefinitionError]) -> Vec<String> {
+fn shown(errors: &[ReadError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use gavel_reading::ReadError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::answers;
 use super::common::Common;
-use super::config::{ConfigIssue, McpConfig};
+use super::config::McpConfig;
 use super::meta::IdentitySigner;
 use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;
@@ -65,7 +66,7 @@ impl Default for McpOptions {
 pub struct Mcp {
     servers: Arc<BTreeMap<Arc<str>, Server>>,
     common: Arc<Common>,
-    warnings: Vec<ConfigIssue>,
+    warnings: Vec<ReadError>,
 }
 
 /// Why the bridge could not start.
@@ -135,7 +136,7 @@ impl Mcp {
 
     /// Suspicious but harmless parts of the configuration.
     #[must_use]
-    pub fn warnings(&self) -> &[ConfigIssue] {
+    pub fn warnings(&self) -> &[ReadError] {
         &self.warnings
     }
 

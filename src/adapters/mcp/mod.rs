@@ -62,7 +62,7 @@ mod unstarted;
 mod users;
 
 pub use bridge::{Mcp, McpOptions, StartError};
-pub use config::{ConfigIssue, McpConfig};
+pub use config::McpConfig;
 pub(crate) use definition::said;
 #[cfg(test)]
 pub(crate) use definition::tools_of;

@@ -86,7 +86,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         output::note(&unknown);
     }
     let tool = find(&catalog, &servers, &args.tool)?;
-    let grants = match tool.recipients.is_empty() {
+    let grants = match tool.settings.recipients.is_empty() {
         true => Vec::new(),
         false => match grants(args, config, tool).await {
             Ok(grants) => grants,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::error::MOST_REPORTED;
-use super::unknown::unknown_name_message;
 use super::{Definition, InputType};
 use crate::domain::text;
+use gavel_reading::MOST_REPORTED;
+use gavel_reading::unknown_name_message;
 
 /// The longest name that is shown uncut, in bytes: names of arguments have at most 64.
 const LONGEST_NAME: usize = 128;

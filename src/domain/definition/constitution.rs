@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::error::DefinitionError;
 use super::fields::Field;
 use super::{Definition, Flow, Form, Prompt, form};
+use gavel_reading::ReadError;
 
 /// A definition that can serve stateless chat.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,13 +43,13 @@ impl Constitution {
     ///
     /// # Errors
     /// All errors: those of [`Definition::read`], and fields that do not apply to a chat.
-    pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<DefinitionError>> {
+    pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<ReadError>> {
         let (definition, places) =
             form::read(text.as_bytes(), Form::Markdown, path).map_err(|refused| refused.errors)?;
         let mut errors = Vec::new();
         let mut error = |field: Field, found: String, allowed: String| {
             let line = places.line(&field.portable());
-            errors.push(DefinitionError {
+            errors.push(ReadError {
                 file: path.to_owned(),
                 line,
                 field: field.portable(),

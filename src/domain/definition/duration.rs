@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::node::{Content, Node};
+use gavel_reading::{Content, Node};
 
 /// What a field in seconds accepts.
 pub(super) const SECONDS: &str = "a number of seconds from 1, or a text such as 90s, 5m or 1h30m";

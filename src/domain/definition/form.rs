@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use super::node::{Key, Node, SyntaxError};
 use super::read::{self, Refused, Text};
 use super::tree::Tree;
 use crate::domain::templates::MOST_RENDERED;
+use gavel_reading::{Key, Node, SyntaxError};
 
-use super::{Definition, canonical, json, markdown, proto};
+use super::{Definition, canonical, markdown, proto};
+use gavel_reading::json;
 
 /// The longest definition, in bytes. A system prompt has pages, not the length of a book.
 pub const MAX_BYTES: usize = 1 << 20;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::fields::{Field, INPUT, OUTPUT};
-use super::json;
-use super::node::{Content, Node, quoted};
-use super::unknown::unknown_name_message;
 use super::values::{self, MOST_ITEMS, NAME, Part, Values};
 use super::{Input, InputType, Output, OutputSchema, schema};
 use crate::domain::templates::{Template, malformed_at};
 use crate::domain::text;
+use gavel_reading::json;
+use gavel_reading::unknown_name_message;
+use gavel_reading::{Content, Node, quoted};
 
 /// The one input of an agent without `inputConfig`.
 pub(super) const QUERY: &str = "query";

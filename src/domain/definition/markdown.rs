@@ -3,14 +3,14 @@
 //! The text is kept unchanged. One blank line before it and the last line break belong to the file, not to the text.
 
 use super::Definition;
-use super::node::{Content, Node};
 use super::read::{self, Refused, Text};
+use gavel_reading::{Content, Node};
 
 /// Parses a definition from text with LF line ends.
 pub(super) fn read(text: &str, file: &str) -> read::Result {
     let fail = |line, found, allowed| Err(Refused::whole(file, line, "front matter", found, allowed));
     let Some(parts) = split(text) else {
-        let first = super::node::quoted(text.lines().next().unwrap_or_default());
+        let first = gavel_reading::quoted(text.lines().next().unwrap_or_default());
         return fail(
             Some(1),
             first,

@@ -11,17 +11,13 @@ mod arguments;
 mod canonical;
 mod constitution;
 mod duration;
-mod error;
 mod fields;
 mod flow;
 mod form;
 mod inputs;
-mod json;
 mod json_schema;
 mod markdown;
 mod model_settings;
-pub(crate) mod nearest;
-mod node;
 mod prompt;
 mod proto;
 mod read;
@@ -39,33 +35,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use gavel_reading::ReadError;
+pub(crate) use gavel_reading::{MOST_REPORTED, quoted, strict_json, unknown_name_message};
+
 pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, answerer, check};
 pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
-pub use error::DefinitionError;
-pub(crate) use error::MOST_REPORTED;
 pub(crate) use fields::Field;
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
 pub use json_schema::{json_schema, json_schema_of_front_matter};
 pub use model_settings::{ModelSettings, ThinkingLevel};
-use node::SyntaxError;
-pub(crate) use node::{Content, Key, Node, quoted};
 pub use reference::reference;
-pub(crate) use unknown::unknown_name_message;
 pub use well_known::well_known_tool;
-
-/// Parses a caller's JSON and rejects duplicate keys: some readers use the first value, others the last.
-///
-/// # Errors
-/// What is invalid, with its line.
-pub(crate) fn strict_json(bytes: &[u8]) -> Result<Value, String> {
-    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    json::strict(text).map_err(|SyntaxError { line, message }| match line {
-        Some(line) => format!("{message}, line {line}"),
-        None => message,
-    })
-}
 
 /// An agent: persona, allowlist of tools, model and limits.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +90,7 @@ impl Definition {
     ///
     /// # Errors
     /// All errors, in the order of their lines.
-    pub fn read(bytes: &[u8], form: Form, path: &str) -> Result<Self, Vec<DefinitionError>> {
+    pub fn read(bytes: &[u8], form: Form, path: &str) -> Result<Self, Vec<ReadError>> {
         match form::read(bytes, form, path) {
             Ok((definition, _)) => Ok(definition),
             Err(refused) => Err(refused.errors),

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::fields::Field;
 use super::inputs::QUERY;
-use super::unknown::unknown_name_message;
 use super::values::{Values, lines_of};
 use super::{Input, Prompt};
 use crate::domain::templates::{Template, malformed_at};
+use gavel_reading::unknown_name_message;
 
 /// The most placeholders and literal `${` in a text. Each is searched for in the file.
 const MOST_MARKS: usize = 10_000;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use prost::Message;
 
 use super::canonical::shortest;
-use super::node::{Content, Key, Node};
 use super::{Approval, Definition, Flow, InputType, OutputSchema, Provider, Step, SubAgent};
 use crate::domain::canonical as json_text;
+use gavel_reading::{Content, Key, Node};
 
 /// Generated from the `.proto` file; `tests/definition/protobuf.rs` keeps it current.
 #[rustfmt::skip]

@@ -5,15 +5,15 @@ mod sub_agents;
 use std::sync::Arc;
 
 use self::sub_agents::{sub_agents, tools};
-use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output};
 use super::model_settings::{ModelSettings, ThinkingLevel};
-use super::node::{Content, Key, Node};
 use super::prompt::prompt;
 use super::values::{self, BODY, Named, Places, Values};
 use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
+use gavel_reading::{Content, Key, Node};
+use gavel_reading::{Errors, ReadError};
 
 /// Reserved names: the functions that end an agent.
 const TAKEN: [&str; 2] = ["complete_task", "exit_loop"];
@@ -26,7 +26,7 @@ pub(super) type Result = std::result::Result<(Definition, Places), Refused>;
 pub(super) struct Refused {
     /// Its name, if valid: other definitions may refer to it.
     pub(super) name: Option<String>,
-    pub(super) errors: Vec<DefinitionError>,
+    pub(super) errors: Vec<ReadError>,
     /// Its references, as far as they could be read.
     pub(super) names: Box<Named>,
     pub(super) places: Places,
@@ -35,7 +35,7 @@ pub(super) struct Refused {
 impl Refused {
     /// A text that is not a definition at all, with a single error.
     pub(super) fn whole(file: &str, line: Option<u64>, field: &str, found: String, allowed: &str) -> Self {
-        let error = DefinitionError {
+        let error = ReadError {
             file: file.to_owned(),
             line,
             field: field.to_owned(),
@@ -75,7 +75,7 @@ impl<'a> Text<'a> {
 /// Reads a definition. `body` is the system prompt, with its line, of a form that keeps it apart from the fields.
 pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
     let Text { file, text, twice } = text;
-    let mut errors = DefinitionErrors::default();
+    let mut errors = Errors::default();
     for key in &twice {
         errors.add(|| given_twice(key, file));
     }
@@ -125,8 +125,8 @@ pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
 }
 
 /// The error for a duplicate key; the key's name is its path.
-pub(super) fn given_twice(key: &Key, file: &str) -> DefinitionError {
-    DefinitionError {
+pub(super) fn given_twice(key: &Key, file: &str) -> ReadError {
+    ReadError {
         file: file.to_owned(),
         line: Some(key.line),
         field: key.name.clone(),

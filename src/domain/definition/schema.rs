@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::error::DefinitionError;
-use super::node::Node;
 use crate::domain::canonical;
 use crate::domain::nesting;
 use crate::domain::schema::{JsonSchema, SchemaError};
+use gavel_reading::Node;
+use gavel_reading::ReadError;
 
 /// The most levels of a schema, with room for the levels of a definition around it in every form.
 const MAX_LEVELS: usize = nesting::MAX_LEVELS - 6;
@@ -24,9 +24,9 @@ const LONGEST: usize = 300;
 const TYPES: &str = "array, boolean, integer, null, number, object, string, or a list of these";
 
 /// The errors in a schema; `path` is the field that contains it. A remote `$ref` is not fetched.
-pub(super) fn errors(node: &Node, file: &str, path: &str) -> Vec<DefinitionError> {
+pub(super) fn errors(node: &Node, file: &str, path: &str) -> Vec<ReadError> {
     let schema = node.to_json();
-    let error = |pointer: &str, found: String, allowed: &str| DefinitionError {
+    let error = |pointer: &str, found: String, allowed: &str| ReadError {
         file: file.to_owned(),
         line: Some(node.at(pointer).line).filter(|line| *line > 0),
         field: format!("{path}{}", pointer.replace('/', ".")),

@@ -1,9 +1,9 @@
 //! Unknown field names: what to write instead.
 
-use super::error::DefinitionError;
 use super::fields::{GROUPS, TABLE};
-use super::nearest::nearest;
-use super::node::Key;
+use gavel_reading::Key;
+use gavel_reading::ReadError;
+use gavel_reading::nearest;
 
 /// Fields of other programs' agents that gavel does not support. Ignoring one would change the agent.
 const NOT_SUPPORTED: &[(&[&str], &str)] = &[
@@ -56,7 +56,7 @@ const NOT_SUPPORTED: &[(&[&str], &str)] = &[
 ];
 
 /// The error for an unknown name at the top level.
-pub(super) fn unknown_at_the_top(key: &Key, file: &str) -> DefinitionError {
+pub(super) fn unknown_at_the_top(key: &Key, file: &str) -> ReadError {
     let known = TABLE
         .iter()
         .flat_map(|row| row.flat)
@@ -80,8 +80,8 @@ pub(super) fn unknown_at_the_top(key: &Key, file: &str) -> DefinitionError {
 }
 
 /// The error for an unknown name, given the known names.
-pub(super) fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> DefinitionError {
-    DefinitionError {
+pub(super) fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> ReadError {
+    ReadError {
         file: file.to_owned(),
         line: Some(key.line),
         field: path,
@@ -94,19 +94,4 @@ pub(super) fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> 
 fn nearest_of(name: &str, known: &[&str]) -> Option<String> {
     let near = nearest(name, known.iter().copied())?;
     Some(format!("did you mean `{near}`?"))
-}
-
-/// The most names that are listed if none is similar.
-const MOST_NAMES: usize = 20;
-
-/// The text of what is allowed instead of the unknown `name`: the most similar name, or the first of all names.
-pub(crate) fn unknown_name_message(name: &str, known: &[&str]) -> String {
-    if let Some(near) = nearest_of(name, known) {
-        return near;
-    }
-    let reported = known[..known.len().min(MOST_NAMES)].join(", ");
-    match known.len().saturating_sub(MOST_NAMES) {
-        0 => reported,
-        more => format!("{reported} and {more} more"),
-    }
 }

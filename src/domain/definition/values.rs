@@ -10,10 +10,10 @@ pub(super) use self::convert::{choice, is_name, lines_of, text};
 use self::convert::{float, whole};
 pub(super) use self::places::Places;
 use super::duration;
-use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::{Field, Fields, Given, GivenGroup};
-use super::node::{Content, Node, quoted};
 use super::{Flow, Input};
+use gavel_reading::{Content, Node, quoted};
+use gavel_reading::{Errors, ReadError};
 
 /// The allowed names of agents, inputs, outputs and steps.
 pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
@@ -32,7 +32,7 @@ pub(super) struct Values<'a> {
     pub(super) text: &'a str,
     pub(super) fields: Fields<'a>,
     pub(super) groups: Vec<GivenGroup>,
-    pub(super) errors: DefinitionErrors,
+    pub(super) errors: Errors,
     /// Locations of the items of lists and maps; fields are added at the end.
     pub(super) places: Places,
     /// References to other files.
@@ -80,7 +80,7 @@ impl<'a> Values<'a> {
     /// As [`Self::error`], if computing what is allowed is expensive.
     pub(super) fn error_with(&mut self, line: Option<u64>, field: &str, found: &str, allowed: impl FnOnce() -> String) {
         let file = self.file;
-        self.errors.add(|| DefinitionError {
+        self.errors.add(|| ReadError {
             file: file.to_owned(),
             line,
             field: field.to_owned(),
@@ -100,7 +100,7 @@ impl<'a> Values<'a> {
         let (file, whole) = (self.file, self.text);
         self.errors.add(|| {
             let (found, allowed) = reported();
-            DefinitionError {
+            ReadError {
                 file: file.to_owned(),
                 line: line.map(|line| {
                     let within = lines_of(whole, line, text).find(|(mark, _)| *mark == at);
@@ -132,7 +132,7 @@ impl<'a> Values<'a> {
 
     /// As [`Self::missing`], for a field with these spellings. A misspelled field already has an error.
     pub(super) fn missing_at(&mut self, line: Option<u64>, spellings: &[String], allowed: &str) {
-        let meant = |error: &DefinitionError| {
+        let meant = |error: &ReadError| {
             let near = error.allowed.strip_prefix("did you mean `")?.strip_suffix("`?")?;
             let parent = error.field.rsplit_once('.').map(|(parent, _)| format!("{parent}."));
             Some(parent.unwrap_or_default() + near)

@@ -24,7 +24,7 @@ pub use unknown::Known;
 
 use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
-use super::definition::{Approval, DefinitionError};
+use super::definition::{Approval, ReadError};
 use super::ids::UserId;
 use super::repository::AllowedRepositories;
 
@@ -73,7 +73,7 @@ impl Policy {
     ///
     /// # Errors
     /// All errors, each with its line.
-    pub fn read(text: &str, file: &str) -> Result<Self, Vec<DefinitionError>> {
+    pub fn read(text: &str, file: &str) -> Result<Self, Vec<ReadError>> {
         read::read(text, file)
     }
 }

@@ -1,7 +1,7 @@
 //! Names in rules that match nothing: a misspelled rule never applies, and its own tests have the same error.
 
 use super::{AGENTS, Names, Policy};
-use crate::domain::definition::nearest::nearest;
+use gavel_reading::nearest;
 
 /// What the names in rules are compared with.
 #[derive(Debug)]

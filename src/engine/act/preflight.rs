@@ -32,7 +32,7 @@ pub(super) async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]
     let waiting = calls.iter().filter_map(|call| match &call.target {
         Target::Tool(tool) => {
             // A person decides first whether the text of a read may leave.
-            let name = tool.preflight.as_deref().filter(|_| !tool.asks_the_world())?;
+            let name = tool.settings.preflight.as_deref().filter(|_| !tool.asks_the_world())?;
             let state = ledger.call(call.id).filter(|state| state.requires_approval())?;
             Some((state, tool, name))
         }

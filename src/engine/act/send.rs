@@ -85,7 +85,7 @@ pub(super) async fn attempt(
     let state = ledger.call(one.call.id);
     let repository = repository(run);
     let repositories = || engine.policy.repositories.of(&run.record.decision.tenant);
-    let repositories = tool.repositories.then(repositories).flatten();
+    let repositories = (tool.settings.repositories == Some(true)).then(repositories).flatten();
     let request = CallRequest {
         tool,
         arguments: &one.arguments,

@@ -86,9 +86,9 @@ mod tests {
         let recipients: Recipients = serde_json::from_value(recipients.clone()).unwrap();
         let path = |text: &str| ArgumentPath::parse(text).unwrap();
         let tool = tool_with("send", "{}", |tool| {
-            tool.recipients = vec![path("to"), path("cc")];
-            tool.single_line = vec![path("subject")];
-            tool.times = Some(Times {
+            tool.settings.recipients = vec![path("to"), path("cc")];
+            tool.settings.single_line = vec![path("subject")];
+            tool.settings.times = Some(Times {
                 start: path("start"),
                 end: Some(path("end")),
                 zone: Some(path("zone")),

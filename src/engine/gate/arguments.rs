@@ -41,8 +41,8 @@ pub(super) fn check(
     now_us: i64,
 ) -> Result<Findings, Vec<String>> {
     let (mut findings, mut errors) = (Findings::default(), Vec::new());
-    if !tool.recipients.is_empty() {
-        match recipients(&tool.recipients, arguments, most, || needs_recipients(tool)) {
+    if !tool.settings.recipients.is_empty() {
+        match recipients(&tool.settings.recipients, arguments, most, || needs_recipients(tool)) {
             Ok(checked) => {
                 findings.recipients = Some(checked.recipients);
                 findings.warnings = checked.warnings;
@@ -56,10 +56,10 @@ pub(super) fn check(
         findings.uncertain = findings.ungrantable && schema.is_open;
         findings.warnings.extend(without_grant(&others));
     }
-    for path in &tool.single_line {
+    for path in &tool.settings.single_line {
         errors.extend(not_one_line(path, arguments));
     }
-    if let Some(times) = &tool.times {
+    if let Some(times) = &tool.settings.times {
         match times.check(arguments, zone, now_us) {
             Ok(warnings) => findings.warnings.extend(warnings),
             Err(invalid) => errors.extend(invalid),
@@ -70,7 +70,7 @@ pub(super) fn check(
 
 /// The places of the values that are neither recipients, nor free, nor set by gavel.
 fn others(tool: &Tool, arguments: &Value) -> Vec<String> {
-    let mut others = argument_path::others(&tool.recipients, &tool.free_arguments, arguments);
+    let mut others = argument_path::others(&tool.settings.recipients, &tool.settings.free_arguments, arguments);
     if let Some(name) = &tool.identity_argument {
         let own = argument_path::pointer("", name);
         others.retain(|place| *place != own);
@@ -98,7 +98,8 @@ fn needs_recipients(tool: &Tool) -> bool {
     let schema = tool.input.value();
     let required = schema.get("required").and_then(Value::as_array);
     required.is_some_and(|required| {
-        tool.recipients
+        tool.settings
+            .recipients
             .iter()
             .any(|path| required.iter().any(|name| name == path.argument()))
     })

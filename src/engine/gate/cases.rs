@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::{Attempt, Decision, Facts, decide};
 use crate::domain::canonical;
-use crate::domain::definition::{Approval, DefinitionError};
+use crate::domain::definition::{Approval, ReadError};
 use crate::domain::ids::TenantId;
 use crate::domain::journal::{PolicyDecision, Proposed};
 use crate::domain::policy::{AGENTS, Case, DecidedBy, Effect, Policy};
 use crate::domain::tool::Tool;
+use crate::domain::tool_settings::ToolSettings;
 
 /// The result of one test.
 #[derive(Clone, Debug)]
@@ -32,10 +33,10 @@ pub fn results(policy: &Arc<Policy>, floor: impl Fn(&str) -> Approval) -> Vec<Ca
 
 /// The failing tests, as errors of the file.
 #[must_use]
-pub fn failures(policy: &Arc<Policy>, floor: impl Fn(&str) -> Approval) -> Vec<DefinitionError> {
+pub fn failures(policy: &Arc<Policy>, floor: impl Fn(&str) -> Approval) -> Vec<ReadError> {
     let failed = results(policy, floor).into_iter().filter(|result| !result.passed);
     failed
-        .map(|result| DefinitionError {
+        .map(|result| ReadError {
             file: policy.file.to_string(),
             line: Some(result.case.line),
             field: format!("test {:?}", result.case.name),
@@ -54,7 +55,10 @@ fn result<'a>(policy: &Arc<Policy>, case: &'a Case, floor: Approval) -> CaseResu
     let is_agent = &*call.server == AGENTS;
     let tool = Tool {
         side_effect: call.side_effect && !is_agent,
-        recipients: call.recipients.clone(),
+        settings: ToolSettings {
+            recipients: call.recipients.clone(),
+            ..ToolSettings::default()
+        },
         ..Tool::named(&call.server, &call.tool)
     };
     let facts = Facts {

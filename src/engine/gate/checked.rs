@@ -77,7 +77,12 @@ pub(super) fn tool_call(
 ) -> Result<Checked, Unread> {
     let invalid = |message: String| refused(FailureCode::InvalidArguments, message);
     let mut arguments = Value::Object(object(given)?);
-    if let Some(name) = tool.hidden.iter().find(|name| arguments.get(&***name).is_some()) {
+    if let Some(name) = tool
+        .settings
+        .hidden
+        .iter()
+        .find(|name| arguments.get(&***name).is_some())
+    {
         return Err(invalid(format!("{name:?} is set by the tool's server and must not be given")).into());
     }
     if let (Some(name), Value::Object(object)) = (&tool.identity_argument, &mut arguments) {
@@ -120,7 +125,7 @@ pub(super) fn tool_call(
         },
         uncertain: findings.uncertain,
         digest: &tool.digest,
-        tool: tool.approval,
+        tool: tool.settings.approval,
         side_effect: tool.side_effect,
         approval: facts.approval,
         floor: facts.floor,
@@ -175,8 +180,8 @@ fn foreign(
     arguments: &Value,
     allowed: impl Fn(&ArgumentPath, SessionValue, &Value) -> Option<String>,
 ) -> Option<String> {
-    tool.scope
-        .iter()
+    tool.settings
+        .scope()
         .find_map(|(path, value)| match path.values(arguments) {
             Ok(found) if tool.side_effect && found.is_empty() && value.names_a_place() => {
                 Some(format!("{path} is left out, so the server would choose it"))

@@ -84,7 +84,7 @@ fn arguments_are_bound_by_the_scope_of_the_tool_and_not_by_their_names() {
     let decided = |side_effect: bool, of: &[(&str, SessionValue)], arguments: &str| {
         let tool = tool_with("putFile", r#"{"type":"object"}"#, |tool| {
             tool.side_effect = side_effect;
-            tool.scope = scope(of);
+            tool.settings.scope = Some(scope(of));
             tool.is_bound = true;
         });
         first(&call_of(&tool, arguments), &facts)
@@ -125,7 +125,7 @@ fn a_read_that_carries_unknown_text_out_of_a_session_asks() {
         tool_with("web_fetch", schema, |tool| {
             tool.side_effect = false;
             tool.identity_argument = Some("user".into());
-            tool.approval = Some(ApprovalDefault::NotRequired);
+            tool.settings.approval = Some(ApprovalDefault::NotRequired);
             change(tool);
         })
     };
@@ -183,7 +183,7 @@ fn a_read_that_carries_unknown_text_out_of_a_session_asks() {
     let closed = tool(&|tool| tool.open_world = false);
     let bound = |is_bound, to: &[_]| {
         tool(&|tool| {
-            tool.scope = scope(to);
+            tool.settings.scope = Some(scope(to));
             tool.is_bound = is_bound;
         })
     };
@@ -210,7 +210,7 @@ fn a_read_that_carries_unknown_text_out_of_a_session_asks() {
 fn a_bound_argument_has_no_other_value() {
     let tool = tool_with("getFileContents", r#"{"type":"object"}"#, |tool| {
         tool.side_effect = false;
-        tool.scope = scope(REPOSITORY);
+        tool.settings.scope = Some(scope(REPOSITORY));
     });
     let bound = [("owner", "acme"), ("repo", "dates")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     let facts = Facts {
@@ -245,8 +245,8 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
     let writes = |name: &str, approval| {
         tool_with(name, r#"{"type":"object"}"#, |tool| {
             tool.side_effect = true;
-            tool.approval = approval;
-            tool.scope = scope(&[REPOSITORY, &[("head", SessionValue::Branch)]].concat());
+            tool.settings.approval = approval;
+            tool.settings.scope = Some(scope(&[REPOSITORY, &[("head", SessionValue::Branch)]].concat()));
             tool.is_bound = true;
         })
     };
@@ -307,7 +307,7 @@ fn a_confirmed_plan_is_an_approval_and_its_limit() {
     // What only reads cannot leave the repository at all.
     let reads = tool_with("getFileContents", r#"{"type":"object"}"#, |tool| {
         tool.side_effect = false;
-        tool.scope = scope(REPOSITORY);
+        tool.settings.scope = Some(scope(REPOSITORY));
     });
     let elsewhere = call_of(&reads, r#"{"owner":"acme","repo":"other"}"#);
     assert!(matches!(first(&elsewhere, &facts), PolicyDecision::Refuse { .. }));
@@ -357,7 +357,7 @@ fn a_tool_without_a_scope_asks_on_every_call_although_the_plan_names_it() {
 fn a_call_names_only_repositories_that_its_tenant_may_use() {
     let tool = tool_with("readIssue", r#"{"type":"object"}"#, |tool| {
         tool.side_effect = false;
-        tool.scope = scope(REPOSITORY);
+        tool.settings.scope = Some(scope(REPOSITORY));
     });
     let patterns = ["acme/*", "t2:other/one"].map(|text| RepositoryPattern::parse(text).unwrap());
     let policy = Arc::new(Policy {
@@ -414,7 +414,7 @@ fn a_call_names_only_repositories_that_its_tenant_may_use() {
 fn values_that_amount_to_another_tool_ask_as_that_tool_does() {
     let tool = tool_with("updateIssue", r#"{"type":"object"}"#, |tool| {
         tool.is_bound = true;
-        tool.amounts_to = vec![AmountsTo {
+        tool.settings.amounts_to = vec![AmountsTo {
             tool: "closeIssue".into(),
             argument: ArgumentPath::parse("updates.state").unwrap(),
             values: vec![json!("closed")],
@@ -519,7 +519,7 @@ fn identity_comes_from_the_request_and_an_identity_from_the_model_is_an_error() 
 #[test]
 fn a_hidden_argument_from_the_model_is_an_error_that_names_it() {
     let schema = r#"{"type":"object","properties":{"token":{"type":["string","null"]}}}"#;
-    let tool = tool_with("configure", schema, |tool| tool.hidden = vec!["token".into()]);
+    let tool = tool_with("configure", schema, |tool| tool.settings.hidden = vec!["token".into()]);
     for given in [r#"{"token":"t"}"#, r#"{"token":null}"#] {
         let decided = first(&call_of(&tool, given), &facts());
         assert!(
@@ -557,7 +557,7 @@ fn where_no_approval_can_be_requested_a_required_one_is_a_denial() {
         );
     }
     let strict = tool_with("send", r#"{"type":"object"}"#, |tool| {
-        tool.approval = Some(ApprovalDefault::Required)
+        tool.settings.approval = Some(ApprovalDefault::Required)
     });
     assert!(matches!(
         decided(&strict, Approval::Never, Approval::Never),
@@ -653,13 +653,14 @@ fn a_delegation_passes_the_policy() {
 fn mail() -> Arc<Tool> {
     let paths = |paths: &[&str]| paths.iter().map(|path| ArgumentPath::parse(path).unwrap()).collect();
     tool_with("send", r#"{"type":"object"}"#, |tool| {
-        tool.recipients = paths(&["to"]);
-        tool.free_arguments = paths(&["body", "m.subject"]);
+        tool.settings.recipients = paths(&["to"]);
+        tool.settings.free_arguments = paths(&["body", "m.subject"]);
     })
 }
 
 fn grant(tool: &Tool) -> Grant {
-    let checked = crate::domain::address::recipients(&tool.recipients, &json!({"to": "bo@x.org"}), 9, || false);
+    let checked =
+        crate::domain::address::recipients(&tool.settings.recipients, &json!({"to": "bo@x.org"}), 9, || false);
     Grant {
         id: "g".into(),
         user: "ann".into(),

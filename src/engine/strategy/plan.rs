@@ -27,6 +27,7 @@ use crate::domain::agent_run::StopReason;
 use crate::domain::ids::{ActionId, PlanningSessionId};
 use crate::domain::journal::{Completion, Entry, Target};
 use crate::domain::plan::{Plan, TaskId, TaskReason, TaskStatus};
+use crate::domain::settings::TaskLimits;
 use crate::ports::commit::Worked;
 
 /// The tool with which code removes what the tasks left behind, at the end of every session.
@@ -58,16 +59,8 @@ pub struct Execution {
 /// How tasks are worked on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRules {
-    /// The most steps of a task.
-    pub steps_per_task: u32,
-    /// The most steps of a session.
-    pub steps: u32,
-    /// The most tokens of a session. `None`: unlimited.
-    pub tokens: Option<u64>,
-    /// The most tokens of a request to the model, by its bytes; longer histories are shortened.
-    pub context_tokens: u64,
-    /// How long an unavailable model is waited for, in seconds.
-    pub model_patience: u64,
+    /// Its limits.
+    pub limits: TaskLimits,
     /// The templates of the three phases.
     pub templates: PhaseTemplates,
 }
@@ -178,7 +171,10 @@ pub(in crate::engine) fn created(journal: &Journal) -> BTreeSet<String> {
     let ledger = journal.ledger();
     let mut created = BTreeSet::new();
     for call in ledger.of_tools() {
-        if let (Some(tool), Some(data)) = (call.tool().filter(|tool| !tool.creates.is_empty()), call.data()) {
+        if let (Some(tool), Some(data)) = (
+            call.tool().filter(|tool| !tool.settings.creates.is_empty()),
+            call.data(),
+        ) {
             let read = |text: &RawValue| serde_json::from_str(text.get()).unwrap_or(Value::Null);
             created.extend(tool.created(&read(&call.arguments()), &read(data)));
         }
@@ -225,9 +221,12 @@ pub(super) fn next<'a>(journal: &'a Journal, execution: &Execution, limits: &Lim
     let (_, tokens) = flow::spent(journal, &super::super::stop::CutStep::default());
     let reached = [
         (past_deadline, StopReason::Deadline),
-        (progress.steps >= execution.rules.steps, StopReason::StepLimit),
         (
-            execution.rules.tokens.is_some_and(|most| tokens >= most),
+            progress.steps >= execution.rules.limits.max_steps,
+            StopReason::StepLimit,
+        ),
+        (
+            execution.rules.limits.max_tokens.is_some_and(|most| tokens >= most),
             StopReason::TokenLimit,
         ),
     ];

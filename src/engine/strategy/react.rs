@@ -122,7 +122,8 @@ impl<'a> Now<'a, '_> {
     fn out_of_tokens(&self) -> bool {
         self.work
             .rules
-            .tokens
+            .limits
+            .max_tokens
             .is_some_and(|most| attempt::tokens(self.journal) >= most)
     }
 
@@ -142,7 +143,7 @@ impl<'a> Now<'a, '_> {
     }
 
     fn after_fault(&self, kind: FaultKind, count: usize, phase: Phase, again: bool) -> Next<'a> {
-        let patience = Duration::from_secs(self.work.rules.model_patience);
+        let patience = self.work.rules.limits.model_patience;
         match kind {
             _ if self.past_deadline => Next::End(Ending::PAST_DEADLINE),
             FaultKind::Malformed => self.again(phase, again),
@@ -298,7 +299,8 @@ impl<'a> Now<'a, '_> {
 
 /// The most steps of the task, within what the session has left.
 fn most_steps(work: &TaskWork) -> u32 {
-    work.rules.steps_per_task.min(work.rules.steps).max(1)
+    let limits = &work.rules.limits;
+    limits.max_steps_per_task.min(limits.max_steps).max(1)
 }
 
 fn is_open(ledger: &Ledger<'_>, call: &Proposed) -> bool {

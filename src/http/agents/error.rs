@@ -1,6 +1,6 @@
 //! The problems of definitions and triggers.
 
-use crate::domain::definition::DefinitionError;
+use crate::domain::definition::ReadError;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::surfaces::agents::TriggerError;
 use crate::surfaces::definitions::PutError;
@@ -43,14 +43,14 @@ impl From<PutError> for Error {
     }
 }
 
-fn invalid_definition(errors: Vec<DefinitionError>) -> Error {
+fn invalid_definition(errors: Vec<ReadError>) -> Error {
     let detail = "The definition is invalid; errors names every error.";
     let places = errors.into_iter().map(definition_error).collect();
     ProblemParts::new(Code::InvalidDefinition, detail).places(places).into()
 }
 
 /// Reports an error or a warning of a definition, with its field, and its line if known.
-pub(super) fn definition_error(error: DefinitionError) -> FieldError {
+pub(super) fn definition_error(error: ReadError) -> FieldError {
     let place = match (error.file.as_str(), error.line) {
         ("body", None) => String::new(),
         ("body", Some(line)) => format!("line {line}: "),

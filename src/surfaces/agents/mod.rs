@@ -17,7 +17,7 @@ use super::definitions::Directory;
 use super::request::{FieldError, RequestMeta};
 use super::runs::{Begin, Begun, Origin, RunError, Runs};
 use crate::domain::agent_run::AgentRun;
-use crate::domain::definition::DefinitionError;
+use crate::domain::definition::ReadError;
 use crate::domain::ids::{ProjectId, UserId};
 use crate::domain::planning_session::PLANNING_AGENTS;
 use crate::domain::policy::AGENT;
@@ -53,7 +53,7 @@ pub struct Trigger {
 pub enum TriggerError {
     /// The agent's definition has become invalid; all errors at once.
     #[error("the definition is invalid")]
-    InvalidDefinition(Vec<DefinitionError>),
+    InvalidDefinition(Vec<ReadError>),
     /// No run was begun.
     #[error(transparent)]
     Run(#[from] RunError),

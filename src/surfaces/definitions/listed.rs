@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::definition::{Definition, DefinitionError};
+use crate::domain::definition::{Definition, ReadError};
 use crate::domain::ids::ProjectId;
 use crate::ports::definitions::ListedVersion;
 use crate::ports::records::QueryError;
@@ -87,7 +87,7 @@ pub struct Put {
     /// The current state of the agent.
     pub agent: AgentDetail,
     /// Warnings about the definition; they do not prevent its use.
-    pub warnings: Vec<DefinitionError>,
+    pub warnings: Vec<ReadError>,
     /// Was a new version created?
     pub changed: bool,
 }

@@ -12,7 +12,7 @@ pub use listed::{AgentDetail, AgentInfo, Put, VersionDetail, VersionInfo};
 pub use project::{Lack, Project, lack};
 
 use super::StoreFailure;
-use crate::domain::definition::DefinitionError;
+use crate::domain::definition::ReadError;
 use crate::ports::records::QueryError;
 
 /// Why a definition was not put.
@@ -23,7 +23,7 @@ pub enum PutError {
     Store(#[from] StoreFailure),
     /// The definition is invalid; all errors at once.
     #[error("the definition is invalid")]
-    InvalidDefinition(Vec<DefinitionError>),
+    InvalidDefinition(Vec<ReadError>),
     /// The caller lacks this role.
     #[error("the role {0} is required")]
     MissingRole(&'static str),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::PutError;
 use super::files::FileAgents;
-use crate::domain::definition::{Agent, Agents, Definition, DefinitionError, Form, MOST_REPORTED, Source, check};
+use crate::domain::definition::{Agent, Agents, Definition, Form, MOST_REPORTED, ReadError, Source, check};
 use crate::domain::planning_session::{PLANNER, READS, TASK_WORKER};
 use crate::domain::text;
 use crate::engine::Toolset;
@@ -54,9 +54,9 @@ impl Project {
 pub(super) struct CheckedProject {
     pub(super) project: Project,
     /// All errors.
-    pub(super) errors: Vec<DefinitionError>,
+    pub(super) errors: Vec<ReadError>,
     /// All warnings; they do not prevent the use of a definition.
-    pub(super) warnings: Vec<DefinitionError>,
+    pub(super) warnings: Vec<ReadError>,
 }
 
 /// An agent that was valid when it was put.
@@ -65,7 +65,7 @@ pub struct Broken {
     /// Its definition.
     pub definition: Definition,
     /// Its errors now.
-    pub errors: Vec<DefinitionError>,
+    pub errors: Vec<ReadError>,
 }
 
 pub(super) fn definition<'a>(project: &'a Project, name: &str) -> Option<&'a Definition> {
@@ -159,7 +159,7 @@ pub(super) fn checked_beside(
     stored: &[StoredVersion],
     name: &str,
     source: Source,
-) -> Result<(Definition, Vec<DefinitionError>), PutError> {
+) -> Result<(Definition, Vec<ReadError>), PutError> {
     let read = Definition::read_named(&source.bytes, source.form);
     let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
     let CheckedProject {
@@ -171,7 +171,7 @@ pub(super) fn checked_beside(
         Ok(definition) => Some(&definition.name),
         Err(called) => called.as_ref(),
     };
-    let misnamed = called.filter(|called| *called != name).map(|called| DefinitionError {
+    let misnamed = called.filter(|called| *called != name).map(|called| ReadError {
         file: BODY.to_owned(),
         line: None,
         field: "name".to_owned(),
@@ -193,7 +193,7 @@ pub(super) fn checked_beside(
         // by one.
         let before = checked_project(files, is_default, stored, None).errors;
         // `allowed` lists all agents, including the new one, so it is not compared.
-        let what = |error: &DefinitionError| (error.file.clone(), error.field.clone(), error.found.clone());
+        let what = |error: &ReadError| (error.file.clone(), error.field.clone(), error.found.clone());
         let known: BTreeSet<_> = before.iter().map(what).collect();
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for error in &before {
@@ -233,19 +233,14 @@ fn file_of(stored: &StoredVersion) -> String {
 }
 
 /// The error of an agent that calls invalid agents.
-fn lacking(
-    definition: &Definition,
-    file: &str,
-    right: &Agents,
-    is_agent: impl Fn(&str) -> bool,
-) -> Option<DefinitionError> {
+fn lacking(definition: &Definition, file: &str, right: &Agents, is_agent: impl Fn(&str) -> bool) -> Option<ReadError> {
     let invalid: BTreeSet<_> = definition
         .calls(is_agent)
         .into_iter()
         .filter(|name| !right.contains_key(*name))
         .collect();
     let invalid: Vec<_> = invalid.into_iter().collect();
-    (!invalid.is_empty()).then(|| DefinitionError {
+    (!invalid.is_empty()).then(|| ReadError {
         file: file.to_owned(),
         line: None,
         field: "the agents that it calls".to_owned(),
@@ -254,7 +249,7 @@ fn lacking(
     })
 }
 
-pub(super) fn render_errors(errors: &[DefinitionError]) -> String {
+pub(super) fn render_errors(errors: &[ReadError]) -> String {
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
     text::capped(&errors.join("; "), LONGEST_REASON).into_owned()
 }

@@ -37,7 +37,7 @@ impl Planning {
     }
 
     fn deadline(&self, text: &str) -> Result<i64, String> {
-        let hours = self.settings.max_hours;
+        let hours = self.settings.sessions.max_hours;
         let allowed = format!(
             "allowed: RFC 3339 with an offset, such as 2026-12-01T18:00:00Z, {} seconds to {hours} hours ahead",
             LEAST.as_secs()

@@ -58,6 +58,7 @@ use crate::domain::definition::Approval;
 use crate::domain::ids::{PlanningSessionId, RunId, UserId};
 pub use crate::domain::plan::{Draft, DraftTask};
 pub use crate::domain::repository::{Repositories, RepositoryPattern};
+use crate::domain::settings::SessionRules;
 use crate::engine::strategy::plan::TaskRules;
 use crate::ports::conditions::Conditions;
 use crate::ports::planning::PlanningSessions;
@@ -81,12 +82,8 @@ pub struct Planning {
 pub struct PlanningSettings {
     /// The repositories that sessions may use.
     pub repositories: Repositories,
-    /// How far ahead a deadline may be, in hours.
-    pub max_hours: u32,
-    /// How long a plan waits for its confirmation, in hours.
-    pub confirm_hours: u32,
-    /// What the names of branches begin with that a confirmed plan may write.
-    pub branch_prefix: String,
+    /// How far sessions may go.
+    pub sessions: SessionRules,
     /// How tasks are worked on.
     pub rules: TaskRules,
     /// The templates. Those of the phases are also in the rules.
@@ -193,7 +190,7 @@ impl Planning {
 
     /// How long a plan waits for its confirmation, in microseconds.
     fn confirm_us(&self) -> i64 {
-        i64::from(self.settings.confirm_hours) * 3_600_000_000
+        i64::from(self.settings.sessions.confirm_hours) * 3_600_000_000
     }
 
     /// A page of sessions, newest first.

@@ -70,7 +70,7 @@ impl Planning {
     pub(super) fn scope_of(&self, stored: &StoredSession, ask_for: &[String]) -> Scope {
         Scope {
             tools: stored.plan.tasks.iter().flat_map(|task| task.tools.clone()).collect(),
-            branch_prefix: self.settings.branch_prefix.clone(),
+            branch_prefix: self.settings.sessions.branch_prefix.clone(),
             base: stored.notes.read.as_ref().and_then(|read| read.default_branch.clone()),
             ask_for: ask_for.iter().cloned().collect(),
             ..Scope::default()

@@ -3,7 +3,7 @@
 //! Each has a closed list of placeholders. One that is unknown would never be filled, and without one that is required
 //! the model would not see what its answer depends on; both stop the start.
 
-use crate::domain::definition::DefinitionError;
+use crate::domain::definition::ReadError;
 use crate::domain::templates::{Template, TemplateError};
 use crate::engine::strategy::plan::PhaseTemplates;
 
@@ -103,7 +103,7 @@ impl PlanningTemplates {
     ///
     /// # Errors
     /// All errors of all files, each with its line and what is allowed.
-    pub fn of(files: &[TemplateFile]) -> Result<Self, Vec<DefinitionError>> {
+    pub fn of(files: &[TemplateFile]) -> Result<Self, Vec<ReadError>> {
         let errors: Vec<_> = files.iter().flat_map(errors).collect();
         if !errors.is_empty() {
             return Err(errors);
@@ -127,8 +127,8 @@ impl PlanningTemplates {
     }
 }
 
-fn errors(file: &TemplateFile) -> Vec<DefinitionError> {
-    let error = |at: Option<usize>, found: String, allowed: String| DefinitionError {
+fn errors(file: &TemplateFile) -> Vec<ReadError> {
+    let error = |at: Option<usize>, found: String, allowed: String| ReadError {
         file: file.place.clone(),
         line: at.map(|at| line(&file.text, at)),
         field: "template".to_owned(),

@@ -23,6 +23,7 @@ use crate::domain::decision::Outcome;
 use crate::domain::definition::{Agent, Approval, answerer};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, RunId, ThreadId, UserId};
 use crate::domain::policy::THREAD;
+pub use crate::domain::settings::ThreadSettings;
 use crate::domain::text;
 pub use crate::domain::thread::{OnReject, WhileBusy};
 use crate::domain::thread::{Thread, ThreadSummary};
@@ -43,17 +44,6 @@ pub struct Threads {
     directory: Arc<Directory>,
     actions: Arc<dyn Actions>,
     settings: ThreadSettings,
-}
-
-/// How threads behave (`runs.*`).
-#[derive(Clone, Debug)]
-pub struct ThreadSettings {
-    /// The agent that answers (`runs.agent`).
-    pub agent: String,
-    /// What happens to a message for a thread that has an active run.
-    pub while_busy: WhileBusy,
-    /// What happens to a run when the user rejects a call.
-    pub on_reject: OnReject,
 }
 
 /// Why a message began no run.

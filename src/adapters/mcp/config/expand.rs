@@ -5,7 +5,7 @@
 /// variable.
 ///
 /// # Errors
-/// A message that names the variable without a value, or the `${` without an end.
+/// A variable without a value, or a `${` without an end.
 pub(super) fn expand(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Unexpandable> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -41,14 +41,30 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Why a value could not be expanded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unexpandable {
-    #[error("the variable {0} is not set; set it, or write ${{{0}:-default}}")]
     Undefined(String),
-    #[error("`{0}` is not the name of a variable; write ${{NAME}} or ${{env:NAME}}")]
     Name(String),
-    #[error("`${{` has no `}}`")]
     Open,
+}
+
+impl Unexpandable {
+    /// What was found.
+    pub(super) fn found(&self) -> String {
+        match self {
+            Self::Undefined(name) => format!("the variable {name}, which is not set"),
+            Self::Name(name) => format!("the variable `{name}`"),
+            Self::Open => "`${` without `}`".to_owned(),
+        }
+    }
+
+    /// What is allowed.
+    pub(super) fn allowed(&self) -> String {
+        match self {
+            Self::Undefined(name) => format!("a variable that is set, or ${{{name}:-default}}"),
+            Self::Name(_) | Self::Open => "${NAME} or ${env:NAME}".to_owned(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -94,7 +110,7 @@ mod tests {
         assert_eq!(expand("${A B}", &env), Err(Unexpandable::Name("A B".into())));
         assert!(
             Unexpandable::Undefined("NOPE".into())
-                .to_string()
+                .allowed()
                 .contains("${NOPE:-default}")
         );
     }

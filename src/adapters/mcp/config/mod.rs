@@ -4,9 +4,7 @@
 //! Unknown keys of an entry belong to other programs and only cause warnings. Unknown keys under `gavel` are errors.
 
 mod expand;
-mod lenient;
 mod read;
-mod stricter;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,16 +12,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gavel_reading::{
+    Content, Entries, FLAG, List, Mapped, Node, OneOf, ReadError, Record, Scalar, TEXT, Whole, record,
+};
 use reqwest::header::HeaderName;
 use secrecy::SecretString;
-use serde_json::Value;
 use url::Url;
 
 use super::place::place;
-use crate::domain::argument_path::ArgumentPath;
-use crate::domain::session_value::SessionValue;
-use crate::domain::times::Times;
-use crate::domain::tool::{AmountsTo, ApprovalDefault, Idempotency};
+pub use crate::domain::tool_settings::ToolSettings;
 
 /// Environment variable with the secret that signs identity tokens.
 pub const IDENTITY_SECRET: &str = "GAVEL_IDENTITY_SECRET";
@@ -37,7 +34,7 @@ pub struct McpConfig {
     /// Ordered by name.
     pub servers: Vec<ServerConfig>,
     /// Suspicious but harmless settings, for the log and `gavel doctor`.
-    pub warnings: Vec<ConfigIssue>,
+    pub warnings: Vec<ReadError>,
     /// Signs identity tokens. Set if a server requires them.
     pub(super) identity_secret: Option<SecretString>,
     /// The variables every stdio child receives.
@@ -88,32 +85,67 @@ pub enum TransportConfig {
     },
 }
 
-/// The settings under `gavel`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// How the server learns the acting user.
-    pub identity: Identity,
-    /// One connection for all users, or one for each.
-    pub connection: Connection,
-    /// Does the server receive users together with their tenant, so that one name in two tenants means two users?
-    /// Absent: yes, if `identity` is not `none`.
-    pub tenant_users: Option<bool>,
-    /// Are the server's annotations trusted?
-    pub trust_hints: bool,
-    /// Do callers receive the first line of the server's error messages?
-    pub expose_errors: bool,
-    /// Maximum concurrent calls.
-    pub max_concurrent: usize,
-    /// Is a tool whose definition changed held back until an operator accepts it?
-    pub pin: bool,
-    /// Alternative lists of required variables. The server is off unless all variables of one list are set. Empty: none
-    /// are required.
-    pub required_env: Vec<Vec<String>>,
-    /// Variables and headers whose values are secret although their names do not say so.
-    pub secrets: Vec<String>,
-    /// Settings of single tools. They override hints.
-    pub tools: BTreeMap<String, ToolSettings>,
+record! {
+    /// The settings under `gavel`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Settings {
+        /// How the server learns the acting user.
+        identity: Identity = "identity": IDENTITY, or Identity::None;
+        /// One connection for all users, or one for each.
+        connection: Connection = "connection": OneOf(&[
+            ("shared", Connection::Shared),
+            ("per_user", Connection::PerUser),
+        ]), or Connection::Shared;
+        /// Does the server receive users together with their tenant, so that one name in two tenants means two users?
+        /// Absent: yes, if `identity` is not `none`.
+        tenant_users: Option<bool> = "tenantUsers": FLAG;
+        /// Are the server's annotations trusted?
+        trust_hints: bool = "trustHints": FLAG;
+        /// Do callers receive the first line of the server's error messages?
+        expose_errors: bool = "exposeErrors": FLAG;
+        /// Maximum concurrent calls.
+        max_concurrent: usize = "maxConcurrent": Whole(1..=65_536), or 256;
+        /// Is a tool whose definition changed held back until an operator accepts it?
+        pin: bool = "pin": FLAG;
+        /// Alternative lists of required variables. The server is off unless all variables of one list are set. Empty:
+        /// none are required.
+        required_env: Vec<Vec<String>> = "requiredEnv": REQUIRED_ENV;
+        /// Variables and headers whose values are secret although their names do not say so.
+        secrets: Vec<String> = "secrets": List(TEXT);
+        /// Settings of single tools. They override hints.
+        tools: BTreeMap<String, ToolSettings> = "tools": Mapped(
+            Entries(Record("a map of a tool's settings", ToolSettings::read)),
+            |tools: Vec<_>| tools.into_iter().collect(),
+        );
+    }
 }
+
+const REQUIRED_ENV: Scalar<Vec<Vec<String>>> = Scalar {
+    allowed: "a list of alternatives, each a list of variables, such as [[\"ID\", \"SECRET\"], [\"KEY\"]]",
+    read: |node| {
+        let names = |node: &Node| {
+            let names: Option<Vec<_>> = node.items()?.iter().map(TEXT.read).collect();
+            names.filter(|names| !names.is_empty())
+        };
+        node.items()?.iter().map(names).collect()
+    },
+};
+
+const IDENTITY: Scalar<Identity> = Scalar {
+    allowed: "\"none\", \"token\" or {\"argument\": \"NAME\"}",
+    read: |node| match &node.content {
+        Content::Text(word) if word == "none" => Some(Identity::None),
+        Content::Text(word) if word == "token" => Some(Identity::Token),
+        Content::Map(entries) => match &entries[..] {
+            [(key, name)] if key.name == "argument" => {
+                let name = (TEXT.read)(name).filter(|name| !name.is_empty())?;
+                Some(Identity::Argument(name.into()))
+            }
+            _ => None,
+        },
+        _ => None,
+    },
+};
 
 /// How a server learns the acting user. `_meta["gavel/user_id"]` is always sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,75 +169,14 @@ pub enum Connection {
     PerUser,
 }
 
-/// Settings of one tool (`gavel.tools.{name}`).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolSettings {
-    /// Does a call have a side effect?
-    pub side_effect: Option<bool>,
-    /// Does a call require approval?
-    pub approval: Option<ApprovalDefault>,
-    /// Call timeout.
-    pub timeout: Option<Duration>,
-    /// May a call be repeated?
-    pub idempotency: Option<Idempotency>,
-    /// Arguments that the model neither sees nor gives: the server sets them itself.
-    pub hidden: Vec<Arc<str>>,
-    /// Paths of the arguments that name recipients.
-    pub recipients: Vec<ArgumentPath>,
-    /// Paths of the arguments that a grant covers with any value.
-    pub free_arguments: Vec<ArgumentPath>,
-    /// Paths of the arguments that must be a single line.
-    pub single_line: Vec<ArgumentPath>,
-    /// The arguments that contain times.
-    pub times: Option<Times>,
-    /// What arguments have to match in a planning session; `None` if it is not said.
-    pub scope: Option<Vec<(ArgumentPath, SessionValue)>>,
-    /// Where a result has what a later argument of this name may then be.
-    pub creates: BTreeMap<Arc<str>, ArgumentPath>,
-    /// Values of arguments that have the effect of another tool.
-    pub amounts_to: Vec<AmountsTo>,
-    /// Does the server limit the call to the repositories that gavel names to it?
-    pub repositories: Option<bool>,
-    /// The tool that reports whether this one can be called for a user.
-    pub preflight: Option<Arc<str>>,
-}
-
-/// An error or a warning about one place of the file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{file}{}: {}{message}",
-    self.line.map(|line| format!(":{line}")).unwrap_or_default(),
-    if self.pointer.is_empty() { String::new() } else { format!("{}: ", self.pointer) }
-)]
-pub struct ConfigIssue {
-    /// The file, as it is named in messages.
-    pub file: Arc<str>,
-    /// The line of the file, from 1; `None` if it is not in a file.
-    pub line: Option<usize>,
-    /// JSON pointer into the file; empty for the whole file.
-    pub pointer: String,
-    /// What was found, and what is allowed.
-    pub message: String,
-}
-
 impl McpConfig {
     /// Reads the text of a file of this name, which errors show. `env` returns the value of a variable, for `${VAR}`
     /// and for the variables that are passed to children.
     ///
     /// # Errors
     /// Every error in the file, each with its position.
-    pub fn from_file(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ConfigIssue>> {
+    pub fn from_file(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<ReadError>> {
         read::read(file, text, env)
-    }
-}
-
-impl ToolSettings {
-    /// What a server says of its own tool, with the keys of `gavel.tools.NAME`.
-    ///
-    /// # Errors
-    /// Every error, each with its place.
-    pub(super) fn said(value: &Value) -> Result<Self, String> {
-        read::said(value)
     }
 }
 

@@ -166,7 +166,7 @@ fn a_hidden_argument_is_not_in_the_schema_of_the_model_and_cannot_be_required() 
     let mut tool = plain("t");
     tool["inputSchema"] = json!({"type": "object", "properties": {"a": {}, "token": {"type": "string"}}});
     let read_tool = read(&server(with), &[tool.clone()], &[]).tools.remove(0);
-    assert_eq!(*read_tool.hidden, ["token".into(), "gone".into()]);
+    assert_eq!(*read_tool.settings.hidden, ["token".into(), "gone".into()]);
     assert!(!read_tool.model_schema.get().contains("token"));
     assert!(read_tool.model_schema.get().contains("\"a\""));
     assert!(read_tool.input.original().get().contains("token"));

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::error::{DefinitionError, DefinitionErrors};
 use super::super::fields::Field;
-use super::super::node::quoted;
 use super::super::read::{Refused, given_twice};
 use super::super::values::{self, Named};
-use super::super::{Definition, Form, Input, form, json, schema};
+use super::super::{Definition, Form, Input, form, schema};
 use super::{Place, SchemaSource, Source};
+use gavel_reading::json;
+use gavel_reading::quoted;
+use gavel_reading::{Errors, ReadError};
 
 /// A definition that is valid by itself.
 pub(super) struct Read {
@@ -69,7 +70,7 @@ impl Directory {
     }
 }
 
-pub(super) fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<DefinitionError>) -> Directory {
+pub(super) fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<ReadError>) -> Directory {
     let mut directory = Directory {
         agents: BTreeMap::new(),
         broken: Vec::new(),
@@ -147,7 +148,7 @@ pub(super) fn stem(file: &str) -> Option<String> {
 }
 
 /// Parses a registered schema, which is named by its file. An invalid one is returned if it is JSON.
-pub(super) fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<DefinitionError>, Option<Value>)> {
+pub(super) fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<ReadError>, Option<Value>)> {
     let fail = |line, found: String, allowed: &str| {
         let refused = Refused::whole(&source.file, line, "the schema", found, allowed);
         Err((refused.errors, None))
@@ -172,7 +173,7 @@ pub(super) fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<Definiti
             return fail(error.line, found, allowed);
         }
     };
-    let mut errors = DefinitionErrors::default();
+    let mut errors = Errors::default();
     for key in &twice {
         errors.add(|| given_twice(key, &source.file));
     }

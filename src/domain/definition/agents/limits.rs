@@ -1,15 +1,15 @@
 //! Warnings about limits that cannot have the effect they suggest. They reject no agent.
 
-use super::super::error::DefinitionError;
 use super::super::fields::Field;
 use super::directory::{Directory, Read};
 use super::links::called;
+use gavel_reading::ReadError;
 
 /// The most steps of one run, over all its resumes.
 const MOST_STEPS: u32 = 500;
 
 /// Checks one agent's limits, and those of the agents that it calls.
-pub(super) fn check(agent: &Read, directory: &Directory, warnings: &mut Vec<DefinitionError>) {
+pub(super) fn check(agent: &Read, directory: &Directory, warnings: &mut Vec<ReadError>) {
     let definition = &agent.definition;
     let turns = Field::MaxTurns.portable();
     match definition.limits.max_turns {

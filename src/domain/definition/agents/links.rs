@@ -1,11 +1,11 @@
 //! Checks calls between agents: all called agents exist, and no chain of calls returns to its start.
 
-use super::super::error::{DefinitionError, DefinitionErrors};
 use super::super::fields::Field;
-use super::super::node::quoted;
-use super::super::unknown::unknown_name_message;
 use super::{Agents, Directory, Place};
 use crate::domain::definition::Definition;
+use gavel_reading::quoted;
+use gavel_reading::unknown_name_message;
+use gavel_reading::{Errors, ReadError};
 
 /// The agents that an agent calls, each with the portable path of the reference.
 pub(super) fn called<'a>(definition: &'a Definition, directory: &Directory) -> Vec<(String, &'a str)> {
@@ -23,13 +23,7 @@ pub(super) fn called<'a>(definition: &'a Definition, directory: &Directory) -> V
 }
 
 /// Checks that every called agent exists, valid or not.
-pub(super) fn check(
-    called: &[(String, &str)],
-    own: &str,
-    place: &Place,
-    directory: &Directory,
-    errors: &mut DefinitionErrors,
-) {
+pub(super) fn check(called: &[(String, &str)], own: &str, place: &Place, directory: &Directory, errors: &mut Errors) {
     for (path, name) in called.iter().filter(|(_, name)| !directory.has(name)) {
         errors.add(|| {
             let known = directory
@@ -49,7 +43,7 @@ pub(super) fn check(
 }
 
 /// Reports each cycle once, at the call from its alphabetically first agent to the next. None of its agents is valid.
-pub(super) fn cycles(directory: &Directory, errors: &mut Vec<DefinitionError>, agents: &mut Agents) {
+pub(super) fn cycles(directory: &Directory, errors: &mut Vec<ReadError>, agents: &mut Agents) {
     let mut reported: Vec<Vec<&str>> = Vec::new();
     for name in directory.agents.keys() {
         let Some(way) = way_back(name, directory) else { continue };

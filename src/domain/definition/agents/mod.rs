@@ -19,11 +19,11 @@ use serde_json::{Map, Value};
 use self::directory::{Directory, read};
 use self::schemas::{output_schema, template_of_output, unknown_schema};
 use self::warnings::{gemini_cli, other_model, unknown_level, unused_inputs};
-use super::error::{DefinitionError, DefinitionErrors};
 use super::fields::Field;
-use super::unknown::unknown_name_message;
 use super::values::Places;
 use super::{Definition, Flow, Form};
+use gavel_reading::unknown_name_message;
+use gavel_reading::{Errors, ReadError};
 
 /// The text of a definition.
 #[derive(Clone, Debug)]
@@ -126,9 +126,9 @@ pub struct Checked {
     /// need it.
     pub agents: Agents,
     /// All errors, by file and line.
-    pub errors: Vec<DefinitionError>,
+    pub errors: Vec<ReadError>,
     /// Warnings, which reject no agent, by file and line.
-    pub warnings: Vec<DefinitionError>,
+    pub warnings: Vec<ReadError>,
 }
 
 /// The locations of the parts of one file.
@@ -150,8 +150,8 @@ impl Place {
     }
 
     /// An error at a portable path.
-    fn error(&self, path: &str, found: String, allowed: String) -> DefinitionError {
-        DefinitionError {
+    fn error(&self, path: &str, found: String, allowed: String) -> ReadError {
+        ReadError {
             file: self.file.clone(),
             line: self.places.line(path),
             field: self.places.spelled(path),
@@ -167,7 +167,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     let mut checked = Checked::default();
     let directory = read(sources, schemas, &mut checked.errors);
     for agent in directory.agents.values() {
-        let mut errors = DefinitionErrors::default();
+        let mut errors = Errors::default();
         let output_schema = output_schema(agent, &directory, &mut errors);
         let called = links::called(&agent.definition, &directory);
         let tools = agent.definition.tools.iter().enumerate();
@@ -213,7 +213,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             .iter()
             .map(|(path, name)| (path.clone(), name.as_str()))
             .collect();
-        let mut errors = DefinitionErrors::default();
+        let mut errors = Errors::default();
         links::check(&called, own, &broken.place, &directory, &mut errors);
         if let Some(name) = &broken.names.schema {
             // An invalid registered schema already has an error.

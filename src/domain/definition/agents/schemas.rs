@@ -5,17 +5,17 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::OutputSchema;
-use super::super::error::{DefinitionError, DefinitionErrors};
 use super::super::fields::Field;
 use super::super::inputs::{known_in_output, unknown_in_output};
-use super::super::node::quoted;
-use super::super::unknown::unknown_name_message;
 use super::Place;
 use super::directory::{Directory, Read};
 use crate::domain::templates::Template;
+use gavel_reading::quoted;
+use gavel_reading::unknown_name_message;
+use gavel_reading::{Errors, ReadError};
 
 /// The schema of an agent's output. Also checks what `processOutput` refers to in it.
-pub(super) fn output_schema(agent: &Read, directory: &Directory, errors: &mut DefinitionErrors) -> Option<Arc<Value>> {
+pub(super) fn output_schema(agent: &Read, directory: &Directory, errors: &mut Errors) -> Option<Arc<Value>> {
     let output = agent.definition.output.as_ref()?;
     let name = match &output.schema {
         OutputSchema::Inline(schema) => return Some(Arc::new(schema.clone())),
@@ -31,13 +31,7 @@ pub(super) fn output_schema(agent: &Read, directory: &Directory, errors: &mut De
 }
 
 /// Each placeholder of `processOutput` must name the output or one of its properties.
-pub(super) fn template_of_output(
-    template: &str,
-    output: &str,
-    schema: &Value,
-    place: &Place,
-    errors: &mut DefinitionErrors,
-) {
+pub(super) fn template_of_output(template: &str, output: &str, schema: &Value, place: &Place, errors: &mut Errors) {
     let (template, _) = Template::read(template);
     let path = Field::ProcessOutput.portable();
     for name in unknown_in_output(&template, output, schema) {
@@ -47,7 +41,7 @@ pub(super) fn template_of_output(
 }
 
 /// The error for a registered schema that does not exist or is invalid.
-pub(super) fn unknown_schema(name: &str, place: &Place, directory: &Directory) -> Option<DefinitionError> {
+pub(super) fn unknown_schema(name: &str, place: &Place, directory: &Directory) -> Option<ReadError> {
     if directory.schemas.contains_key(name) {
         return None;
     }

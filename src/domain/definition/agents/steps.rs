@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::error::{DefinitionError, DefinitionErrors};
 use super::super::fields::Field;
 use super::super::inputs::type_name;
-use super::super::node::quoted;
-use super::super::unknown::unknown_name_message;
 use super::super::{Flow, Input, InputType, Step};
 use super::{Directory, Place};
 use crate::domain::templates::Template;
+use gavel_reading::quoted;
+use gavel_reading::unknown_name_message;
+use gavel_reading::{Errors, ReadError};
 
 /// Checks that each step passes every required argument of its agent, with matching types and no others. Returns a
 /// warning for each input of the flow that no step uses.
@@ -18,8 +18,8 @@ pub(super) fn check(
     inputs: &BTreeMap<String, Input>,
     place: &Place,
     directory: &Directory,
-    errors: &mut DefinitionErrors,
-) -> Vec<DefinitionError> {
+    errors: &mut Errors,
+) -> Vec<ReadError> {
     let mut used: BTreeSet<&str> = BTreeSet::new();
     let mut all_known = true;
     for (n, step) in flow.steps().iter().enumerate() {
@@ -90,13 +90,7 @@ pub(super) fn check(
     unused(inputs, &used, place)
 }
 
-fn unknown_arguments(
-    step: &Step,
-    n: usize,
-    takes: &BTreeMap<String, Input>,
-    place: &Place,
-    errors: &mut DefinitionErrors,
-) {
+fn unknown_arguments(step: &Step, n: usize, takes: &BTreeMap<String, Input>, place: &Place, errors: &mut Errors) {
     for argument in step.input.keys().filter(|argument| !takes.contains_key(*argument)) {
         errors.add(|| {
             let known: Vec<_> = takes.keys().map(String::as_str).collect();
@@ -108,7 +102,7 @@ fn unknown_arguments(
 }
 
 /// A warning for each input of the flow that no step takes.
-fn unused(inputs: &BTreeMap<String, Input>, used: &BTreeSet<&str>, place: &Place) -> Vec<DefinitionError> {
+fn unused(inputs: &BTreeMap<String, Input>, used: &BTreeSet<&str>, place: &Place) -> Vec<ReadError> {
     let unused = inputs.keys().filter(|name| !used.contains(name.as_str()));
     let warning = |name: &String| {
         let path = format!("{}.{name}", Field::Inputs.portable());

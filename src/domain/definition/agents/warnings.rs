@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::super::error::DefinitionError;
 use super::super::fields::Field;
-use super::super::node::quoted;
 use super::directory::Read;
 use crate::domain::family::Family;
 use crate::domain::templates::Template;
+use gavel_reading::ReadError;
+use gavel_reading::quoted;
 
 /// Warns about an input that neither prompt uses, so that it never reaches the model.
-pub(super) fn unused_inputs(agent: &Read, warnings: &mut Vec<DefinitionError>) {
+pub(super) fn unused_inputs(agent: &Read, warnings: &mut Vec<ReadError>) {
     let Some(prompt) = &agent.definition.prompt else { return };
     let templates = [&prompt.query, &prompt.system_prompt].map(|text| Template::read(text).0);
     let named: BTreeSet<&str> = templates.iter().flat_map(Template::names).collect();
@@ -35,7 +35,7 @@ pub(super) fn unused_inputs(agent: &Read, warnings: &mut Vec<DefinitionError>) {
 }
 
 /// Warns about a model that is not Google's.
-pub(super) fn other_model(agent: &Read, warnings: &mut Vec<DefinitionError>) {
+pub(super) fn other_model(agent: &Read, warnings: &mut Vec<ReadError>) {
     const OTHERS: [&str; 7] = ["claude", "sonnet", "opus", "haiku", "gpt", "o3", "o4"];
     let model = agent.definition.model.model.as_deref();
     if let Some(model) = model.filter(|model| OTHERS.iter().any(|other| model.to_ascii_lowercase().starts_with(other)))
@@ -47,7 +47,7 @@ pub(super) fn other_model(agent: &Read, warnings: &mut Vec<DefinitionError>) {
 }
 
 /// Warns about a level that the definition's own model does not know.
-pub(super) fn unknown_level(agent: &Read, warnings: &mut Vec<DefinitionError>) {
+pub(super) fn unknown_level(agent: &Read, warnings: &mut Vec<ReadError>) {
     let settings = &agent.definition.model;
     let (Some(model), Some(level)) = (&settings.model, settings.thinking_level) else {
         return;
@@ -63,7 +63,7 @@ pub(super) fn unknown_level(agent: &Read, warnings: &mut Vec<DefinitionError>) {
 }
 
 /// Warns if an agent file of Gemini CLI means something else in gavel.
-pub(super) fn gemini_cli(agent: &Read, warnings: &mut Vec<DefinitionError>) {
+pub(super) fn gemini_cli(agent: &Read, warnings: &mut Vec<ReadError>) {
     let is_theirs = agent.place.file.replace('\\', "/").contains(".gemini/agents/");
     if is_theirs && !agent.place.places.has(&Field::Tools.portable()) {
         let found = "nothing, which allows every tool in Gemini CLI and none here".to_owned();

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::error::{DefinitionError, DefinitionErrors};
-use super::super::node::{Content, Key, Node};
 use super::super::unknown::{unknown, unknown_at_the_top};
 use super::{Field, GROUPS, Row, TABLE};
+use gavel_reading::{Content, Key, Node};
+use gavel_reading::{Errors, ReadError};
 
 /// A field as given in the text.
 pub(in super::super) struct Given<'a> {
@@ -42,7 +42,7 @@ pub(in super::super) struct GivenGroup {
 pub(in super::super) fn sort<'a>(
     root: &'a [(Key, Node)],
     file: &str,
-    errors: &mut DefinitionErrors,
+    errors: &mut Errors,
 ) -> (Fields<'a>, Vec<GivenGroup>) {
     let (mut fields, mut groups) = (Fields::new(), Vec::new());
     for (key, node) in root {
@@ -82,13 +82,13 @@ fn sort_group<'a>(
     group_key: &Key,
     node: &'a Node,
     file: &str,
-    errors: &mut DefinitionErrors,
+    errors: &mut Errors,
     fields: &mut Fields<'a>,
 ) -> bool {
     let entries = match &node.content {
         Content::Map(entries) => entries,
         _ => {
-            errors.push(DefinitionError {
+            errors.push(ReadError {
                 file: file.to_owned(),
                 line: Some(node.line),
                 field: group_key.name.clone(),

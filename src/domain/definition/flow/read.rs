@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::fields::Field;
-use super::super::node::{Content, Key, Node, quoted};
-use super::super::unknown::unknown_name_message;
 use super::super::values::{self, NAME, Values};
 use super::super::{Input, duration};
 use super::{Flow, Step};
 use crate::domain::templates::{Template, malformed_at};
+use gavel_reading::unknown_name_message;
+use gavel_reading::{Content, Key, Node, quoted};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Type {

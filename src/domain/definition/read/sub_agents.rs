@@ -1,10 +1,10 @@
 //! The tools and the sub-agents of a definition.
 
 use super::super::fields::Field;
-use super::super::node::{Content, Key, Node, quoted};
-use super::super::unknown::unknown_name_message;
 use super::super::values::{self, Part, Values};
 use super::super::{SubAgent, duration, well_known, well_known_tool};
+use gavel_reading::unknown_name_message;
+use gavel_reading::{Content, Key, Node, quoted};
 
 pub(super) fn tools(values: &mut Values<'_>) -> Vec<String> {
     let item = "the name of one tool: up to 128 characters without spaces or `*`, since the list names every tool";

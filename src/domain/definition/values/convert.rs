@@ -1,6 +1,6 @@
 //! Converts one node to a type, without reporting why it cannot.
 
-use super::super::node::{Content, Node};
+use gavel_reading::{Content, Node};
 
 /// Each `${` of a text that begins on `line` of the file `whole`, with its line. The nth `${` of the text is the nth in
 /// the file from that line on. If the file spells them in another way and has fewer, the line is that of the text's

@@ -1,82 +1,62 @@
 //! Names in a rule, in which only `*` is special.
 
+use gavel_reading::{At, Content};
 use globset::{Glob, GlobBuilder, GlobSetBuilder};
 
 use super::super::{AGENTS, Names, SURFACES};
-use super::{Fields, MOST_ITEMS, Reader};
-use crate::domain::definition::{Content, Node};
+use super::MOST_ITEMS;
 
-impl Reader<'_> {
-    /// A list of names, or a single name. An empty list would be a rule that matches nothing.
-    pub(super) fn names(&mut self, fields: &Fields<'_>, name: &str) -> Option<Names> {
-        const ALLOWED: &str = "names; * matches any text";
-        let node = fields.get(name)?;
-        let items = match &node.content {
-            Content::Text(_) => std::slice::from_ref(node),
-            Content::List(items) if !items.is_empty() && items.len() <= MOST_ITEMS => items,
-            _ => {
-                self.invalid(
-                    node.line,
-                    &fields.at(name),
-                    node.found(),
-                    format!("a list of {ALLOWED}"),
-                );
-                return None;
-            }
-        };
-        let (mut set, mut written) = (GlobSetBuilder::new(), Vec::new());
-        for (n, item) in items.iter().enumerate() {
-            let name = match &item.content {
-                Content::Text(text) => text.trim(),
-                _ => "",
-            };
-            match pattern(name) {
-                Some(glob) => {
-                    set.add(glob);
-                    written.push(name.into());
-                }
-                None => self.invalid(item.line, &format!("{}[{n}]", fields.at(name)), item.found(), ALLOWED),
-            }
+/// What is allowed as names.
+pub(super) const NAMES: &str = "a list of names; * matches any text";
+
+/// A list of names, or a single name. An empty list would be a rule that matches nothing.
+pub(super) fn names(at: &At<'_>) -> Option<Names> {
+    let items = match &at.node.content {
+        Content::Text(_) => vec![at.clone()],
+        Content::List(items) if !items.is_empty() => at.items(MOST_ITEMS)?,
+        _ => {
+            at.invalid(NAMES);
+            return None;
         }
-        match set.build() {
-            Ok(set) => Some(Names { set, written }),
-            Err(error) => {
-                self.invalid(node.line, &fields.at(name), error.to_string(), ALLOWED);
-                None
+    };
+    let (mut set, mut written) = (GlobSetBuilder::new(), Vec::new());
+    for item in items {
+        let name = item.node.text().unwrap_or_default().trim();
+        match pattern(name) {
+            Some(glob) => {
+                set.add(glob);
+                written.push(name.into());
             }
+            None => item.invalid("a name; * matches any text"),
         }
     }
+    let set = set.build().map_err(|error| at.error(error.to_string(), NAMES)).ok()?;
+    Some(Names { set, written })
+}
 
-    /// A name that matches no surface would be a rule that matches nothing.
-    pub(super) fn surfaces(&mut self, fields: &Fields<'_>) -> Option<Names> {
-        let node = fields.get("surfaces")?;
-        let items = match &node.content {
-            Content::List(items) => items.as_slice(),
-            _ => std::slice::from_ref(node),
-        };
-        for item in items {
-            if let Content::Text(text) = &item.content
-                && let Some(glob) = pattern(text.trim())
-                && !SURFACES.iter().any(|surface| glob.compile_matcher().is_match(surface))
-            {
-                let allowed = format!("{}, or * for any", SURFACES.join(", "));
-                self.invalid(item.line, &fields.at("surfaces"), item.found(), allowed);
-            }
+/// A name that matches no surface would be a rule that matches nothing.
+pub(super) fn surfaces(at: &At<'_>) -> Option<Names> {
+    let items = match &at.node.content {
+        Content::List(_) => at.items(MOST_ITEMS)?,
+        _ => vec![at.clone()],
+    };
+    for item in items {
+        if let Some(glob) = item.node.text().and_then(|text| pattern(text.trim()))
+            && !SURFACES.iter().any(|surface| glob.compile_matcher().is_match(surface))
+        {
+            item.invalid(format!("{}, or * for any", SURFACES.join(", ")));
         }
-        self.names(fields, "surfaces")
     }
+    names(at)
 }
 
 /// Does a rule name agents that are called, and no tools?
-pub(super) fn names_agents_only(fields: &Fields<'_>) -> bool {
-    let is_agent = |node: &Node| match &node.content {
-        Content::Text(name) => name.trim().starts_with(&format!("{AGENTS}__")),
-        _ => false,
-    };
-    fields.get("tools").is_some_and(|tools| match &tools.content {
-        Content::List(items) => items.iter().all(is_agent),
-        _ => is_agent(tools),
-    })
+pub(super) fn names_agents_only(tools: &At<'_>) -> bool {
+    let is_agent = |name: Option<&str>| name.is_some_and(|name| name.trim().starts_with(&format!("{AGENTS}__")));
+    match tools.node.items() {
+        Some(items) => items.iter().all(|item| is_agent(item.text())),
+        None => is_agent(tools.node.text()),
+    }
 }
 
 /// `None` for a blank name.

@@ -46,17 +46,17 @@ tests:
     let found = errors(text);
     let expected = [
         "policy.yaml:1: max_recipients: found 0; allowed: a whole number from 1 to 10000",
-        "policy.yaml:2: rule: found an unknown key; allowed: did you mean `rules`?",
-        "policy.yaml:6: rules[0].then: found \"permit\"; allowed: allow, require_approval, deny",
-        "policy.yaml:9: rules[1].tols: found an unknown key; allowed: did you mean `tools`?",
+        "policy.yaml:2: rule: found an unknown field; allowed: did you mean `rules`?",
+        "policy.yaml:6: rules[0].then: found \"permit\"; allowed: allow, require_approval or deny",
+        "policy.yaml:9: rules[1].tols: found an unknown field; allowed: did you mean `tools`?",
         "policy.yaml:10: rules[1].when: found \"argument.to == 'x'\", which names `argument`; variables are",
         "policy.yaml:13: rules[2].reason: found nothing; allowed: why",
         "policy.yaml:14: rules[2].tools: found a list; allowed: a list of names",
-        "policy.yaml:16: rules[3]: found 7; allowed: a map with name",
+        "policy.yaml:16: rules[3]: found 7; allowed: a map",
         "policy.yaml:19: tests[0].call.arguments: found a list; allowed: a map",
         "policy.yaml:19: tests[0].call.side_effect: found \"maybe\"; allowed: true or false",
         "policy.yaml:19: tests[0].call.recipients[0]: found \"a[0]\"; allowed: a path",
-        "policy.yaml:20: tests[0].expect: found \"denied\"; allowed: allow, require_approval, deny",
+        "policy.yaml:20: tests[0].expect: found \"denied\"; allowed: allow, require_approval or deny",
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (found, expected) in found.iter().zip(expected) {
@@ -95,7 +95,7 @@ tests:
 #[test]
 fn invalid_yaml_and_names_given_twice_are_errors() {
     assert!(errors("rules: [")[0].starts_with("policy.yaml:"));
-    assert!(errors("- a")[0].contains("the policy: found a list"));
+    assert!(errors("- a")[0].contains("the file: found a list"));
     let twice = "rules:\n- {name: a, tools: x, then: deny, reason: r}\n- {name: a, tools: x, then: deny, reason: r}\n";
     assert_eq!(
         errors(twice),
@@ -181,9 +181,9 @@ tests:
     assert_eq!(
         errors(text),
         [
-            "policy.yaml:2: rules[0].surfaces: found \"threads\"; allowed: chat, agent, thread, planning, or * for any",
+            "policy.yaml:2: rules[0].surfaces[1]: found \"threads\"; allowed: chat, agent, thread, planning, or * for any",
             "policy.yaml:3: rules[1].surfaces: found \"api*\"; allowed: chat, agent, thread, planning, or * for any",
-            "policy.yaml:6: tests[0].call.surface: found \"agents\"; allowed: chat, agent, thread, planning",
+            "policy.yaml:6: tests[0].call.surface: found \"agents\"; allowed: chat, agent, thread or planning",
         ]
     );
 }

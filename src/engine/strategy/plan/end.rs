@@ -73,7 +73,7 @@ impl Execution {
             (Ending::StepFailed(_), Some(TaskReason::ToolsUnavailable)) => SessionReason::ToolsUnavailable,
             (Ending::StepFailed(_), Some(TaskReason::TokenLimit)) => SessionReason::TokenLimit,
             // The task had the last steps of the session, and not of its own limit alone.
-            (Ending::StepFailed(_), Some(TaskReason::StepLimit)) if progress.steps >= self.rules.steps => {
+            (Ending::StepFailed(_), Some(TaskReason::StepLimit)) if progress.steps >= self.rules.limits.max_steps => {
                 SessionReason::StepLimit
             }
             (Ending::StepFailed(_), Some(TaskReason::Internal)) => SessionReason::Internal,

@@ -131,8 +131,9 @@ impl Progress {
     #[must_use]
     pub fn work(&self, id: TaskId, execution: &Execution, spent: u64) -> TaskWork {
         let mut rules = execution.rules.clone();
-        rules.steps = rules.steps.saturating_sub(self.steps);
-        rules.tokens = rules.tokens.map(|most| most.saturating_sub(spent));
+        let limits = &mut rules.limits;
+        limits.max_steps = limits.max_steps.saturating_sub(self.steps);
+        limits.max_tokens = limits.max_tokens.map(|most| most.saturating_sub(spent));
         TaskWork {
             session: execution.session,
             task: id,

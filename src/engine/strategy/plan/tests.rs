@@ -37,11 +37,11 @@ fn execution(tasks: u32) -> Execution {
         },
         tools: vec!["read".to_owned()],
         rules: TaskRules {
-            steps_per_task: 25,
-            steps: 10,
-            tokens: Some(1000),
-            context_tokens: 200_000,
-            model_patience: 900,
+            limits: TaskLimits {
+                max_steps: 10,
+                max_tokens: Some(1000),
+                ..TaskLimits::default()
+            },
             templates: PhaseTemplates {
                 reason: String::new(),
                 act: String::new(),
@@ -247,7 +247,10 @@ fn a_session_ends_when_its_steps_tokens_or_time_are_used_up() {
     assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::StepLimit)));
     // A task has what those before it have left.
     let of_task = Progress::of(&work.journal, &work.execution).work(TaskId::of(2), &work.execution, 400);
-    assert_eq!((of_task.rules.steps, of_task.rules.tokens), (0, Some(600)));
+    assert_eq!(
+        (of_task.rules.limits.max_steps, of_task.rules.limits.max_tokens),
+        (0, Some(600))
+    );
     // A task that is not done had the last steps of the session, or those of its own limit alone.
     for (steps, reason) in [(10, SessionReason::StepLimit), (9, SessionReason::TaskFailed)] {
         let mut work = Played::new(3);
@@ -259,7 +262,7 @@ fn a_session_ends_when_its_steps_tokens_or_time_are_used_up() {
     }
     let mut work = Played::new(3);
     work.task(|_| {});
-    work.execution.rules.tokens = Some(100);
+    work.execution.rules.limits.max_tokens = Some(100);
     assert_eq!(work.ended(), (SessionStatus::Failed, Some(SessionReason::TokenLimit)));
     let mut work = Played::new(3);
     work.task(|_| {});

@@ -11,6 +11,7 @@ use crate::domain::canonical;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::journal::{CallFailure, CallMode, CallResult, OwnError};
 use crate::domain::plan::{Plan, Task, TaskId, TaskStatus};
+use crate::domain::settings::TaskLimits;
 use crate::engine::testing::{catalog_of, function_call, tool_on, turn_of};
 use crate::engine::toolset::Toolset;
 use crate::engine::verdict::VerdictFunction;
@@ -44,11 +45,7 @@ fn work() -> TaskWork {
         },
         tools: vec!["read".to_owned(), "write".to_owned()],
         rules: TaskRules {
-            steps_per_task: 25,
-            steps: 300,
-            tokens: None,
-            context_tokens: 200_000,
-            model_patience: 900,
+            limits: TaskLimits::default(),
             templates: PhaseTemplates {
                 reason: "Step ${step}, ${steps_left} left, ${time_left}. ${notice}".to_owned(),
                 act: "Act. ${notice}".to_owned(),
@@ -485,7 +482,7 @@ fn what_a_reflection_changes_is_written_with_it() {
 #[test]
 fn the_last_step_may_still_complete_the_task_and_nothing_follows_it() {
     let mut work = work();
-    work.rules.steps_per_task = 2;
+    work.rules.limits.max_steps_per_task = 2;
     let mut task = Played::on(work);
     task.step(1);
     task.step(2);
@@ -497,7 +494,7 @@ fn the_last_step_may_still_complete_the_task_and_nothing_follows_it() {
     assert!(last.unwrap().contains("the last step"));
     let mut task = Played::new();
     task.step(1);
-    task.work.rules.tokens = Some(0);
+    task.work.rules.limits.max_tokens = Some(0);
     let mut limited = Played::on(task.work);
     assert!(matches!(limited.next(), Next::Phase(Phase::Reason, false)));
     limited.limits.until = Some(crate::engine::limits::Until::new(0, 1, Duration::ZERO));
@@ -536,7 +533,7 @@ fn an_unavailable_model_is_waited_for_as_long_as_the_setting_says() {
 #[test]
 fn of_a_long_history_the_model_sees_the_last_results_whole() {
     let mut task = Played::new();
-    task.work.rules.steps_per_task = 100;
+    task.work.rules.limits.max_steps_per_task = 100;
     let mut before = 0;
     for n in 1..=30 {
         let content = "x".repeat(1000);

@@ -218,7 +218,7 @@ fn domains(recipients: &Recipients) -> Markup {
 
 /// The recipients by argument, in the order of the tool's settings: that of a mail program, and not the alphabet's.
 fn in_order<'a>(recipients: &'a Recipients, tool: Option<&Tool>) -> Vec<(&'a str, &'a BTreeSet<String>)> {
-    let paths = tool.map(|tool| tool.recipients.as_slice()).unwrap_or_default();
+    let paths = tool.map(|tool| tool.settings.recipients.as_slice()).unwrap_or_default();
     let mut arguments: Vec<_> = recipients.by_argument().collect();
     arguments.sort_by_key(|(argument, _)| paths.iter().position(|path| path.to_string() == **argument));
     arguments

@@ -86,6 +86,7 @@ pub(super) fn arguments(tool: Option<&Tool>, action: ActionId, arguments: &Value
 /// misunderstand.
 fn last_day(tool: &Tool, name: &str, value: &Value) -> Option<Markup> {
     let end = tool
+        .settings
         .times
         .as_ref()?
         .end

@@ -12,6 +12,7 @@ use crate::domain::policy::{self, DecidedBy, Effect, Rule, SessionFacts};
 use crate::domain::repository::Repository;
 use crate::domain::session_value::SessionValue;
 use crate::domain::tool::Tool;
+use crate::domain::tool_settings::ToolSettings;
 use crate::engine::Toolset;
 use crate::engine::gate::{Answer, Attempt, Facts, decide};
 use crate::ports::tools::Catalog;
@@ -53,7 +54,7 @@ impl SessionValues {
             SessionValue::Created => None,
         };
         let mut arguments = Value::Object(Map::default());
-        for (path, of) in &tool.scope {
+        for (path, of) in tool.settings.scope() {
             if let Some(value) = value(*of) {
                 path.set(&mut arguments, value.as_str().into());
             }
@@ -100,8 +101,11 @@ impl Check<'_> {
         // The gate knows what the tool can do and how it is configured; any arguments fit.
         let known = Arc::new(Tool {
             side_effect: tool.side_effect,
-            approval: tool.approval,
-            scope: tool.scope.clone(),
+            settings: ToolSettings {
+                approval: tool.settings.approval,
+                scope: tool.settings.scope.clone(),
+                ..ToolSettings::default()
+            },
             is_bound: tool.is_bound,
             ..Tool::named(&tool.server, &tool.name)
         });
@@ -178,9 +182,12 @@ impl Check<'_> {
 
 /// Which values of a tool's arguments ask a person, if some do and others need not.
 fn values_that_ask(tool: &Tool) -> Option<String> {
-    let created = tool.scope.iter().filter(|(_, value)| *value == SessionValue::Created);
+    let created = tool
+        .settings
+        .scope()
+        .filter(|(_, value)| *value == SessionValue::Created);
     let created = created.map(|(path, _)| format!("{path} is of something that the session has not created"));
-    let effects = tool.amounts_to.iter().map(|effect| {
+    let effects = tool.settings.amounts_to.iter().map(|effect| {
         let values: Vec<_> = effect.values.iter().map(Value::to_string).collect();
         format!("{} is {} (as {})", effect.argument, values.join(" or "), effect.tool)
     });

@@ -73,7 +73,7 @@ impl Projection {
     pub(super) fn new(root: RunId, execution: Option<&Execution>) -> Self {
         Self {
             root,
-            max_steps: execution.map_or(0, |execution| execution.rules.steps_per_task),
+            max_steps: execution.map_or(0, |execution| execution.rules.limits.max_steps_per_task),
             plan: execution
                 .map(|execution| execution.plan.tasks.clone())
                 .unwrap_or_default(),

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use super::*;
 use crate::domain::argument_path::ArgumentPath;
 use crate::domain::schema::JsonSchema;
+use crate::domain::tool_settings::ToolSettings;
 
 fn tool(schema: Value) -> Tool {
     let schema = RawValue::from_string(schema.to_string()).unwrap();
@@ -13,8 +14,11 @@ fn tool(schema: Value) -> Tool {
     Tool {
         input: JsonSchema::compile(schema.clone()).unwrap(),
         model_schema: schema,
-        recipients: paths(&["to", "cc"]),
-        single_line: paths(&["subject"]),
+        settings: ToolSettings {
+            recipients: paths(&["to", "cc"]),
+            single_line: paths(&["subject"]),
+            ..ToolSettings::default()
+        },
         ..Tool::named("s", "t")
     }
 }
@@ -50,7 +54,7 @@ fn recipients_come_first_and_long_text_last_whatever_their_names() {
 #[test]
 fn the_last_of_whole_days_is_shown() {
     let mut tool = tool(json!({"type": "object"}));
-    tool.times = Some(crate::domain::times::Times {
+    tool.settings.times = Some(crate::domain::times::Times {
         start: ArgumentPath::parse("start").unwrap(),
         end: ArgumentPath::parse("end"),
         zone: None,

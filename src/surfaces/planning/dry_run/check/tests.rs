@@ -9,6 +9,7 @@ use crate::domain::planning_session::TASK_WORKER;
 use crate::domain::policy::{PLANNING, Policy};
 use crate::domain::repository::Repository;
 use crate::domain::tool::{AmountsTo, ApprovalDefault};
+use crate::domain::tool_settings::ToolSettings;
 use crate::engine::strategy::plan::Scope;
 use crate::surfaces::planning::FLOOR;
 
@@ -27,21 +28,24 @@ fn tool(name: &str, side_effect: bool, approval: Option<ApprovalDefault>) -> Arc
     Arc::new(Tool {
         side_effect,
         open_world: name == "web_fetch",
-        approval,
         is_bound: name != "notify",
-        amounts_to: match name {
-            "updateIssue" => vec![AmountsTo {
-                tool: "closeIssue".into(),
-                argument: ArgumentPath::parse("updates.state").unwrap(),
-                values: vec!["closed".into()],
-            }],
-            _ => Vec::new(),
-        },
-        scope: match name {
-            "createPullRequest" => ["target.owner", "targets[].owner", "targets[].owners"]
-                .map(|path| (ArgumentPath::parse(path).unwrap(), SessionValue::Owner))
-                .into(),
-            _ => Vec::new(),
+        settings: ToolSettings {
+            approval,
+            amounts_to: match name {
+                "updateIssue" => vec![AmountsTo {
+                    tool: "closeIssue".into(),
+                    argument: ArgumentPath::parse("updates.state").unwrap(),
+                    values: vec!["closed".into()],
+                }],
+                _ => Vec::new(),
+            },
+            scope: Some(match name {
+                "createPullRequest" => ["target.owner", "targets[].owner", "targets[].owners"]
+                    .map(|path| (ArgumentPath::parse(path).unwrap(), SessionValue::Owner))
+                    .to_vec(),
+                _ => Vec::new(),
+            }),
+            ..ToolSettings::default()
         },
         ..Tool::named("github", name)
     })

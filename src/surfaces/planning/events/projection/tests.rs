@@ -12,6 +12,7 @@ use crate::domain::journal::{
     CallFailure, CallMode, CallResult, FunctionCall, ModelTurn, Part, PolicyDecision, ToolRef,
 };
 use crate::domain::plan::{Plan, Task};
+use crate::domain::settings::TaskLimits;
 use crate::domain::tool::FailureCode;
 use crate::engine::strategy::plan::{PhaseTemplates, TaskRules};
 
@@ -35,11 +36,7 @@ fn execution() -> Execution {
         },
         tools: vec!["executeScript".to_owned()],
         rules: TaskRules {
-            steps_per_task: 25,
-            steps: 300,
-            tokens: None,
-            context_tokens: 200_000,
-            model_patience: 900,
+            limits: TaskLimits::default(),
             templates: PhaseTemplates {
                 reason: String::new(),
                 act: String::new(),

@@ -9,7 +9,8 @@ const MOST_EDITS: usize = 4;
 
 /// The candidate with the fewest edits from `name`, if that is at most a third of its letters. Letter case, `_` and `-`
 /// do not count as a difference. A name with no letter in common is never similar, however short it is.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 4 * MOST_LETTERS {
         return None;
     }
@@ -56,6 +57,22 @@ fn edits(a: &[char], b: &[char], most: usize) -> Option<usize> {
         }
     }
     row.last().copied().filter(|edits| *edits <= most)
+}
+
+/// The most names that are listed if none is similar.
+const MOST_NAMES: usize = 20;
+
+/// What is allowed instead of the unknown `name`: the most similar name, or the first of all names.
+#[must_use]
+pub fn unknown_name_message(name: &str, known: &[&str]) -> String {
+    if let Some(near) = nearest(name, known.iter().copied()) {
+        return format!("did you mean `{near}`?");
+    }
+    let listed = known[..known.len().min(MOST_NAMES)].join(", ");
+    match known.len().saturating_sub(MOST_NAMES) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{Content, Key, Node};
 
 /// The most values of a definition, including field names. Each takes some microseconds in each of several passes, and
 /// no hand-written definition has a tenth of them.
-pub(in super::super) const MOST_NODES: usize = 16_384;
+pub const MOST_NODES: usize = 16_384;
 
 /// The most lines of a text: comments are not values, but take time as well.
 const MOST_LINES: usize = 65_536;
@@ -18,20 +18,23 @@ const MOST_LINES: usize = 65_536;
 const MOST_ALIASES: usize = 1000;
 
 /// The message for a text with more.
-pub(in super::super) fn too_many(nodes: usize) -> String {
+pub(crate) fn too_many(nodes: usize) -> String {
     format!("{MORE}{nodes} values and names of fields")
 }
 
 /// Text that is not YAML.
 #[derive(Clone, Debug)]
-pub(crate) struct SyntaxError {
-    pub(crate) line: Option<u64>,
-    pub(crate) message: String,
+pub struct SyntaxError {
+    /// The line, if it is known.
+    pub line: Option<u64>,
+    /// Why.
+    pub message: String,
 }
 
 impl SyntaxError {
     /// What was found and what is allowed, for a text that should have this form.
-    pub(in super::super) fn describe(&self, form: &'static str) -> (String, &'static str) {
+    #[must_use]
+    pub fn describe(&self, form: &'static str) -> (String, &'static str) {
         match self.message.starts_with(MORE) {
             true => (self.message.clone(), "at most that many"),
             false => (format!("text that is not {form} ({})", self.message), form),
@@ -44,12 +47,18 @@ const MORE: &str = "more than ";
 
 impl Node {
     /// Parses YAML of at most `nodes` values, including keys. Only `true` and `false` are booleans (YAML 1.2).
-    pub(crate) fn parse(text: &str, nodes: usize) -> Result<Self, SyntaxError> {
+    ///
+    /// # Errors
+    /// The text is not YAML, is too large, or has a key twice.
+    pub fn parse(text: &str, nodes: usize) -> Result<Self, SyntaxError> {
         Self::parse_with(text, nodes, DuplicateKeyPolicy::Error).map_err(|(error, _)| error)
     }
 
     /// As [`Node::parse`], but also returns duplicate keys, by their paths. The first value is kept.
-    pub(in super::super) fn parse_all(text: &str) -> Result<(Self, Vec<Key>), SyntaxError> {
+    ///
+    /// # Errors
+    /// The text is not YAML, or is too large.
+    pub fn parse_all(text: &str) -> Result<(Self, Vec<Key>), SyntaxError> {
         let error = match Self::parse_with(text, MOST_NODES, DuplicateKeyPolicy::Error) {
             Ok(node) => return Ok((node, Vec::new())),
             Err((error, true)) => error,

@@ -1,4 +1,4 @@
-//! A tree of values with their lines, into which every form of a definition is parsed. Also the YAML parser.
+//! A tree of values with their lines, into which every form is parsed.
 
 mod yaml;
 
@@ -6,26 +6,32 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-pub(crate) use self::yaml::SyntaxError;
-pub(super) use self::yaml::{MOST_NODES, too_many};
-use crate::domain::text;
+pub(crate) use self::yaml::too_many;
+pub use self::yaml::{MOST_NODES, SyntaxError};
 
 /// A value with its first line.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) line: u64,
-    pub(crate) content: Content,
+pub struct Node {
+    /// From 1; 0 if the form has no lines.
+    pub line: u64,
+    /// The value itself.
+    pub content: Content,
 }
 
 /// The value itself.
 #[derive(Clone, Debug)]
-pub(crate) enum Content {
+pub enum Content {
+    /// Nothing.
     Null,
+    /// True or false.
     Bool(bool),
     /// Within the range of `i64` or of `u64`, as in JSON.
     Integer(i128),
+    /// Any other number.
     Float(f64),
+    /// A text.
     Text(String),
+    /// A list.
     List(Vec<Node>),
     /// In the order of the text; without duplicate keys once it is parsed.
     Map(Vec<(Key, Node)>),
@@ -33,9 +39,11 @@ pub(crate) enum Content {
 
 /// A key with its line.
 #[derive(Clone, Debug)]
-pub(crate) struct Key {
-    pub(crate) line: u64,
-    pub(crate) name: String,
+pub struct Key {
+    /// From 1; 0 if the form has no lines.
+    pub line: u64,
+    /// As written.
+    pub name: String,
 }
 
 /// The most bytes of a key's path that are kept; at least as many as errors show.
@@ -43,7 +51,7 @@ const LONGEST_PATH: usize = 256;
 
 impl Node {
     /// Removes duplicate keys and returns them, named by their paths.
-    pub(super) fn take_twice(&mut self) -> Vec<Key> {
+    pub(crate) fn take_twice(&mut self) -> Vec<Key> {
         let mut twice = Vec::new();
         self.take_twice_below(&mut String::new(), &mut twice);
         twice.sort_by_key(|key| key.line);
@@ -73,8 +81,8 @@ impl Node {
                     } else {
                         twice.push(Key {
                             line: key.line,
-                            // There may be many, each below a name with the length of the definition.
-                            name: text::prefix(path, LONGEST_PATH).to_owned(),
+                            // There may be many, each below a name with the length of the text.
+                            name: path[..path.floor_char_boundary(LONGEST_PATH)].to_owned(),
                         });
                     }
                     path.truncate(above);
@@ -86,7 +94,8 @@ impl Node {
     }
 
     /// The value as errors show it; long values are cut.
-    pub(crate) fn found(&self) -> String {
+    #[must_use]
+    pub fn found(&self) -> String {
         match &self.content {
             Content::Null => "nothing".to_owned(),
             Content::Bool(value) => value.to_string(),
@@ -99,7 +108,8 @@ impl Node {
     }
 
     /// The value as JSON, without lines.
-    pub(crate) fn to_json(&self) -> Value {
+    #[must_use]
+    pub fn to_json(&self) -> Value {
         match &self.content {
             Content::Null => Value::Null,
             Content::Bool(value) => Value::from(*value),
@@ -121,9 +131,75 @@ impl Node {
     }
 }
 
+/// Without lines.
+impl From<&Value> for Node {
+    fn from(value: &Value) -> Self {
+        Self::bare(match value {
+            Value::Null => Content::Null,
+            Value::Bool(value) => Content::Bool(*value),
+            Value::Number(number) => match (number.as_i128(), number.as_f64()) {
+                (Some(whole), _) => Content::Integer(whole),
+                (None, number) => Content::Float(number.unwrap_or(f64::INFINITY)),
+            },
+            Value::String(text) => Content::Text(text.clone()),
+            Value::Array(items) => Content::List(items.iter().map(Self::from).collect()),
+            Value::Object(entries) => {
+                let entry = |(name, value): (&String, &Value)| {
+                    let name = name.clone();
+                    (Key { line: 0, name }, Self::from(value))
+                };
+                Content::Map(entries.iter().map(entry).collect())
+            }
+        })
+    }
+}
+
 impl Node {
+    /// A value without a line.
+    #[must_use]
+    pub fn bare(content: Content) -> Self {
+        Self { line: 0, content }
+    }
+
+    /// The items of a list; `None` for anything else.
+    #[must_use]
+    pub fn items(&self) -> Option<&[Self]> {
+        match &self.content {
+            Content::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// A text as it is; `None` for anything else.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether it is an explicit null, which counts as absent.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self.content, Content::Null)
+    }
+
+    /// The text of a value that is no list and no map; `None` for null too.
+    #[must_use]
+    pub fn scalar(&self) -> Option<String> {
+        match &self.content {
+            Content::Bool(value) => Some(value.to_string()),
+            Content::Integer(value) => Some(value.to_string()),
+            Content::Float(value) => Some(value.to_string()),
+            Content::Text(text) => Some(text.clone()),
+            Content::Null | Content::List(_) | Content::Map(_) => None,
+        }
+    }
+
     /// The tree with `by` added to each line.
-    pub(super) fn moved(self, by: u64) -> Self {
+    #[must_use]
+    pub fn moved(self, by: u64) -> Self {
         let content = match self.content {
             Content::List(items) => Content::List(items.into_iter().map(|item| item.moved(by)).collect()),
             Content::Map(entries) => Content::Map(
@@ -144,7 +220,8 @@ impl Node {
     }
 
     /// The tree with all of it on one line: that of the text that contains it.
-    pub(super) fn on_line(self, line: u64) -> Self {
+    #[must_use]
+    pub fn on_line(self, line: u64) -> Self {
         let content = match self.content {
             Content::List(items) => Content::List(items.into_iter().map(|item| item.on_line(line)).collect()),
             Content::Map(entries) => Content::Map(
@@ -159,7 +236,8 @@ impl Node {
     }
 
     /// The part at a JSON pointer, or its last existing parent.
-    pub(super) fn at(&self, pointer: &str) -> &Self {
+    #[must_use]
+    pub fn at(&self, pointer: &str) -> &Self {
         let mut node = self;
         for part in pointer.split('/').skip(1) {
             let name = part.replace("~1", "/").replace("~0", "~");
@@ -178,7 +256,8 @@ impl Node {
 }
 
 /// A text as errors show it: quoted, with controls escaped, at most 60 characters.
-pub(crate) fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(60).collect();
     if shown.len() < text.len() {
         shown.push('…');

@@ -3,17 +3,21 @@
 //! `serde_json` parses each level and returns the text of its children. The position of that text in the whole
 //! determines the line.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::node::{Content, Key, MOST_NODES, Node, SyntaxError, quoted, too_many};
-use crate::domain::{malformed, nesting};
+use crate::node::{Content, Key, MOST_NODES, Node, SyntaxError, quoted, too_many};
+use crate::{malformed, nesting};
 
 /// Parses one JSON value and also returns duplicate keys, by their paths. The first value is kept.
-pub(super) fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
+///
+/// # Errors
+/// The text is not JSON, or is too large.
+pub fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
     // Each level is parsed once for every level around it, so their number is limited.
     if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
         return Err(SyntaxError {
@@ -39,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
 ///
 /// # Errors
 /// What is invalid, with its line.
-pub(super) fn strict(text: &str) -> Result<Value, SyntaxError> {
+fn strict(text: &str) -> Result<Value, SyntaxError> {
     if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
         return Err(SyntaxError {
             line: None,
@@ -243,6 +247,84 @@ impl<'de> Visitor<'de> for EntriesVisitor {
         }
         Ok(Entries(entries))
     }
+}
+
+/// Parses a caller's JSON and rejects duplicate keys: some readers use the first value, others the last.
+///
+/// # Errors
+/// What is invalid, with its line.
+pub fn strict_json(bytes: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    strict(text).map_err(|SyntaxError { line, message }| match line {
+        Some(line) => format!("{message}, line {line}"),
+        None => message,
+    })
+}
+
+/// A text as editors write it (comments, trailing commas, a byte order mark) as plain JSON; line numbers do not change.
+#[must_use]
+pub fn plain(text: &str) -> Cow<'_, str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut out = text.as_bytes().to_vec();
+    let bytes = text.as_bytes();
+    let (mut at, mut comma) = (0, None);
+    while at < bytes.len() {
+        match &bytes[at..] {
+            [b'"', ..] => {
+                comma = None;
+                at += string_end(&bytes[at..]);
+                continue;
+            }
+            [b'/', b'/', rest @ ..] => {
+                let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+                blank(&mut out[at..at + 2 + end]);
+                at += 2 + end;
+                continue;
+            }
+            [b'/', b'*', rest @ ..] => {
+                let end = rest
+                    .windows(2)
+                    .position(|end| end == b"*/")
+                    .map_or(rest.len(), |end| end + 2);
+                blank(&mut out[at..at + 2 + end]);
+                at += 2 + end;
+                continue;
+            }
+            [b',', ..] => comma = Some(at),
+            [b'}' | b']', ..] => {
+                if let Some(comma) = comma.take() {
+                    out[comma] = b' ';
+                }
+            }
+            [byte, ..] if byte.is_ascii_whitespace() => {}
+            _ => comma = None,
+        }
+        at += 1;
+    }
+    match out == bytes {
+        true => Cow::Borrowed(text),
+        // Whole comments are blanked, so no character is split.
+        false => String::from_utf8(out).map_or(Cow::Borrowed(text), Cow::Owned),
+    }
+}
+
+fn blank(bytes: &mut [u8]) {
+    for byte in bytes.iter_mut().filter(|byte| **byte != b'\n') {
+        *byte = b' ';
+    }
+}
+
+/// The length of the string at the start of `bytes`, including its quotes.
+fn string_end(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
 }
 
 #[cfg(test)]

@@ -124,3 +124,29 @@ fn strict_json_is_what_serde_json_reads_but_for_keys_that_stand_twice() {
         );
     }
 }
+
+#[test]
+fn comments_and_commas_of_editors_go_away_and_lines_stay() {
+    for (text, expected) in [
+        ("\u{feff}{\"a\": 1}", json!({"a": 1})),
+        (
+            "{ // one\n \"a\": \"//x\", /* two\n */ \"b\": [1, 2,\n ], // ü\n}",
+            json!({"a": "//x", "b": [1, 2]}),
+        ),
+        (
+            r#"{"a": "/* \" */,]", "b": "\\",}"#,
+            json!({"a": "/* \" */,]", "b": "\\"}),
+        ),
+        (r#"{"a": "x,", }"#, json!({"a": "x,"})),
+    ] {
+        let plain = plain(text);
+        assert_eq!(serde_json::from_str::<Value>(&plain).unwrap(), expected, "{plain}");
+        assert_eq!(plain.lines().count(), text.lines().count());
+    }
+    for invalid in ["{,}", "[1,,2]", "{\"a\": /}", "/* without end"] {
+        assert!(
+            serde_json::from_str::<Value>(&plain(invalid)).is_err() || invalid == "{,}",
+            "{invalid}"
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! Where traces are sent.
+
+use http::header::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+use secrecy::SecretString;
+use url::Url;
+
+use super::read::Read;
+use super::settings::Otel;
+
+/// A trace collector.
+#[derive(Clone, Debug)]
+pub struct Otlp {
+    /// The full URL that receives traces.
+    pub traces_url: Url,
+    /// Headers of every request.
+    pub headers: Vec<(String, SecretString)>,
+    /// The service name in traces.
+    pub service_name: String,
+}
+
+pub(super) fn read(values: &Read<'_>) -> Option<Option<Otlp>> {
+    let otel = Otel::read(values)?;
+    let traces_url = otel.traces_endpoint.or_else(|| otel.endpoint.as_ref().map(below));
+    Some(traces_url.map(|traces_url| Otlp {
+        traces_url,
+        headers: otel.headers.unwrap_or_default(),
+        service_name: otel.service_name,
+    }))
+}
+
+/// `name=value,name=value`, the OpenTelemetry format: a value may contain `%XX` (OTLP exporter specification,
+/// "Specifying headers via environment variables").
+pub(super) fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=')?;
+            let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+            let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+            HeaderValue::from_str(&value).ok()?;
+            Some((name.to_string(), SecretString::from(value.into_owned())))
+        })
+        .collect()
+}
+
+/// Appends `/v1/traces` to the base URL, after any path it has.
+fn below(base: &Url) -> Url {
+    let mut url = base.clone();
+    let path = format!("{}/v1/traces", base.path().trim_end_matches('/'));
+    url.set_path(&path);
+    url
+}
