@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Definition, Flow, InputType, OutputSchema, Provider, Step, SubAgent, ThinkingLevel};
+use super::{Definition, Flow, InputType, OutputSchema, Step, SubAgent};
 use crate::domain::canonical;
 
 /// Hex SHA-256 of the canonical JSON text of the portable form.
@@ -48,7 +48,10 @@ pub(super) fn to_json(definition: &Definition) -> Value {
     };
     let prompt = definition.prompt.as_ref();
     let prompt = prompt.map(|prompt| json!({"query": prompt.query, "systemPrompt": prompt.system_prompt}));
-    let model = &definition.model;
+    let mut model: Map<_, _> = definition.model.to_json().collect();
+    if let Some(provider) = definition.provider {
+        model.insert("provider".to_owned(), provider.as_str().into());
+    }
     let seconds = definition.limits.max_time.map(|time| time.as_secs());
     let minutes = seconds.filter(|seconds| seconds % 60 == 0).map(|seconds| seconds / 60);
     without_nulls(json!({
@@ -59,16 +62,7 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         "outputConfig": output,
         "processOutput": definition.process_output,
         "promptConfig": prompt,
-        "modelConfig": {
-            "model": model.model,
-            "provider": definition.provider.map(Provider::as_str),
-            "temp": model.temperature.map(shortest),
-            "top_p": model.top_p.map(shortest),
-            "thinkingBudget": model.thinking_budget,
-            "thinkingLevel": model.thinking_level.map(ThinkingLevel::as_str),
-            "includeThoughts": model.include_thoughts,
-            "maxOutputTokens": model.max_output_tokens,
-        },
+        "modelConfig": model,
         "toolConfig": {"tools": definition.tools},
         "runConfig": {
             "max_turns": definition.limits.max_turns,

@@ -9,41 +9,6 @@ mod sort;
 
 pub(super) use self::sort::{Fields, Given, GivenGroup, sort};
 
-/// A field of a definition, regardless of its spelling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Field {
-    Name,
-    DisplayName,
-    Description,
-    Kind,
-    Inputs,
-    OutputName,
-    OutputDescription,
-    OutputSchema,
-    ProcessOutput,
-    Query,
-    SystemPrompt,
-    Model,
-    Provider,
-    Temperature,
-    TopP,
-    ThinkingBudget,
-    ThinkingLevel,
-    IncludeThoughts,
-    MaxOutputTokens,
-    Tools,
-    SubAgents,
-    FlowType,
-    Steps,
-    MaxIterations,
-    MaxTurns,
-    MaxTokens,
-    MaxTimeMinutes,
-    DeadlineSeconds,
-    Approval,
-    SchemaOfFile,
-}
-
 /// The type of a field, for its description. The reader implements the conversion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holds {
@@ -104,252 +69,134 @@ pub(super) struct Row {
     pub(super) about: &'static str,
 }
 
-const fn flat(field: Field, flat: &'static [&'static str], holds: Holds, about: &'static str) -> Row {
-    Row {
-        field,
-        grouped: None,
-        flat,
-        holds,
-        about,
-    }
+/// The table, in the order in which a definition is written. A line: the field, its group with its names there, its names
+/// at the top level, what it holds, and what it is.
+macro_rules! table {
+    ($($field:ident: $grouped:expr, $flat:expr, $holds:expr, $about:expr;)+) => {
+        /// A field of a definition, regardless of its spelling.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Field { $($field,)+ }
+
+        /// A row for each field, in their order.
+        pub(super) const TABLE: &[Row] = &[$(Row {
+            field: Field::$field,
+            grouped: $grouped,
+            flat: $flat,
+            holds: $holds,
+            about: $about,
+        },)+];
+    };
 }
 
-const fn grouped(
-    field: Field,
-    (group, names): (&'static str, &'static [&'static str]),
-    flat: &'static [&'static str],
-    holds: Holds,
-    about: &'static str,
-) -> Row {
-    Row {
-        field,
-        grouped: Some((group, names)),
-        flat,
-        holds,
-        about,
-    }
-}
-
-/// In the order in which a definition is written.
-pub(super) const TABLE: &[Row] = &[
-    flat(
-        Field::SchemaOfFile,
-        &["$schema"],
-        Holds::Text,
-        "For editors: the JSON Schema of this file (`gavel agents schema`). No part of the definition.",
-    ),
-    flat(
-        Field::Name,
-        &["name"],
-        Holds::Name,
-        "Required. Unique; the name under which the agent is called as a tool. Not complete_task or exit_loop.",
-    ),
-    flat(
-        Field::DisplayName,
-        &["displayName", "display_name"],
-        Holds::Text,
-        "The name for people.",
-    ),
-    flat(
-        Field::Description,
-        &["description"],
-        Holds::Text,
-        "Required. What the agent does: a parent agent reads it to decide on delegation.",
-    ),
-    flat(
-        Field::Kind,
-        &["kind"],
-        Holds::Choice(&["local"]),
-        "Gemini CLI's marker for an agent that runs locally, as all agents of gavel do.",
-    ),
-    flat(
-        Field::FlowType,
-        &["flow_type", "flowType"],
-        Holds::Choice(&["single", "sequential", "loop"]),
-        "How it works: once (default), its steps in order, or in a loop.",
-    ),
-    grouped(
-        Field::Inputs,
-        (INPUT, &["inputs"]),
-        &[],
-        Holds::Inputs,
-        "Its arguments by name: description, type, required (default false). Absent: one required string, `query`.",
-    ),
-    flat(
-        Field::Steps,
-        &["steps"],
-        Holds::Steps,
-        "What a flow runs in order: names of agents, or maps of name, agent, input and timeout. Absent: the agent itself.",
-    ),
-    flat(
-        Field::MaxIterations,
-        &["max_iterations", "maxIterations"],
-        Holds::Whole(1),
-        "The most iterations of a loop; default 3.",
-    ),
-    grouped(
-        Field::OutputName,
-        (OUTPUT, &["outputName", "output_name"]),
-        &[],
-        Holds::Name,
-        "The argument of `complete_task` that carries the output. Without outputConfig plain text ends the run.",
-    ),
-    grouped(
-        Field::OutputDescription,
-        (OUTPUT, &["description"]),
-        &[],
-        Holds::Text,
-        "What the output is.",
-    ),
-    grouped(
-        Field::OutputSchema,
-        (OUTPUT, &["schema"]),
-        &[],
-        Holds::Schema,
-        "The JSON Schema that the output conforms to, or the NAME of schemas/NAME.json.",
-    ),
-    flat(
-        Field::ProcessOutput,
-        &["processOutput", "process_output"],
-        Holds::Text,
-        "Template of the final text: ${report} is the whole output if outputName is report, and ${summary} its property summary. Absent: JSON.",
-    ),
-    grouped(
-        Field::Query,
-        (PROMPT, &["query"]),
-        &["query"],
-        Holds::Text,
-        "The first message to the model; ${INPUT} is replaced by an input. Absent: `${query}`.",
-    ),
-    grouped(
-        Field::SystemPrompt,
-        (PROMPT, &["systemPrompt", "system_prompt"]),
-        &["systemPrompt", "system_prompt"],
-        Holds::Text,
-        "Required, unless there are steps. Persona and rules; in Markdown the text below the front matter.",
-    ),
-    grouped(
-        Field::Provider,
-        (MODEL, &["provider"]),
-        &[],
-        Holds::Choice(&["gemini", "vertex"]),
-        "The Gemini Developer API or Vertex AI. Absent: the configured one.",
-    ),
-    grouped(
-        Field::Model,
-        (MODEL, &["model", "name"]),
-        &["model"],
-        Holds::Text,
-        "The model's name. Absent, or `inherit`: the configured one.",
-    ),
-    grouped(
-        Field::Temperature,
-        (MODEL, &["temp", "temperature"]),
-        &["temp", "temperature"],
-        Holds::Number(2.0),
-        "Sampling temperature. Absent: the model's default.",
-    ),
-    grouped(
-        Field::TopP,
-        (MODEL, &["top_p", "topP"]),
-        &["top_p", "topP"],
-        Holds::Number(1.0),
-        "Nucleus sampling threshold. Absent: the model's default.",
-    ),
-    grouped(
-        Field::ThinkingBudget,
-        (MODEL, &["thinkingBudget", "thinking_budget"]),
-        &["thinkingBudget", "thinking_budget"],
-        Holds::Whole(-1),
-        "Tokens for thinking; -1: no limit. Not beside thinkingLevel.",
-    ),
-    grouped(
-        Field::ThinkingLevel,
-        (MODEL, &["thinkingLevel", "thinking_level"]),
-        &["thinkingLevel", "thinking_level"],
-        Holds::Choice(&["minimal", "low", "medium", "high", "xhigh"]),
+table! {
+    SchemaOfFile: None, &["$schema"], Holds::Text,
+        "For editors: the JSON Schema of this file (`gavel agents schema`). No part of the definition.";
+    Name: None, &["name"], Holds::Name,
+        "Required. Unique; the name under which the agent is called as a tool. Not complete_task or exit_loop.";
+    DisplayName: None, &["displayName", "display_name"], Holds::Text,
+        "The name for people.";
+    Description: None, &["description"], Holds::Text,
+        "Required. What the agent does: a parent agent reads it to decide on delegation.";
+    Kind: None, &["kind"], Holds::Choice(&["local"]),
+        "Gemini CLI's marker for an agent that runs locally, as all agents of gavel do.";
+    FlowType: None, &["flow_type", "flowType"], Holds::Choice(&["single", "sequential", "loop"]),
+        "How it works: once (default), its steps in order, or in a loop.";
+    Inputs: Some((INPUT, &["inputs"])), &[], Holds::Inputs,
+        "Its arguments by name: description, type, required (default false). Absent: one required string, `query`.";
+    Steps: None, &["steps"], Holds::Steps,
+        "What a flow runs in order: names of agents, or maps of name, agent, input and timeout. Absent: the agent itself.";
+    MaxIterations: None, &["max_iterations", "maxIterations"], Holds::Whole(1),
+        "The most iterations of a loop; default 3.";
+    OutputName: Some((OUTPUT, &["outputName", "output_name"])), &[], Holds::Name,
+        "The argument of `complete_task` that carries the output. Without outputConfig plain text ends the run.";
+    OutputDescription: Some((OUTPUT, &["description"])), &[], Holds::Text,
+        "What the output is.";
+    OutputSchema: Some((OUTPUT, &["schema"])), &[], Holds::Schema,
+        "The JSON Schema that the output conforms to, or the NAME of schemas/NAME.json.";
+    ProcessOutput: None, &["processOutput", "process_output"], Holds::Text,
+        "Template of the final text: ${report} is the whole output if outputName is report, and ${summary} its property summary. Absent: JSON.";
+    Query: Some((PROMPT, &["query"])), &["query"], Holds::Text,
+        "The first message to the model; ${INPUT} is replaced by an input. Absent: `${query}`.";
+    SystemPrompt: Some((PROMPT, &["systemPrompt", "system_prompt"])), &["systemPrompt", "system_prompt"], Holds::Text,
+        "Required, unless there are steps. Persona and rules; in Markdown the text below the front matter.";
+    Provider: Some((MODEL, &["provider"])), &[], Holds::Choice(&["gemini", "vertex"]),
+        "The Gemini Developer API or Vertex AI. Absent: the configured one.";
+    Model: Some((MODEL, &["model", "name"])), &["model"], Holds::Text,
+        "The model's name. Absent, or `inherit`: the configured one.";
+    Temperature: Some((MODEL, &["temp", "temperature"])), &["temp", "temperature"], Holds::Number(2.0),
+        "Sampling temperature. Absent: the model's default.";
+    TopP: Some((MODEL, &["top_p", "topP"])), &["top_p", "topP"], Holds::Number(1.0),
+        "Nucleus sampling threshold. Absent: the model's default.";
+    ThinkingBudget: Some((MODEL, &["thinkingBudget", "thinking_budget"])),
+        &["thinkingBudget", "thinking_budget"], Holds::Whole(-1),
+        "Tokens for thinking; -1: no limit. Not beside thinkingLevel.";
+    ThinkingLevel: Some((MODEL, &["thinkingLevel", "thinking_level"])),
+        &["thinkingLevel", "thinking_level"], Holds::Choice(&["minimal", "low", "medium", "high", "xhigh"]),
         "How much the model thinks. A level that the model does not know becomes the nearest one. Absent: the configured \
-         level.",
-    ),
-    grouped(
-        Field::IncludeThoughts,
-        (MODEL, &["includeThoughts", "include_thoughts"]),
-        &["includeThoughts", "include_thoughts"],
-        Holds::Bool,
-        "Whether the model summarizes its thinking: shown as it arrives, kept with the run, never part of the answer. Absent: true; for a chat, false.",
-    ),
-    grouped(
-        Field::MaxOutputTokens,
-        (MODEL, &["maxOutputTokens", "max_output_tokens"]),
-        &[],
-        Holds::Whole(1),
-        "The most tokens of one answer, including thinking.",
-    ),
-    grouped(
-        Field::Tools,
-        (TOOLS, &["tools"]),
-        &["tools"],
-        Holds::Tools,
+         level.";
+    IncludeThoughts: Some((MODEL, &["includeThoughts", "include_thoughts"])),
+        &["includeThoughts", "include_thoughts"], Holds::Bool,
+        "Whether the model summarizes its thinking: shown as it arrives, kept with the run, never part of the answer. Absent: true; for a chat, false.";
+    MaxOutputTokens: Some((MODEL, &["maxOutputTokens", "max_output_tokens"])), &[], Holds::Whole(1),
+        "The most tokens of one answer, including thinking.";
+    Tools: Some((TOOLS, &["tools"])), &["tools"], Holds::Tools,
         "The tools that it may use, and no others: TOOL, or SERVER__TOOL. A TOOL whose name contains `__` must be \
-         given as SERVER__TOOL. With the name of an agent it may call that agent, as with sub_agents. Absent: none.",
-    ),
-    flat(
-        Field::SubAgents,
-        &["sub_agents", "subAgents"],
-        Holds::SubAgents,
+         given as SERVER__TOOL. With the name of an agent it may call that agent, as with sub_agents. Absent: none.";
+    SubAgents: None, &["sub_agents", "subAgents"], Holds::SubAgents,
         "The agents that it may call as tools: names, or maps of agent and timeout (seconds), which replaces the agent's \
-         own limit. Absent: none.",
-    ),
-    grouped(
-        Field::MaxTurns,
-        (RUN, &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"]),
-        &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"],
-        Holds::Whole(1),
-        "The most model calls of a run, plus one for a summary. Absent: 50 as a sub-agent, else no limit.",
-    ),
-    grouped(
-        Field::MaxTokens,
-        (RUN, &["max_tokens", "maxTokens"]),
-        &["max_tokens"],
-        Holds::Whole(1),
-        "The most input and output tokens over all model calls of a run; for a flow, over its steps. Tokens of sub-agents do not count. Absent: no limit.",
-    ),
-    grouped(
-        Field::MaxTimeMinutes,
-        (RUN, &["max_time_minutes", "maxTimeMinutes", "timeout_mins"]),
-        &["max_time_minutes", "timeout_mins"],
-        Holds::Minutes,
-        "Time limit of a run in minutes, plus up to 30 s for a summary. A fraction is rounded to whole seconds.",
-    ),
-    grouped(
-        Field::DeadlineSeconds,
-        (
-            RUN,
-            &[
-                "deadline_seconds",
-                "deadlineSeconds",
-                "default_timeout",
-                "defaultTimeout",
-            ],
-        ),
-        &["deadline_seconds", "default_timeout", "defaultTimeout"],
-        Holds::Seconds,
-        "The same limit in seconds, or as a text such as 90s, 5m or 1h30m.",
-    ),
-    flat(
-        Field::Approval,
-        &["approval"],
-        Holds::Choice(&["never", "side_effects", "always"]),
-        "When a tool call requires approval: never, for tools that can change something (default), always.",
-    ),
-];
+         own limit. Absent: none.";
+    MaxTurns: Some((RUN, &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"])),
+        &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"], Holds::Whole(1),
+        "The most model calls of a run, plus one for a summary. Absent: 50 as a sub-agent, else no limit.";
+    MaxTokens: Some((RUN, &["max_tokens", "maxTokens"])), &["max_tokens"], Holds::Whole(1),
+        "The most input and output tokens over all model calls of a run; for a flow, over its steps. Tokens of sub-agents do not count. Absent: no limit.";
+    MaxTimeMinutes: Some((RUN, &["max_time_minutes", "maxTimeMinutes", "timeout_mins"])),
+        &["max_time_minutes", "timeout_mins"], Holds::Minutes,
+        "Time limit of a run in minutes, plus up to 30 s for a summary. A fraction is rounded to whole seconds.";
+    DeadlineSeconds: Some((RUN, &["deadline_seconds", "deadlineSeconds", "default_timeout", "defaultTimeout"])),
+        &["deadline_seconds", "default_timeout", "defaultTimeout"], Holds::Seconds,
+        "The same limit in seconds, or as a text such as 90s, 5m or 1h30m.";
+    Approval: None, &["approval"], Holds::Choice(&["never", "side_effects", "always"]),
+        "When a tool call requires approval: never, for tools that can change something (default), always.";
+}
+
+/// Declares a struct of optional fields of one group, each with its field in the table.
+macro_rules! fields {
+    ($(#[$meta:meta])* pub struct $group:ident {
+        $($(#[$about:meta])+ $name:ident: $type:ty = $field:ident;)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default)]
+        pub struct $group { $($(#[$about])+ pub $name: Option<$type>,)+ }
+
+        impl $group {
+            pub(super) fn read(values: &mut super::values::Values<'_>) -> Self {
+                use super::fields::Field;
+                use super::values::Held;
+                Self { $($name: <$type>::read(values, Field::$field),)+ }
+            }
+
+            /// The fields that are present, by their portable names.
+            pub(super) fn to_json(&self) -> impl Iterator<Item = (String, serde_json::Value)> {
+                use super::fields::Field;
+                use super::values::Held;
+                let fields = [$((Field::$field, self.$name.as_ref().map(Held::to_json)),)+];
+                fields.into_iter().filter_map(|(field, value)| Some((field.name().to_owned(), value?)))
+            }
+        }
+    };
+}
+pub(super) use fields;
 
 impl Field {
     pub(super) fn row(self) -> &'static Row {
-        TABLE
-            .iter()
-            .find(|row| row.field == self)
-            .unwrap_or_else(|| unreachable!("every field has a row; a test checks this"))
+        &TABLE[self as usize]
+    }
+
+    /// The portable name in its group, or at the top level.
+    pub(super) fn name(self) -> &'static str {
+        let row = self.row();
+        row.grouped.map_or(row.flat, |(_, names)| names)[0]
     }
 
     /// The portable spelling, with its group.
@@ -378,16 +225,6 @@ mod tests {
 
     use super::sort::group_named;
     use super::*;
-
-    #[test]
-    fn every_field_has_one_row() {
-        let fields: std::collections::BTreeSet<_> = TABLE.iter().map(|row| row.field).collect();
-        // The value of the last variant is the number of variants before it.
-        assert_eq!(
-            (fields.len(), TABLE.len()),
-            (Field::SchemaOfFile as usize + 1, fields.len())
-        );
-    }
 
     #[test]
     fn no_name_means_two_fields() {

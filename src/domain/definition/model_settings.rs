@@ -1,22 +1,26 @@
 //! Model and sampling settings.
 
-/// Model and sampling settings of a definition (`modelConfig`).
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ModelSettings {
-    /// Model name; if absent, the configured one.
-    pub model: Option<String>,
-    /// `temp`, 0..=2.
-    pub temperature: Option<f32>,
-    /// `top_p`, 0..=1.
-    pub top_p: Option<f32>,
-    /// `thinkingBudget`, −1 = unlimited.
-    pub thinking_budget: Option<i32>,
-    /// `thinkingLevel`, never beside a budget.
-    pub thinking_level: Option<ThinkingLevel>,
-    /// `includeThoughts`: whether the model summarizes its thinking. If absent: yes in an agent's run, no in a chat.
-    pub include_thoughts: Option<bool>,
-    /// The most tokens of one answer.
-    pub max_output_tokens: Option<u32>,
+use super::fields::fields;
+
+fields! {
+    /// Model and sampling settings of a definition (`modelConfig`).
+    #[derive(PartialEq)]
+    pub struct ModelSettings {
+        /// Model name; if absent, the configured one.
+        model: String = Model;
+        /// `temp`, 0..=2.
+        temperature: f32 = Temperature;
+        /// `top_p`, 0..=1.
+        top_p: f32 = TopP;
+        /// `thinkingBudget`, −1 = unlimited.
+        thinking_budget: i32 = ThinkingBudget;
+        /// `thinkingLevel`, never beside a budget.
+        thinking_level: ThinkingLevel = ThinkingLevel;
+        /// `includeThoughts`: whether the model summarizes its thinking. If absent: yes in an agent's run, no in a chat.
+        include_thoughts: bool = IncludeThoughts;
+        /// The most tokens of one answer.
+        max_output_tokens: u32 = MaxOutputTokens;
+    }
 }
 
 /// How much a model thinks, from the least to the most. No model knows all of them.

@@ -8,7 +8,7 @@ use self::sub_agents::{sub_agents, tools};
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output};
-use super::model_settings::{ModelSettings, ThinkingLevel};
+use super::model_settings::ModelSettings;
 use super::prompt::prompt;
 use super::values::{self, BODY, Named, Places, Values};
 use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
@@ -227,25 +227,17 @@ fn near_name(text: &str) -> Option<String> {
 }
 
 fn model(values: &mut Values<'_>) -> ModelSettings {
-    let thinking_budget = values.whole(Field::ThinkingBudget, -1, i32::MAX);
-    let thinking_level = values.choice(Field::ThinkingLevel, &ThinkingLevel::NAMES);
+    let mut model = ModelSettings::read(values);
     let place = values
         .given(Field::ThinkingLevel)
         .map(|given| (given.line, given.path.clone()));
-    if let (Some((line, path)), Some(budget), Some(level)) = (place, thinking_budget, thinking_level) {
+    if let (Some((line, path)), Some(budget), Some(level)) = (place, model.thinking_budget, model.thinking_level) {
         let found = format!("{:?} beside a thinkingBudget of {budget}", level.as_str());
         values.error(Some(line), &path, &found, "one of the two");
     }
-    ModelSettings {
-        // Gemini CLI's name for the configured model.
-        model: values.text(Field::Model).filter(|model| model != "inherit"),
-        temperature: values.float(Field::Temperature, 2.0),
-        top_p: values.float(Field::TopP, 1.0),
-        thinking_budget,
-        thinking_level,
-        include_thoughts: values.boolean(Field::IncludeThoughts),
-        max_output_tokens: values.count(Field::MaxOutputTokens),
-    }
+    // Gemini CLI's name for the configured model.
+    model.model = model.model.filter(|model| model != "inherit");
+    model
 }
 
 /// `max_time_minutes` and `deadline_seconds` are one limit in two units.

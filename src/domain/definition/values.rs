@@ -6,12 +6,15 @@ mod places;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::Value;
+
 pub(super) use self::convert::{choice, is_name, lines_of, text};
 use self::convert::{float, whole};
 pub(super) use self::places::Places;
+use super::canonical::shortest;
 use super::duration;
-use super::fields::{Field, Fields, Given, GivenGroup};
-use super::{Flow, Input};
+use super::fields::{Field, Fields, Given, GivenGroup, Holds};
+use super::{Flow, Input, ThinkingLevel};
 use gavel_reading::{Content, Node, quoted};
 use gavel_reading::{Errors, ReadError};
 
@@ -269,15 +272,13 @@ impl<'a> Values<'a> {
         self.get(field, "text that is not blank", text)
     }
 
-    /// A whole number from `least` to `most`.
-    pub(super) fn whole(&mut self, field: Field, least: i32, most: i32) -> Option<i32> {
-        let allowed = match most {
-            i32::MAX => format!("a whole number from {least}"),
-            _ => format!("a whole number from {least} to {most}"),
+    /// A whole number in the range of the table.
+    fn whole(&mut self, field: Field) -> Option<i32> {
+        let Holds::Whole(least) = field.row().holds else {
+            unreachable!("the field holds a whole number")
         };
-        self.get(field, &allowed, |node| {
-            whole(node).filter(|value| (least..=most).contains(value))
-        })
+        let allowed = format!("a whole number from {least}");
+        self.get(field, &allowed, |node| whole(node).filter(|value| *value >= least))
     }
 
     /// A duration in seconds, or as a text with units.
@@ -292,12 +293,14 @@ impl<'a> Values<'a> {
 
     /// A whole number from 1.
     pub(super) fn count(&mut self, field: Field) -> Option<u32> {
-        self.whole(field, 1, i32::MAX)
-            .and_then(|value| u32::try_from(value).ok())
+        self.whole(field).and_then(|value| u32::try_from(value).ok())
     }
 
-    /// A number from 0 to `most`, stored as a protobuf float.
-    pub(super) fn float(&mut self, field: Field, most: f32) -> Option<f32> {
+    /// A number in the range of the table, stored as a protobuf float.
+    fn float(&mut self, field: Field) -> Option<f32> {
+        let Holds::Number(most) = field.row().holds else {
+            unreachable!("the field holds a number")
+        };
         let allowed = format!("a number from 0 to {most}");
         self.get(field, &allowed, |node| {
             float(node).filter(|value| (0.0..=most).contains(value))
@@ -305,7 +308,7 @@ impl<'a> Values<'a> {
     }
 
     /// True or false.
-    pub(super) fn boolean(&mut self, field: Field) -> Option<bool> {
+    fn boolean(&mut self, field: Field) -> Option<bool> {
         self.get(field, "true or false", |node| match node.content {
             Content::Bool(value) => Some(value),
             _ => None,
@@ -317,4 +320,33 @@ impl<'a> Values<'a> {
         let allowed: Vec<_> = names.iter().map(|(name, _)| *name).collect();
         self.get(field, &allowed.join(", "), |node| choice(node, names))
     }
+}
+
+/// The type of an optional field that is read and written alone.
+pub(super) trait Held: Sized {
+    fn read(values: &mut Values<'_>, field: Field) -> Option<Self>;
+    fn to_json(&self) -> Value;
+}
+
+macro_rules! held {
+    ($($type:ty: $read:expr, $write:expr;)+) => {
+        $(impl Held for $type {
+            fn read(values: &mut Values<'_>, field: Field) -> Option<Self> {
+                $read(values, field)
+            }
+            fn to_json(&self) -> Value {
+                let write: fn(&Self) -> Value = $write;
+                write(self)
+            }
+        })+
+    };
+}
+
+held! {
+    String: Values::text, |text| Value::from(text.as_str());
+    bool: Values::boolean, |value| Value::from(*value);
+    i32: Values::whole, |value| Value::from(*value);
+    u32: Values::count, |value| Value::from(*value);
+    f32: Values::float, |value| Value::from(shortest(*value));
+    ThinkingLevel: |values: &mut Values<'_>, field| values.choice(field, &Self::NAMES), |level| level.as_str().into();
 }
