@@ -6,11 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gavel::config::settings::{SETTINGS, Secrecy};
-use gavel::config::{Auth, Config, ConfigErrors, Content, Dotenv, JwtKeys, Provider, Resolved, Sources};
+use gavel::config::{Auth, Config, ConfigErrors, Content, Dotenv, JwtKeys, Provider, Resolved, SETTINGS, Sources};
 use gavel::domain::budget::SessionLimits;
 use gavel::domain::definition::ThinkingLevel;
-use gavel_reading::ReadError;
+use gavel_reading::{ReadError, Secrecy};
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
 

@@ -7,7 +7,7 @@ use std::{env, fmt, io};
 use gavel_reading::ReadError;
 
 use super::ConfigErrors;
-use super::settings::SETTINGS;
+use super::SETTINGS;
 use super::trust::{REMEDY, is_trusted, read};
 
 /// The variables of a `.env` file. Their values can be secrets, so `Debug` prints only the names.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::error::Result;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::settings::SETTINGS;
+use super::SETTINGS;
 
 /// Settings that may be given on the command line. The other settings and every secret are given in the environment or
 /// in gavel.toml: other users can see a command line.

@@ -9,9 +9,8 @@ use gavel_reading::ReadError;
 use super::dotenv::Dotenv;
 use super::origin::Origin;
 use super::read::Sources;
-use super::settings::{CONFIG_FILE, SETTINGS, Setting};
 use super::trust::{self, REMEDY, is_trusted};
-use super::{Config, ConfigErrors, Flags, Resolved};
+use super::{CONFIG_FILE, Config, ConfigErrors, Flags, Resolved, SETTINGS, Setting};
 
 /// The file that is read when no other is named.
 const DEFAULT_FILE: &str = "gavel.toml";

@@ -1,8 +1,8 @@
 //! Configuration, read once at start: flags > environment > `.env` > `gavel.toml` > defaults.
 //!
-//! [`settings`] is the table of all settings: typed structs whose fields are the settings. [`read`] merges the given
-//! values over the defaults. [`auth`], [`model`], [`records`] and [`traces`] build what follows from several settings.
-//! All errors are collected, so that a failed start reports every one.
+//! [`Config`] and the sections in [`settings`] are the table of all settings: typed structs whose fields are the
+//! settings. [`read`] merges the given values over the defaults. [`auth`], [`model`], [`records`] and [`traces`] build what
+//! follows from several settings. All errors are collected, so that a failed start reports every one.
 //!
 //! The core deliberately reads no process environment, file or clock. [`Config::load`] does, and passes [`Sources`] to
 //! [`Config::resolve`].
@@ -20,6 +20,7 @@
 mod auth;
 mod dotenv;
 mod flags;
+mod keys;
 mod load;
 mod model;
 mod origin;
@@ -27,39 +28,155 @@ mod planning;
 mod read;
 mod records;
 mod secret;
-pub mod settings;
+mod settings;
 mod traces;
 mod trust;
 mod values;
 
 use std::fmt::{self, Write};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
 
-use gavel_reading::ReadError;
-use secrecy::ExposeSecret;
+pub use gavel_reading::Setting;
+use gavel_reading::{ByText, ReadError, settings};
+use secrecy::{ExposeSecret, SecretString};
 
 use self::read::Read;
-use self::settings::{SETTINGS, Setting};
+use self::settings::{AuthSettings, Gemini, JwtSettings, Otel, PLACES, Records, SECONDS, SIGNING, Vertex, path};
+use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
 
-pub use auth::{ApiKey, Auth, Jwt, JwtKeys, KNOWN_ROLES};
+pub use auth::{Auth, Jwt, JwtKeys, KNOWN_ROLES};
 pub use dotenv::Dotenv;
 pub use flags::Flags;
+pub use keys::ApiKey;
 pub use model::{GoogleEnvironment, ModelConfig, Provider};
 pub use origin::Origin;
 pub use read::Sources;
 pub use records::Content;
 pub use secret::masked_url;
 pub use settings::{
-    Approvals, Audit, Config, Console, DEFAULT_MODEL, GitHub, Log, LogFormat, ModelTimeouts, Planning, Policy,
-    RateLimit, Runs,
+    Approvals, Audit, Console, DEFAULT_MODEL, GitHub, Log, LogFormat, ModelTimeouts, Planning, Policy, RateLimit, Runs,
 };
 pub use traces::Otlp;
+
+/// The key of the configuration file itself, which cannot be set in that file.
+pub const CONFIG_FILE: &str = "config";
+
+/// All settings, in the order they are shown.
+pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    [
+        Config::rows(),
+        Policy::rows(),
+        Runs::rows(),
+        ThreadSettings::rows(),
+        Approvals::rows(),
+        Console::rows(),
+        Planning::rows(),
+        SessionRules::rows(),
+        TaskLimits::rows(),
+        Gemini::rows(),
+        Vertex::rows(),
+        ModelTimeouts::rows(),
+        GitHub::rows(),
+        AuthSettings::rows(),
+        JwtSettings::rows(),
+        RateLimit::rows(),
+        Records::rows(),
+        Audit::rows(),
+        Log::rows(),
+        Otel::rows(),
+    ]
+    .concat()
+});
+
+/// The setting with this key.
+#[must_use]
+pub fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+settings! {
+    /// The validated configuration of gavel.
+    #[derive(Clone, Debug)]
+    pub struct Config = "" {
+        /// The configuration file.
+        config: Option<PathBuf> = path("the path of a TOML file"), variables(&["GAVEL_CONFIG"]),
+            flag("--config", "PATH"), absent("gavel.toml, if there is one");
+        /// Where the HTTP API is served; port 0 takes a free one.
+        listen: SocketAddr = ByText {
+            allowed: "an address and a port, such as 127.0.0.1:8080, [::1]:8080 or localhost:8080",
+            read: values::listen,
+        }, flag("--listen", "ADDR:PORT"), default("127.0.0.1:8080");
+        /// System prompt, tool allowlist and limits of the chat surface.
+        constitution: Option<PathBuf> = path("the path of a Markdown file"), readable(),
+            flag("--constitution", "PATH"), absent("built in");
+        /// Directory of agent definitions.
+        agents: Option<PathBuf> = path("the path of a directory"), readable(), flag("--agents", "PATH"),
+            absent("agents, if it exists, else built in");
+        /// The MCP servers whose tools are used.
+        mcp_config: Option<PathBuf> = path("the path of an mcp.json file"), readable(), flag("--mcp-config", "PATH"),
+            absent("built in");
+        /// Where the accepted definitions of tools are kept; only written when a server has pin: true.
+        mcp_pins: PathBuf = path("the path of a file, which need not exist"), path(), flag("--mcp-pins", "PATH"),
+            default("gavel-pins.json");
+        /// Where records are kept; a missing SQLite file is created.
+        database_url: SecretString = ByText {
+            allowed: "sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE",
+            read: values::database_url,
+        }, variables(&["DATABASE_URL"]), flag("--database", "URL"), default("sqlite://gavel.db"), url();
+        /// HTTP worker threads.
+        workers: Option<NonZeroUsize> = ByText {
+            allowed: "a whole number from 1 to 512",
+            read: |text| text.parse().ok().filter(|workers: &NonZeroUsize| workers.get() <= 512),
+        }, absent("one for each core");
+        /// Requests in progress at once in one process; further requests are answered REFUSAL:OVERLOADED. One tenant
+        /// may use at most seven eighths of them, one user three quarters.
+        max_in_flight: usize = PLACES, default("1024");
+        /// How long a shutdown waits for work in progress.
+        drain_seconds: Duration = SECONDS, default("30");
+        /// Signs the identity tokens that MCP servers over HTTP ask for.
+        identity_secret: Option<SecretString> = SIGNING, secret();
+    } with values: Read<'_> {
+        /// Rules for tool calls.
+        policy: Policy = Policy::read(values);
+        /// Runs of agents.
+        runs: Runs = Runs::read(values);
+        /// Approval requests.
+        approvals: Approvals = Approvals::read(values);
+        /// Login sessions of the console.
+        console: Console = Console::read(values);
+        /// Planning sessions.
+        planning: Planning = Planning::read(values);
+        /// The model.
+        model: ModelConfig = model::read(values, listen);
+        /// GitHub.
+        github: GitHub = GitHub::read(values);
+        /// How callers authenticate.
+        auth: Auth = auth::read(values, listen);
+        /// Request rate limit of each user.
+        rate_limit: RateLimit = RateLimit::read(values);
+        /// What records keep of message content.
+        records: Content = records::read(values);
+        /// The keys of the audit chain.
+        audit: Audit = Audit::read(values);
+        /// What is logged.
+        log: Log = Log::read(values);
+        /// The collector that receives traces; absent: traces are not sent.
+        traces: Option<Otlp> = traces::read(values);
+        /// Variables that `mcp.json` can name besides those of the process.
+        dotenv: Dotenv = Some(values.dotenv());
+    }
+}
 
 /// A configuration, with the origin of each value and the warnings about it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The values.
     pub config: Config,
-    /// Every setting with its value (secrets masked) and where that came from, in the order of [`settings::SETTINGS`].
+    /// Every setting with its value (secrets masked) and where that came from, in the order of [`SETTINGS`].
     pub origins: Vec<Effective>,
     /// Suspicious settings that do not prevent the start.
     pub warnings: Vec<String>,
@@ -147,3 +264,32 @@ impl std::error::Error for ConfigErrors {}
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(pub String);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_settings_share_a_name() {
+        let mut names = BTreeSet::new();
+        for setting in SETTINGS.iter() {
+            let flag = setting.flag.map(|(flag, _)| flag);
+            let all = [setting.key]
+                .into_iter()
+                .chain(setting.environment.iter().map(String::as_str));
+            for name in all.chain(flag) {
+                assert!(names.insert(name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_section_is_also_a_setting() {
+        for setting in SETTINGS.iter() {
+            let inner = format!("{}.", setting.key);
+            assert!(SETTINGS.iter().all(|other| !other.key.starts_with(&inner)), "{inner}");
+        }
+    }
+}

@@ -10,8 +10,7 @@ use gavel_reading::{At, Content, Errors, File, Node, Parser, ReadError, Values, 
 use super::dotenv::Dotenv;
 use super::origin::Origin;
 use super::secret::{shown, shown_by};
-use super::settings::{self, CONFIG_FILE, SETTINGS, Setting};
-use super::{Config, Effective, Resolved, trust};
+use super::{CONFIG_FILE, Config, Effective, Resolved, SETTINGS, Setting, find, trust};
 
 /// Variables that begin with `GAVEL_` and are not settings: the key of `gavel chat --server`, the trusted directories, and
 /// variables of the project's own tests and checks.
@@ -37,6 +36,9 @@ pub struct Sources<'a> {
     pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
 }
 
+/// The origin of a variable.
+type OriginOf = fn(&str) -> Origin;
+
 /// The value of a setting from one source.
 struct Given {
     node: Node,
@@ -58,7 +60,7 @@ pub(super) struct Read<'a> {
 impl Values for Read<'_> {
     fn get<P: Parser>(&self, key: &'static str, parser: P) -> Option<P::Value> {
         let given = self.given.get(key)?;
-        let setting = settings::find(key)?;
+        let setting = find(key)?;
         let place = given.origin.place();
         let at = At::root(&self.errors, &place, &given.node)
             .named(key)
@@ -122,12 +124,12 @@ impl<'a> Read<'a> {
                 }]
             })?;
             let found = Origin::default_because("it is in the working directory");
-            let config = settings::find(CONFIG_FILE).into_iter();
+            let config = find(CONFIG_FILE).into_iter();
             config.for_each(|config| read.give(config, text_node(&path.display().to_string()), found.clone()));
             read.table(path, &root, "");
         }
         let (dotenv, environment) = (read.dotenv.values().clone(), read.environment.clone());
-        let origins: [(_, fn(&str) -> Origin); 2] = [(dotenv, Origin::dotenv), (environment, Origin::environment)];
+        let origins: [(_, OriginOf); 2] = [(dotenv, Origin::dotenv), (environment, Origin::environment)];
         for (variables, origin) in origins {
             for setting in SETTINGS.iter() {
                 read.variables_of(setting, &variables, origin);
@@ -135,7 +137,7 @@ impl<'a> Read<'a> {
             read.warn_of_unknown(&variables, origin);
         }
         for (key, text) in &sources.flags {
-            if let Some((setting, (flag, _))) = settings::find(key).and_then(|setting| Some((setting, setting.flag?))) {
+            if let Some((setting, (flag, _))) = find(key).and_then(|setting| Some((setting, setting.flag?))) {
                 read.give(setting, text_node(text), Origin::flag(flag));
             }
         }
@@ -154,10 +156,10 @@ impl<'a> Read<'a> {
             let origin = Origin::line(file, name.line);
             let by_file = key
                 .strip_suffix("_file")
-                .and_then(settings::find)
+                .and_then(find)
                 .filter(|setting| setting.in_file());
             let section = format!("{key}.");
-            if let Some(setting) = settings::find(&key).filter(|setting| setting.key != CONFIG_FILE) {
+            if let Some(setting) = find(&key).filter(|setting| setting.key != CONFIG_FILE) {
                 self.give(setting, node.clone(), origin);
             } else if let Some(setting) = by_file {
                 let alone = entries
@@ -192,12 +194,7 @@ impl<'a> Read<'a> {
     }
 
     /// Gives a setting by its variables, of which the first counts, or by the file that `NAME_FILE` names.
-    fn variables_of(
-        &mut self,
-        setting: &'static Setting,
-        variables: &BTreeMap<String, String>,
-        origin: fn(&str) -> Origin,
-    ) {
+    fn variables_of(&mut self, setting: &'static Setting, variables: &BTreeMap<String, String>, origin: OriginOf) {
         // A variable that is set and empty counts as not set.
         let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
         let mut used: Option<(&str, &String)> = None;
@@ -247,7 +244,7 @@ impl<'a> Read<'a> {
     }
 
     /// An unknown variable that begins with `GAVEL_` is usually a typing error.
-    fn warn_of_unknown(&self, variables: &BTreeMap<String, String>, origin: fn(&str) -> Origin) {
+    fn warn_of_unknown(&self, variables: &BTreeMap<String, String>, origin: OriginOf) {
         let known = || {
             SETTINGS
                 .iter()
@@ -270,7 +267,7 @@ impl<'a> Read<'a> {
     /// The value of a setting that another setting requires. If it is absent, that is an error; if it is invalid, it has
     /// one already.
     pub(super) fn needed<T>(&self, key: &'static str, value: Option<T>, because: &str) -> Option<T> {
-        let setting = settings::find(key)?;
+        let setting = find(key)?;
         if value.is_none() && !self.is_given(key) {
             let allowed = format!(
                 "{} (environment {}), because {because}",
@@ -308,7 +305,7 @@ impl<'a> Read<'a> {
         let shown = self
             .given
             .get(key)
-            .zip(settings::find(key))
+            .zip(find(key))
             .map(|(given, setting)| shown(setting, &given.node));
         shown.unwrap_or_default()
     }
@@ -374,7 +371,7 @@ impl<'a> Read<'a> {
 }
 
 fn text_node(text: &str) -> Node {
-    Node::bare(Content::Text(text.to_owned()))
+    Node::bare(Content::Text(text.trim().to_owned()))
 }
 
 fn known_instead(key: &str) -> String {

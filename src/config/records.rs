@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 
 use super::read::Read;
-use super::settings::Records;
+use super::settings::{ContentMode, Records};
 
 /// What decision, tool-call and audit records keep of messages, replies, arguments and results.
 #[derive(Clone, Debug)]
@@ -16,29 +16,16 @@ pub enum Content {
     None,
 }
 
-/// `records.content`.
-#[derive(Clone, Copy)]
-pub(super) enum Mode {
-    Full,
-    Hash,
-    None,
-}
-
-impl Mode {
-    pub(super) const NAMES: [(&'static str, Self); 3] =
-        [("full", Self::Full), ("hash", Self::Hash), ("none", Self::None)];
-}
-
 pub(super) fn read(values: &Read<'_>) -> Option<Content> {
     let Records { content, key } = Records::read(values)?;
-    if key.is_some() && !matches!(content, Mode::Hash) {
+    if key.is_some() && !matches!(content, ContentMode::Hash) {
         values.warn("records.key is given, but only records.content = hash uses it");
     }
     match content {
-        Mode::Full => Some(Content::Full),
-        Mode::Hash => values
+        ContentMode::Full => Some(Content::Full),
+        ContentMode::Hash => values
             .needed("records.key", key, "records.content = hash")
             .map(Content::Hash),
-        Mode::None => Some(Content::None),
+        ContentMode::None => Some(Content::None),
     }
 }

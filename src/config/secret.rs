@@ -1,8 +1,6 @@
 //! Masks secrets in displayed values.
 
-use gavel_reading::{Content, Node};
-
-use super::settings::{Secrecy, Setting};
+use gavel_reading::{Content, Node, Secrecy, Setting};
 
 /// The text shown in place of a secret.
 const MASK: &str = "********";

@@ -1,71 +1,27 @@
-//! The table of all settings. A setting is one line: name, type, what is allowed, default, documentation. Its key in
-//! `gavel.toml` is the section and the name; its variable is derived from the key, unless the line names others.
+//! The sections of settings. A setting is one line: name, type, what is allowed, what else it has, documentation. Its key
+//! in `gavel.toml` is the section and the name; its variable is derived from the key, unless the line names others.
 
-use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use gavel_reading::{ByText, Digits, OneOf, Values, settings};
-pub use gavel_reading::{Secrecy, Setting};
 use secrecy::SecretString;
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
-use super::auth::{self, ApiKey, ApiKeys, Auth};
-use super::dotenv::Dotenv;
-use super::model::{self, ModelConfig};
+use super::keys::{ApiKey, ApiKeys};
 use super::planning::Repositories;
-use super::read::Read;
-use super::records::{self, Content};
-use super::traces::{self, Otlp};
 use super::values;
 use crate::domain::definition::ThinkingLevel;
 use crate::domain::repository::RepositoryPattern;
 use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
 
-/// The key of the configuration file itself, which cannot be set in that file.
-pub const CONFIG_FILE: &str = "config";
-
 /// The default model: a current Flash model with no shutdown date.
 pub const DEFAULT_MODEL: &str = "gemini-3.8-flash";
 
-/// All settings, in the order they are shown.
-pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
-    [
-        Config::rows(),
-        Policy::rows(),
-        Runs::rows(),
-        ThreadSettings::rows(),
-        Approvals::rows(),
-        Console::rows(),
-        Planning::rows(),
-        SessionRules::rows(),
-        TaskLimits::rows(),
-        Gemini::rows(),
-        Vertex::rows(),
-        ModelTimeouts::rows(),
-        GitHub::rows(),
-        AuthMode::rows(),
-        JwtSettings::rows(),
-        RateLimit::rows(),
-        Records::rows(),
-        Audit::rows(),
-        Log::rows(),
-        Otel::rows(),
-    ]
-    .concat()
-});
-
-/// The setting with this key.
-#[must_use]
-pub fn find(key: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.key == key)
-}
-
 const MANY: Digits<u32> = Digits(1..=1_000_000);
-const PLACES: Digits<usize> = Digits(1..=1_000_000);
+pub(super) const PLACES: Digits<usize> = Digits(1..=1_000_000);
 const REQUESTS: ByText<NonZeroU32> = ByText {
     allowed: "a whole number from 1 to 1000000",
     read: |text| text.parse().ok().filter(|count: &NonZeroU32| count.get() <= 1_000_000),
@@ -74,11 +30,11 @@ const HOURS: ByText<Duration> = ByText {
     allowed: "a number of hours over 0, up to 8760",
     read: values::hours,
 };
-const SECONDS: ByText<Duration> = ByText {
+pub(super) const SECONDS: ByText<Duration> = ByText {
     allowed: "seconds above 0 and up to 3600, such as 2 or 0.5",
     read: values::seconds,
 };
-const SIGNING: ByText<SecretString> = ByText {
+pub(super) const SIGNING: ByText<SecretString> = ByText {
     allowed: "at least 32 bytes (openssl rand -hex 32 makes one)",
     read: values::signing_secret,
 };
@@ -98,7 +54,7 @@ const fn secret(allowed: &'static str) -> ByText<SecretString> {
     ByText { allowed, read }
 }
 
-const fn path(allowed: &'static str) -> ByText<PathBuf> {
+pub(super) const fn path(allowed: &'static str) -> ByText<PathBuf> {
     let read = |text: &str| values::word(text).map(PathBuf::from);
     ByText { allowed, read }
 }
@@ -106,79 +62,6 @@ const fn path(allowed: &'static str) -> ByText<PathBuf> {
 const fn google_name(allowed: &'static str) -> ByText<String> {
     let read = values::google_name;
     ByText { allowed, read }
-}
-
-settings! {
-    /// The validated configuration of gavel.
-    #[derive(Clone, Debug)]
-    pub struct Config = "" {
-        /// The configuration file.
-        config: Option<PathBuf> = path("the path of a TOML file"), variables(&["GAVEL_CONFIG"]),
-            flag("--config", "PATH"), absent("gavel.toml, if there is one");
-        /// Where the HTTP API is served; port 0 takes a free one.
-        listen: SocketAddr = ByText {
-            allowed: "an address and a port, such as 127.0.0.1:8080, [::1]:8080 or localhost:8080",
-            read: values::listen,
-        }, flag("--listen", "ADDR:PORT"), default("127.0.0.1:8080");
-        /// System prompt, tool allowlist and limits of the chat surface.
-        constitution: Option<PathBuf> = path("the path of a Markdown file"), readable(),
-            flag("--constitution", "PATH"), absent("built in");
-        /// Directory of agent definitions.
-        agents: Option<PathBuf> = path("the path of a directory"), readable(), flag("--agents", "PATH"),
-            absent("agents, if it exists, else built in");
-        /// The MCP servers whose tools are used.
-        mcp_config: Option<PathBuf> = path("the path of an mcp.json file"), readable(), flag("--mcp-config", "PATH"),
-            absent("built in");
-        /// Where the accepted definitions of tools are kept; only written when a server has pin: true.
-        mcp_pins: PathBuf = path("the path of a file, which need not exist"), path(), flag("--mcp-pins", "PATH"),
-            default("gavel-pins.json");
-        /// Where records are kept; a missing SQLite file is created.
-        database_url: SecretString = ByText {
-            allowed: "sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE",
-            read: values::database_url,
-        }, variables(&["DATABASE_URL"]), flag("--database", "URL"), default("sqlite://gavel.db"), url();
-        /// HTTP worker threads.
-        workers: Option<NonZeroUsize> = ByText {
-            allowed: "a whole number from 1 to 512",
-            read: |text| text.parse().ok().filter(|workers: &NonZeroUsize| workers.get() <= 512),
-        }, absent("one for each core");
-        /// Requests in progress at once in one process; further requests are answered REFUSAL:OVERLOADED. One tenant
-        /// may use at most seven eighths of them, one user three quarters.
-        max_in_flight: usize = PLACES, default("1024");
-        /// How long a shutdown waits for work in progress.
-        drain_seconds: Duration = SECONDS, default("30");
-        /// Signs the identity tokens that MCP servers over HTTP ask for.
-        identity_secret: Option<SecretString> = SIGNING, secret();
-    } with values: Read<'_> {
-        /// Rules for tool calls.
-        policy: Policy = Policy::read(values);
-        /// Runs of agents.
-        runs: Runs = Runs::read(values);
-        /// Approval requests.
-        approvals: Approvals = Approvals::read(values);
-        /// Login sessions of the console.
-        console: Console = Console::read(values);
-        /// Planning sessions.
-        planning: Planning = Planning::read(values);
-        /// The model.
-        model: ModelConfig = model::read(values, listen);
-        /// GitHub.
-        github: GitHub = GitHub::read(values);
-        /// How callers authenticate.
-        auth: Auth = auth::read(values, listen);
-        /// Request rate limit of each user.
-        rate_limit: RateLimit = RateLimit::read(values);
-        /// What records keep of message content.
-        records: Content = records::read(values);
-        /// The keys of the audit chain.
-        audit: Audit = Audit::read(values);
-        /// What is logged.
-        log: Log = Log::read(values);
-        /// The collector that receives traces; absent: traces are not sent.
-        traces: Option<Otlp> = traces::read(values);
-        /// Variables that `mcp.json` can name besides those of the process.
-        dotenv: Dotenv = Some(values.dotenv());
-    }
 }
 
 settings! {
@@ -322,12 +205,24 @@ settings! {
 
 settings! {
     /// How callers authenticate, and the keys of services.
-    pub(super) struct AuthMode = "auth." {
+    pub(super) struct AuthSettings = "auth." {
         /// How callers authenticate; none is allowed only on loopback addresses.
-        mode: auth::Mode = OneOf(&auth::Mode::NAMES), default("none");
+        mode: AuthMode = OneOf(&[
+            ("none", AuthMode::None),
+            ("api_key", AuthMode::ApiKey),
+            ("jwt", AuthMode::Jwt),
+        ]), default("none");
         /// API keys of services, by their SHA-256.
         keys: Option<Vec<ApiKey>> = ApiKeys, absent("none");
     }
+}
+
+/// How callers authenticate.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum AuthMode {
+    None,
+    ApiKey,
+    Jwt,
 }
 
 settings! {
@@ -366,10 +261,22 @@ settings! {
     /// What records keep.
     pub(super) struct Records = "records." {
         /// What records keep of messages, replies, arguments and results.
-        content: records::Mode = OneOf(&records::Mode::NAMES), default("full");
+        content: ContentMode = OneOf(&[
+            ("full", ContentMode::Full),
+            ("hash", ContentMode::Hash),
+            ("none", ContentMode::None),
+        ]), default("full");
         /// Key of the hashes of records.content = hash.
         key: Option<SecretString> = SIGNING, secret();
     }
+}
+
+/// What records keep of content.
+#[derive(Clone, Copy)]
+pub(super) enum ContentMode {
+    Full,
+    Hash,
+    None,
 }
 
 settings! {
@@ -432,38 +339,9 @@ settings! {
         /// Headers sent to the collector.
         headers: Option<Vec<(String, SecretString)>> = ByText {
             allowed: "name=value pairs, separated by commas; %XX in a value stands for a byte",
-            read: traces::headers,
+            read: values::headers,
         }, variables(&["OTEL_EXPORTER_OTLP_HEADERS"]), secret();
         /// The service's name in traces.
         service_name: String = word("a name"), variables(&["OTEL_SERVICE_NAME"]), default("gavel");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn no_two_settings_share_a_name() {
-        let mut names = BTreeSet::new();
-        for setting in SETTINGS.iter() {
-            let flag = setting.flag.map(|(flag, _)| flag);
-            let all = [setting.key]
-                .into_iter()
-                .chain(setting.environment.iter().map(String::as_str));
-            for name in all.chain(flag) {
-                assert!(names.insert(name), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn no_section_is_also_a_setting() {
-        for setting in SETTINGS.iter() {
-            let inner = format!("{}.", setting.key);
-            assert!(SETTINGS.iter().all(|other| !other.key.starts_with(&inner)), "{inner}");
-        }
     }
 }

@@ -1,7 +1,5 @@
 //! Where traces are sent.
 
-use http::header::{HeaderName, HeaderValue};
-use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use url::Url;
 
@@ -27,21 +25,6 @@ pub(super) fn read(values: &Read<'_>) -> Option<Option<Otlp>> {
         headers: otel.headers.unwrap_or_default(),
         service_name: otel.service_name,
     }))
-}
-
-/// `name=value,name=value`, the OpenTelemetry format: a value may contain `%XX` (OTLP exporter specification,
-/// "Specifying headers via environment variables").
-pub(super) fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
-    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=')?;
-            let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
-            let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
-            HeaderValue::from_str(&value).ok()?;
-            Some((name.to_string(), SecretString::from(value.into_owned())))
-        })
-        .collect()
 }
 
 /// Appends `/v1/traces` to the base URL, after any path it has.

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use http::header::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use url::{Host, Url};
 
@@ -68,6 +70,21 @@ pub(super) fn seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.parse().ok()?;
     let time = Duration::try_from_secs_f64(seconds).ok()?;
     (!time.is_zero() && time <= Duration::from_secs(3600)).then_some(time)
+}
+
+/// `name=value,name=value`, the OpenTelemetry format: a value may contain `%XX` (OTLP exporter specification,
+/// "Specifying headers via environment variables").
+pub(super) fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=')?;
+            let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+            let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+            HeaderValue::from_str(&value).ok()?;
+            Some((name.to_string(), SecretString::from(value.into_owned())))
+        })
+        .collect()
 }
 
 /// Scheme, host and port; without a trailing slash.

@@ -15,37 +15,7 @@ use super::ids::{TenantId, UserId};
 use super::schema::JsonSchema;
 use super::session_value::SessionValue;
 use super::tool_settings::ToolSettings;
-
-/// Whether a call may be sent twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Idempotency {
-    /// No: a second call has a second effect.
-    None,
-    /// Yes: the tool itself makes a second call harmless.
-    Natural,
-    /// Yes, with the same `gavel/idempotency_key`.
-    Key,
-}
-
-/// A tool's default for approval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ApprovalDefault {
-    /// Calls require approval.
-    Required,
-    /// Calls require no approval.
-    NotRequired,
-}
-
-/// Values of an argument with which a call has the effect of another tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AmountsTo {
-    /// The other tool of the same server.
-    pub tool: Arc<str>,
-    /// The argument.
-    pub argument: ArgumentPath,
-    /// The values.
-    pub values: Vec<Value>,
-}
+pub use super::tool_settings::{AmountsTo, ApprovalDefault, Idempotency};
 
 /// One tool of one server. Immutable: a changed tool is a new value in a later generation.
 #[derive(Debug)]

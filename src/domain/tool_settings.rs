@@ -11,7 +11,37 @@ use super::argument_path::ArgumentPath;
 use super::definition::quoted;
 use super::session_value::SessionValue;
 use super::times::Times;
-use super::tool::{AmountsTo, ApprovalDefault, Idempotency};
+
+/// Whether a call may be sent twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Idempotency {
+    /// No: a second call has a second effect.
+    None,
+    /// Yes: the tool itself makes a second call harmless.
+    Natural,
+    /// Yes, with the same `gavel/idempotency_key`.
+    Key,
+}
+
+/// A tool's default for approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApprovalDefault {
+    /// Calls require approval.
+    Required,
+    /// Calls require no approval.
+    NotRequired,
+}
+
+/// Values of an argument with which a call has the effect of another tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AmountsTo {
+    /// The other tool of the same server.
+    pub tool: Arc<str>,
+    /// The argument.
+    pub argument: ArgumentPath,
+    /// The values.
+    pub values: Vec<Value>,
+}
 
 record! {
     /// Settings of one tool. What is absent is not said.
@@ -135,8 +165,11 @@ fn creates(paths: Vec<(ArgumentPath, ArgumentPath)>) -> BTreeMap<Arc<str>, Argum
         .collect()
 }
 
-fn amounts_to(tools: Vec<(String, Vec<(ArgumentPath, Vec<Value>)>)>) -> Vec<AmountsTo> {
-    let of_tool = |(tool, arguments): (String, Vec<_>)| {
+/// Values, by the paths of their arguments.
+type ByArgument = Vec<(ArgumentPath, Vec<Value>)>;
+
+fn amounts_to(tools: Vec<(String, ByArgument)>) -> Vec<AmountsTo> {
+    let of_tool = |(tool, arguments): (String, ByArgument)| {
         let tool: Arc<str> = tool.into();
         arguments.into_iter().map(move |(argument, values)| AmountsTo {
             tool: Arc::clone(&tool),

@@ -490,7 +490,7 @@ fn every_form_holds_the_thinking_level_and_none_holds_a_budget_beside_it() {
         ),
         (
             json!({"thinking_level": "most"}),
-            "modelConfig.thinking_level: found \"most\"; allowed: minimal, low, medium, high, xhigh",
+            "modelConfig.thinking_level: found \"most\"; allowed: minimal, low, medium, high or xhigh",
         ),
     ] {
         let portable = with(model).to_string();

@@ -7,6 +7,9 @@ use crate::error::{Errors, ReadError};
 use crate::nearest::unknown_name_message;
 use crate::node::{Content, Key, Node};
 
+/// The most bytes of a name that paths show; errors show no more of a path.
+const LONGEST_NAME: usize = 200;
+
 /// Reads one value, and knows what is allowed.
 pub trait Parser {
     /// What it makes of a value.
@@ -19,7 +22,7 @@ pub trait Parser {
     fn parse(&self, at: &At<'_>) -> Option<Self::Value>;
 }
 
-/// A value at its place in a file. Whoever reads it reports errors through it.
+/// A value at its place in a file, through which its reader reports errors.
 #[derive(Clone)]
 pub struct At<'a> {
     errors: &'a RefCell<Errors>,
@@ -76,12 +79,6 @@ impl<'a> At<'a> {
         self
     }
 
-    /// Its line; `None` if the form has no lines.
-    #[must_use]
-    pub fn line(&self) -> Option<u64> {
-        Some(self.node.line).filter(|line| *line > 0)
-    }
-
     /// The value as errors show it.
     #[must_use]
     pub fn found(&self) -> String {
@@ -99,7 +96,7 @@ impl<'a> At<'a> {
     }
 
     fn report(&self, line: u64, field: String, found: String, allowed: String) {
-        self.errors.borrow_mut().push(ReadError {
+        self.errors.borrow_mut().add(|| ReadError {
             file: self.file.to_owned(),
             line: Some(line),
             field: match field.is_empty() {
@@ -150,6 +147,8 @@ impl<'a> At<'a> {
     }
 
     fn below(&self, name: &str) -> String {
+        // Every path below a name contains it, and there may be as many as the file has values.
+        let name = &name[..name.floor_char_boundary(LONGEST_NAME)];
         match self.path.as_str() {
             "" => name.to_owned(),
             path => format!("{path}.{name}"),
@@ -267,10 +266,16 @@ impl<'a> Fields<'a> {
 
     /// As [`Self::take`]; an absent field is an error.
     pub fn need<P: Parser>(&self, name: &'static str, parser: P) -> Option<P::Value> {
+        let allowed = parser.allowed();
+        self.need_as(name, &allowed, parser)
+    }
+
+    /// As [`Self::need`], for a field whose absence needs other words than an invalid value.
+    pub fn need_as<P: Parser>(&self, name: &'static str, absent: &str, parser: P) -> Option<P::Value> {
         match self.get(name) {
             Some(at) => parser.parse(&at),
             None => {
-                self.missing(name, parser.allowed());
+                self.missing(name, absent);
                 None
             }
         }
@@ -341,4 +346,77 @@ macro_rules! record {
     (@read $fields:ident, $name:literal, $parser:expr, or $default:expr) => {
         Some($fields.take($name, $parser).unwrap_or($default))
     };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{FLAG, List, OneOf, Record, TEXT, Whole};
+
+    record! {
+        #[derive(Debug, PartialEq)]
+        struct Rule {
+            /// Its name.
+            name: String = "name": TEXT, required;
+            /// Its effect.
+            effect: char = "effect": OneOf(&[("allow", 'a'), ("deny", 'd')]), or 'd';
+            /// How often.
+            most: Option<u32> = "most": Whole(1..=9);
+            /// Whether it counts.
+            is_on: bool = "on": FLAG;
+            /// Its parts.
+            parts: Vec<Rule> = "parts": List(Record("a rule", Rule::read));
+        }
+    }
+
+    fn read(text: &str) -> Result<Rule, Vec<String>> {
+        let (errors, node) = (RefCell::default(), Node::parse(text, 100).unwrap());
+        let rule = At::root(&errors, "f", &node).record(Rule::read);
+        let errors = errors.into_inner().into_vec("f");
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        rule.filter(|_| errors.is_empty()).ok_or(errors)
+    }
+
+    #[test]
+    fn a_record_is_read_with_its_defaults() {
+        let part = |name: &str| Rule {
+            name: name.to_owned(),
+            effect: 'd',
+            most: None,
+            is_on: false,
+            parts: Vec::new(),
+        };
+        let whole = Rule {
+            effect: 'a',
+            most: Some(3),
+            is_on: true,
+            parts: vec![part("b")],
+            ..part("a")
+        };
+        let text = "name: a\neffect: allow\nmost: 3\non: true\nparts: [{name: b, most: null}]\n";
+        assert_eq!(read(text), Ok(whole));
+    }
+
+    #[test]
+    fn every_error_is_reported_with_its_place_and_a_misspelled_field_once() {
+        let text = "nmae: a\neffect: maybe\nmost: 10\nparts:\n- 7\n- {on: 1, colour: red}\n";
+        assert_eq!(
+            read(text).unwrap_err(),
+            [
+                "f:1: nmae: found an unknown field; allowed: did you mean `name`?",
+                "f:2: effect: found \"maybe\"; allowed: allow or deny",
+                "f:3: most: found 10; allowed: a whole number from 1 to 9",
+                "f:5: parts[0]: found 7; allowed: a rule",
+                "f:6: parts[1].on: found 1; allowed: true or false",
+                "f:6: parts[1].name: found nothing; allowed: text",
+                "f:6: parts[1].colour: found an unknown field; allowed: name, effect, most, on, parts",
+            ]
+        );
+        assert_eq!(
+            read("- a").unwrap_err(),
+            ["f:1: the file: found a list; allowed: a map"]
+        );
+    }
 }

@@ -130,7 +130,7 @@ impl<T: Clone> Parser for OneOf<'_, T> {
 
     fn parse(&self, at: &At<'_>) -> Option<T> {
         let found = match &at.node.content {
-            Content::Text(text) => self.0.iter().find(|(name, _)| *name == text.trim()),
+            Content::Text(text) => self.0.iter().find(|(name, _)| name == text),
             _ => None,
         };
         if found.is_none() {

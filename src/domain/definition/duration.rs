@@ -2,10 +2,16 @@
 
 use std::time::Duration;
 
-use gavel_reading::{Content, Node};
+use gavel_reading::{Content, Node, Scalar};
 
 /// What a field in seconds accepts.
 pub(super) const SECONDS: &str = "a number of seconds from 1, or a text such as 90s, 5m or 1h30m";
+
+/// A field in seconds.
+pub(super) const TIMEOUT: Scalar<Duration> = Scalar {
+    allowed: SECONDS,
+    read: seconds,
+};
 
 /// What a field in minutes accepts.
 pub(super) const MINUTES: &str = "a number of minutes above 0; a fraction is rounded to whole seconds";

@@ -160,34 +160,6 @@ table! {
         "When a tool call requires approval: never, for tools that can change something (default), always.";
 }
 
-/// Declares a struct of optional fields of one group, each with its field in the table.
-macro_rules! fields {
-    ($(#[$meta:meta])* pub struct $group:ident {
-        $($(#[$about:meta])+ $name:ident: $type:ty = $field:ident;)+
-    }) => {
-        $(#[$meta])*
-        #[derive(Clone, Debug, Default)]
-        pub struct $group { $($(#[$about])+ pub $name: Option<$type>,)+ }
-
-        impl $group {
-            pub(super) fn read(values: &mut super::values::Values<'_>) -> Self {
-                use super::fields::Field;
-                use super::values::Held;
-                Self { $($name: <$type>::read(values, Field::$field),)+ }
-            }
-
-            /// The fields that are present, by their portable names.
-            pub(super) fn to_json(&self) -> impl Iterator<Item = (String, serde_json::Value)> {
-                use super::fields::Field;
-                use super::values::Held;
-                let fields = [$((Field::$field, self.$name.as_ref().map(Held::to_json)),)+];
-                fields.into_iter().filter_map(|(field, value)| Some((field.name().to_owned(), value?)))
-            }
-        }
-    };
-}
-pub(super) use fields;
-
 impl Field {
     pub(super) fn row(self) -> &'static Row {
         &TABLE[self as usize]

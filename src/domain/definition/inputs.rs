@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::fields::{Field, INPUT, OUTPUT};
-use super::values::{self, MOST_ITEMS, NAME, Part, Values};
+use super::values::{self, MOST_ITEMS, NAME, Part, SOME_TEXT, Values};
 use super::{Input, InputType, Output, OutputSchema, schema};
 use crate::domain::templates::{Template, malformed_at};
 use crate::domain::text;
-use gavel_reading::json;
-use gavel_reading::unknown_name_message;
-use gavel_reading::{Content, Node, quoted};
+use gavel_reading::{At, Content, FLAG, Fields, Node, OneOf, Parser, Record, json, quoted, unknown_name_message};
 
 /// The one input of an agent without `inputConfig`.
 pub(super) const QUERY: &str = "query";
@@ -59,54 +57,19 @@ pub(super) fn inputs(values: &mut Values<'_>) -> Option<BTreeMap<String, Input>>
     Some(inputs)
 }
 
-fn input(values: &mut Values<'_>, path: &str, node: &Node) -> Option<Input> {
-    let Content::Map(entries) = &node.content else {
-        values.error(
-            Some(node.line),
-            path,
-            &node.found(),
-            "a map of description, type and required",
-        );
-        return None;
-    };
-    let (mut description, mut kind, mut required) = (None, None, false);
-    let types = InputType::NAMES.map(|(name, _)| name).join(", ");
-    for (key, node) in entries {
-        let path = format!("{path}.{}", key.name);
-        let mut bad = |allowed: &str| values.error(Some(node.line), &path, &node.found(), allowed);
-        match key.name.as_str() {
-            "description" => match values::text(node) {
-                Some(text) => description = Some(text),
-                None => bad("text that is not blank"),
-            },
-            "type" => match values::choice(node, &InputType::NAMES) {
-                Some(value) => kind = Some(value),
-                None => bad(&types),
-            },
-            "required" => match node.content {
-                Content::Bool(value) => required = value,
-                Content::Null => {}
-                _ => bad("true or false"),
-            },
-            other => {
-                let allowed = || unknown_name_message(other, &["description", "type", "required"]);
-                values.error_with(Some(key.line), &path, "an unknown field", allowed);
-            }
-        }
-    }
-    let given = |name: &str| entries.iter().any(|(key, _)| key.name == name);
-    if !given("description") {
-        let spelling = format!("{path}.description");
-        values.missing_at(Some(node.line), &[spelling], "what the argument is for");
-    }
-    if !given("type") {
-        values.missing_at(Some(node.line), &[format!("{path}.type")], &types);
-    }
-    Some(Input {
-        description: description?,
-        kind: kind?,
-        required,
-    })
+fn input(values: &Values<'_>, path: &str, node: &Node) -> Option<Input> {
+    let at = At::root(&values.errors, values.file, node).named(path);
+    let input = Record("a map of description, type and required", |fields: &Fields<'_>| {
+        let description = fields.need_as("description", "what the argument is for", SOME_TEXT);
+        let kind = fields.need("type", OneOf(&InputType::NAMES));
+        let required = fields.take("required", FLAG).unwrap_or(false);
+        Some(Input {
+            description: description?,
+            kind: kind?,
+            required,
+        })
+    });
+    input.parse(&at)
 }
 
 /// `outputConfig`, if any of its fields is given, and `processOutput`, the template of its text.
@@ -161,7 +124,7 @@ fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Op
             schema::errors(read.as_ref().unwrap_or(given.node), values.file, &given.path)
         });
         for error in invalid.into_iter().flatten() {
-            values.errors.push(error);
+            values.errors.get_mut().push(error);
         }
     }
     for (field, allowed) in fields.into_iter().zip(["a name", "what the output is", a_schema]) {

@@ -1,6 +1,9 @@
 //! Model and sampling settings.
 
-use super::fields::fields;
+use serde_json::Value;
+
+use super::fields::Field;
+use super::values::{Held, Values, fields};
 
 fields! {
     /// Model and sampling settings of a definition (`modelConfig`).
@@ -52,5 +55,15 @@ impl ThinkingLevel {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         Self::NAMES[self as usize].0
+    }
+}
+
+impl Held for ThinkingLevel {
+    fn read(values: &mut Values<'_>, field: Field) -> Option<Self> {
+        values.choice(field, &Self::NAMES)
+    }
+
+    fn to_json(&self) -> Value {
+        self.as_str().into()
     }
 }

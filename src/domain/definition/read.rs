@@ -2,6 +2,7 @@
 
 mod sub_agents;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use self::sub_agents::{sub_agents, tools};
@@ -101,7 +102,7 @@ pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
         text,
         fields,
         groups,
-        errors,
+        errors: RefCell::new(errors),
         places: Places::default(),
         names: Named::default(),
     };
@@ -114,10 +115,10 @@ pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
         }
     }
     match definition {
-        Some(definition) if values.errors.is_empty() => Ok((definition, places)),
+        Some(definition) if values.errors.borrow().is_empty() => Ok((definition, places)),
         _ => Err(Refused {
             name,
-            errors: values.errors.into_vec(file),
+            errors: values.errors.into_inner().into_vec(file),
             names: Box::new(values.names),
             places,
         }),
@@ -146,9 +147,9 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
             "what the agent does, so that a caller can decide to use it",
         );
     }
-    let before = values.errors.count();
+    let before = values.errors.borrow().count();
     let inputs = inputs(values);
-    values.names.inputs = inputs.clone().filter(|_| values.errors.count() == before);
+    values.names.inputs = inputs.clone().filter(|_| values.errors.borrow().count() == before);
     let flow = flow(values, inputs.as_ref());
     // Steps without a flow type are already an error, so a missing prompt is not reported in addition.
     let steps_given = values.line(Field::Steps).is_some();

@@ -3,6 +3,7 @@
 mod convert;
 mod places;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -14,12 +15,24 @@ pub(super) use self::places::Places;
 use super::canonical::shortest;
 use super::duration;
 use super::fields::{Field, Fields, Given, GivenGroup, Holds};
-use super::{Flow, Input, ThinkingLevel};
-use gavel_reading::{Content, Node, quoted};
+use super::{Flow, Input};
+use gavel_reading::{Content, Node, OneOf, Parser, Scalar, quoted};
 use gavel_reading::{Errors, ReadError};
 
 /// The allowed names of agents, inputs, outputs and steps.
 pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
+
+/// The name of an agent or a step.
+pub(super) const AGENT: Scalar<String> = Scalar {
+    allowed: NAME,
+    read: |node| text(node).filter(|text| is_name(text)),
+};
+
+/// Text that is not blank, unchanged.
+pub(super) const SOME_TEXT: Scalar<String> = Scalar {
+    allowed: "text that is not blank",
+    read: text,
+};
 
 /// The name of the system prompt in a form that keeps it apart from the fields.
 pub(super) const BODY: &str = "the text below the front matter";
@@ -35,7 +48,7 @@ pub(super) struct Values<'a> {
     pub(super) text: &'a str,
     pub(super) fields: Fields<'a>,
     pub(super) groups: Vec<GivenGroup>,
-    pub(super) errors: Errors,
+    pub(super) errors: RefCell<Errors>,
     /// Locations of the items of lists and maps; fields are added at the end.
     pub(super) places: Places,
     /// References to other files.
@@ -83,7 +96,7 @@ impl<'a> Values<'a> {
     /// As [`Self::error`], if computing what is allowed is expensive.
     pub(super) fn error_with(&mut self, line: Option<u64>, field: &str, found: &str, allowed: impl FnOnce() -> String) {
         let file = self.file;
-        self.errors.add(|| ReadError {
+        self.errors.get_mut().add(|| ReadError {
             file: file.to_owned(),
             line,
             field: field.to_owned(),
@@ -101,7 +114,7 @@ impl<'a> Values<'a> {
         reported: impl FnOnce() -> (String, String),
     ) {
         let (file, whole) = (self.file, self.text);
-        self.errors.add(|| {
+        self.errors.get_mut().add(|| {
             let (found, allowed) = reported();
             ReadError {
                 file: file.to_owned(),
@@ -124,7 +137,7 @@ impl<'a> Values<'a> {
         let null = self.fields.get(&field).and_then(|given| given.first());
         match null.map(|null| (null.line, null.path.clone())) {
             Some((line, path)) => self.error(Some(line), &path, "nothing", allowed),
-            None => self.missing_at(None, &field.row().spellings(), allowed),
+            None => self.missing_at(&field.row().spellings(), allowed),
         }
     }
 
@@ -133,8 +146,8 @@ impl<'a> Values<'a> {
         self.groups.iter().any(|given| given.name == group && !given.is_map)
     }
 
-    /// As [`Self::missing`], for a field with these spellings. A misspelled field already has an error.
-    pub(super) fn missing_at(&mut self, line: Option<u64>, spellings: &[String], allowed: &str) {
+    /// A misspelled field already has an error.
+    fn missing_at(&mut self, spellings: &[String], allowed: &str) {
         let meant = |error: &ReadError| {
             let near = error.allowed.strip_prefix("did you mean `")?.strip_suffix("`?")?;
             let parent = error.field.rsplit_once('.').map(|(parent, _)| format!("{parent}."));
@@ -142,12 +155,13 @@ impl<'a> Values<'a> {
         };
         let misspelled = self
             .errors
+            .get_mut()
             .listed()
             .iter()
             .filter_map(meant)
             .any(|meant| spellings.contains(&meant));
         if let Some(path) = spellings.first().filter(|_| !misspelled) {
-            self.error(line, path, "nothing", allowed);
+            self.error(None, path, "nothing", allowed);
         }
     }
 
@@ -317,8 +331,7 @@ impl<'a> Values<'a> {
 
     /// One of a few names.
     pub(super) fn choice<T: Copy + PartialEq>(&mut self, field: Field, names: &[(&str, T)]) -> Option<T> {
-        let allowed: Vec<_> = names.iter().map(|(name, _)| *name).collect();
-        self.get(field, &allowed.join(", "), |node| choice(node, names))
+        self.get(field, &OneOf(names).allowed(), |node| choice(node, names))
     }
 }
 
@@ -348,5 +361,32 @@ held! {
     i32: Values::whole, |value| Value::from(*value);
     u32: Values::count, |value| Value::from(*value);
     f32: Values::float, |value| Value::from(shortest(*value));
-    ThinkingLevel: |values: &mut Values<'_>, field| values.choice(field, &Self::NAMES), |level| level.as_str().into();
 }
+
+/// Declares a struct of optional fields of one group, each with its field in the table.
+macro_rules! fields {
+    ($(#[$meta:meta])* pub struct $group:ident {
+        $($(#[$about:meta])+ $name:ident: $type:ty = $field:ident;)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default)]
+        pub struct $group { $($(#[$about])+ pub $name: Option<$type>,)+ }
+
+        impl $group {
+            pub(super) fn read(values: &mut crate::domain::definition::values::Values<'_>) -> Self {
+                use crate::domain::definition::Field;
+                use crate::domain::definition::values::Held;
+                Self { $($name: <$type>::read(values, Field::$field),)+ }
+            }
+
+            /// The fields that are present, by their portable names.
+            pub(super) fn to_json(&self) -> impl Iterator<Item = (String, serde_json::Value)> {
+                use crate::domain::definition::Field;
+                use crate::domain::definition::values::Held;
+                let fields = [$((Field::$field, self.$name.as_ref().map(Held::to_json)),)+];
+                fields.into_iter().filter_map(|(field, value)| Some((field.name().to_owned(), value?)))
+            }
+        }
+    };
+}
+pub(super) use fields;

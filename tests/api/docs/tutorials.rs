@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use gavel::config::settings::SETTINGS;
+use gavel::config::SETTINGS;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 

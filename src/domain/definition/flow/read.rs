@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::super::Input;
+use super::super::duration::TIMEOUT;
 use super::super::fields::Field;
-use super::super::values::{self, NAME, Values};
-use super::super::{Input, duration};
+use super::super::values::{AGENT, Places, SOME_TEXT, Values};
 use super::{Flow, Step};
 use crate::domain::templates::{Template, malformed_at};
-use gavel_reading::unknown_name_message;
-use gavel_reading::{Content, Key, Node, quoted};
+use gavel_reading::{At, Content, Node, Parser, Scalar, quoted, unknown_name_message};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Type {
@@ -149,94 +149,49 @@ pub(super) fn steps(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, In
 }
 
 fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<Step> {
-    let entries = match &node.content {
-        Content::Map(entries) => entries,
-        Content::Text(agent) if values::is_name(agent) => {
-            return Some(Step {
-                name: agent.clone(),
-                agent: agent.clone(),
-                input: BTreeMap::new(),
-                timeout: None,
-            });
-        }
-        _ => {
-            let allowed = "the name of an agent, or a map of name, agent, input and timeout";
-            values.error(Some(node.line), path, &node.found(), allowed);
-            return None;
-        }
-    };
-    let (mut name, mut agent, mut input, mut timeout) = (None, None, BTreeMap::new(), None);
-    let mut right = true;
-    for (key, node) in entries
-        .iter()
-        .filter(|(_, node)| !matches!(node.content, Content::Null))
-    {
-        let path = format!("{path}.{}", key.name);
-        let a_name = || values::text(node).filter(|text| values::is_name(text));
-        match key.name.as_str() {
-            "name" => name = a_name(),
-            "agent" => agent = a_name(),
-            "input" => {
-                match templates(values, &path, n, node) {
-                    Some(templates) => input = templates,
-                    None => right = false,
-                }
-                continue;
-            }
-            "timeout" => {
-                timeout = duration::seconds(node);
-                if timeout.is_none() {
-                    values.error(Some(node.line), &path, &node.found(), duration::SECONDS);
-                    right = false;
-                }
-                continue;
-            }
-            other => {
-                let allowed = || unknown_name_message(other, &["name", "agent", "input", "timeout"]);
-                values.error_with(Some(key.line), &path, "an unknown field", allowed);
-                continue;
-            }
-        }
-        if a_name().is_none() {
-            values.error(Some(node.line), &path, &node.found(), NAME);
-            right = false;
-        }
+    let at = At::root(&values.errors, values.file, node).named(path);
+    if !matches!(node.content, Content::Map(_)) {
+        let agent = Scalar {
+            allowed: "the name of an agent, or a map of name, agent, input and timeout",
+            read: AGENT.read,
+        };
+        return agent.parse(&at).map(|agent| Step {
+            name: agent.clone(),
+            agent,
+            input: BTreeMap::new(),
+            timeout: None,
+        });
     }
-    let is_agent = |(key, node): &(Key, Node)| key.name == "agent" && !matches!(node.content, Content::Null);
-    if !entries.iter().any(is_agent) {
-        values.missing_at(Some(node.line), &[format!("{path}.agent")], "the name of an agent");
-    }
-    let agent = agent.filter(|_| right)?;
-    Some(Step {
-        name: name.unwrap_or_else(|| agent.clone()),
-        agent,
-        input,
-        timeout,
+    let places = &mut values.places;
+    at.record(|fields| {
+        let name = fields.take("name", AGENT);
+        let agent = fields.need_as("agent", "the name of an agent", AGENT);
+        let input = fields.get("input").map(|at| templates(&at, places, n));
+        let timeout = fields.take("timeout", TIMEOUT);
+        // Of an invalid step nothing is known.
+        let is_absent = |field| fields.get(field).is_none();
+        let is_valid = (name.is_some() || is_absent("name")) && (timeout.is_some() || is_absent("timeout"));
+        let agent = agent.filter(|_| is_valid)?;
+        Some(Step {
+            name: name.unwrap_or_else(|| agent.clone()),
+            agent,
+            input: input.unwrap_or_else(|| Some(BTreeMap::new()))?,
+            timeout,
+        })
     })
 }
 
 /// The templates of one step. Their placeholders are checked once all steps are known.
-fn templates(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<BTreeMap<String, String>> {
-    let entries = match &node.content {
-        Content::Map(entries) => entries.as_slice(),
-        _ => {
-            let allowed = "a map from argument of the step's agent to a text with ${placeholders}";
-            values.error(Some(node.line), path, &node.found(), allowed);
-            return None;
-        }
-    };
+fn templates(at: &At<'_>, places: &mut Places, n: usize) -> Option<BTreeMap<String, String>> {
+    if !matches!(at.node.content, Content::Map(_)) {
+        at.invalid("a map from argument of the step's agent to a text with ${placeholders}");
+        return None;
+    }
     let mut templates = BTreeMap::new();
-    for (key, node) in entries {
-        let path = format!("{path}.{}", key.name);
-        values
-            .places
-            .insert(format!("steps[{n}].input.{}", key.name), path.clone(), node.line);
-        let text = values::text(node);
-        if text.is_none() {
-            values.error(Some(node.line), &path, &node.found(), "a text that is not blank");
-        }
+    for (name, at) in at.entries()? {
+        places.insert(format!("steps[{n}].input.{name}"), at.path.clone(), at.node.line);
         // An invalid template still counts as given.
-        templates.insert(key.name.clone(), text.unwrap_or_default());
+        templates.insert(name.to_owned(), SOME_TEXT.parse(&at).unwrap_or_default());
     }
     Some(templates)
 }

@@ -1,10 +1,10 @@
 //! The tools and the sub-agents of a definition.
 
+use super::super::duration::TIMEOUT;
 use super::super::fields::Field;
-use super::super::values::{self, Part, Values};
-use super::super::{SubAgent, duration, well_known, well_known_tool};
-use gavel_reading::unknown_name_message;
-use gavel_reading::{Content, Key, Node, quoted};
+use super::super::values::{AGENT, Part, Values};
+use super::super::{SubAgent, well_known, well_known_tool};
+use gavel_reading::{At, Content, Node, Parser, Scalar, quoted};
 
 pub(super) fn tools(values: &mut Values<'_>) -> Vec<String> {
     let item = "the name of one tool: up to 128 characters without spaces or `*`, since the list names every tool";
@@ -81,43 +81,18 @@ pub(super) fn sub_agents(values: &mut Values<'_>, tools: &[String]) -> Vec<SubAg
 }
 
 /// A name, or a map of agent and timeout.
-fn sub_agent(values: &mut Values<'_>, path: &str, node: &Node) -> Option<SubAgent> {
-    let Content::Map(entries) = &node.content else {
-        let agent = values::text(node).filter(|text| values::is_name(text));
-        if agent.is_none() {
-            let allowed = "the name of an agent, or a map of agent and timeout";
-            values.error(Some(node.line), path, &node.found(), allowed);
-        }
-        return agent.map(|agent| SubAgent { agent, timeout: None });
-    };
-    let (mut agent, mut timeout) = (None, None);
-    for (key, node) in entries
-        .iter()
-        .filter(|(_, node)| !matches!(node.content, Content::Null))
-    {
-        let path = format!("{path}.{}", key.name);
-        let allowed = match key.name.as_str() {
-            "agent" => {
-                agent = values::text(node).filter(|text| values::is_name(text));
-                agent.is_none().then_some(values::NAME)
-            }
-            "timeout" => {
-                timeout = duration::seconds(node);
-                timeout.is_none().then_some(duration::SECONDS)
-            }
-            other => {
-                let allowed = || unknown_name_message(other, &["agent", "timeout"]);
-                values.error_with(Some(key.line), &path, "an unknown field", allowed);
-                None
-            }
+fn sub_agent(values: &Values<'_>, path: &str, node: &Node) -> Option<SubAgent> {
+    let at = At::root(&values.errors, values.file, node).named(path);
+    if !matches!(node.content, Content::Map(_)) {
+        let agent = Scalar {
+            allowed: "the name of an agent, or a map of agent and timeout",
+            read: AGENT.read,
         };
-        if let Some(allowed) = allowed {
-            values.error(Some(node.line), &path, &node.found(), allowed);
-        }
+        return agent.parse(&at).map(|agent| SubAgent { agent, timeout: None });
     }
-    let is_agent = |(key, node): &(Key, Node)| key.name == "agent" && !matches!(node.content, Content::Null);
-    if !entries.iter().any(is_agent) {
-        values.missing_at(Some(node.line), &[format!("{path}.agent")], "the name of an agent");
-    }
-    Some(SubAgent { agent: agent?, timeout })
+    at.record(|fields| {
+        let agent = fields.need_as("agent", "the name of an agent", AGENT);
+        let timeout = fields.take("timeout", TIMEOUT);
+        Some(SubAgent { agent: agent?, timeout })
+    })
 }

@@ -1,31 +1,12 @@
 //! Reads cases: id, message and preconditions.
 
-use gavel_reading::{At, Content, FLAG, Fields, OneOf, Record, Scalar, Several, With};
+use gavel_reading::{At, FLAG, Fields, OneOf, Record, Several, With};
 
-use super::expectations::expectation;
+use super::expectations::{DAY, TEXT, expectation};
 use crate::chat::case::{Case, Kind, SeedTask, Turn};
-use crate::chat::day::{self, Day};
 
 /// The most cases of a file.
 const MOST_CASES: usize = 10_000;
-
-/// A text; a number is its digits.
-pub(super) const TEXT: Scalar<String> = Scalar {
-    allowed: "text",
-    read: |node| match &node.content {
-        Content::Text(text) => Some(text.clone()),
-        Content::Integer(number) => Some(number.to_string()),
-        _ => None,
-    },
-};
-pub(super) const DAY: Scalar<Day> = Scalar {
-    allowed: day::ALLOWED,
-    read: |node| match &node.content {
-        Content::Text(text) => Day::parse(text),
-        Content::Integer(days) => i16::try_from(*days).ok().map(Day::FromToday),
-        _ => None,
-    },
-};
 
 struct Defaults<'a> {
     file: &'a str,

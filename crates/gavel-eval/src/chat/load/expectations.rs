@@ -2,13 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use gavel_reading::{At, Content, Entries, FLAG, Fields, OneOf, Parser, Several, With};
+use gavel_reading::{At, Content, Entries, FLAG, Fields, OneOf, Parser, Scalar, Several, With};
 use regex::RegexBuilder;
 use serde_json::Value;
 
-use super::cases::{DAY, TEXT};
 use crate::chat::case::{DECISIONS, Expectation, ExpectedCall, ExpectedTask, ExpectedTasks, Forbidden};
+use crate::chat::day::{self, Day};
 use crate::chat::matcher::Matcher;
+
+/// A text; a number is its digits.
+pub(super) const TEXT: Scalar<String> = Scalar {
+    allowed: "text",
+    read: |node| match &node.content {
+        Content::Text(text) => Some(text.clone()),
+        Content::Integer(number) => Some(number.to_string()),
+        _ => None,
+    },
+};
+pub(super) const DAY: Scalar<Day> = Scalar {
+    allowed: day::ALLOWED,
+    read: |node| match &node.content {
+        Content::Text(text) => Day::parse(text),
+        Content::Integer(days) => i16::try_from(*days).ok().map(Day::FromToday),
+        _ => None,
+    },
+};
 
 const MATCHER: &str = "a text, `absent`, or a map of equals, contains, contains_any, lacks, regex, on";
 
