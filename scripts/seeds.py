@@ -62,10 +62,10 @@ listed = [tool for value in shared_json("mcp-tools/*.json") for tool in tools(va
 schemas = [tool["inputSchema"] for tool in listed] + [json.loads(text) for text in files("agents/schemas/*.json")]
 write("schema", [json.dumps([schema, {}]).encode() for schema in schemas])
 write("definition", files("agents/*.md") + files("agents/*.yaml") + files("examples/**/*.md") + files("examples/**/*.yaml")
-      + files("evaluation/**/*.yaml") + files("constitution.md") + literals("tests/definition/*.rs") + literals("src/domain/policy/**/*.rs"))
-write("filter", literals("src/adapters/store/read/filter/*.rs") + literals("tests/store/reading.rs"))
-write("template", literals("src/domain/templates/**/*.rs") + literals("src/domain/definition/prompt.rs") + files("templates/*"))
+      + files("evaluation/**/*.yaml") + files("constitution.md") + literals("tests/definition/*.rs") + literals("crates/gavel-core/src/domain/policy/**/*.rs"))
+write("filter", literals("crates/gavel-store/src/read/filter/*.rs") + literals("tests/store/reading.rs"))
+write("template", literals("crates/gavel-core/src/domain/templates/**/*.rs") + literals("crates/gavel-core/src/domain/definition/prompt.rs") + files("templates/*"))
 recorded = [path.read_bytes() for path in sorted(shared.glob("gemini/recorded/**/*")) if path.is_file()]
-write("gemini", recorded + literals("src/adapters/gemini/**/*.rs"))
+write("gemini", recorded + literals("crates/gavel-gemini/src/**/*.rs"))
 write("mcp", [json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": [tool]}}).encode() + b"\n" for tool in listed]
-      + literals("tests/mcp/*.rs") + literals("src/adapters/mcp/**/*.rs"))
+      + literals("tests/mcp/*.rs") + literals("crates/gavel-mcp/src/**/*.rs"))

@@ -276,6 +276,8 @@ fn with_runtime(
 
 #[cfg(test)]
 mod tests {
+    pub(super) mod samples;
+
     use super::*;
 
     /// Doc comments become texts for users, who do not know the requirements.

@@ -1,12 +1,12 @@
 //! gavel turns messages into logged decisions.
 //!
-//! Layers, from the outside in. `tests/architecture.rs` lists which layer may use which:
+//! This crate is the program: [`cli`], the settings ([`config`]) and [`app`], which builds the service. The rest are the
+//! crates of `crates/`, from the outside in; ARCHITECTURE.md shows their dependencies:
 //!
-//! - [`http`], `cli`: the edge. Extract, call one surface, answer.
-//! - `surfaces`: the use cases; the library API.
-//! - `engine`: one loop for all surfaces. It does I/O through ports only and reads no database.
+//! - [`http`] and [`surfaces`] (`gavel-service`): the edge and the use cases, which are the library API.
+//! - [`engine`]: one loop for all surfaces. It does I/O through ports only and reads no database.
 //! - [`ports`]: traits for the model, tools, decision log, runs and their queue, quota and clock.
-//! - [`domain`]: plain data; every layer may use it.
+//! - [`api`]: what the HTTP API says; [`domain`] (`gavel-core`): plain data and its rules.
 //! - [`adapters`]: implementations of the ports, such as Gemini, MCP and the store. `app` chooses them; a command of
 //!   `cli` uses the adapter that it is about.
 //!
@@ -14,19 +14,15 @@
 //! [`surfaces::runs`], then `engine::agent`.
 
 pub mod adapters;
-pub mod api;
 pub mod app;
 pub mod cli;
 pub mod config;
-pub mod domain;
-pub mod engine;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-pub mod http;
-pub mod ports;
-pub mod surfaces;
 pub mod telemetry;
 
-// What tests of all heights share names the crate as the test programs do.
-#[cfg(test)]
-extern crate self as gavel;
+pub use gavel_api as api;
+pub use gavel_core::domain;
+pub use gavel_engine as engine;
+pub use gavel_ports as ports;
+pub use gavel_service::{http, surfaces};

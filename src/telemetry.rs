@@ -3,7 +3,6 @@
 //! Logs go to standard error, since standard output belongs to answers (`gavel chat --json | jq`) and to protocols.
 //! Traces go to an OTLP collector if one is configured; without one, tracing does not run.
 
-mod context;
 mod traces;
 
 use std::io::{self, IsTerminal, Write};
@@ -16,7 +15,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::domain::text::escaped;
 
-pub use context::{continue_trace, traceparent};
+pub use gavel_engine::trace::{continue_trace, traceparent};
 pub use traces::{Collector, TracesError};
 
 /// The format of log lines.

@@ -1,28 +1,14 @@
-//! The dependencies between layers, and the modules that each crate is limited to.
-//!
-//! `http, cli → surfaces → engine → ports ← adapters`; every layer may use `domain`; only `app` and `cli` use adapters.
-//! `http` and `engine` use `telemetry` where a trace enters and leaves.
+//! What the compiler does not check of the structure: between crates it checks the dependencies.
 #![allow(clippy::unwrap_used)]
 
-#[path = "sources/circles.rs"]
-mod circles;
 #[path = "sources/mod.rs"]
 mod sources;
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use circles::circles;
 use regex::Regex;
-use sources::{root, rust_files};
-
-/// `src/engine/act.rs` → `engine`.
-fn layer(path: &Path) -> String {
-    let inner = path.strip_prefix(root().join("src")).unwrap();
-    let first = inner.components().next().unwrap().as_os_str().to_str().unwrap();
-    first.trim_end_matches(".rs").to_owned()
-}
+use sources::{product, root, rust_files};
 
 /// Source without comments, so that comments may mention anything.
 fn code(path: &Path) -> String {
@@ -33,51 +19,12 @@ fn code(path: &Path) -> String {
         .join("\n")
 }
 
-#[test]
-fn dependencies_between_layers_point_one_way() {
-    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
-        ("domain", &["domain"][..]),
-        ("ports", &["domain", "ports"][..]),
-        ("engine", &["domain", "ports", "engine", "telemetry"][..]),
-        ("surfaces", &["domain", "ports", "engine", "surfaces"][..]),
-        ("http", &["domain", "surfaces", "http", "telemetry"][..]),
-        ("config", &["domain", "config"][..]),
-        ("telemetry", &["domain", "telemetry"][..]),
-    ]);
-    let layers = [
-        "adapters",
-        "app",
-        "cli",
-        "config",
-        "domain",
-        "engine",
-        "http",
-        "ports",
-        "surfaces",
-        "telemetry",
-    ];
-    let mut invalid = Vec::new();
-    for path in rust_files(&root().join("src")) {
-        let from = layer(&path);
-        let Some(may_name) = allowed.get(from.as_str()) else {
-            continue;
-        };
-        let code = code(&path);
-        for to in layers {
-            if !may_name.contains(&to) && code.contains(&format!("crate::{to}")) {
-                invalid.push(format!("{} names {to}", path.display()));
-            }
-        }
-    }
-    assert!(invalid.is_empty(), "{invalid:#?}");
-}
-
 /// The surfaces are siblings. What they share is `runs`, `definitions` and the neutral modules, which name none of them.
 #[test]
 fn surfaces_do_not_know_each_other() {
     let siblings = ["agents", "approvals", "chat", "planning", "sessions", "threads"];
     let shared = ["caller", "decisions", "definitions", "failure", "request", "runs"];
-    let surfaces = root().join("src/surfaces");
+    let surfaces = root().join("crates/gavel-service/src/surfaces");
     let mut invalid = Vec::new();
     for path in rust_files(&surfaces) {
         let inner = path.strip_prefix(&surfaces).unwrap();
@@ -105,7 +52,7 @@ fn surfaces_do_not_know_each_other() {
 /// the engine, and not the other way around.
 #[test]
 fn the_engine_does_not_name_its_agents() {
-    let engine = root().join("src/engine");
+    let engine = root().join("crates/gavel-engine/src");
     let named = Regex::new(r"\bagent(::|,|;|\})").unwrap();
     let mut invalid = Vec::new();
     for path in rust_files(&engine) {
@@ -115,28 +62,9 @@ fn the_engine_does_not_name_its_agents() {
         let mut imports = code
             .lines()
             .filter(|line| line.contains("use ") || line.contains("agent::"));
-        let is_root = inner == Path::new("mod.rs");
+        let is_root = inner == Path::new("lib.rs");
         if !inner.starts_with("agent") && !is_root && imports.any(|line| named.is_match(line)) {
             invalid.push(inner.display().to_string());
-        }
-    }
-    assert!(invalid.is_empty(), "{invalid:#?}");
-}
-
-#[test]
-fn adapters_name_only_ports_and_domain_and_only_app_and_cli_name_adapters() {
-    let mut invalid = Vec::new();
-    for path in rust_files(&root().join("src")) {
-        let from = layer(&path);
-        let code = code(&path);
-        if from == "adapters" {
-            for to in ["engine", "surfaces", "http", "cli", "app", "config"] {
-                if code.contains(&format!("crate::{to}::")) {
-                    invalid.push(format!("{} names {to}", path.display()));
-                }
-            }
-        } else if !["app", "cli", "lib", "fuzzing"].contains(&from.as_str()) && code.contains("crate::adapters") {
-            invalid.push(format!("{} names adapters", path.display()));
         }
     }
     assert!(invalid.is_empty(), "{invalid:#?}");
@@ -178,147 +106,10 @@ fn commands_with_a_route_are_http_clients() {
     assert!(invalid.is_empty(), "{invalid:#?}");
 }
 
-#[test]
-fn each_library_is_used_only_in_its_modules() {
-    let places: [(&str, &[&str]); 6] = [
-        ("actix_web", &["http", "app"]),
-        ("reqwest", &["adapters", "cli"]),
-        ("rmcp", &["adapters/mcp"]),
-        ("sqlx", &["adapters/store"]),
-        // The layout of pages is defined in one place.
-        ("maud", &["http/console"]),
-        // It blocks: only a dedicated thread may call it.
-        ("rusqlite", &["adapters/store"]),
-    ];
-    let mut invalid = Vec::new();
-    for path in rust_files(&root().join("src")) {
-        let inner = path
-            .strip_prefix(root().join("src"))
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
-        let code = code(&path);
-        for (library, allowed) in places {
-            let named = code.contains(&format!("{library}::")) || code.contains(&format!("use {library}"));
-            if named && !allowed.iter().any(|place| inner.starts_with(place)) {
-                invalid.push(format!("{inner} names {library}"));
-            }
-        }
-    }
-    assert!(invalid.is_empty(), "{invalid:#?}");
-}
-
-/// Two files that need each other can only be read, changed and tested as one. What they share belongs into a third, or
-/// one is a part of the other.
-#[test]
-fn no_two_files_need_each_other() {
-    let crates = ["src", "bench/src", "crates/gavel-eval/src", "crates/gavel-testing/src"]
-        .map(|path| root().join(path))
-        .into_iter();
-    let servers = [
-        "base", "docker", "files", "github", "google", "shell", "store", "tasks", "web",
-    ];
-    let servers = servers.map(|name| root().join("mcp-servers").join(name).join("src"));
-    let mut found = Vec::new();
-    for directory in crates.chain(servers) {
-        let sources = rust_files(&directory).into_iter().map(|path| {
-            let inner = path.strip_prefix(&directory).unwrap().to_str().unwrap().to_owned();
-            (inner, fs::read_to_string(path).unwrap())
-        });
-        found.extend(circles(&sources.collect()));
-    }
-    let lines: Vec<_> = found.iter().map(|circle| circle.steps.join("\n  ")).collect();
-    assert!(found.is_empty(), "{} circles:\n- {}", found.len(), lines.join("\n- "));
-}
-
-/// The files of each circle among these sources: a file's name and its text, in pairs.
-fn circles_of(sources: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
-    let root = ("lib.rs", "");
-    let found = circles(&sources.iter().chain([&root]).map(owned).collect());
-    found.into_iter().map(|circle| circle.files).collect()
-}
-
-#[test]
-fn circles_are_found_however_a_file_is_named() {
-    let down = ("b.rs", "pub struct Below;");
-    for text in [
-        "use crate::b::Below;",
-        "use super::{c::Other, b::{Above, Below as Lower}};",
-        "use super::b::*;\nfn f(_: Below) {}",
-        "fn f() { let _ = super::b::Below; }",
-        "use crate::b;\nfn f() -> b::Below { b::Below }",
-        "macro_rules! m { () => { $crate::b::Below } }",
-        "fn f() {\n    use crate::b::Below;\n    let _ = '\"'; let _: &'static str = r#\"\"#;\n}",
-        "mod inner { use super::super::b::Below; }",
-        "fn f<'a>(a: &'a str) -> impl Sized + use<'a> {\n    let _ = (super::b::Below, a);\n    a\n}",
-    ] {
-        let up = format!("{}\nuse crate::a::f;", down.1);
-        let circle = [("a.rs", text), ("b.rs", &*up), ("c.rs", "pub struct Other;")];
-        assert_eq!(circles_of(&circle), [["a.rs", "b.rs"]], "{text}");
-        assert!(circles_of(&[circle[0], down, circle[2]]).is_empty(), "{text}");
-    }
-    let long = [
-        ("lib.rs", "mod x;"),
-        ("x/mod.rs", "mod deep;\npub(crate) use deep::Low;"),
-        ("x/deep.rs", "use crate::y::Y;\npub struct Low;"),
-        ("y.rs", "use crate::z::Z;\npub struct Y;"),
-        // Through what `x` passes on.
-        ("z.rs", "use crate::x::Low;\npub struct Z;"),
-    ];
-    assert_eq!(circles_of(&long), [["x/deep.rs", "y.rs", "z.rs"]]);
-    let found = circles(
-        &long
-            .iter()
-            .map(|(path, text)| (path.to_string(), text.to_string()))
-            .collect(),
-    );
-    assert_eq!(found[0].steps[2], "z.rs needs Low of x/deep.rs");
-}
-
-#[test]
-fn a_part_may_name_what_its_file_defines_and_nothing_else_makes_a_circle() {
-    let file = "mod send;\nuse send::send;\npub struct Act;";
-    for part in [
-        "use super::Act;\npub fn send() {}",
-        "use crate::act::Act;\npub fn send() {}",
-    ] {
-        assert!(circles_of(&[("act.rs", file), ("act/send.rs", part)]).is_empty());
-        assert!(circles_of(&[("act/mod.rs", file), ("act/send/mod.rs", part)]).is_empty());
-    }
-    // Only its own file, not one beside it.
-    let beside = [
-        ("act.rs", file),
-        ("act/send.rs", "use crate::log::Log;\npub fn send() {}"),
-    ];
-    assert_eq!(
-        circles_of(&[
-            beside[0],
-            beside[1],
-            ("log.rs", "use crate::act::send::send;\npub struct Log;")
-        ]),
-        [["act/send.rs", "log.rs"]]
-    );
-    // Tests, comments, texts, names of other crates, and names that are only passed on.
-    for text in [
-        "#[cfg(test)]\nmod tests {\n    use crate::b::B;\n}",
-        "#[cfg(test)]\nuse crate::b::B;",
-        "// crate::b::B\n/* crate::b::B */\n/// [`crate::b::B`]\nconst A: &str = \"crate::b::B\";",
-        "use b::B;\nuse serde::b::B as C;",
-        "pub use crate::b::B;",
-    ] {
-        assert!(
-            circles_of(&[("a.rs", text), ("b.rs", "use crate::a::A;\npub struct B;")]).is_empty(),
-            "{text}"
-        );
-    }
-    let tests = [
-        ("a.rs", "#[cfg(test)]\nmod tests;"),
-        ("a/tests.rs", "use crate::b::B;"),
-        ("b.rs", "use crate::a::tests::T;\npub struct B;"),
-    ];
-    assert!(circles_of(&tests).is_empty());
+/// The sources of each MCP server, and of what they share.
+fn servers() -> impl Iterator<Item = PathBuf> {
+    let directories = fs::read_dir(root().join("mcp-servers")).unwrap();
+    directories.map(|directory| directory.unwrap().path().join("src"))
 }
 
 /// The patterns of `.dockerignore`, each with whether it re-includes paths.
@@ -401,7 +192,7 @@ fn no_key_setting_or_database_gets_into_the_image() {
         "Cargo.lock",
         "build.rs",
         "src/main.rs",
-        "src/domain/policy/mod.rs",
+        "crates/gavel-core/src/domain/policy/mod.rs",
         "constitution.md",
         "mcp.json",
         "agents/workspace.md",
@@ -410,30 +201,17 @@ fn no_key_setting_or_database_gets_into_the_image() {
         "migrations/sqlite/0001_records.sql",
         "mcp-servers/google/migrations/sqlite/0001_google.sql",
         "proto/gemini/agent/v1/agent.proto",
-        "src/http/docs.html",
+        "crates/gavel-service/src/http/docs.html",
     ] {
         assert!(!is_left_out(&patterns, source), "{source} would be missing");
     }
     let mut missing = Vec::new();
-    for path in [
-        "src",
-        "agents",
-        "templates",
-        "migrations",
-        "proto",
-        "crates/gavel-eval/src",
-        "crates/gavel-testing/src",
-        "mcp-servers/tasks/src",
-        "mcp-servers/google/src",
-        "mcp-servers/docker/src",
-        "mcp-servers/files/src",
-        "mcp-servers/github/src",
-        "mcp-servers/shell/src",
-        "mcp-servers/web/src",
-        "mcp-servers/base/src",
-        "mcp-servers/store/src",
-    ] {
-        let mut folders = vec![root().join(path)];
+    for path in ["src", "agents", "templates", "migrations", "proto", "crates"]
+        .map(|path| root().join(path))
+        .into_iter()
+        .chain(servers())
+    {
+        let mut folders = vec![path];
         while let Some(directory) = folders.pop() {
             for entry in fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
@@ -479,7 +257,7 @@ fn every_test_that_security_md_names_exists() {
 #[test]
 fn every_promise_names_tests_that_exist() {
     let text = fs::read_to_string(root().join("docs/explanation/promises.md")).unwrap();
-    let file = Regex::new(r"`((?:tests|src|mcp-servers|bench|scripts)/[\w/.-]+)`").unwrap();
+    let file = Regex::new(r"`((?:tests|src|crates|mcp-servers|bench|scripts)/[\w/.-]+)`").unwrap();
     let mut promises = 0;
     for promise in text.split("\n## ").skip(1) {
         let (_, tests) = promise.split_once("\nTests: ").unwrap_or_else(|| panic!("{promise}"));
@@ -512,15 +290,10 @@ fn every_base_image_is_named_by_digest() {
 fn only_one_module_writes_to_standard_output_and_standard_error() {
     const WRITERS: [&str; 5] = ["io::stdout", "io::stderr", "println!", "print!", "dbg!"];
     let mut invalid = Vec::new();
-    for path in rust_files(&root().join("src")) {
-        let inner = path
-            .strip_prefix(root().join("src"))
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .to_owned();
+    for path in product() {
+        let inner = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         // Logs have their own writer, which quotes external text.
-        if inner == "cli/output.rs" || inner == "telemetry.rs" {
+        if inner == "src/cli/output.rs" || inner == "src/telemetry.rs" {
             continue;
         }
         let code = code(&path);
@@ -540,26 +313,15 @@ fn only_one_module_writes_to_standard_output_and_standard_error() {
 /// Promise: decided by code. There is one path to a side effect. Code that calls a tool creates a `CallRequest`.
 #[test]
 fn only_act_and_the_operators_commands_call_a_tool() {
-    let mut makers: Vec<_> = rust_files(&root().join("src"))
+    let mut makers: Vec<_> = product()
         .into_iter()
-        .filter(|path| layer(path) != "adapters" && code(path).contains("CallRequest"))
-        .map(|path| {
-            path.strip_prefix(root().join("src"))
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned()
-        })
+        .filter(|path| code(path).contains("CallRequest {"))
+        .map(|path| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned())
         .collect();
     makers.sort();
-    // The engine's one path; an operator's `gavel mcp call`, through which `gavel eval` prepares the tasks in its scratch
-    // directory; and the port, which defines it.
-    assert_eq!(makers, ["cli/mcp/call.rs", "engine/act/send.rs", "ports/tools.rs"]);
-    // No adapter creates one either: adapters only pass on what they receive.
-    let made = rust_files(&root().join("src/adapters"))
-        .into_iter()
-        .find(|path| code(path).contains("CallRequest {"));
-    assert_eq!(made, None);
+    // The engine's one path, and an operator's `gavel mcp call`, through which `gavel eval` prepares the tasks in its
+    // scratch directory.
+    assert_eq!(makers, ["crates/gavel-engine/src/act/send.rs", "src/cli/mcp/call.rs"]);
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gavel::config::settings::{SETTINGS, Secrecy};
-use gavel::config::{Auth, Config, ConfigError, ConfigErrors, Content, Dotenv, JwtKeys, Provider, Resolved, Sources};
+use gavel::config::{Auth, Config, ConfigErrors, Content, Dotenv, JwtKeys, Provider, Resolved, SETTINGS, Sources};
 use gavel::domain::budget::SessionLimits;
 use gavel::domain::definition::ThinkingLevel;
+use gavel_reading::{ReadError, Secrecy};
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
 
@@ -26,7 +26,7 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    fn resolve(&self) -> Result<Resolved, Vec<ConfigError>> {
+    fn resolve(&self) -> Result<Resolved, Vec<ReadError>> {
         let read_file = |path: &Path| {
             let found = self.readable.iter().find(|(name, _)| Path::new(name) == path);
             found
@@ -107,7 +107,10 @@ fn without_settings_gavel_serves_this_machine_with_the_demo_model() {
         (config.rate_limit.per_minute.get(), config.rate_limit.burst.get()),
         (60, 20)
     );
-    assert_eq!((config.max_in_flight, config.drain), (1024, Duration::from_secs(30)));
+    assert_eq!(
+        (config.max_in_flight, config.drain_seconds),
+        (1024, Duration::from_secs(30))
+    );
     assert_eq!(resolved.warnings, [""; 0]);
     insta::assert_snapshot!(shown(&resolved));
 }
@@ -537,7 +540,7 @@ fn api_keys_come_from_the_file_or_as_json_from_the_environment() {
                     (keys[0].name.as_str(), keys[0].sha256, keys[0].tenant.as_str()),
                     ("app", [10; 32], "acme")
                 );
-                assert!(keys[0].roles.contains("analyst"));
+                assert_eq!(keys[0].roles, ["analyst"]);
                 assert_eq!(keys[0].user.as_ref().map(|user| user.as_str()), Some("ann"));
             }
             other => panic!("{other:?}"),
@@ -600,21 +603,27 @@ fn settings_of_an_unused_mode_cause_a_warning() {
 fn repositories_of_planning_are_patterns_and_each_invalid_one_is_named() {
     let file = "[planning]\nrepositories = [\n \"acme/*\",\n \"t2:other/one\",\n]\nmax_hours = 24\n";
     let planning = toml(file).config().planning;
-    assert_eq!((planning.repositories.len(), planning.max_hours), (2, 24));
+    assert_eq!(
+        (planning.repositories.unwrap().len(), planning.rules.max_hours),
+        (2, 24)
+    );
     let sessions = SessionLimits::new(planning.sessions, planning.sessions_per_user);
     assert_eq!(sessions, SessionLimits::default());
     let from_environment = env(&[("GAVEL_PLANNING_REPOSITORIES", "acme/*, t2:other/one")]).config();
-    assert_eq!(from_environment.planning.repositories.len(), 2);
+    assert_eq!(from_environment.planning.repositories.unwrap().len(), 2);
     let invalid = toml("[planning]\nrepositories = [\n \"acme\",\n \"acme/x\",\n \"a b/c\",\n]\n").refusal();
     for (line, value) in [(3, "acme"), (5, "a b/c")] {
         assert!(
-            invalid.contains(&format!("etc/gavel.toml:{line}: planning.repositories.")),
+            invalid.contains(&format!("etc/gavel.toml:{line}: planning.repositories[")),
             "{invalid}"
         );
-        assert!(invalid.contains(&format!("{value:?}: give OWNER/REPO")), "{invalid}");
+        assert!(
+            invalid.contains(&format!("found {value:?}; allowed: OWNER/REPO")),
+            "{invalid}"
+        );
     }
     let number = toml("[planning]\nrepositories = 7\n").refusal();
-    assert!(number.contains("give a list of OWNER/REPO"), "{number}");
+    assert!(number.contains("allowed: a list of OWNER/REPO"), "{number}");
 }
 
 /// A value that would let a plan write anywhere, or never end, stops the start.
@@ -623,19 +632,22 @@ fn the_limits_of_the_work_on_a_plan_are_read_and_checked() {
     let file = "[planning]\nbranch_prefix = \"bot/\"\nmax_steps_per_task = 60\nmax_steps = 600\nmax_tokens = 2000000\n\
                 context_tokens = 50000\nmodel_patience = \"90s\"\n";
     let planning = toml(file).config().planning;
-    assert_eq!(planning.branch_prefix, "bot/");
-    assert_eq!((planning.max_steps_per_task, planning.max_steps), (60, 600));
+    assert_eq!(planning.rules.branch_prefix, "bot/");
     assert_eq!(
-        (planning.max_tokens, planning.context_tokens),
+        (planning.limits.max_steps_per_task, planning.limits.max_steps),
+        (60, 600)
+    );
+    assert_eq!(
+        (planning.limits.max_tokens, planning.limits.context_tokens),
         (Some(2_000_000), 50_000)
     );
-    assert_eq!(planning.model_patience.as_secs(), 90);
-    assert_eq!(Given::default().config().planning.max_tokens, None);
+    assert_eq!(planning.limits.model_patience.as_secs(), 90);
+    assert_eq!(Given::default().config().planning.limits.max_tokens, None);
     for (setting, allowed) in [
-        ("branch_prefix = \"\"", "give letters, digits"),
-        ("branch_prefix = \"a..b\"", "give letters, digits"),
-        ("max_steps = 0", "give a whole number from 1"),
-        ("max_tokens = 5", "give a whole number from 10000"),
+        ("branch_prefix = \"\"", "allowed: letters, digits"),
+        ("branch_prefix = \"a..b\"", "allowed: letters, digits"),
+        ("max_steps = 0", "allowed: a whole number from 1"),
+        ("max_tokens = 5", "allowed: a whole number from 10000"),
         ("model_patience = \"15\"", "such as 45s, 15m or 2h"),
     ] {
         let refusal = toml(&format!("[planning]\n{setting}\n")).refusal();
@@ -649,12 +661,9 @@ fn the_limits_of_the_work_on_a_plan_are_read_and_checked() {
 /// The address is compared with those that users give, so it has nothing but scheme, host and port.
 #[test]
 fn the_address_of_github_has_no_path() {
-    assert_eq!(
-        Given::default().config().planning.github.as_str(),
-        "https://github.com/"
-    );
+    assert_eq!(Given::default().config().github.url.as_str(), "https://github.com/");
     let own = env(&[("GITHUB_URL", "https://github.example.org/")]).config();
-    assert_eq!(own.planning.github.as_str(), "https://github.example.org/");
+    assert_eq!(own.github.url.as_str(), "https://github.example.org/");
     for invalid in [
         "github.com",
         "https://ann:pw@github.com",
@@ -739,12 +748,12 @@ fn headers_and_names_that_cannot_be_sent_are_refused() {
 
 #[test]
 fn traces_are_off_until_a_collector_is_named() {
-    assert!(Given::default().config().logs.traces.is_none());
+    assert!(Given::default().config().traces.is_none());
     let given = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=b, c = d=e, authorization=Basic%20x"),
     ];
-    let traces = env(&given).config().logs.traces.unwrap();
+    let traces = env(&given).config().traces.unwrap();
     let headers: Vec<_> = traces
         .headers
         .iter()
@@ -755,17 +764,14 @@ fn traces_are_off_until_a_collector_is_named() {
     assert_eq!(traces.traces_url.as_str(), "http://localhost:4318/v1/traces");
     let below = env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector/otlp/")]).config();
     assert_eq!(
-        below.logs.traces.unwrap().traces_url.as_str(),
+        below.traces.unwrap().traces_url.as_str(),
         "https://collector/otlp/v1/traces"
     );
     let whole = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://a"),
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://b/t"),
     ];
-    assert_eq!(
-        env(&whole).config().logs.traces.unwrap().traces_url.as_str(),
-        "https://b/t"
-    );
+    assert_eq!(env(&whole).config().traces.unwrap().traces_url.as_str(), "https://b/t");
 }
 
 #[test]
@@ -804,7 +810,7 @@ fn no_secret_is_shown_by_a_value_an_origin_or_a_debug_print() {
 #[test]
 fn the_reference_names_every_setting() {
     let page = gavel::config::reference();
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         assert!(
             page.contains(&format!("| `{}` | `{}`", setting.key, setting.variable())),
             "{}",
@@ -856,7 +862,7 @@ fn any_environment() -> impl Strategy<Value = Vec<(String, String)>> {
             setting
                 .environment
                 .iter()
-                .flat_map(|name| [(*name).to_owned(), format!("{name}_FILE")])
+                .flat_map(|name| [name.clone(), format!("{name}_FILE")])
         })
         .collect();
     let value = prop_oneof![
@@ -882,7 +888,7 @@ proptest! {
             Err(errors) => {
                 prop_assert!(!errors.is_empty());
                 for error in errors {
-                    prop_assert!(error.place.is_some() || error.problem.contains("environment") || error.problem.contains("set "), "{}", error);
+                    prop_assert!(!error.file.is_empty() || error.allowed.contains("environment") || error.allowed.contains("GEMINI_API_KEY"), "{}", error);
                 }
             }
         }
@@ -894,7 +900,7 @@ proptest! {
         if let Err(errors) = toml(&text).resolve() {
             prop_assert!(!errors.is_empty());
             for error in errors {
-                prop_assert!(error.place.is_some_and(|place| place.starts_with("etc/gavel.toml:")));
+                prop_assert!(error.file == "etc/gavel.toml" && error.line.is_some());
             }
         }
     }

@@ -25,7 +25,7 @@ mod times;
 use std::time::Duration;
 
 use gavel::domain::definition::{
-    Approval, ChatLimits, Constitution, Definition, DefinitionError, Form, InputType, OutputSchema,
+    Approval, ChatLimits, Constitution, Definition, Form, InputType, OutputSchema, ReadError,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -40,7 +40,7 @@ fn read(text: &str) -> Definition {
     Definition::read(text.as_bytes(), Form::Markdown, "x.md").unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
-fn errors(text: &str) -> Vec<DefinitionError> {
+fn errors(text: &str) -> Vec<ReadError> {
     Definition::read(text.as_bytes(), Form::Markdown, "x.md").expect_err("the definition is invalid")
 }
 
@@ -180,11 +180,11 @@ outputConfig:
             "x.md:6: model_config.temp: found 3; allowed: a number from 0 to 2",
             "x.md:7: model_config.top_k: found an unknown field; allowed: did you mean `top_p`?",
             "x.md:9: run_config.max_turns: found 0; allowed: a whole number from 1",
-            "x.md:10: approval: found \"sometimes\"; allowed: never, side_effects, always",
+            "x.md:10: approval: found \"sometimes\"; allowed: never, side_effects or always",
             "x.md:11: kind: found \"remote\"; allowed: local",
-            "x.md:14: inputConfig.inputs.a.type: found \"text\"; allowed: string, number, integer, boolean, string[], number[], integer[], boolean[]",
-            "x.md:14: inputConfig.inputs.a.requird: found an unknown field; allowed: did you mean `required`?",
+            "x.md:14: inputConfig.inputs.a.type: found \"text\"; allowed: string, number, integer, boolean, string[], number[], integer[] or boolean[]",
             "x.md:14: inputConfig.inputs.a.description: found nothing; allowed: what the argument is for",
+            "x.md:14: inputConfig.inputs.a.requird: found an unknown field; allowed: did you mean `required`?",
             "x.md:16: outputConfig.schema: found 5; allowed: a JSON Schema, also as JSON text, or the name of a registered one (letters, digits, `_` or `-`)",
         ]
     );
@@ -259,7 +259,7 @@ fn of_very_many_errors_the_first_are_reported_and_the_rest_counted() {
         format!("{{\"name\": \"a\", \"description\": \"d\", \"flow_type\": \"sequential\", \"steps\": [{steps}]}}");
     // By name, each with its own line.
     let steps = reported(&flow, Form::Json, 8_000);
-    let line = |error: &DefinitionError| error.field.rsplit('.').next().unwrap().parse::<u64>().unwrap() + 2;
+    let line = |error: &ReadError| error.field.rsplit('.').next().unwrap().parse::<u64>().unwrap() + 2;
     assert!(
         steps.iter().all(|error| error.line == Some(line(error))),
         "{}",

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use gavel::app::App;
 use gavel::config::{Config, Sources};
-use sources::{root, rust_files};
+use sources::{product, root};
 
 /// The metric names between `before` and `after`.
 fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
@@ -25,7 +25,7 @@ fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
 /// The code and the table in docs/reference/metrics.md must name the same metrics.
 #[test]
 fn the_page_of_metrics_lists_each_metric_and_no_other() {
-    let counted: BTreeSet<String> = rust_files(&root().join("src"))
+    let counted: BTreeSet<String> = product()
         .iter()
         // Cookies have names of this kind, too, and so has a schema that a test creates.
         .filter(|path| !path.ends_with("http/console/cookies.rs") && !path.ends_with("tests.rs"))

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use regex::Regex;
-use sources::{root, rust_files};
+use sources::{product, root, rust_files};
 
 /// Old words, with the words to use. Patterns match prose and the parts of identifiers.
 const OLD_WORDS: [(&str, &str); 17] = [
@@ -55,11 +55,10 @@ fn texts() -> Vec<PathBuf> {
     for directory in ["src", "crates", "tests", "bench/src", "examples", "fuzz/fuzz_targets"] {
         found.extend(rust_files(&root().join(directory)));
     }
-    for server in [
-        "base", "docker", "files", "github", "google", "shell", "store", "tasks", "web",
-    ] {
-        found.extend(rust_files(&root().join("mcp-servers").join(server)));
-        found.push(root().join("mcp-servers").join(server).join("README.md"));
+    for server in fs::read_dir(root().join("mcp-servers")).unwrap() {
+        let server = server.unwrap().path();
+        found.extend(rust_files(&server));
+        found.push(server.join("README.md"));
     }
     found.extend(documentation());
     found.extend(files_of(&root().join("templates"), "toml"));
@@ -205,10 +204,17 @@ fn every_file_that_the_architecture_page_names_exists() {
         }
         for path in expanded(&name) {
             checked += 1;
-            let candidates = [root().join(&path), root().join("src").join(&path)];
-            let as_module = root().join("src").join(format!("{}.rs", path.trim_end_matches('/')));
-            let somewhere = || rust_files(&root().join("src")).iter().any(|file| file.ends_with(&path));
-            if !candidates.iter().any(|path| path.exists()) && !as_module.exists() && !somewhere() {
+            // `engine/act.rs` is in the crate of that name; `domain/` and the parts of the service are directories of one.
+            let (first, rest) = path.split_once('/').unwrap_or(("", &path));
+            let below = ["", "src", "crates/gavel-core/src", "crates/gavel-service/src"];
+            let mut candidates = below.map(|place| root().join(place).join(&path)).to_vec();
+            candidates.push(root().join(format!("crates/gavel-{first}/src/{rest}")));
+            let as_module = candidates
+                .iter()
+                .map(|path| path.with_extension("rs"))
+                .collect::<Vec<_>>();
+            let somewhere = || product().iter().any(|file| file.ends_with(&path));
+            if !candidates.iter().chain(&as_module).any(|path| path.exists()) && !somewhere() {
                 missing.push(path);
             }
         }
@@ -223,10 +229,13 @@ fn every_environment_variable_that_a_page_names_is_read() {
     let name = Regex::new(r"\bGAVEL_[A-Z_]+[A-Z]\b").unwrap();
     let mut pages = documentation();
     pages.extend(["README.md", "ARCHITECTURE.md", "SECURITY.md", "bench/README.md"].map(|page| root().join(page)));
-    let mut readers = rust_files(&root().join("src"));
+    let mut readers = product();
     readers.extend(["scripts/test", "bench/run"].map(|script| root().join(script)));
     let read: String = readers.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-    let read: BTreeSet<&str> = name.find_iter(&read).map(|found| found.as_str()).collect();
+    // The variables of most settings are derived from their keys.
+    let settings = gavel::config::SETTINGS.iter().flat_map(|setting| &setting.environment);
+    let read = name.find_iter(&read).map(|found| found.as_str());
+    let read: BTreeSet<&str> = read.chain(settings.map(String::as_str)).collect();
     let mut unknown = Vec::new();
     let mut checked = 0;
     for page in pages {
@@ -317,7 +326,14 @@ fn every_requirement_and_page_that_a_comment_names_is_in_the_repository() {
     let listed = requirement_ids(&fs::read_to_string(root().join(REQUIREMENTS)).unwrap());
     let page = Regex::new(r"\bdocs/(?:explanation|how-to|reference|tutorials)/[a-z-]+\.md\b").unwrap();
     let (mut named, mut missing) = (BTreeSet::new(), BTreeSet::new());
-    for directory in ["src", "tests", "mcp-servers", "bench/src", "fuzz/fuzz_targets"] {
+    for directory in [
+        "src",
+        "crates",
+        "tests",
+        "mcp-servers",
+        "bench/src",
+        "fuzz/fuzz_targets",
+    ] {
         for path in rust_files(&root().join(directory)) {
             let text = fs::read_to_string(&path).unwrap();
             let comments = text.lines().filter_map(|line| line.split_once("//"));
@@ -378,7 +394,7 @@ fn nothing_that_users_read_names_a_requirement_or_a_design_section() {
         texts.push((name.to_owned(), fs::read_to_string(root().join(name)).unwrap()));
     }
     let mut comments = 0;
-    for path in ["src", "crates"].map(|name| rust_files(&root().join(name))).concat() {
+    for path in product() {
         texts.push((relative(&path), code(&path)));
         let published = published_comments(&path);
         comments += published.len();

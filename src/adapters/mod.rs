@@ -1,13 +1,9 @@
-//! The implementations of the ports. Only `app` names them.
+//! Implementations of the ports.
 
 pub mod demo;
-pub mod gemini;
-pub mod jwks;
-pub mod mcp;
-pub mod quota;
-pub mod store;
 
-mod breaker;
-mod handover;
-mod labels;
-mod upstream;
+pub use gavel_gemini as gemini;
+pub use gavel_mcp as mcp;
+pub use gavel_store as store;
+pub use gavel_store::quota;
+pub use gavel_upstream::jwks;

@@ -90,7 +90,7 @@ impl Files {
             tracing::warn!("{warning}");
         }
         if purpose == Purpose::Serving
-            && let Err(why) = answerer(&loaded.checked.agents, &config.runs.agent)
+            && let Err(why) = answerer(&loaded.checked.agents, &config.runs.threads.agent)
         {
             tracing::warn!(
                 "threads have no agent yet (runs.agent): {why}; messages are answered with 503 until the agent is created through the API"

@@ -13,12 +13,12 @@ use sha2::{Digest, Sha256};
 
 use super::{App, Serving};
 use crate::adapters::store::{Process, ReadOnly};
-use crate::config::{Config, ModelConfig, Planning, Provider, Runs};
+use crate::api::agents::AgentInfo;
+use crate::config::{Config, ModelConfig, Planning, Policy, Provider, Runs};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 use crate::http::caller::ServiceKey;
 use crate::ports::tools::Tools;
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
-use crate::surfaces::definitions::AgentInfo;
 
 /// Random bytes of a key: 256 bits cannot be guessed, so storing its plain SHA-256 is safe.
 const KEY_BYTES: usize = 32;
@@ -183,7 +183,7 @@ pub(crate) async fn running_process(config: &Config) -> anyhow::Result<Option<Pr
 pub(super) fn records_alone(config: Config) -> Config {
     Config {
         constitution: None,
-        policy: None,
+        policy: Policy { file: None },
         planning: Planning {
             templates: None,
             ..config.planning.clone()

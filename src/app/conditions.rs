@@ -8,9 +8,10 @@ use gavel_mcp_github::{AccessInfo, GitHubInfo};
 use gavel_mcp_shell::{Finding, Level, Probe};
 
 use super::bundled;
+use crate::api::planning::{Fitness, Subject};
 use crate::config::Config;
 use crate::ports::BoxFuture;
-use crate::ports::conditions::{Condition, Conditions, Fitness, Subject};
+use crate::ports::conditions::{Condition, Conditions};
 use crate::ports::tools::Catalog;
 
 /// How long a container engine may take to describe itself.

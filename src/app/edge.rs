@@ -133,7 +133,7 @@ fn service(key: &config::ApiKey) -> ServiceKey {
             Some(user) => Identity::User(user.clone()),
             None => Identity::Service(Arc::from(key.name.as_str())),
         },
-        roles: Arc::new(key.roles.clone()),
+        roles: Arc::new(key.roles.iter().cloned().collect()),
     };
     ServiceKey {
         name: Arc::from(key.name.as_str()),

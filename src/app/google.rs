@@ -48,7 +48,8 @@ pub fn google(config: &Config) -> anyhow::Result<Settings> {
         }
         _ => Args::from_variables(&|name| config.dotenv.variable(name)),
     };
-    Settings::try_from(args).context("the settings of the google server are invalid")
+    args.and_then(Settings::try_from)
+        .context("the settings of the google server are invalid")
 }
 
 /// The name of its entry in the built-in `mcp.json`.

@@ -55,7 +55,7 @@ use crate::surfaces::definitions::Directory;
 use crate::surfaces::planning::Planning;
 use crate::surfaces::runs::{AtOnce, Runs};
 use crate::surfaces::sessions::Sessions;
-use crate::surfaces::threads::{ThreadSettings, Threads};
+use crate::surfaces::threads::Threads;
 
 /// Time to record interrupted work, and then to send the remaining responses.
 pub const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -183,7 +183,7 @@ impl App {
             models: models.clone(),
             runs: store.clone(),
             actions: store.clone(),
-            approvals_expire: config.runs.approvals_expire,
+            approvals_expire: config.approvals.expire_hours,
             running: Running::default(),
         });
         let directory = Directory::new(Arc::clone(&files.agents), store.clone(), mcp.clone(), models);
@@ -193,19 +193,22 @@ impl App {
             background: config.runs.background,
         };
         let runs = Runs::new(engine_agents, Arc::clone(&quota), at_once);
-        let of_threads = ThreadSettings {
-            agent: config.runs.agent.clone(),
-            while_busy: config.runs.while_busy,
-            on_reject: config.runs.on_reject,
-        };
         let agents = DeclaredAgents::new(runs.clone(), directory.clone());
-        let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), of_threads);
+        let threads = Threads::new(
+            runs.clone(),
+            directory.clone(),
+            store.clone(),
+            config.runs.threads.clone(),
+        );
         let conditions = Arc::new(BundledConditions(config.clone()));
         let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), conditions, of_planning);
         let planning = Arc::new(planning);
         let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone(), store.clone());
-        let Console { lasts, idle } = config.console;
-        let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), lasts, idle);
+        let Console {
+            session_hours,
+            idle_hours,
+        } = config.console;
+        let sessions = Sessions::new(store.clone(), Arc::new(SystemClock), session_hours, idle_hours);
         // A process without background capacity runs only what its own callers request.
         if !reads && config.runs.background > 0 {
             background.spawn(Arc::clone(&runs).sweep());
@@ -213,7 +216,7 @@ impl App {
         }
         background.spawn(files.follow(stop.clone()));
         // A process that dies has worked no longer than this uncounted.
-        let every = (config.runs.lease / 3).min(Duration::from_secs(1));
+        let every = (config.runs.lease_seconds / 3).min(Duration::from_secs(1));
         background.spawn(Arc::clone(&runs).keep_leases(every));
         let chat = Chat::new(engine, quota, constitution, Templates::built_in(), config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
@@ -246,7 +249,7 @@ impl App {
         // Background runs continue in the next process that claims them.
         self.runs.stop_background();
         let drained = async { tokio::join!(self.chat.drained(), self.runs.drained()) };
-        if tokio::time::timeout(self.config.drain, drained).await.is_err() {
+        if tokio::time::timeout(self.config.drain_seconds, drained).await.is_err() {
             tracing::warn!("the drain time is exhausted; requests and runs in progress are interrupted");
             self.chat.cut_short();
             self.runs.stop_waited_for();

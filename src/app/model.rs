@@ -48,9 +48,9 @@ pub(super) fn real(config: &ModelConfig, provider: &Provider) -> anyhow::Result<
 
 fn gemini(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {
     let timeouts = Timeouts {
-        connect: config.timeouts.connect,
-        first_byte: config.timeouts.first_byte,
-        idle: config.timeouts.idle,
+        connect: config.timeouts.connect_seconds,
+        first_byte: config.timeouts.first_byte_seconds,
+        idle: config.timeouts.idle_seconds,
         ..Timeouts::default()
     };
     Ok(Gemini::new(GeminiConfig {

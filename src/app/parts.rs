@@ -124,7 +124,7 @@ pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
 pub(crate) fn audit_secrets(config: &Config) -> AuditSecrets {
     AuditSecrets {
         current: config.audit.key.clone(),
-        old: config.audit.old_keys.clone(),
+        old: config.audit.old_keys.clone().unwrap_or_default(),
     }
 }
 
@@ -137,8 +137,8 @@ pub(super) fn store_config(config: &Config, instance: InstanceId, serves: Option
         },
         at_start: AtStart::Background,
         serves,
-        run_lease: config.runs.lease,
-        runs_kept: config.runs.kept,
+        run_lease: config.runs.lease_seconds,
+        runs_kept: config.runs.keep_days,
         sessions: SessionLimits::new(config.planning.sessions, config.planning.sessions_per_user),
         audit: audit_secrets(config),
         ..StoreConfig::new(config.database_url.expose_secret(), instance)

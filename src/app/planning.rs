@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, Auth, Config, FileError};
+use crate::config::{Auth, Config, FileError};
 use crate::engine::strategy::plan::TaskRules;
 use crate::surfaces::planning::{
     Planning, PlanningSettings, PlanningTemplates, Repositories, RepositoryPattern, TemplateFile,
@@ -19,43 +19,23 @@ const SWEEP: Duration = Duration::from_secs(2);
 /// The repositories that calls may name. `None`: all, without authentication and without a list, since the operator is the
 /// only user.
 pub(super) fn allowed(config: &Config) -> Option<Vec<RepositoryPattern>> {
-    let repositories = &config.planning.repositories;
+    let repositories = config.planning.repositories.as_deref().unwrap_or_default();
     let is_open = repositories.is_empty() && matches!(config.auth, Auth::None);
-    (!is_open).then(|| repositories.clone())
+    (!is_open).then(|| repositories.to_owned())
 }
 
 /// # Errors
 /// A template cannot be read; or all errors in the templates.
 pub(super) fn settings(config: &Config) -> Result<PlanningSettings, FileError> {
-    let config::Planning {
-        repositories: _,
-        github,
-        max_hours,
-        confirm_hours,
-        templates,
-        branch_prefix,
-        max_steps_per_task,
-        max_steps,
-        max_tokens,
-        context_tokens,
-        model_patience,
-        ..
-    } = config.planning.clone();
-    let templates = match templates {
-        Some(directory) => of_directory(&directory)?,
+    let templates = match &config.planning.templates {
+        Some(directory) => of_directory(directory)?,
         None => PlanningTemplates::built_in(),
     };
     Ok(PlanningSettings {
-        repositories: Repositories::new(github, allowed(config)),
-        max_hours,
-        confirm_hours,
-        branch_prefix,
+        repositories: Repositories::new(config.github.url.clone(), allowed(config)),
+        sessions: config.planning.rules.clone(),
         rules: TaskRules {
-            steps_per_task: max_steps_per_task,
-            steps: max_steps,
-            tokens: max_tokens,
-            context_tokens,
-            model_patience: model_patience.as_secs(),
+            limits: config.planning.limits.clone(),
             templates: templates.phases.clone(),
         },
         templates,

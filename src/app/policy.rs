@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use crate::config::{Config, FileError};
-use crate::domain::definition::DefinitionError;
+use crate::domain::definition::ReadError;
 use crate::domain::policy::Policy;
 use crate::domain::repository::AllowedRepositories;
 use crate::engine::gate::failures;
@@ -29,7 +29,7 @@ pub fn policy(config: &Config) -> Result<Arc<Policy>, FileError> {
 /// # Errors
 /// It cannot be read; or all errors in it.
 pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
-    let policy = match &config.policy {
+    let policy = match &config.policy.file {
         None => Policy::default(),
         Some(path) => {
             let place = path.display().to_string();
@@ -42,7 +42,7 @@ pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
     Ok(Policy { repositories, ..policy })
 }
 
-fn invalid(errors: &[DefinitionError]) -> FileError {
+fn invalid(errors: &[ReadError]) -> FileError {
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     FileError(format!("the policy is invalid:\n{}", lines.join("\n")))
 }

@@ -1,15 +1,15 @@
 //! The configured MCP servers: the named `mcp.json`, or the built-in one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::{env, fs};
 
 use gavel_mcp_shell::Level;
+use gavel_reading::ReadError;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
 use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ServerConfig, ToolSettings, TransportConfig};
-use crate::adapters::mcp::{ConfigIssue, McpConfig, McpOptions, said};
+use crate::adapters::mcp::{McpConfig, McpOptions, said};
 use crate::config::{Config, FileError, ModelConfig, Provider};
 
 /// The built-in `mcp.json`: the bundled servers, started from this program.
@@ -123,23 +123,24 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
     if !config.auth.has_several_tenants() {
         return Ok(servers);
     }
-    let file: Arc<str> = Arc::from(place.as_str());
     let mut invalid = Vec::new();
     for server in servers.servers.iter().filter(|server| server.off.is_none()) {
-        let issue = |message: &str| ConfigIssue {
-            file: Arc::clone(&file),
+        let issue = |found: &str, allowed: &str| ReadError {
+            file: place.clone(),
             line: None,
-            pointer: format!("/mcpServers/{}/gavel/tenantUsers", server.name),
-            message: message.to_owned(),
+            field: format!("mcpServers.{}.gavel.tenantUsers", server.name),
+            found: found.to_owned(),
+            allowed: allowed.to_owned(),
         };
         match (&server.gavel.identity, server.gavel.tenant_users) {
             (Identity::None, None) => servers.warnings.push(issue(
-                "not set, and users of several tenants may exist: users of the same name are one user to this server; \
-                 set it to true, or to false if the server does not distinguish users",
+                "nothing, and users of several tenants may exist: users of the same name are one user to this server",
+                "true, or false if the server does not distinguish users",
             )),
             (Identity::Argument(_) | Identity::Token, Some(false)) => invalid.push(issue(
                 "false, and users of several tenants may exist: the server acts as the user that gavel names (`identity`), \
-                 so users of the same name would be one user; remove it, or set it to true",
+                 so users of the same name would be one user",
+                "true, or nothing",
             )),
             (Identity::None, Some(_)) | (Identity::Argument(_) | Identity::Token, None | Some(true)) => {}
         }
@@ -150,7 +151,7 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
     }
 }
 
-fn refused(place: &str, issues: &[ConfigIssue]) -> FileError {
+fn refused(place: &str, issues: &[ReadError]) -> FileError {
     let lines: Vec<_> = issues.iter().map(|issue| format!("  {issue}")).collect();
     FileError(format!("{place} is invalid:\n{}", lines.join("\n")))
 }
@@ -161,8 +162,8 @@ fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {
         // These are settings, which can also be in gavel.toml or in a file.
         IDENTITY_SECRET => exposed(&config.identity_secret),
         // As other variables, it may be set and empty.
-        GITHUB_TOKEN => exposed(&config.github_token).or_else(|| config.dotenv.variable(name)),
-        GITHUB_URL => Some(config.planning.github.as_str().trim_end_matches('/').to_owned()),
+        GITHUB_TOKEN => exposed(&config.github.token).or_else(|| config.dotenv.variable(name)),
+        GITHUB_URL => Some(config.github.url.as_str().trim_end_matches('/').to_owned()),
         PROGRAM => env::current_exe()
             .ok()
             .and_then(|path| path.into_os_string().into_string().ok()),

@@ -9,7 +9,7 @@ mod settle;
 
 use clap::Subcommand;
 
-pub(super) use self::question::{answers, question, settles};
+pub(super) use self::question::{Question, answers, question, settles};
 use super::client::Refused;
 use super::exit::Exit;
 use super::gavel::Where;

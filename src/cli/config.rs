@@ -2,8 +2,7 @@
 
 use super::exit::Exit;
 use super::{new_key, output, table};
-use crate::config::settings::find;
-use crate::config::{Config, Effective, Flags, reference};
+use crate::config::{Config, Effective, Flags, find, reference};
 
 /// Options of `gavel config`.
 #[derive(Debug, clap::Args)]

@@ -6,9 +6,11 @@ mod tail;
 
 use super::exit::Exit;
 use super::talk;
+use crate::api::decisions::DecisionPage;
+use crate::api::filter::Listed;
 use crate::config::Flags;
 
-pub(super) use self::show::call;
+pub(super) use self::show::{call, fields};
 
 /// The commands of `gavel decisions`.
 #[derive(Debug, clap::Subcommand)]
@@ -21,10 +23,14 @@ pub(super) enum Command {
     Tail(tail::Args),
 }
 
-const FILTERS: &str = "\
-A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_category, intent, user_id, \
-conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=. \
-A * at the end of a value matches every ending.";
+/// How a filter is written.
+fn filters() -> String {
+    format!(
+        "A filter is FIELD OP \"VALUE\", joined by AND. Fields: {}. Operators: = != < <= > >=. A * at the end of a value \
+         matches every ending.",
+        DecisionPage::fields()
+    )
+}
 
 impl Command {
     pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {

@@ -140,7 +140,7 @@ fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Opti
 
 /// The same check as at the start of the service, including the policy's tests.
 fn policy(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let Some(path) = &config.policy else {
+    let Some(path) = &config.policy.file else {
         return findings.good("policy: none, so agent definitions and tool settings decide");
     };
     match app::policy(config) {
@@ -276,7 +276,7 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         let found = agents_command::count(agents.len(), "agent");
         findings.good(&format!("agents: {found} ({})", loaded.place))?;
     }
-    if let Err(why) = answerer(&agents, &config.runs.agent) {
+    if let Err(why) = answerer(&agents, &config.runs.threads.agent) {
         findings.warn(&format!(
             "threads: no agent answers (runs.agent): {why}; set GAVEL_RUNS_AGENT to another agent, or create it through the API"
         ))?;

@@ -70,9 +70,9 @@ pub(super) async fn agents(args: agents::Args, resolved: Resolved) -> anyhow::Re
         let scratch = Scratch::new()?;
         let github = agents::github(file).await?;
         let mut config = resolved.config.clone();
-        config.planning.repositories =
-            vec![RepositoryPattern::parse(agents::REPOSITORIES).map_err(anyhow::Error::msg)?];
-        let address = config.planning.github.to_string();
+        let repositories = RepositoryPattern::parse(agents::REPOSITORIES).map_err(anyhow::Error::msg)?;
+        config.planning.repositories = Some(vec![repositories]);
+        let address = config.github.url.to_string();
         let api = github.as_ref().map(|github| github.url());
         let config = in_scratch(config, &scratch, file.root.as_deref(), api.as_deref())?;
         let own = Own::serve(App::build_for_command(config).await?).await?;
@@ -104,7 +104,7 @@ fn in_scratch(
         let built_in: Value = serde_json::from_str(BUILT_IN_SERVERS).context("the built-in mcp.json")?;
         let github = github.map(|api| {
             let mut server = built_in["mcpServers"]["github"].clone();
-            let url = config.planning.github.as_str().trim_end_matches('/');
+            let url = config.github.url.as_str().trim_end_matches('/');
             server["env"] = json!({ "GITHUB_TOKEN": "none-is-needed", "GITHUB_API_URL": api, "GITHUB_URL": url });
             server
         });

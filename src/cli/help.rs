@@ -156,7 +156,7 @@ mod tests {
         let line = ["gavel", "decisions", "list", "--database", "sqlite:x.db"];
         let matches = top.try_get_matches_from(line).expect("it is accepted");
         assert_eq!(
-            matches.get_one::<String>("database").map(String::as_str),
+            matches.get_one::<String>("database_url").map(String::as_str),
             Some("sqlite:x.db")
         );
     }

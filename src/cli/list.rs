@@ -1,9 +1,13 @@
 //! What all commands that list have in common: the options of a page, and how it is printed.
 
-use super::client::{Answer, Page, Query};
+use serde::Serialize;
+
+use super::client::Query;
 use super::exit::Exit;
 use super::output;
 use super::table::table;
+use crate::api::Page;
+use crate::domain::time::Timestamp;
 
 /// The options of a list.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,11 +37,11 @@ impl Paging {
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub(super) fn print<T>(
+    pub(super) fn print<T: Serialize>(
         &self,
         page: &Page<T>,
         none: &str,
-        text: impl FnOnce(&[Answer<T>]) -> String,
+        text: impl FnOnce(&[T]) -> String,
     ) -> anyhow::Result<Exit> {
         self.print_items(page, none, text)?;
         more(page, "more", "");
@@ -48,14 +52,14 @@ impl Paging {
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub(super) fn print_items<T>(
+    pub(super) fn print_items<T: Serialize>(
         &self,
         page: &Page<T>,
         none: &str,
-        text: impl FnOnce(&[Answer<T>]) -> String,
+        text: impl FnOnce(&[T]) -> String,
     ) -> anyhow::Result<()> {
         if self.json {
-            output::json_lines(page.items.iter().map(|item| &item.json))?;
+            output::json_lines(&page.items)?;
         } else if !page.items.is_empty() {
             output::line(&text(&page.items))?;
         } else if !none.is_empty() {
@@ -73,11 +77,11 @@ pub(super) fn more<T>(page: &Page<T>, what: &str, flag: &str) {
 }
 
 /// A table with a row for each object.
-pub(super) fn rows<T>(heads: &[&str], items: &[Answer<T>], row: impl Fn(&T) -> Vec<String>) -> String {
-    table(heads, &items.iter().map(|item| row(item)).collect::<Vec<_>>())
+pub(super) fn rows<T>(heads: &[&str], items: &[T], row: impl Fn(&T) -> Vec<String>) -> String {
+    table(heads, &items.iter().map(row).collect::<Vec<_>>())
 }
 
-/// An RFC 3339 time to the second.
-pub(super) fn at(time: &str) -> String {
-    time.chars().take(19).collect::<String>().replace('T', " ")
+/// A time to the second.
+pub(super) fn at(time: Timestamp) -> String {
+    time.to_string().chars().take(19).collect::<String>().replace('T', " ")
 }

@@ -35,26 +35,26 @@ impl Default for Settings {
 }
 
 pub(super) fn settings(resolved: &Resolved, voice: Voice) -> Settings {
-    let logs = &resolved.config.logs;
+    let (log, traces) = (&resolved.config.log, &resolved.config.traces);
     let asked = resolved
         .origins
         .iter()
         .any(|effective| effective.key == "log.filter" && !effective.origin.is_default());
     Settings {
         filter: match voice {
-            _ if asked => logs.filter.clone(),
-            Voice::Service => logs.filter.clone(),
+            _ if asked => log.filter.clone(),
+            Voice::Service => log.filter.clone(),
             Voice::Trouble => QUIET.to_owned(),
             Voice::None => "off".to_owned(),
         },
-        lines: match logs.format {
+        lines: match log.format {
             // A command's user reads text, wherever it goes; a service's lines go to machines.
             LogFormat::Auto if voice != Voice::Service => Lines::Text,
             LogFormat::Auto => Lines::Auto,
             LogFormat::Text => Lines::Text,
             LogFormat::Json => Lines::Json,
         },
-        collector: logs.traces.as_ref().map(|traces| Collector {
+        collector: traces.as_ref().map(|traces| Collector {
             url: traces.traces_url.clone(),
             headers: traces.headers.clone(),
             service_name: traces.service_name.clone(),

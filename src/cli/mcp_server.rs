@@ -7,33 +7,40 @@ use super::exit::Exit;
 use crate::app;
 use crate::telemetry::{Lines, Telemetry};
 
-/// The server to start.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum Server {
-    /// Containers in which scripts run, through the API of Docker or Podman
-    #[command(after_long_help = here(gavel_mcp_docker::Args::EXAMPLES))]
-    Docker(gavel_mcp_docker::Args),
-    /// Read-only access to the files in one directory
-    #[command(after_long_help = here(gavel_mcp_files::Args::EXAMPLES))]
-    Files(gavel_mcp_files::Args),
-    /// Repositories, files, pull requests and issues at GitHub, with one account for all users
-    #[command(after_long_help = here(gavel_mcp_github::Args::EXAMPLES))]
-    Github(gavel_mcp_github::Args),
-    /// Gmail and Google Calendar, each user with their own account
-    #[command(after_long_help = here(gavel_mcp_google::Args::EXAMPLES))]
-    Google(Box<gavel_mcp_google::Args>),
-    /// Shell commands in a sandbox
-    #[command(after_long_help = here(gavel_mcp_shell::Args::EXAMPLES))]
-    Shell(gavel_mcp_shell::Args),
-    /// One command, as the shell server starts it: see `cli::main`
-    #[command(hide = true)]
-    ShellLaunch(gavel_mcp_shell::Launch),
-    /// Each user's task list, in SQLite or PostgreSQL
-    #[command(after_long_help = here(gavel_mcp_tasks::Args::EXAMPLES))]
-    Tasks(gavel_mcp_tasks::Args),
-    /// Pages of the public web as text, and a search
-    #[command(after_long_help = here(gavel_mcp_web::Args::EXAMPLES))]
-    Web(Box<gavel_mcp_web::Args>),
+/// The bundled servers: the command, the library, and what it gives; for one that needs more than its options, also that.
+macro_rules! servers {
+    ($($name:ident, $library:ident $(($more:expr))?, $about:literal;)*) => {
+        /// The server to start.
+        #[derive(Debug, clap::Subcommand)]
+        pub(super) enum Server {
+            $(
+                #[doc = $about]
+                #[command(after_long_help = here($library::Args::EXAMPLES))]
+                $name(Box<$library::Args>),
+            )*
+            /// One command, as the shell server starts it: see `cli::main`
+            #[command(hide = true)]
+            ShellLaunch(gavel_mcp_shell::Launch),
+        }
+
+        async fn serve(server: Server) -> anyhow::Result<()> {
+            match server {
+                $(Server::$name(args) => $library::run(*args $(, $more)?).await,)*
+                // It has become the command.
+                Server::ShellLaunch(_) => Ok(()),
+            }
+        }
+    };
+}
+
+servers! {
+    Docker, gavel_mcp_docker, "Containers in which scripts run, through the API of Docker or Podman";
+    Files, gavel_mcp_files, "Read-only access to the files in one directory";
+    Github, gavel_mcp_github, "Repositories, files, pull requests and issues at GitHub, with one account for all users";
+    Google, gavel_mcp_google, "Gmail and Google Calendar, each user with their own account";
+    Shell, gavel_mcp_shell(app::shell_launcher()), "Shell commands in a sandbox";
+    Tasks, gavel_mcp_tasks, "Each user's task list, in SQLite or PostgreSQL";
+    Web, gavel_mcp_web, "Pages of the public web as text, and a search";
 }
 
 /// A server's examples, with the command that starts it here.
@@ -49,17 +56,7 @@ pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
         .enable_all()
         .build()
         .context("the runtime cannot be started")?;
-    let served = match server {
-        Server::Docker(args) => runtime.block_on(gavel_mcp_docker::run(args)),
-        Server::Files(args) => runtime.block_on(gavel_mcp_files::run(args)),
-        Server::Github(args) => runtime.block_on(gavel_mcp_github::run(args)),
-        Server::Google(args) => runtime.block_on(gavel_mcp_google::run(*args)),
-        Server::Shell(args) => runtime.block_on(gavel_mcp_shell::run(args, app::shell_launcher())),
-        // It has become the command.
-        Server::ShellLaunch(_) => Ok(()),
-        Server::Tasks(args) => runtime.block_on(gavel_mcp_tasks::run(args)),
-        Server::Web(args) => runtime.block_on(gavel_mcp_web::run(*args)),
-    };
+    let served = runtime.block_on(serve(server));
     runtime.shutdown_timeout(super::LAST_TASKS);
     telemetry.finish();
     served.map(|()| Exit::Done)

@@ -51,19 +51,19 @@ fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Like [`line`], for indented JSON.
+/// Like [`line`], for indented JSON, with sorted names.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    line(&serde_json::to_string_pretty(value)?)
+    line(&serde_json::to_string_pretty(&serde_json::to_value(value)?)?)
 }
 
-/// Writes the objects of a list as JSON, one per line.
+/// Writes the objects of a list as JSON with sorted names, one per line.
 ///
 /// # Errors
 /// As [`line`].
 pub(super) fn json_lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> anyhow::Result<()> {
     items
         .into_iter()
-        .try_for_each(|item| line(&serde_json::to_string(&item)?))
+        .try_for_each(|item| line(&serde_json::to_value(item)?.to_string()))
 }
 
 /// Writes a note to the user on standard error. A failure is ignored: there is no other place to report it.

@@ -11,10 +11,11 @@ mod watch;
 
 use std::time::Duration;
 
-pub(super) use self::follow::{OnInterrupt, Showing, follow, is_late, questions};
+pub(super) use self::follow::{OnInterrupt, Showing, asked, follow, is_late, questions};
 pub(super) use self::list::project;
 pub(super) use self::persons::{Said, answer, is_here};
 pub(super) use self::progress::{Progress, Story, newest, time};
+pub(super) use self::show::ActionOf;
 use super::exit::Exit;
 use super::talk;
 use crate::config::Flags;

@@ -28,8 +28,8 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let stopping = Stopping::listen(
         Handle::current(),
         Limits {
-            cut_short: app.config.drain + LAST_WORDS,
-            closed: app.config.drain + CLOSED,
+            cut_short: app.config.drain_seconds + LAST_WORDS,
+            closed: app.config.drain_seconds + CLOSED,
         },
         move || {
             format!(

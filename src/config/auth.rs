@@ -1,17 +1,14 @@
 //! How callers authenticate.
 
-mod keys;
-
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use secrecy::SecretString;
 use url::Url;
 
-use self::keys::keys;
+use super::keys::ApiKey;
 use super::read::Read;
+use super::settings::{AuthMode, AuthSettings, JwtSettings};
 use super::values;
-use crate::domain::ids::{TenantId, UserId};
 
 /// Roles that gavel knows. A key may carry other roles; each one causes a warning, because it may be a typing error.
 pub const KNOWN_ROLES: &[&str] = &["analyst", "approver", "operator"];
@@ -39,21 +36,6 @@ impl Auth {
     }
 }
 
-/// The API key of one service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiKey {
-    /// The name of the service in logs and records.
-    pub name: String,
-    /// SHA-256 of the key's text.
-    pub sha256: [u8; 32],
-    /// The tenant whose records the service reads and writes.
-    pub tenant: TenantId,
-    /// What the service may do besides sending requests.
-    pub roles: BTreeSet<String>,
-    /// The one user this key belongs to, who acts only for themselves; absent: a service, which may act for any user.
-    pub user: Option<UserId>,
-}
-
 /// Which tokens are accepted.
 #[derive(Clone, Debug)]
 pub struct Jwt {
@@ -78,101 +60,69 @@ pub enum JwtKeys {
     Secret(SecretString),
 }
 
-pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
-    // Every section is read, even if the mode does not use it: an error in it shows now, not when the mode changes.
-    let keys = keys(read);
-    let mode = read.parse("auth.mode", mode)?;
-    if !matches!(mode, Mode::ApiKey) && keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
-        read.warn("auth.keys is given, but API keys are used only with auth.mode = api_key".to_owned());
+/// Every section is read, even if the mode does not use it: an error in it shows now, not when the mode changes.
+pub(super) fn read(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
+    let (settings, jwt) = (AuthSettings::read(values), JwtSettings::read(values));
+    let AuthSettings { mode, keys } = settings?;
+    let keys = keys.filter(|keys| !keys.is_empty());
+    for key in keys.iter().flatten() {
+        let unknown = key.roles.iter().filter(|role| !KNOWN_ROLES.contains(&role.as_str()));
+        for role in unknown {
+            let (origin, name, known) = (values.origin("auth.keys"), &key.name, KNOWN_ROLES.join(", "));
+            values.warn(&format!(
+                "{origin}: the key of {name} has the role {role:?}, which gavel does not know; known roles are {known}"
+            ));
+        }
     }
-    if !matches!(mode, Mode::Jwt) && JWT.iter().any(|key| read.is_given(key)) {
-        read.parse("auth.jwt.jwks_url", values::https_url);
-        read.parse("auth.jwt.secret", values::signing_secret);
-        read.warn("auth.jwt is given, but tokens are used only with auth.mode = jwt".to_owned());
+    if mode != AuthMode::ApiKey && keys.is_some() {
+        values.warn("auth.keys is given, but API keys are used only with auth.mode = api_key");
+    }
+    if mode != AuthMode::Jwt && JwtSettings::rows().iter().any(|setting| values.is_given(setting.key)) {
+        values.warn("auth.jwt is given, but tokens are used only with auth.mode = jwt");
     }
     match mode {
-        Mode::None => open(read, listen),
-        Mode::ApiKey => {
-            if !read.is_given("auth.keys") || keys.as_ref().is_some_and(Vec::is_empty) {
-                read.missing("auth.keys", "is needed, because auth.mode = api_key");
-                return None;
-            }
-            keys.map(Auth::ApiKeys)
-        }
-        Mode::Jwt => jwt(read).map(Auth::Jwt),
+        AuthMode::None => open(values, listen),
+        AuthMode::ApiKey => values
+            .needed("auth.keys", keys, "auth.mode = api_key")
+            .map(Auth::ApiKeys),
+        AuthMode::Jwt => tokens(values, jwt?).map(Auth::Jwt),
     }
 }
 
-/// The settings of the mode `jwt`.
-const JWT: [&str; 6] = [
-    "auth.jwt.issuer",
-    "auth.jwt.audience",
-    "auth.jwt.jwks_url",
-    "auth.jwt.secret",
-    "auth.jwt.tenant_claim",
-    "auth.jwt.roles_claim",
-];
-
-enum Mode {
-    None,
-    ApiKey,
-    Jwt,
-}
-
-fn mode(text: &str) -> Option<Mode> {
-    match text {
-        "none" => Some(Mode::None),
-        "api_key" => Some(Mode::ApiKey),
-        "jwt" => Some(Mode::Jwt),
-        _ => None,
-    }
-}
-
-fn open(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
+fn open(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Auth> {
     let Some(address) = listen.filter(|address| !values::is_loopback(*address)) else {
         return Some(Auth::None);
     };
-    let (here, there) = (read.origin("auth.mode"), read.origin("listen"));
-    let problem = format!(
-        "is allowed only on loopback addresses, and listen = {address} ({there}) is not one; give api_key or jwt \
-         (environment GAVEL_AUTH_MODE)"
-    );
-    read.error("auth.mode", Some("none".to_owned()), &here, problem);
+    let found = format!("none, with listen = {address} ({})", values.origin("listen"));
+    let allowed = "none on a loopback address; else api_key or jwt (environment GAVEL_AUTH_MODE)";
+    values.error("auth.mode", &found, allowed);
     None
 }
 
-fn jwt(read: &mut Read<'_>) -> Option<Jwt> {
-    const WHY: &str = "is needed, because auth.mode = jwt";
-    let issuer = read.needed("auth.jwt.issuer", WHY, values::word);
-    let audience = read.needed("auth.jwt.audience", WHY, values::word);
-    let tenant_claim = read.word("auth.jwt.tenant_claim");
-    let roles_claim = read.word("auth.jwt.roles_claim");
-    let (jwks, secret) = (read.is_given("auth.jwt.jwks_url"), read.is_given("auth.jwt.secret"));
-    let keys = match (jwks, secret) {
-        (true, true) => {
-            let origin = read.origin("auth.jwt.secret");
-            read.error(
-                "auth.jwt.secret",
-                None,
-                &origin,
-                "auth.jwt.jwks_url is also given; keep one of the two".to_owned(),
-            );
+fn tokens(values: &Read<'_>, jwt: JwtSettings) -> Option<Jwt> {
+    const WHY: &str = "auth.mode = jwt";
+    let issuer = values.needed("auth.jwt.issuer", jwt.issuer, WHY);
+    let audience = values.needed("auth.jwt.audience", jwt.audience, WHY);
+    let both = values.is_given("auth.jwt.jwks_url") && values.is_given("auth.jwt.secret");
+    let keys = match (jwt.jwks_url, jwt.secret) {
+        _ if both => {
+            values.error("auth.jwt.secret", "auth.jwt.jwks_url too", "one of the two");
             None
         }
-        (false, true) => read
-            .parse("auth.jwt.secret", values::signing_secret)
-            .map(JwtKeys::Secret),
-        (true, false) | (false, false) => {
-            let why = "or auth.jwt.secret is needed, because auth.mode = jwt";
-            read.needed("auth.jwt.jwks_url", why, values::https_url)
-                .map(JwtKeys::Jwks)
-        }
+        (_, Some(secret)) => Some(JwtKeys::Secret(secret)),
+        (Some(url), None) => Some(JwtKeys::Jwks(url)),
+        (None, None) if values.is_given("auth.jwt.secret") => None,
+        (None, None) => values.needed(
+            "auth.jwt.jwks_url",
+            None,
+            "auth.mode = jwt and there is no auth.jwt.secret",
+        ),
     };
     Some(Jwt {
         issuer: issuer?,
         audience: audience?,
         keys: keys?,
-        tenant_claim,
-        roles_claim: roles_claim?,
+        tenant_claim: jwt.tenant_claim,
+        roles_claim: jwt.roles_claim,
     })
 }

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::{env, fmt, io};
 
-use super::error::{ConfigError, ConfigErrors};
-use super::settings::SETTINGS;
+use gavel_reading::ReadError;
+
+use super::ConfigErrors;
+use super::SETTINGS;
 use super::trust::{REMEDY, is_trusted, read};
 
 /// The variables of a `.env` file. Their values can be secrets, so `Debug` prints only the names.
@@ -23,17 +25,16 @@ impl Dotenv {
     /// The file cannot be read, or a line is not of the form `NAME=value`; it has settings of gavel, and the directory is
     /// not trusted.
     pub fn read() -> Result<Self, ConfigErrors> {
-        let problem = match read(FILE) {
+        let (found, allowed) = match read(FILE) {
             Ok(text) => {
                 let found = Self::parse(&text).map_err(|error| ConfigErrors(vec![error]))?;
                 if is_trusted() {
                     return Ok(found);
                 }
-                let of_gavel = |name: &str| {
-                    name.starts_with("GAVEL_") || SETTINGS.iter().any(|setting| setting.environment.contains(&name))
-                };
+                let of_settings = || SETTINGS.iter().flat_map(|setting| &setting.environment);
+                let of_gavel = |name: &str| name.starts_with("GAVEL_") || of_settings().any(|known| known == name);
                 match found.0.keys().find(|name| of_gavel(name)) {
-                    Some(name) => format!("sets {name}, and {REMEDY}"),
+                    Some(name) => (name.clone(), format!("none of gavel's: {REMEDY}")),
                     // It is for another program.
                     None => return Ok(Self::default()),
                 }
@@ -42,9 +43,12 @@ impl Dotenv {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {
                 return Ok(Self::default());
             }
-            Err(error) => format!("cannot be read: {error}"),
+            Err(error) => (
+                format!("a file that cannot be read: {error}"),
+                "a text in UTF-8".to_owned(),
+            ),
         };
-        Err(ConfigErrors(vec![error_at(FILE.to_owned(), problem)]))
+        Err(ConfigErrors(vec![error_at(None, &found, &allowed)]))
     }
 
     /// Parses variables: one `NAME=value` per line, `#` begins a comment, and `export` before a name is ignored. In
@@ -53,7 +57,7 @@ impl Dotenv {
     ///
     /// # Errors
     /// Names the invalid line by its number, without its text: the text can be a secret.
-    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str) -> Result<Self, ReadError> {
         let text = text.trim_start_matches('\u{feff}');
         let variables: Result<_, _> = dotenvy::from_read_iter(text.as_bytes()).collect();
         variables.map(Self).map_err(|error| {
@@ -61,12 +65,9 @@ impl Dotenv {
                 dotenvy::Error::LineParse(line, _) => text.find(line.as_str()),
                 _ => None,
             };
-            let place = line.map_or(FILE.to_owned(), |at| {
-                format!("{FILE}:{}", text[..at].matches('\n').count() + 1)
-            });
-            let problem =
-                "is not a line of the form NAME=value; put a value with blanks, quotes or $ into single quotes";
-            error_at(place, problem.to_owned())
+            let line = line.map(|at| text[..at].matches('\n').count() as u64 + 1);
+            let allowed = "lines of the form NAME=value; put a value with blanks, quotes or $ into single quotes";
+            error_at(line, "a line of another form", allowed)
         })
     }
 
@@ -85,12 +86,13 @@ impl Dotenv {
     }
 }
 
-fn error_at(place: String, problem: String) -> ConfigError {
-    ConfigError {
-        key: FILE.to_owned(),
-        value: None,
-        place: Some(place).filter(|place| place != FILE),
-        problem,
+fn error_at(line: Option<u64>, found: &str, allowed: &str) -> ReadError {
+    ReadError {
+        file: FILE.to_owned(),
+        line,
+        field: "the file".to_owned(),
+        found: found.to_owned(),
+        allowed: allowed.to_owned(),
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+use gavel_reading::ReadError;
+
 use super::dotenv::Dotenv;
-use super::error::{ConfigError, ConfigErrors};
 use super::origin::Origin;
-use super::settings::{CONFIG_FILE, SETTINGS};
+use super::read::Sources;
 use super::trust::{self, REMEDY, is_trusted};
-use super::{Config, Flags, Resolved, Sources};
+use super::{CONFIG_FILE, Config, ConfigErrors, Flags, Resolved, SETTINGS, Setting};
 
 /// The file that is read when no other is named.
 const DEFAULT_FILE: &str = "gavel.toml";
@@ -37,7 +38,7 @@ impl Config {
 }
 
 /// The variables that are valid UTF-8. An invalid value of a gavel setting is an error; other variables are ignored.
-fn environment() -> Result<BTreeMap<String, String>, Vec<ConfigError>> {
+fn environment() -> Result<BTreeMap<String, String>, Vec<ReadError>> {
     let mut variables = BTreeMap::new();
     let mut errors = Vec::new();
     for (name, value) in env::vars_os() {
@@ -46,14 +47,13 @@ fn environment() -> Result<BTreeMap<String, String>, Vec<ConfigError>> {
                 variables.insert(name, value);
             }
             (Ok(name), Err(_)) => {
-                let ours = SETTINGS
-                    .iter()
-                    .find(|setting| setting.environment.contains(&name.as_str()));
-                errors.extend(ours.map(|setting| ConfigError {
-                    key: setting.key.to_owned(),
-                    value: None,
-                    place: Some(Origin::environment(&name).to_string()),
-                    problem: format!("is not valid UTF-8; give {}", setting.allowed),
+                let is_ours = |setting: &&Setting| setting.environment.contains(&name);
+                errors.extend(SETTINGS.iter().find(is_ours).map(|setting| ReadError {
+                    file: Origin::environment(&name).to_string(),
+                    line: None,
+                    field: setting.key.to_owned(),
+                    found: "bytes that are not UTF-8".to_owned(),
+                    allowed: setting.allowed.clone(),
                 }));
             }
             (Err(_), _) => {}
@@ -66,7 +66,7 @@ fn file(
     flags: &BTreeMap<&'static str, String>,
     environment: &BTreeMap<String, String>,
     dotenv: &Dotenv,
-) -> Result<Option<(PathBuf, String)>, ConfigError> {
+) -> Result<Option<(PathBuf, String)>, ReadError> {
     let variable = "GAVEL_CONFIG";
     let by_flag = flags.get(CONFIG_FILE).map(|path| (path, Origin::flag("--config")));
     let by_variable = || {
@@ -81,27 +81,29 @@ fn file(
         let found = |text| Some((PathBuf::from(DEFAULT_FILE), text));
         return match trust::read(DEFAULT_FILE) {
             Ok(text) if is_trusted() => Ok(found(text)),
-            Ok(_) => Err(ConfigError {
-                key: CONFIG_FILE.to_owned(),
-                value: Some(DEFAULT_FILE.to_owned()),
-                place: None,
-                problem: format!("is not named by --config, and {REMEDY}"),
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unreadable(DEFAULT_FILE, None, &error)),
+            Ok(_) => Err(error("", format!("{DEFAULT_FILE}, not named by --config"), REMEDY)),
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(problem) => Err(error("", unreadable(DEFAULT_FILE, &problem), READABLE)),
         };
     };
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some((PathBuf::from(path), text))),
-        Err(error) => Err(unreadable(path, Some(&origin), &error)),
+        Err(problem) => Err(error(&origin.to_string(), unreadable(path, &problem), READABLE)),
     }
 }
 
-fn unreadable(path: &str, origin: Option<&Origin>, error: &io::Error) -> ConfigError {
-    ConfigError {
-        key: CONFIG_FILE.to_owned(),
-        value: Some(path.to_owned()),
-        place: origin.map(ToString::to_string),
-        problem: format!("cannot be read: {error}"),
+const READABLE: &str = "the path of a TOML file";
+
+fn unreadable(path: &str, problem: &io::Error) -> String {
+    format!("{path}, which cannot be read: {problem}")
+}
+
+fn error(place: &str, found: String, allowed: &str) -> ReadError {
+    ReadError {
+        file: place.to_owned(),
+        line: None,
+        field: CONFIG_FILE.to_owned(),
+        found,
+        allowed: allowed.to_owned(),
     }
 }

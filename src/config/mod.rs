@@ -1,8 +1,8 @@
 //! Configuration, read once at start: flags > environment > `.env` > `gavel.toml` > defaults.
 //!
-//! [`settings`] lists all settings with their names, defaults and allowed values. [`sources`] merges the given values
-//! over the defaults, and [`read`] reads single values from the result. One file per section ([`auth`], [`model`], …)
-//! builds validated types from them. All errors are collected, so that a failed start reports every one.
+//! [`Config`] and the sections in [`settings`] are the table of all settings: typed structs whose fields are the
+//! settings. [`read`] merges the given values over the defaults. [`auth`], [`model`], [`records`] and [`traces`] build what
+//! follows from several settings. All errors are collected, so that a failed start reports every one.
 //!
 //! The core deliberately reads no process environment, file or clock. [`Config::load`] does, and passes [`Sources`] to
 //! [`Config::resolve`].
@@ -17,135 +17,158 @@
 //! - Requesting a real model by name or by address without credentials is an error. The demo model is the default only
 //!   when no setting refers to a real one.
 
-mod audit;
 mod auth;
 mod dotenv;
-mod error;
-mod file;
 mod flags;
-mod given;
+mod keys;
 mod load;
-mod logs;
 mod model;
 mod origin;
 mod planning;
 mod read;
 mod records;
-mod reference;
 mod secret;
-pub mod settings;
-mod sources;
+mod settings;
+mod traces;
 mod trust;
 mod values;
 
+use std::fmt::{self, Write};
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+pub use gavel_reading::Setting;
+use gavel_reading::{ByText, ReadError, settings};
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::domain::thread::{OnReject, WhileBusy};
+use self::read::Read;
+use self::settings::{AuthSettings, Gemini, JwtSettings, Otel, PLACES, Records, SECONDS, SIGNING, Vertex, path};
+use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
 
-pub use audit::Audit;
-pub use auth::{ApiKey, Auth, Jwt, JwtKeys, KNOWN_ROLES};
+pub use auth::{Auth, Jwt, JwtKeys, KNOWN_ROLES};
 pub use dotenv::Dotenv;
-pub use error::{ConfigError, ConfigErrors, FileError};
 pub use flags::Flags;
-pub use logs::{LogFormat, Logs, Otlp};
-pub use model::{GoogleEnvironment, ModelConfig, ModelTimeouts, Provider};
+pub use keys::ApiKey;
+pub use model::{GoogleEnvironment, ModelConfig, Provider};
 pub use origin::Origin;
-pub use planning::Planning;
+pub use read::Sources;
 pub use records::Content;
-pub use reference::reference;
 pub use secret::masked_url;
-pub use settings::DEFAULT_MODEL;
-pub use sources::Sources;
+pub use settings::{
+    Approvals, Audit, Console, DEFAULT_MODEL, GitHub, Log, LogFormat, ModelTimeouts, Planning, Policy, RateLimit, Runs,
+};
+pub use traces::Otlp;
 
-/// The validated configuration of gavel.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Address the HTTP server listens on; port 0 picks a free port.
-    pub listen: SocketAddr,
-    /// `None`: the built-in constitution.
-    pub constitution: Option<PathBuf>,
-    /// Directory of agent definitions; `None`: `agents` in the working directory if it exists, else the built-in ones.
-    pub agents: Option<PathBuf>,
-    /// Path of `mcp.json`; `None`: the built-in servers.
-    pub mcp_config: Option<PathBuf>,
-    /// File with the accepted definitions of pinned tools.
-    pub mcp_pins: PathBuf,
-    /// Rules for tool calls; `None`: no rules.
-    pub policy: Option<PathBuf>,
-    /// `sqlite:…` or `postgres:…`; may contain a password.
-    pub database_url: SecretString,
-    /// The model.
-    pub model: ModelConfig,
-    /// How callers authenticate.
-    pub auth: Auth,
-    /// Request rate limit of each user.
-    pub rate_limit: RateLimit,
-    /// Most requests in progress at once; further requests are refused as OVERLOADED.
-    pub max_in_flight: usize,
-    /// HTTP worker threads; `None`: one per core.
-    pub workers: Option<NonZeroUsize>,
-    /// How long a shutdown waits for work in progress.
-    pub drain: Duration,
-    /// Runs of agents.
-    pub runs: Runs,
-    /// Login sessions of the console.
-    pub console: Console,
-    /// Planning sessions.
-    pub planning: Planning,
-    /// What records keep of message content.
-    pub records: Content,
-    /// The keys of the audit chain.
-    pub audit: Audit,
-    /// Signs the identity tokens that bundled MCP servers over HTTP require; at least 32 bytes.
-    pub identity_secret: Option<SecretString>,
-    /// What `GITHUB_TOKEN` is in `mcp.json`: the token of the bundled GitHub server.
-    pub github_token: Option<SecretString>,
-    /// Logs and traces.
-    pub logs: Logs,
-    /// Variables that `mcp.json` can name besides those of the process.
-    pub dotenv: Dotenv,
+/// The key of the configuration file itself, which cannot be set in that file.
+pub const CONFIG_FILE: &str = "config";
+
+/// All settings, in the order they are shown.
+pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    [
+        Config::rows(),
+        Policy::rows(),
+        Runs::rows(),
+        ThreadSettings::rows(),
+        Approvals::rows(),
+        Console::rows(),
+        Planning::rows(),
+        SessionRules::rows(),
+        TaskLimits::rows(),
+        Gemini::rows(),
+        Vertex::rows(),
+        ModelTimeouts::rows(),
+        GitHub::rows(),
+        AuthSettings::rows(),
+        JwtSettings::rows(),
+        RateLimit::rows(),
+        Records::rows(),
+        Audit::rows(),
+        Log::rows(),
+        Otel::rows(),
+    ]
+    .concat()
+});
+
+/// The setting with this key.
+#[must_use]
+pub fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
 }
 
-/// Request rate limit of one user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateLimit {
-    /// Sustained rate, requests per minute.
-    pub per_minute: NonZeroU32,
-    /// Most requests at once.
-    pub burst: NonZeroU32,
-}
-
-/// Runs of agents.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runs {
-    /// Most background runs in progress at once; a process with 0 starts none.
-    pub background: usize,
-    /// How long a process may go without renewing its leases before another process takes over its runs.
-    pub lease: Duration,
-    /// How long ended runs are kept; `None`: forever.
-    pub kept: Option<Duration>,
-    /// The agent that answers in threads.
-    pub agent: String,
-    /// What happens to a message while a run of its thread is in progress.
-    pub while_busy: WhileBusy,
-    /// What happens to the run of a thread when an approver rejects an action.
-    pub on_reject: OnReject,
-    /// How long an approval request remains open.
-    pub approvals_expire: Duration,
-}
-
-/// Login sessions of the console.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Console {
-    /// Longest duration of a session.
-    pub lasts: Duration,
-    /// Longest idle time of a session.
-    pub idle: Duration,
+settings! {
+    /// The validated configuration of gavel.
+    #[derive(Clone, Debug)]
+    pub struct Config = "" {
+        /// The configuration file.
+        config: Option<PathBuf> = path("the path of a TOML file"), variables(&["GAVEL_CONFIG"]),
+            flag("--config", "PATH"), absent("gavel.toml, if there is one");
+        /// Where the HTTP API is served; port 0 takes a free one.
+        listen: SocketAddr = ByText {
+            allowed: "an address and a port, such as 127.0.0.1:8080, [::1]:8080 or localhost:8080",
+            read: values::listen,
+        }, flag("--listen", "ADDR:PORT"), default("127.0.0.1:8080");
+        /// System prompt, tool allowlist and limits of the chat surface.
+        constitution: Option<PathBuf> = path("the path of a Markdown file"), readable(),
+            flag("--constitution", "PATH"), absent("built in");
+        /// Directory of agent definitions.
+        agents: Option<PathBuf> = path("the path of a directory"), readable(), flag("--agents", "PATH"),
+            absent("agents, if it exists, else built in");
+        /// The MCP servers whose tools are used.
+        mcp_config: Option<PathBuf> = path("the path of an mcp.json file"), readable(), flag("--mcp-config", "PATH"),
+            absent("built in");
+        /// Where the accepted definitions of tools are kept; only written when a server has pin: true.
+        mcp_pins: PathBuf = path("the path of a file, which need not exist"), path(), flag("--mcp-pins", "PATH"),
+            default("gavel-pins.json");
+        /// Where records are kept; a missing SQLite file is created.
+        database_url: SecretString = ByText {
+            allowed: "sqlite://PATH or postgres://USER:PASSWORD@HOST/DATABASE",
+            read: values::database_url,
+        }, variables(&["DATABASE_URL"]), flag("--database", "URL"), default("sqlite://gavel.db"), url();
+        /// HTTP worker threads.
+        workers: Option<NonZeroUsize> = ByText {
+            allowed: "a whole number from 1 to 512",
+            read: |text| text.parse().ok().filter(|workers: &NonZeroUsize| workers.get() <= 512),
+        }, absent("one for each core");
+        /// Requests in progress at once in one process; further requests are answered REFUSAL:OVERLOADED. One tenant
+        /// may use at most seven eighths of them, one user three quarters.
+        max_in_flight: usize = PLACES, default("1024");
+        /// How long a shutdown waits for work in progress.
+        drain_seconds: Duration = SECONDS, default("30");
+        /// Signs the identity tokens that MCP servers over HTTP ask for.
+        identity_secret: Option<SecretString> = SIGNING, secret();
+    } with values: Read<'_> {
+        /// Rules for tool calls.
+        policy: Policy = Policy::read(values);
+        /// Runs of agents.
+        runs: Runs = Runs::read(values);
+        /// Approval requests.
+        approvals: Approvals = Approvals::read(values);
+        /// Login sessions of the console.
+        console: Console = Console::read(values);
+        /// Planning sessions.
+        planning: Planning = Planning::read(values);
+        /// The model.
+        model: ModelConfig = model::read(values, listen);
+        /// GitHub.
+        github: GitHub = GitHub::read(values);
+        /// How callers authenticate.
+        auth: Auth = auth::read(values, listen);
+        /// Request rate limit of each user.
+        rate_limit: RateLimit = RateLimit::read(values);
+        /// What records keep of message content.
+        records: Content = records::read(values);
+        /// The keys of the audit chain.
+        audit: Audit = Audit::read(values);
+        /// What is logged.
+        log: Log = Log::read(values);
+        /// The collector that receives traces; absent: traces are not sent.
+        traces: Option<Otlp> = traces::read(values);
+        /// Variables that `mcp.json` can name besides those of the process.
+        dotenv: Dotenv = Some(values.dotenv());
+    }
 }
 
 /// A configuration, with the origin of each value and the warnings about it.
@@ -153,7 +176,7 @@ pub struct Console {
 pub struct Resolved {
     /// The values.
     pub config: Config,
-    /// Every setting with its value (secrets masked) and where that came from, in the order of [`settings::SETTINGS`].
+    /// Every setting with its value (secrets masked) and where that came from, in the order of [`SETTINGS`].
     pub origins: Vec<Effective>,
     /// Suspicious settings that do not prevent the start.
     pub warnings: Vec<String>,
@@ -178,90 +201,95 @@ impl Config {
     /// # Errors
     /// All errors, each with key, value (masked if secret), place and what is allowed. If `gavel.toml` is not valid
     /// TOML, only that error is reported.
-    // Longer than a screen: a table, with one line for each setting.
-    pub fn resolve(sources: Sources<'_>) -> Result<Resolved, Vec<ConfigError>> {
-        let mut read = sources.lay()?;
-        let listen = read.parse("listen", values::listen);
-        let constitution = read.path("constitution");
-        let agents = read.path("agents");
-        let mcp_config = read.path("mcp_config");
-        let mcp_pins = read.place("mcp_pins");
-        let policy = read.path("policy.file");
-        let database_url = read.parse("database_url", values::database_url);
-        if let Some(url) = &database_url
-            && values::is_clear_text_possible(url.expose_secret())
+    pub fn resolve(sources: Sources<'_>) -> Result<Resolved, Vec<ReadError>> {
+        let read = Read::new(sources)?;
+        let config = Self::read(&read);
+        if let Some(config) = &config
+            && values::is_clear_text_possible(config.database_url.expose_secret())
         {
             read.warn(
                 "database_url names a PostgreSQL server on another machine, and its sslmode allows an unencrypted \
-                 connection; add sslmode=require or verify-full to it"
-                    .to_owned(),
+                 connection; add sslmode=require or verify-full to it",
             );
         }
-        let model = model::read(&mut read, listen);
-        let auth = auth::read(&mut read, listen);
-        let per_minute = read.parse("rate_limit.per_minute", values::count);
-        let burst = read.parse("rate_limit.burst", values::count);
-        let max_in_flight = read.parse("max_in_flight", values::places);
-        let workers = read.parse("workers", values::workers);
-        let drain = read.parse("drain_seconds", values::seconds);
-        let background = read.parse("runs.background", values::places);
-        let lease = read.parse("runs.lease_seconds", values::seconds);
-        let kept = read.parse("runs.keep_days", values::days);
-        let runs_agent = read.parse("runs.agent", |text| {
-            (!text.trim().is_empty()).then(|| text.trim().to_owned())
-        });
-        let while_busy = read.parse("runs.while_busy", values::while_busy);
-        let on_reject = read.parse("runs.on_reject", values::on_reject);
-        let approvals_expire = read.parse("approvals.expire_hours", values::hours);
-        let session_lasts = read.parse("console.session_hours", values::hours);
-        let session_idle = read.parse("console.idle_hours", values::hours);
-        let planning = planning::read(&mut read);
-        let records = records::read(&mut read);
-        let audit = audit::read(&mut read);
-        let identity_secret = read.parse("identity_secret", values::signing_secret);
-        let github_token = read.secret("github.token");
-        let logs = logs::read(&mut read);
-        let dotenv = read.dotenv();
-        let config = || {
-            Some(Self {
-                listen: listen?,
-                constitution,
-                agents,
-                mcp_config,
-                mcp_pins: mcp_pins?,
-                policy,
-                database_url: database_url?,
-                model: model?,
-                auth: auth?,
-                rate_limit: RateLimit {
-                    per_minute: per_minute?,
-                    burst: burst?,
-                },
-                max_in_flight: max_in_flight?,
-                workers,
-                drain: drain?,
-                runs: Runs {
-                    background: background?,
-                    lease: lease?,
-                    kept,
-                    agent: runs_agent?,
-                    while_busy: while_busy?,
-                    on_reject: on_reject?,
-                    approvals_expire: approvals_expire?,
-                },
-                console: Console {
-                    lasts: session_lasts?,
-                    idle: session_idle?,
-                },
-                planning: planning?,
-                records: records?,
-                audit,
-                identity_secret,
-                github_token,
-                logs: logs?,
-                dotenv,
-            })
-        };
-        read.finish(config())
+        read.finish(config)
+    }
+}
+
+/// All settings as a Markdown table: what `gavel config --reference` prints.
+#[must_use]
+pub fn reference() -> String {
+    let mut page = String::from(
+        "| gavel.toml | environment | flag | default | allowed | what for |\n| --- | --- | --- | --- | --- | --- |\n",
+    );
+    let code = |text: &str| format!("`{text}`");
+    for setting in SETTINGS.iter() {
+        let Setting {
+            key, allowed, about, ..
+        } = setting;
+        let variables: Vec<_> = setting.environment.iter().map(|name| code(name)).collect();
+        let file = if setting.in_file() { ", `…_FILE`" } else { "" };
+        let flag = setting.flag.map(|(flag, _)| code(flag)).unwrap_or_default();
+        let default = setting.default.map_or_else(|| setting.absent.to_owned(), code);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            page,
+            "| `{key}` | {}{file} | {flag} | {default} | {allowed} | {about} |",
+            variables.join(" or ")
+        );
+    }
+    page
+}
+
+/// All configuration errors, reported together when the start fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ReadError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            1 => f.write_str("the configuration has an error:")?,
+            n => write!(f, "the configuration has {n} errors:")?,
+        }
+        for error in &self.0 {
+            write!(f, "\n  {error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// A file that a setting names is unreadable or invalid.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct FileError(pub String);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_settings_share_a_name() {
+        let mut names = BTreeSet::new();
+        for setting in SETTINGS.iter() {
+            let flag = setting.flag.map(|(flag, _)| flag);
+            let all = [setting.key]
+                .into_iter()
+                .chain(setting.environment.iter().map(String::as_str));
+            for name in all.chain(flag) {
+                assert!(names.insert(name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_section_is_also_a_setting() {
+        for setting in SETTINGS.iter() {
+            let inner = format!("{}.", setting.key);
+            assert!(SETTINGS.iter().all(|other| !other.key.starts_with(&inner)), "{inner}");
+        }
     }
 }

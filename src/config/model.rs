@@ -1,13 +1,13 @@
 //! The model settings: Vertex AI, the Gemini Developer API, or the demo model.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use secrecy::SecretString;
 use url::Url;
 
 use super::origin::Origin;
 use super::read::Read;
+use super::settings::{Gemini, ModelTimeouts, Vertex};
 use super::values;
 use crate::domain::definition::ThinkingLevel;
 use crate::domain::family::Family;
@@ -80,49 +80,18 @@ pub struct GoogleEnvironment {
     pub quota_project: Option<String>,
 }
 
-/// Timeouts of model requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelTimeouts {
-    /// Connecting.
-    pub connect: Duration,
-    /// Until the response headers arrive.
-    pub first_byte: Duration,
-    /// Between two chunks of a response.
-    pub idle: Duration,
-}
-
-/// The settings given for a real model.
-struct Real {
-    project: Option<String>,
-    location: Option<String>,
-    endpoint: Option<String>,
-    express_key: Option<SecretString>,
-    api_key: Option<SecretString>,
-    base_url: Option<String>,
-}
-
-pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<ModelConfig> {
-    let name = read.word("gemini.model");
-    let thinking_level = read.parse("gemini.thinking_level", values::thinking_level);
-    let real = Real {
-        project: read.parse("vertex.project_id", values::google_name),
-        location: read.parse("vertex.location", values::google_name),
-        endpoint: read.parse("vertex.endpoint", values::endpoint),
-        express_key: read.secret("vertex.api_key"),
-        api_key: read.secret("gemini.api_key"),
-        base_url: read.parse("gemini.base_url", values::base_url),
-    };
-    let connect = read.parse("model.connect_seconds", values::seconds);
-    let first_byte = read.parse("model.first_byte_seconds", values::seconds);
-    let idle = read.parse("model.idle_seconds", values::seconds);
-    warn_of_plain_http(read, &real);
-    let name = name?;
+pub(super) fn read(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<ModelConfig> {
+    let (gemini, vertex, timeouts) = (Gemini::read(values), Vertex::read(values), ModelTimeouts::read(values));
+    let (gemini, vertex) = (gemini?, vertex?);
+    warn_of_plain_http(values, "gemini.base_url", gemini.base_url.as_deref());
+    warn_of_plain_http(values, "vertex.endpoint", vertex.endpoint.as_deref());
+    let (name, thinking_level) = (gemini.model.clone(), gemini.thinking_level);
     let (provider, other) = if name == DEMO {
         (Provider::Demo { by_name: true }, None)
     } else {
-        providers(read, real, &name, listen)?
+        providers(values, gemini, vertex, listen)?
     };
-    warn_of_level(read, &name, thinking_level);
+    warn_of_level(values, &name, thinking_level);
     let name = match provider {
         Provider::Demo { .. } => DEMO.to_owned(),
         Provider::Developer { .. } | Provider::VertexExpress { .. } | Provider::Vertex { .. } => name,
@@ -132,67 +101,51 @@ pub(super) fn read(read: &mut Read<'_>, listen: Option<SocketAddr>) -> Option<Mo
         other,
         name,
         thinking_level,
-        timeouts: ModelTimeouts {
-            connect: connect?,
-            first_byte: first_byte?,
-            idle: idle?,
-        },
+        timeouts: timeouts?,
     })
 }
 
 /// The default provider, and the other configured one. Project and location of Vertex AI take precedence over any key,
 /// and a Vertex AI key over a Developer API key.
 fn providers(
-    read: &mut Read<'_>,
-    real: Real,
-    name: &str,
+    values: &Read<'_>,
+    gemini: Gemini,
+    settings: Vertex,
     listen: Option<SocketAddr>,
 ) -> Option<(Provider, Option<Provider>)> {
-    let base_url = real.base_url.clone();
-    let developer = real
-        .api_key
-        .clone()
-        .map(|api_key| Provider::Developer { api_key, base_url });
-    if let Some(vertex) = vertex(read, real)? {
+    let base_url = gemini.base_url;
+    let developer = gemini.api_key.map(|api_key| Provider::Developer { api_key, base_url });
+    if let Some(vertex) = vertex(values, settings)? {
         return Some((vertex, developer));
     }
     match developer {
         Some(developer) => Some((developer, None)),
-        None => demo_by_default(read, name, listen).map(|demo| (demo, None)),
+        None => demo_by_default(values, listen).map(|demo| (demo, None)),
     }
 }
 
 /// Vertex AI, if configured; the outer `None` means a configuration error.
-fn vertex(read: &mut Read<'_>, real: Real) -> Option<Option<Provider>> {
-    match (real.project, real.location) {
-        (Some(project), Some(location)) => {
-            return Some(Some(Provider::Vertex {
-                project,
-                location,
-                endpoint: real.endpoint,
-                credentials: google(read),
-            }));
-        }
-        (Some(_), None) if !read.is_given("vertex.location") => {
-            read.missing("vertex.location", "is needed, because vertex.project_id is given");
-            return None;
-        }
-        (None, Some(_)) if !read.is_given("vertex.project_id") => {
-            read.missing("vertex.project_id", "is needed, because vertex.location is given");
-            return None;
-        }
-        _ => {}
+fn vertex(values: &Read<'_>, settings: Vertex) -> Option<Option<Provider>> {
+    if settings.project_id.is_none() && settings.location.is_none() {
+        return Some(settings.api_key.map(|api_key| Provider::VertexExpress {
+            api_key,
+            base_url: settings.endpoint,
+        }));
     }
-    Some(real.express_key.map(|api_key| Provider::VertexExpress {
-        api_key,
-        base_url: real.endpoint,
+    let project = values.needed("vertex.project_id", settings.project_id, "vertex.location is given");
+    let location = values.needed("vertex.location", settings.location, "vertex.project_id is given");
+    Some(Some(Provider::Vertex {
+        project: project?,
+        location: location?,
+        endpoint: settings.endpoint,
+        credentials: google(values),
     }))
 }
 
 /// The demo model is the default only if no setting refers to a real one and only this machine can reach gavel.
-fn demo_by_default(read: &mut Read<'_>, name: &str, listen: Option<SocketAddr>) -> Option<Provider> {
-    const CURE: &str = "set GEMINI_API_KEY (or VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION), or select the demo \
-                        model by name with GEMINI_MODEL=demo";
+fn demo_by_default(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Provider> {
+    const CURE: &str = "GEMINI_API_KEY (or VERTEX_AI_PROJECT_ID and VERTEX_AI_LOCATION), or the demo model by name with \
+                        GEMINI_MODEL=demo";
     // A credential that is given but invalid has been reported already; "there are no credentials" would be false.
     let credentials = [
         "gemini.api_key",
@@ -200,60 +153,39 @@ fn demo_by_default(read: &mut Read<'_>, name: &str, listen: Option<SocketAddr>) 
         "vertex.project_id",
         "vertex.location",
     ];
-    if credentials.iter().any(|key| read.is_given(key)) {
+    if credentials.iter().any(|key| values.is_given(key)) {
         return None;
     }
-    for key in ["gemini.model", "gemini.base_url", "vertex.endpoint"] {
-        if read.is_given(key) {
-            let (value, origin) = match key {
-                "gemini.model" => (Some(name.to_owned()), read.origin(key)),
-                _ => (read.text(key)?.0.into(), read.origin(key)),
-            };
-            read.error(
-                key,
-                value,
-                &origin,
-                format!("applies only to a real model, and there are no credentials; {CURE}"),
-            );
-            return None;
-        }
-    }
-    let away = listen.filter(|address| !values::is_loopback(*address));
-    if let Some(address) = away {
-        let problem = format!(
-            "there are no credentials, and on a non-loopback address (listen = {address}) the demo model must be \
-             selected by name; {CURE}"
-        );
-        read.push(super::ConfigError {
-            key: "gemini.api_key".to_owned(),
-            value: None,
-            place: None,
-            problem,
-        });
+    let real = ["gemini.model", "gemini.base_url", "vertex.endpoint"];
+    if let Some(key) = real.into_iter().find(|key| values.is_given(key)) {
+        let found = format!("{}, and no credentials for a real model", values.shown(key));
+        values.error(key, &found, CURE);
         return None;
     }
-    read.in_effect(
-        "gemini.model",
-        DEMO,
-        Origin::default_because("there are no credentials for a real model"),
-    );
+    if let Some(address) = listen.filter(|address| !values::is_loopback(*address)) {
+        let found = format!("no credentials, and no loopback address (listen = {address})");
+        values.error("gemini.api_key", &found, CURE);
+        return None;
+    }
+    let origin = Origin::default_because("there are no credentials for a real model");
+    values.in_effect("gemini.model", DEMO, origin);
     Some(Provider::Demo { by_name: false })
 }
 
-fn google(read: &Read<'_>) -> GoogleEnvironment {
+fn google(values: &Read<'_>) -> GoogleEnvironment {
     GoogleEnvironment {
-        application_credentials: read.variable("GOOGLE_APPLICATION_CREDENTIALS"),
-        cloudsdk_config: read.variable("CLOUDSDK_CONFIG"),
-        home: read.variable("HOME"),
-        metadata_host: read.variable("GCE_METADATA_HOST"),
-        quota_project: read.variable("GOOGLE_CLOUD_QUOTA_PROJECT"),
+        application_credentials: values.variable("GOOGLE_APPLICATION_CREDENTIALS"),
+        cloudsdk_config: values.variable("CLOUDSDK_CONFIG"),
+        home: values.variable("HOME"),
+        metadata_host: values.variable("GCE_METADATA_HOST"),
+        quota_project: values.variable("GOOGLE_CLOUD_QUOTA_PROJECT"),
     }
 }
 
 /// A level that the configured model does not know is replaced: the operator learns it at the start.
-fn warn_of_level(read: &mut Read<'_>, model: &str, level: Option<ThinkingLevel>) {
+fn warn_of_level(values: &Read<'_>, model: &str, level: Option<ThinkingLevel>) {
     if let Some((level, allowed)) = level.and_then(|level| Some((level, Family::of(model).lacks(level)?))) {
-        read.warn(format!(
+        values.warn(&format!(
             "gemini.thinking_level = {} is no level of {model}, so the nearest one is sent; allowed: {allowed}",
             level.as_str()
         ));
@@ -261,15 +193,11 @@ fn warn_of_level(read: &mut Read<'_>, model: &str, level: Option<ThinkingLevel>)
 }
 
 /// The operator may send a key unencrypted, but must know it: gavel warns.
-fn warn_of_plain_http(read: &mut Read<'_>, real: &Real) {
-    for (key, base) in [("gemini.base_url", &real.base_url), ("vertex.endpoint", &real.endpoint)] {
-        let Some(url) = base.as_deref().and_then(|base| Url::parse(base).ok()) else {
-            continue;
-        };
-        if url.scheme() == "http" && !values::is_local(&url) {
-            read.warn(format!(
-                "{key} = {url} sends credentials and messages without encryption"
-            ));
-        }
+fn warn_of_plain_http(values: &Read<'_>, key: &str, base: Option<&str>) {
+    let url = base.and_then(|base| Url::parse(base).ok());
+    if let Some(url) = url.filter(|url| url.scheme() == "http" && !values::is_local(url)) {
+        values.warn(&format!(
+            "{key} = {url} sends credentials and messages without encryption"
+        ));
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use figment::{Metadata, Source};
 use serde::{Serialize, Serializer};
 
 /// Where a value came from, as text: `flag --listen`, `environment GAVEL_LISTEN`, `.env GAVEL_LISTEN`, `gavel.toml:3`,
@@ -11,49 +10,55 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     words: String,
-    file: Option<PathBuf>,
+    /// The file and the line, if it is `gavel.toml`.
+    line: Option<(PathBuf, u64)>,
 }
 
 impl Origin {
     const DEFAULT: &'static str = "default";
 
     pub(super) fn flag(flag: &str) -> Self {
-        Self::of(format!("flag {flag}"))
+        Self::new(format!("flag {flag}"))
     }
 
     pub(super) fn environment(variable: &str) -> Self {
-        Self::of(format!("environment {variable}"))
+        Self::new(format!("environment {variable}"))
     }
 
     /// A variable of the file `.env`.
     pub(super) fn dotenv(variable: &str) -> Self {
-        Self::of(format!(".env {variable}"))
+        Self::new(format!(".env {variable}"))
     }
 
     /// A secret that was read from the file that `variable` names.
     pub(super) fn named_file(path: &Path, named_by: &Self) -> Self {
-        Self::of(format!("{}, named by {named_by}", path.display()))
+        Self::new(format!("{}, named by {named_by}", path.display()))
     }
 
     /// A line of `gavel.toml`.
-    pub(super) fn line(file: &Path, line: usize) -> Self {
+    pub(super) fn line(file: &Path, line: u64) -> Self {
         Self {
             words: format!("{}:{line}", file.display()),
-            file: Some(file.to_owned()),
+            line: Some((file.to_owned(), line)),
         }
     }
 
+    /// Of what is missing.
+    pub(super) fn nowhere() -> Self {
+        Self::new(String::new())
+    }
+
     pub(super) fn default() -> Self {
-        Self::of(Self::DEFAULT.to_owned())
+        Self::new(Self::DEFAULT.to_owned())
     }
 
     /// A default with its reason.
     pub(super) fn default_because(reason: &str) -> Self {
-        Self::of(format!("{}: {reason}", Self::DEFAULT))
+        Self::new(format!("{}: {reason}", Self::DEFAULT))
     }
 
-    fn of(words: String) -> Self {
-        Self { words, file: None }
+    fn new(words: String) -> Self {
+        Self { words, line: None }
     }
 
     /// Whether the value is a default, not given by the user.
@@ -64,27 +69,18 @@ impl Origin {
 
     /// The `gavel.toml` that contains the value.
     pub(super) fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
+        self.line.as_ref().map(|(file, _)| file.as_path())
     }
 
-    /// Converts to figment's metadata.
-    pub(super) fn to_metadata(&self) -> Metadata {
-        let metadata = Metadata::named(self.words.clone());
-        match &self.file {
-            Some(file) => metadata.source(file.as_path()),
-            None => metadata,
-        }
+    /// The file without the line, or what else has the value.
+    pub(super) fn place(&self) -> String {
+        self.file()
+            .map_or_else(|| self.words.clone(), |file| file.display().to_string())
     }
 
-    pub(super) fn from_metadata(metadata: &Metadata) -> Self {
-        let file = match &metadata.source {
-            Some(Source::File(path)) => Some(path.clone()),
-            _ => None,
-        };
-        Self {
-            words: metadata.name.clone().into_owned(),
-            file,
-        }
+    /// The line of `gavel.toml`.
+    pub(super) fn line_number(&self) -> Option<u64> {
+        self.line.as_ref().map(|(_, line)| *line)
     }
 }
 

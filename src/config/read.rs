@@ -1,167 +1,325 @@
-//! Reads single values from the merged sources, and collects all errors.
+//! Merges the sources (flags > environment > `.env` > `gavel.toml` > defaults) and reads settings from the result.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use figment::Figment;
-use figment::value::Value;
-use secrecy::SecretString;
+use gavel_reading::{At, Content, Errors, File, Node, Parser, ReadError, Values, nearest};
 
 use super::dotenv::Dotenv;
-use super::error::ConfigError;
 use super::origin::Origin;
-use super::secret::{shown, shown_refused};
-use super::settings::{self, SETTINGS, Setting};
-use super::{Config, Effective, Resolved};
+use super::secret::{shown, shown_by};
+use super::{CONFIG_FILE, Config, Effective, Resolved, SETTINGS, Setting, find, trust};
+
+/// Variables that begin with `GAVEL_` and are not settings: the key of `gavel chat --server`, the trusted directories, and
+/// variables of the project's own tests and checks.
+const OTHER_VARIABLES: &[&str] = &[
+    "GAVEL_API_KEY",
+    "GAVEL_API_KEY_FILE",
+    trust::TRUST,
+    "GAVEL_BIN",
+    "GAVEL_SHARED",
+];
+
+/// All sources of a configuration. The core reads nothing else.
+pub struct Sources<'a> {
+    /// Values of flags, by key.
+    pub flags: BTreeMap<&'static str, String>,
+    /// The process environment.
+    pub environment: BTreeMap<String, String>,
+    /// The variables of the file `.env`.
+    pub dotenv: Dotenv,
+    /// Path and text of `gavel.toml`, if it exists.
+    pub file: Option<(PathBuf, String)>,
+    /// Reads a file that contains a secret, or checks that a named file is readable.
+    pub read_file: &'a dyn Fn(&Path) -> io::Result<String>,
+}
+
+/// The origin of a variable.
+type OriginOf = fn(&str) -> Origin;
+
+/// The value of a setting from one source.
+struct Given {
+    node: Node,
+    origin: Origin,
+}
 
 /// The merged values, from which a [`Config`] is read.
 pub(super) struct Read<'a> {
-    figment: Figment,
-    /// The merged layers; figment would merge them again for every lookup.
-    merged: Value,
-    lines: BTreeMap<String, usize>,
+    given: BTreeMap<&'static str, Given>,
     environment: BTreeMap<String, String>,
     dotenv: Dotenv,
     read_file: &'a dyn Fn(&Path) -> io::Result<String>,
-    errors: Vec<ConfigError>,
-    warnings: Vec<String>,
+    errors: RefCell<Errors>,
+    warnings: RefCell<Vec<String>>,
     /// Values in effect that differ from the given ones.
-    instead: BTreeMap<&'static str, (Option<String>, Origin)>,
+    instead: RefCell<BTreeMap<&'static str, (String, Origin)>>,
+}
+
+impl Values for Read<'_> {
+    fn get<P: Parser>(&self, key: &'static str, parser: P) -> Option<P::Value> {
+        let given = self.given.get(key)?;
+        let setting = find(key)?;
+        let place = given.origin.place();
+        let at = At::root(&self.errors, &place, &given.node)
+            .named(key)
+            .shown_by(shown_by(setting.secrecy));
+        let Some(file) = setting.file else {
+            return parser.parse(&at);
+        };
+        // A relative path in gavel.toml is relative to that file.
+        let named = given.node.scalar().unwrap_or_default();
+        let path = match given.origin.file().and_then(Path::parent) {
+            Some(directory) if !named.is_empty() => directory.join(named.trim()),
+            _ => PathBuf::from(named.trim()),
+        };
+        let node = Node {
+            line: given.node.line,
+            content: Content::Text(path.display().to_string()),
+        };
+        let value = parser.parse(&at.holding(&node))?;
+        match (self.read_file)(&path) {
+            // Reading a directory as a file fails with an error of its own kind, which is allowed here.
+            Err(error) if file == File::Readable && error.kind() != io::ErrorKind::IsADirectory => {
+                at.error(
+                    format!("{}, which cannot be read: {error}", path.display()),
+                    parser.allowed(),
+                );
+                None
+            }
+            _ => Some(value),
+        }
+    }
 }
 
 impl<'a> Read<'a> {
-    pub(super) fn new(
-        figment: Figment,
-        lines: BTreeMap<String, usize>,
-        environment: BTreeMap<String, String>,
-        dotenv: Dotenv,
-        read_file: &'a dyn Fn(&Path) -> io::Result<String>,
-        errors: Vec<ConfigError>,
-        warnings: Vec<String>,
-    ) -> Self {
-        let merged = figment
-            .find_value("")
-            .unwrap_or_else(|error| unreachable!("no layer fails: {error}"));
-        Self {
-            figment,
-            merged,
-            lines,
-            environment,
-            dotenv,
-            read_file,
-            errors,
-            warnings,
-            instead: BTreeMap::new(),
+    /// Merges the sources. Errors in single values are kept in the result.
+    ///
+    /// # Errors
+    /// `gavel.toml` is not valid TOML.
+    pub(super) fn new(sources: Sources<'a>) -> Result<Self, Vec<ReadError>> {
+        let mut read = Self {
+            given: BTreeMap::new(),
+            environment: sources.environment,
+            dotenv: sources.dotenv,
+            read_file: sources.read_file,
+            errors: RefCell::default(),
+            warnings: RefCell::default(),
+            instead: RefCell::default(),
+        };
+        for setting in SETTINGS.iter() {
+            if let Some(node) = setting.default_node() {
+                read.give(setting, node, Origin::default());
+            }
         }
+        if let Some((path, text)) = &sources.file {
+            let root = Node::parse_toml(text).map_err(|error| {
+                vec![ReadError {
+                    file: path.display().to_string(),
+                    line: error.line,
+                    field: "the file".to_owned(),
+                    found: format!("text that is not TOML ({})", error.message),
+                    allowed: "TOML".to_owned(),
+                }]
+            })?;
+            let found = Origin::default_because("it is in the working directory");
+            let config = find(CONFIG_FILE).into_iter();
+            config.for_each(|config| read.give(config, text_node(&path.display().to_string()), found.clone()));
+            read.table(path, &root, "");
+        }
+        let (dotenv, environment) = (read.dotenv.values().clone(), read.environment.clone());
+        let origins: [(_, OriginOf); 2] = [(dotenv, Origin::dotenv), (environment, Origin::environment)];
+        for (variables, origin) in origins {
+            for setting in SETTINGS.iter() {
+                read.variables_of(setting, &variables, origin);
+            }
+            read.warn_of_unknown(&variables, origin);
+        }
+        for (key, text) in &sources.flags {
+            if let Some((setting, (flag, _))) = find(key).and_then(|setting| Some((setting, setting.flag?))) {
+                read.give(setting, text_node(text), Origin::flag(flag));
+            }
+        }
+        Ok(read)
     }
 
-    /// The value with its origin; `None` when it is not set.
-    pub(super) fn value(&self, key: &str) -> Option<(Value, Origin)> {
-        let value = self.merged.find_ref(key)?.clone();
-        let origin = self.figment.get_metadata(value.tag()).map(Origin::from_metadata);
-        Some((value, origin.unwrap_or_else(Origin::default)))
+    fn give(&mut self, setting: &'static Setting, node: Node, origin: Origin) {
+        self.given.insert(setting.key, Given { node, origin });
     }
 
-    /// The value as text; a list or a table is an error.
-    pub(super) fn text(&mut self, key: &'static str) -> Option<(String, Origin)> {
-        let (value, origin) = self.value(key)?;
-        match scalar(&value) {
-            Some(text) => Some((text, origin)),
-            None => {
-                let setting = known(key);
-                self.error(
-                    key,
-                    Some("a list or a table".to_owned()),
-                    &origin,
-                    format!("give {}", setting.allowed),
-                );
-                None
+    /// The keys of a table of `gavel.toml`. A key that is no setting is an error.
+    fn table(&mut self, file: &Path, table: &Node, prefix: &str) {
+        let Content::Map(entries) = &table.content else { return };
+        for (name, node) in entries {
+            let key = format!("{prefix}{}", name.name);
+            let origin = Origin::line(file, name.line);
+            let by_file = key
+                .strip_suffix("_file")
+                .and_then(find)
+                .filter(|setting| setting.in_file());
+            let section = format!("{key}.");
+            if let Some(setting) = find(&key).filter(|setting| setting.key != CONFIG_FILE) {
+                self.give(setting, node.clone(), origin);
+            } else if let Some(setting) = by_file {
+                let alone = entries
+                    .iter()
+                    .all(|(other, _)| other.name != name.name.trim_end_matches("_file"));
+                let directory = file.parent().unwrap_or(Path::new(""));
+                let path = match &node.content {
+                    Content::Text(path) => Some(directory.join(path)),
+                    _ => None,
+                };
+                match path.filter(|_| alone) {
+                    Some(path) => self.secret_in(setting, &path, &origin),
+                    None if alone => {
+                        self.report(&key, &origin, &node.found(), "the path of a file that holds the secret")
+                    }
+                    None => self.report(&key, &origin, &format!("{} too", setting.key), "one of the two"),
+                }
+            } else if SETTINGS.iter().any(|setting| setting.key.starts_with(&section)) {
+                match &node.content {
+                    Content::Map(_) => self.table(file, node, &section),
+                    _ => self.report(
+                        &key,
+                        &origin,
+                        &node.found(),
+                        &format!("[{key}], with its settings below it"),
+                    ),
+                }
+            } else {
+                self.report(&key, &origin, "an unknown setting", &known_instead(&key));
             }
         }
     }
 
-    /// The value parsed by `parse`; a value that `parse` rejects is an error.
-    pub(super) fn parse<T>(&mut self, key: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-        let (text, origin) = self.text(key)?;
-        let parsed = parse(text.trim());
-        if parsed.is_none() {
-            let setting = known(key);
-            let value = shown_refused(setting, &text);
-            self.error(key, Some(value), &origin, format!("give {}", setting.allowed));
-        }
-        parsed
-    }
-
-    /// Text that is not blank.
-    pub(super) fn word(&mut self, key: &'static str) -> Option<String> {
-        self.parse(key, super::values::word)
-    }
-
-    /// A secret that is not blank.
-    pub(super) fn secret(&mut self, key: &'static str) -> Option<SecretString> {
-        self.parse(key, super::values::secret)
-    }
-
-    /// As `parse`, for a setting that is required because of `why`.
-    pub(super) fn needed<T>(
-        &mut self,
-        key: &'static str,
-        why: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Option<T> {
-        if self.value(key).is_none() {
-            self.missing(key, why);
-            return None;
-        }
-        self.parse(key, parse)
-    }
-
-    /// A path, relative to the file that contains the setting. It need not exist.
-    pub(super) fn place(&mut self, key: &'static str) -> Option<PathBuf> {
-        let origin = self.value(key)?.1;
-        let named = PathBuf::from(self.word(key)?);
-        Some(match origin.file().and_then(Path::parent) {
-            Some(directory) => directory.join(named),
-            None => named,
-        })
-    }
-
-    /// As [`Self::place`], but the path must be readable.
-    pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
-        let origin = self.value(key)?.1;
-        let path = self.place(key)?;
-        // Reading a directory as a file fails with an error of its own kind, which is allowed here.
-        match (self.read_file)(&path) {
-            Err(error) if error.kind() != io::ErrorKind::IsADirectory => {
-                self.error(
-                    key,
-                    Some(path.display().to_string()),
-                    &origin,
-                    format!("cannot be read: {error}"),
-                );
-                None
+    /// Gives a setting by its variables, of which the first counts, or by the file that `NAME_FILE` names.
+    fn variables_of(&mut self, setting: &'static Setting, variables: &BTreeMap<String, String>, origin: OriginOf) {
+        // A variable that is set and empty counts as not set.
+        let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
+        let mut used: Option<(&str, &String)> = None;
+        for name in &setting.environment {
+            let by_file = format!("{name}_FILE");
+            let path = set(&by_file).filter(|_| setting.in_file() && used.is_none());
+            match (set(name), path) {
+                (Some(_), Some(path)) => {
+                    let found = format!("{by_file} = {path:?} too");
+                    self.report(setting.key, &origin(name), &found, "one of the two");
+                }
+                (Some(value), None) => match used {
+                    Some((first, other)) if value != other => {
+                        self.warn(&format!("{first} and {name} are both set and differ; {first} is used"))
+                    }
+                    Some(_) => {}
+                    None => {
+                        used = Some((name, value));
+                        self.give(setting, text_node(value), origin(name));
+                    }
+                },
+                (None, Some(path)) => {
+                    used = Some((name, path));
+                    self.secret_in(setting, Path::new(path), &origin(&by_file));
+                }
+                (None, None) => {}
             }
-            Ok(_) | Err(_) => Some(path),
         }
+    }
+
+    /// Gives the secret in a file, without the trailing line break that editors and `echo` add.
+    fn secret_in(&mut self, setting: &'static Setting, path: &Path, named_by: &Origin) {
+        let problem = match (self.read_file)(path) {
+            Ok(text) => match text.trim_end_matches(['\r', '\n']) {
+                "" => "is empty".to_owned(),
+                secret => return self.give(setting, text_node(secret), Origin::named_file(path, named_by)),
+            },
+            Err(error) => format!("cannot be read: {error}"),
+        };
+        let found = format!("{}, which {problem}", path.display());
+        self.report(
+            setting.key,
+            named_by,
+            &found,
+            "the path of a file that holds the secret",
+        );
+    }
+
+    /// An unknown variable that begins with `GAVEL_` is usually a typing error.
+    fn warn_of_unknown(&self, variables: &BTreeMap<String, String>, origin: OriginOf) {
+        let known = || {
+            SETTINGS
+                .iter()
+                .flat_map(|setting| setting.environment.iter().map(move |name| (setting, name)))
+        };
+        for name in variables.keys().filter(|name| name.starts_with("GAVEL_")) {
+            let is_known = known().any(|(setting, variable)| {
+                name == variable || setting.in_file() && name.strip_suffix("_FILE") == Some(variable)
+            });
+            if !is_known && !OTHER_VARIABLES.contains(&name.as_str()) {
+                let meant = nearest(name, known().map(|(_, variable)| variable.as_str()));
+                let meant = meant
+                    .map(|meant| format!("; did you mean {meant}?"))
+                    .unwrap_or_default();
+                self.warn(&format!("{}: gavel has no such setting{meant}", origin(name)));
+            }
+        }
+    }
+
+    /// The value of a setting that another setting requires. If it is absent, that is an error; if it is invalid, it has
+    /// one already.
+    pub(super) fn needed<T>(&self, key: &'static str, value: Option<T>, because: &str) -> Option<T> {
+        let setting = find(key)?;
+        if value.is_none() && !self.is_given(key) {
+            let allowed = format!(
+                "{} (environment {}), because {because}",
+                setting.allowed,
+                setting.variable()
+            );
+            self.error(key, "nothing", &allowed);
+        }
+        value
+    }
+
+    /// Reports a setting where it was given, or alone if it was not.
+    pub(super) fn error(&self, key: &str, found: &str, allowed: &str) {
+        let given = self.given.get(key).filter(|given| !given.origin.is_default());
+        let origin = given.map_or_else(Origin::nowhere, |given| given.origin.clone());
+        self.report(key, &origin, found, allowed);
+    }
+
+    fn report(&self, key: &str, origin: &Origin, found: &str, allowed: &str) {
+        self.errors.borrow_mut().push(ReadError {
+            file: origin.place(),
+            line: origin.line_number(),
+            field: key.to_owned(),
+            found: found.to_owned(),
+            allowed: allowed.to_owned(),
+        });
+    }
+
+    pub(super) fn warn(&self, warning: &str) {
+        self.warnings.borrow_mut().push(warning.to_owned());
+    }
+
+    /// The value as it may be shown.
+    pub(super) fn shown(&self, key: &str) -> String {
+        let shown = self
+            .given
+            .get(key)
+            .zip(find(key))
+            .map(|(given, setting)| shown(setting, &given.node));
+        shown.unwrap_or_default()
     }
 
     /// Where the value was given.
     pub(super) fn origin(&self, key: &str) -> Origin {
-        self.value(key).map_or_else(Origin::default, |(_, origin)| origin)
+        self.given
+            .get(key)
+            .map_or_else(Origin::default, |given| given.origin.clone())
     }
 
     /// Whether the setting was given in any source.
     pub(super) fn is_given(&self, key: &str) -> bool {
-        self.value(key).is_some_and(|(_, origin)| !origin.is_default())
-    }
-
-    /// The line of an element inside a list of the file; otherwise the place of the list.
-    pub(super) fn place_inside(&self, inner: &str, origin: &Origin) -> String {
-        match (origin.file(), self.lines.get(inner)) {
-            (Some(file), Some(line)) => Origin::line(file, *line).to_string(),
-            _ => origin.to_string(),
-        }
+        self.given.get(key).is_some_and(|given| !given.origin.is_default())
     }
 
     /// A variable that is not a gavel setting but is read by libraries whose credentials gavel uses.
@@ -176,95 +334,58 @@ impl<'a> Read<'a> {
         self.dotenv.clone()
     }
 
-    pub(super) fn error(&mut self, key: &str, value: Option<String>, origin: &Origin, problem: String) {
-        self.push(ConfigError {
-            key: key.to_owned(),
-            value,
-            place: Some(origin.to_string()),
-            problem,
-        });
-    }
-
-    pub(super) fn missing(&mut self, key: &'static str, why: &str) {
-        let setting = known(key);
-        let problem = format!("{why}; give {} (environment {})", setting.allowed, setting.variable());
-        self.push(ConfigError {
-            key: key.to_owned(),
-            value: None,
-            place: None,
-            problem,
-        });
-    }
-
-    pub(super) fn push(&mut self, error: ConfigError) {
-        self.errors.push(error);
-    }
-
-    pub(super) fn warn(&mut self, warning: String) {
-        self.warnings.push(warning);
-    }
-
     /// Records the effective value where it differs from the given one.
-    pub(super) fn in_effect(&mut self, key: &'static str, value: &str, origin: Origin) {
-        self.instead.insert(key, (Some(value.to_owned()), origin));
+    pub(super) fn in_effect(&self, key: &'static str, value: &str, origin: Origin) {
+        self.instead.borrow_mut().insert(key, (value.to_owned(), origin));
     }
 
     /// The configuration, if there were no errors.
-    pub(super) fn finish(mut self, config: Option<Config>) -> Result<Resolved, Vec<ConfigError>> {
+    pub(super) fn finish(self, config: Option<Config>) -> Result<Resolved, Vec<ReadError>> {
+        let origins = SETTINGS.iter().map(|setting| self.effective(setting)).collect();
+        let errors = self.errors.into_inner();
         match config {
-            Some(config) if self.errors.is_empty() => {
-                let origins = SETTINGS.iter().map(|setting| self.effective(setting)).collect();
-                Ok(Resolved {
-                    config,
-                    origins,
-                    warnings: self.warnings,
-                })
-            }
-            Some(_) => Err(self.errors),
-            None if !self.errors.is_empty() => Err(self.errors),
-            None => unreachable!("a value is missing, and no error explains it"),
+            Some(config) if errors.is_empty() => Ok(Resolved {
+                config,
+                origins,
+                warnings: self.warnings.into_inner(),
+            }),
+            None if errors.is_empty() => unreachable!("a value is missing, and no error explains it"),
+            _ => Err(errors.into_vec("the configuration")),
         }
     }
 
-    fn effective(&mut self, setting: &'static Setting) -> Effective {
-        let (value, origin) = match (self.instead.remove(setting.key), self.value(setting.key)) {
-            (Some(instead), _) => instead,
-            (None, Some((value, origin))) => (Some(shown(setting, &text_of(&value))), origin),
-            (None, None) => (None, Origin::default()),
+    fn effective(&self, setting: &'static Setting) -> Effective {
+        let instead = self.instead.borrow().get(setting.key).cloned();
+        let given = || {
+            let given = self.given.get(setting.key)?;
+            Some((shown(setting, &given.node), given.origin.clone()))
         };
+        let (value, origin) = instead.or_else(given).unzip();
         Effective {
             key: setting.key,
             environment: setting.variable(),
             value,
-            origin,
+            origin: origin.unwrap_or_else(Origin::default),
         }
     }
 }
 
-/// The setting of a key that is hard-coded in this crate.
-fn known(key: &'static str) -> &'static Setting {
-    settings::find(key).unwrap_or_else(|| unreachable!("{key} is not in the list of settings"))
+fn text_node(text: &str) -> Node {
+    Node::bare(Content::Text(text.trim().to_owned()))
 }
 
-fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(_, text) => Some(text.clone()),
-        Value::Char(_, char) => Some(char.to_string()),
-        Value::Bool(_, yes) => Some(yes.to_string()),
-        Value::Num(_, num) => {
-            let whole = num
-                .to_i128()
-                .map(|n| n.to_string())
-                .or_else(|| num.to_u128().map(|n| n.to_string()));
-            whole.or_else(|| num.to_f64().map(|n| n.to_string()))
-        }
-        Value::Empty(..) | Value::Dict(..) | Value::Array(..) => None,
+fn known_instead(key: &str) -> String {
+    let last = |key: &'static str| key.rsplit('.').next().unwrap_or(key);
+    let own = key.rsplit('.').next().unwrap_or(key);
+    let known = || {
+        SETTINGS
+            .iter()
+            .map(|setting| setting.key)
+            .filter(|known| *known != CONFIG_FILE)
+    };
+    let meant = nearest(key, known()).or_else(|| known().find(|known| nearest(own, [last(known)]).is_some()));
+    match meant {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "the settings that `gavel config --reference` lists".to_owned(),
     }
-}
-
-fn text_of(value: &Value) -> String {
-    scalar(value).unwrap_or_else(|| match value {
-        Value::Array(_, items) => format!("{} entries", items.len()),
-        _ => "a table".to_owned(),
-    })
 }

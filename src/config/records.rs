@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 
 use super::read::Read;
-use super::values;
+use super::settings::{ContentMode, Records};
 
 /// What decision, tool-call and audit records keep of messages, replies, arguments and results.
 #[derive(Clone, Debug)]
@@ -16,26 +16,16 @@ pub enum Content {
     None,
 }
 
-pub(super) fn read(read: &mut Read<'_>) -> Option<Content> {
-    let key = read.parse("records.key", values::signing_secret);
-    let content = read.parse("records.content", |text| match text {
-        "full" => Some(Content::Full),
-        "none" => Some(Content::None),
-        "hash" => Some(Content::Hash(SecretString::default())),
-        _ => None,
-    })?;
-    match (content, key) {
-        (Content::Hash(_), Some(key)) => Some(Content::Hash(key)),
-        (Content::Hash(_), None) => {
-            if !read.is_given("records.key") {
-                read.missing("records.key", "is needed, because records.content = hash");
-            }
-            None
-        }
-        (content, None) => Some(content),
-        (content, Some(_)) => {
-            read.warn("records.key is given, but only records.content = hash uses it".to_owned());
-            Some(content)
-        }
+pub(super) fn read(values: &Read<'_>) -> Option<Content> {
+    let Records { content, key } = Records::read(values)?;
+    if key.is_some() && !matches!(content, ContentMode::Hash) {
+        values.warn("records.key is given, but only records.content = hash uses it");
+    }
+    match content {
+        ContentMode::Full => Some(Content::Full),
+        ContentMode::Hash => values
+            .needed("records.key", key, "records.content = hash")
+            .map(Content::Hash),
+        ContentMode::None => Some(Content::None),
     }
 }

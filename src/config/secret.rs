@@ -1,25 +1,43 @@
 //! Masks secrets in displayed values.
 
-use super::settings::{Secrecy, Setting};
+use gavel_reading::{Content, Node, Secrecy, Setting};
 
 /// The text shown in place of a secret.
 const MASK: &str = "********";
 
-/// `text`, masked as far as `setting` requires.
-pub(super) fn shown(setting: &Setting, text: &str) -> String {
-    match setting.secrecy {
-        // Any URL may contain a password, even where none is allowed.
-        Secrecy::Open if !text.contains("://") => text.to_owned(),
-        Secrecy::Open | Secrecy::Url => masked_url(text),
-        Secrecy::Secret => MASK.to_owned(),
+/// A value, masked as far as `setting` requires.
+pub(super) fn shown(setting: &Setting, node: &Node) -> String {
+    match (setting.secrecy, &node.content) {
+        (_, Content::List(items)) => format!("{} entries", items.len()),
+        (Secrecy::Secret, _) => MASK.to_owned(),
+        _ => node.scalar().map_or_else(|| node.found(), |text| masked(&text)),
     }
 }
 
-/// As [`shown`], for an invalid value: its length helps to find the error.
-pub(super) fn shown_refused(setting: &Setting, text: &str) -> String {
-    match setting.secrecy {
-        Secrecy::Secret => format!("{MASK} ({} bytes)", text.len()),
-        Secrecy::Open | Secrecy::Url => format!("{:?}", shown(setting, text)),
+/// How errors show an invalid value.
+pub(super) fn shown_by(secrecy: Secrecy) -> fn(&Node) -> String {
+    match secrecy {
+        Secrecy::Secret => hidden,
+        Secrecy::Open | Secrecy::Url => |node| match &node.content {
+            Content::Text(text) => format!("{:?}", masked(text)),
+            _ => node.found(),
+        },
+    }
+}
+
+/// Shows the length alone, which helps to find the error.
+pub(super) fn hidden(node: &Node) -> String {
+    match node.scalar() {
+        Some(text) => format!("{MASK} ({} bytes)", text.len()),
+        None => node.found(),
+    }
+}
+
+/// Any URL may contain a password, even where none is allowed.
+fn masked(text: &str) -> String {
+    match text.contains("://") {
+        true => masked_url(text),
+        false => text.to_owned(),
     }
 }
 

@@ -1,15 +1,12 @@
-//! Parses single values. Each function takes trimmed text and returns `None` for a value that is not allowed;
-//! [`settings`](super::settings) describes what is allowed.
+//! Parses single values. Each function takes trimmed text and returns `None` for a value that is not allowed.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use http::header::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
 use url::{Host, Url};
-
-use crate::domain::definition::ThinkingLevel;
-use crate::domain::thread::{OnReject, WhileBusy};
 
 /// Fewest bytes of a signing secret: the length of a SHA-256 hash.
 const SIGNING_BYTES: usize = 32;
@@ -56,45 +53,11 @@ pub(super) fn database_url(text: &str) -> Option<SecretString> {
     (!rest.trim_start_matches('/').is_empty()).then(|| SecretString::from(text))
 }
 
-pub(super) fn count(text: &str) -> Option<NonZeroU32> {
-    NonZeroU32::new(text.parse().ok()?).filter(|count| count.get() <= 1_000_000)
-}
-
-pub(super) fn places(text: &str) -> Option<usize> {
-    text.parse().ok().filter(|places| (1..=1_000_000).contains(places))
-}
-
-pub(super) fn workers(text: &str) -> Option<NonZeroUsize> {
-    NonZeroUsize::new(text.parse().ok()?).filter(|workers| workers.get() <= 512)
-}
-
 pub(super) fn days(text: &str) -> Option<Duration> {
     let days: u64 = text.parse().ok()?;
     (1..=36_500)
         .contains(&days)
         .then(|| Duration::from_secs(days * 24 * 3600))
-}
-
-pub(super) fn while_busy(text: &str) -> Option<WhileBusy> {
-    match text {
-        "refuse" => Some(WhileBusy::Refuse),
-        "queue" => Some(WhileBusy::Queue),
-        _ => None,
-    }
-}
-
-pub(super) fn on_reject(text: &str) -> Option<OnReject> {
-    match text {
-        "continue" => Some(OnReject::Continue),
-        "complete" => Some(OnReject::Complete),
-        "fail" => Some(OnReject::Fail),
-        _ => None,
-    }
-}
-
-pub(super) fn thinking_level(text: &str) -> Option<ThinkingLevel> {
-    let named = ThinkingLevel::NAMES.iter().find(|(name, _)| *name == text);
-    named.map(|(_, level)| *level)
 }
 
 pub(super) fn hours(text: &str) -> Option<Duration> {
@@ -103,42 +66,25 @@ pub(super) fn hours(text: &str) -> Option<Duration> {
     (!time.is_zero() && time <= Duration::from_secs(8760 * 3600)).then_some(time)
 }
 
-pub(super) fn whole_hours(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|hours| (1..=8760).contains(hours))
-}
-
 pub(super) fn seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.parse().ok()?;
     let time = Duration::try_from_secs_f64(seconds).ok()?;
     (!time.is_zero() && time <= Duration::from_secs(3600)).then_some(time)
 }
 
-/// A length of time up to a day: `45s`, `15m`, `2h`.
-pub(super) fn length(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return None,
-    };
-    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
-    (1..=24 * 3600).contains(&seconds).then(|| Duration::from_secs(seconds))
-}
-
-pub(super) fn tokens(text: &str) -> Option<u64> {
-    text.parse()
-        .ok()
-        .filter(|tokens| (10_000..=1_000_000_000_000).contains(tokens))
-}
-
-/// The beginning of the name of a branch, as Git accepts it.
-pub(super) fn branch_prefix(text: &str) -> Option<String> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
-    let name = text.strip_suffix('/').unwrap_or(text);
-    let is_part = |part: &str| !part.is_empty() && !part.starts_with(['.', '-']) && !part.ends_with(".lock");
-    let is_name = text.bytes().all(fits) && name.split('/').all(is_part) && !text.contains("..");
-    (text.len() <= 100 && is_name).then(|| text.to_owned())
+/// `name=value,name=value`, the OpenTelemetry format: a value may contain `%XX` (OTLP exporter specification,
+/// "Specifying headers via environment variables").
+pub(super) fn headers(text: &str) -> Option<Vec<(String, SecretString)>> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=')?;
+            let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+            let value = percent_decode_str(value.trim()).decode_utf8().ok()?;
+            HeaderValue::from_str(&value).ok()?;
+            Some((name.to_string(), SecretString::from(value.into_owned())))
+        })
+        .collect()
 }
 
 /// Scheme, host and port; without a trailing slash.

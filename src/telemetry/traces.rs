@@ -97,7 +97,7 @@ fn is_ours(metadata: &Metadata<'_>) -> bool {
     let ours = metadata
         .target()
         .strip_prefix("gavel")
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || rest.starts_with('_'));
     ours && metadata.is_span() && *metadata.level() <= Level::DEBUG
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gavel::adapters::store::Store;
-use gavel::domain::agent_run::{AgentRun, RunStatus, StopReason};
+use gavel::api::runs::AgentRun;
+use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::ids::{DecisionId, ProjectId, RunId, TenantId, UserId};
 use gavel::engine::log::Halt;
 use gavel::engine::stop::Stop;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gavel::adapters::store::{Store, StoreConfig};
-use gavel::domain::agent_run::{AgentRun, RunStatus};
+use gavel::api::runs::AgentRun;
+use gavel::domain::agent_run::RunStatus;
 use gavel::domain::definition::{Agents as Directory, Approval, Definition, Form, Source, check};
 use gavel::domain::ids::{ActionId, ConversationId, ProjectId, RunId, ThreadId, UserId};
 use gavel::domain::journal::{CallResult, Entry};

@@ -1,8 +1,8 @@
 //! A single agent: its inputs, its outputs, and its record.
 
-use gavel::api::Timestamp;
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::journal::FaultKind;
+use gavel::domain::time::Timestamp;
 use gavel::domain::tool::FailureCode;
 use gavel::ports::runs::Runs;
 use serde_json::json;

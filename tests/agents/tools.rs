@@ -91,7 +91,7 @@ impl ScriptedTools {
         let mails = mails.map(|(name, side_effect, idempotency)| {
             let mut mail = tool(name, side_effect, idempotency);
             let path = |text: &str| vec![ArgumentPath::parse(text).unwrap()];
-            let settings = Arc::get_mut(&mut mail).unwrap();
+            let settings = &mut Arc::get_mut(&mut mail).unwrap().settings;
             (settings.recipients, settings.free_arguments) = (path("to"), path("n"));
             mail
         });

@@ -18,7 +18,7 @@ fn root() -> PathBuf {
 /// A function of the engine, a different one in each run.
 fn some_function() -> (String, PathBuf, u64) {
     let mut found = Vec::new();
-    let mut folders = vec![root().join("src/engine")];
+    let mut folders = vec![root().join("crates/gavel-engine/src")];
     while let Some(directory) = folders.pop() {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -96,10 +96,10 @@ fn script(invalid_first: bool) -> Vec<Reply> {
             let symbol = task.split('`').nth(1).unwrap_or_else(|| panic!("no symbol in {task}"));
             *first.lock().unwrap() = symbol.to_owned();
             Reply::Calls(vec![
-                ("ls", json!({"path": "src/engine"})),
+                ("ls", json!({"path": "crates/gavel-engine/src"})),
                 (
                     "grep",
-                    json!({"pattern": format!(r"^\s*pub(\(\w+\))? fn {symbol}\b"), "path": "src/engine"}),
+                    json!({"pattern": format!(r"^\s*pub(\(\w+\))? fn {symbol}\b"), "path": "crates/gavel-engine/src"}),
                 ),
             ])
         }),
@@ -209,7 +209,7 @@ fn same_name_once(name: &str) -> bool {
             })
             .sum()
     }
-    count(&root().join("src/engine"), &format!("fn {name}("))
-        + count(&root().join("src/engine"), &format!("fn {name}<"))
+    count(&root().join("crates/gavel-engine/src"), &format!("fn {name}("))
+        + count(&root().join("crates/gavel-engine/src"), &format!("fn {name}<"))
         == 1
 }

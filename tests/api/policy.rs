@@ -206,9 +206,9 @@ async fn an_invalid_policy_or_a_failing_policy_test_stops_the_start() {
     assert_eq!(
         invalid,
         "the policy is invalid:\n\
-         policy.yaml:2: rules[0].then: found \"maybe\"; allowed: allow, require_approval, deny\n\
+         policy.yaml:2: rules[0].then: found \"maybe\"; allowed: allow, require_approval or deny\n\
          policy.yaml:2: rules[0].reason: found nothing; allowed: why, in words for approvers and the model\n\
-         policy.yaml:3: rules[1].tool: found an unknown key; allowed: did you mean `tools`?"
+         policy.yaml:3: rules[1].tool: found an unknown field; allowed: did you mean `tools`?"
     );
     let failing = refused(&DENY.replace("expect: deny", "expect: allow")).await;
     assert_eq!(

@@ -150,7 +150,7 @@ fn doctor_warns_of_servers_without_tenant_support_if_there_are_several_tenants()
         ];
         place.run_with(&["doctor"], &environment).ended(1)
     };
-    let warning = "! MCP servers: mcp.json: /mcpServers/open/gavel/tenantUsers: not set";
+    let warning = "! MCP servers: mcp.json: mcpServers.open.gavel.tenantUsers: found nothing";
     let seen = run(&several);
     assert!(seen.contains(warning), "{seen}");
     assert_eq!(seen.matches("tenantUsers").count(), 1, "{seen}");
@@ -163,7 +163,7 @@ fn doctor_warns_of_servers_without_tenant_support_if_there_are_several_tenants()
     fs::write(place.path().join("mcp.json"), servers.to_string()).unwrap();
     let refused = run(&several);
     assert!(
-        refused.contains("mcpServers/s/gavel/tenantUsers: false, and users of several"),
+        refused.contains("mcpServers.s.gavel.tenantUsers: found false, and users of several"),
         "{refused}"
     );
     assert!(!run(&one).contains("tenantUsers"));

@@ -134,7 +134,8 @@ fn an_error_about_an_argument_is_printed_escaped() {
 #[test]
 fn a_raw_plan_is_printed_escaped() {
     let raw = json!([{"id": "t1", "title": format!("{EVIL}\u{2028}")}]);
-    let session = json!({"sessionId": ID, "status": "EXECUTING", "rawPlan": raw.to_string()});
+    let mut session = session();
+    session["rawPlan"] = raw.to_string().into();
     let (url, _) = server(says(200, &session));
     let place = Place::new();
     let ran = place.run(&["plan", "show", "--raw", ID, "--server", &url]);
@@ -174,57 +175,156 @@ fn a_servers_response_is_printed_escaped_and_its_json_is_unchanged() {
     assert_harmless(&["chat", "--json"], &whole.out);
     assert_eq!(whole.json(), decision);
 
-    let one = json!({
-        "runId": ID, "run_id": ID, "threadId": ID, "thread_id": ID, "actionId": ID, "approvalId": ID, "grantId": ID, "userId": EVIL, "agentId": EVIL,
-        "user_id": EVIL, "agent": EVIL, "agent_id": EVIL, "status": EVIL, "state": EVIL, "title": EVIL, "tool": EVIL, "server": EVIL,
-        "arguments": {EVIL: EVIL}, "reason": EVIL, "warnings": [EVIL], "recipients": [EVIL], "createdAt": EVIL, "created_at": EVIL,
-        "updatedAt": EVIL, "text": EVIL, "error": {"code": EVIL, "message": EVIL}, "result": EVIL, "messages": [{"role": "user", "text": EVIL, "runId": ID}],
-    });
-    let of_plans = json!({
-        "sessionId": EVIL, "prompt": EVIL, "repoUrl": EVIL, "deadline": EVIL, "planVersion": 2, "summary": EVIL, "assumptions": [EVIL],
-        "statusReason": {"code": EVIL, "detail": EVIL}, "refinement": {"code": EVIL, "detail": EVIL}, "pullRequests": [{"number": 7, "url": EVIL}],
-        "waitingFor": [{"kind": "in_doubt", "tool": EVIL, "actionId": EVIL, "taskId": EVIL}], "version": 2, "at": EVIL, "by": EVIL, "kind": EVIL,
-        "why": EVIL, "changes": [{"op": "add", "task": EVIL, "title": EVIL}], "n": 1, "taskId": EVIL, "durationMs": 1,
-        "read": {"defaultBranch": EVIL, "commit": EVIL, "agentFile": {"path": EVIL, "bytes": 1}},
-        "scope": {"repository": EVIL, "branches": EVIL, "tools": [EVIL], "notBound": [EVIL], "askFirst": [EVIL], "mayAsk": [EVIL],
-            "confirmed": {"by": EVIL, "version": 2}},
-    });
-    let task = json!({"id": "t1", "title": EVIL, "goal": EVIL, "doneWhen": EVIL, "tools": [EVIL], "status": EVIL});
-    let tool = json!({"tool": EVIL, "answer": EVIL, "reason": EVIL});
-    let mut one = one;
-    for (name, value) in of_plans.as_object().unwrap() {
-        one[name] = value.clone();
-    }
-    let mut page = one.clone();
-    page["plan"] = json!([task]);
-    page["tasks"] = json!([{"taskId": EVIL, "title": EVIL, "tools": [tool]}]);
-    page["servers"] = json!([{"server": EVIL, "state": EVIL, "reason": EVIL}]);
-    page["reactHistory"] = json!([{"n": 1, "reason": EVIL, "action": {"tool": EVIL, "arguments": {EVIL: EVIL}}, "observation": EVIL, "reflection": {"summary": EVIL}, "state": EVIL}]);
-    for list in [
-        "runs",
-        "approvals",
-        "pendingApprovals",
-        "actions",
-        "grants",
-        "threads",
-        "messages",
-        "sessions",
-        "versions",
-    ] {
-        page[list] = json!([one]);
-    }
-    let (url, _) = server(says(200, &page));
+    let (url, _) = server(Arc::new(|request, stream| says(200, &answer(request))(request, stream)));
     // A stream that breaks off is reconnected for two minutes.
     let follows = |command: &[&str]| FOLLOWING.contains(&command[1]) && !command.contains(&"--dry-run");
-    for command in ASKING.iter().filter(|command| !follows(command)) {
+    for command in ASKING
+        .iter()
+        .filter(|command| !follows(command) && **command != ["chat", "hi"])
+    {
         for more in [&[][..], &["--json"]] {
             let args = [*command, &["--server", &url], more].concat();
-            // The command may reject the response; that error must be harmless too.
             let ran = place.command(&args, &[]).output().unwrap();
+            let err = String::from_utf8(ran.stderr).unwrap();
             assert_harmless(&args, &String::from_utf8(ran.stdout).unwrap());
-            assert_harmless(&args, &String::from_utf8(ran.stderr).unwrap());
+            assert_harmless(&args, &err);
+            assert!(!err.contains("another answer than this gavel reads"), "{args:?}: {err}");
         }
     }
+}
+
+/// A valid answer to a request, whose texts are all evil.
+fn answer(request: &str) -> Value {
+    let path = request.split(' ').nth(1).unwrap_or_default();
+    let (path, _) = path.split_once('?').unwrap_or((path, ""));
+    let segments: Vec<_> = path.split('/').skip(1).collect();
+    match segments[..] {
+        ["v1", "decisions", ..] => decision(),
+        ["api", "projects", ..] => json!({"runs": [run()]}),
+        ["api", "runs", ..] => run(),
+        ["api", "agent", "approvals", "pending"] => json!({"approvals": [pending()]}),
+        ["api", "agent", "actions", "in-doubt"] => json!({"actions": [pending()]}),
+        ["api", "agent", "grants"] => json!({"grants": [grant()]}),
+        ["api", "agent", "threads"] => json!({"threads": [thread()]}),
+        ["api", "agent", "threads", _] => thread(),
+        ["api", "agent", ..] => answered(),
+        ["v1", "sessions"] => json!({"sessions": [session()]}),
+        ["v1", "sessions", _, "history"] => json!({"versions": [version()]}),
+        ["v1", "sessions", _, "history", _] => version(),
+        ["v1", "sessions", _, "log"] => json!({"actions": [logged()]}),
+        ["v1", "sessions", _, "tasks", _] => task(),
+        ["v1", "sessions", _, "execute"] => dry_run(),
+        _ => session(),
+    }
+}
+
+const AT: &str = "2026-11-22T10:00:00Z";
+
+fn decision() -> Value {
+    json!({
+        "decision_id": EVIL, "conversation_id": EVIL, "response": EVIL, "model": EVIL, "requested_model": EVIL, "usage": {},
+        "surface": EVIL, "user_id": EVIL, "status": "closed", "intent": EVIL, "message": EVIL, "created_at": AT,
+        "definition_hash": EVIL, "error_detail": EVIL, "request_id": EVIL, "recovered": false,
+        "tool_calls": [{
+            "tool_invocation_id": EVIL, "decision_id": EVIL, "sequence": 1, "tool": EVIL, "parameters": {EVIL: EVIL},
+            "result": {"success": false, "error": {"code": "tool_error", "message": EVIL}}, "server": EVIL,
+            "status": "failed", "side_effect": true, "decided_by": EVIL, "user_id": EVIL, "created_at": AT,
+        }],
+    })
+}
+
+fn run() -> Value {
+    json!({
+        "id": ID, "project_id": EVIL, "agent_id": EVIL, "status": "paused", "summary": EVIL, "output": {EVIL: EVIL},
+        "error_message": EVIL, "steps": 1, "created_at": AT, "definition_hash": EVIL, "attempts": [],
+        "in_doubt": [{"action_id": ID, "tool": EVIL, "parameters": {EVIL: EVIL}}],
+        "usage": {"input_tokens": 1, "output_tokens": 1, "thought_tokens": 1, "cached_tokens": 1},
+    })
+}
+
+/// An approval request, which has all the fields of an in-doubt action.
+fn pending() -> Value {
+    json!({
+        "approvalId": ID, "runId": ID, "actionId": ID, "userId": EVIL, "agentId": EVIL, "tool": EVIL,
+        "arguments": {EVIL: EVIL}, "recipients": [EVIL], "grantable": true, "account": EVIL, "reason": EVIL,
+        "warnings": [EVIL], "createdAt": AT, "expiresAt": AT,
+    })
+}
+
+fn grant() -> Value {
+    json!({
+        "grantId": ID, "userId": EVIL, "server": EVIL, "tool": EVIL, "toolDigest": EVIL, "recipients": [EVIL],
+        "recipientsByArgument": {EVIL: [EVIL]}, "createdBy": EVIL, "createdAt": AT, "uses": 1,
+    })
+}
+
+fn thread() -> Value {
+    json!({
+        "threadId": ID, "title": EVIL, "userId": EVIL, "agentId": EVIL, "createdAt": AT, "updatedAt": AT, "messageCount": 2,
+        "latestRun": {"runId": ID, "status": EVIL, "state": EVIL},
+        "messages": [{"number": 2, "role": "user", "kind": "message", "text": EVIL, "runId": ID, "createdAt": AT}],
+    })
+}
+
+fn answered() -> Value {
+    let record =
+        json!({"modelName": EVIL, "toolName": EVIL, "inputHash": EVIL, "executionStatus": "in_doubt", "createdAt": AT});
+    let action = json!({
+        "tool": EVIL, "status": EVIL, "state": "in_doubt", "requiresApproval": false, "actionId": ID, "errorCode": EVIL,
+        "errorMessage": EVIL, "record": record,
+    });
+    json!({"ok": true, "runId": ID, "status": EVIL, "state": EVIL, "summary": EVIL, "createdAt": AT, "actions": [action]})
+}
+
+fn task() -> Value {
+    json!({
+        "id": "t1", "sessionId": ID, "title": EVIL, "goal": EVIL, "doneWhen": EVIL, "tools": [EVIL], "status": "FAILED",
+        "statusReason": {"code": "gave_up", "detail": EVIL}, "steps": 1,
+        "reactHistory": [{
+            "n": 1, "reason": EVIL, "action": {"tool": EVIL, "arguments": {EVIL: EVIL}}, "observation": EVIL,
+            "reflection": {"isTaskComplete": true, "summary": EVIL, "evidence": [{"observation": 1, "quote": EVIL}],
+                "learnings": [], "planChanges": [], "giveUp": EVIL},
+        }],
+    })
+}
+
+fn version() -> Value {
+    json!({
+        "version": 2, "at": AT, "by": EVIL, "kind": "refined", "why": EVIL, "planHash": EVIL, "plan": [task()],
+        "changes": [{"op": "add", "task": "t1", "title": EVIL}],
+    })
+}
+
+fn logged() -> Value {
+    json!({
+        "n": 1, "at": AT, "actionId": ID, "tool": EVIL, "arguments": {EVIL: EVIL}, "status": "failed",
+        "error": {"code": "tool_error", "toolCode": EVIL, "message": EVIL},
+    })
+}
+
+fn dry_run() -> Value {
+    let tool = json!({"tool": EVIL, "server": EVIL, "answer": "deny", "reason": EVIL});
+    json!({
+        "planVersion": 2, "tasks": [{"taskId": "t1", "title": EVIL, "tools": [tool]}],
+        "servers": [{"server": EVIL, "state": "unavailable", "reason": EVIL}],
+        "conditions": [{"of": "web", "state": "error", "detail": EVIL}],
+    })
+}
+
+fn session() -> Value {
+    json!({
+        "sessionId": ID, "status": "FAILED", "statusReason": {"code": "internal", "detail": EVIL}, "prompt": EVIL,
+        "repoUrl": EVIL, "deadline": AT, "timeLeftMs": 0, "planVersion": 2, "plan": [task()], "summary": EVIL,
+        "assumptions": [EVIL], "risks": [EVIL], "refinement": {"outcome": "failed", "code": "internal", "detail": EVIL},
+        "read": {"defaultBranch": EVIL, "commit": EVIL, "files": 1, "treeTruncated": true, "calls": 1, "durationMs": 1,
+            "agentFile": {"path": EVIL, "bytes": 1}},
+        "scope": {"repository": EVIL, "branches": EVIL, "tools": [EVIL], "notBound": [EVIL], "askFirst": [EVIL],
+            "mayAsk": [EVIL], "confirmed": {"by": EVIL, "version": 2}},
+        "lookups": [logged()], "waitingFor": [{"kind": "in_doubt", "taskId": "t1", "tool": EVIL, "actionId": ID}],
+        "pullRequests": [{"number": 7, "url": EVIL}], "runId": ID, "createdAt": AT, "updatedAt": AT, "startedAt": AT,
+        "completedAt": AT,
+        "usage": {"modelCalls": 1, "inputTokens": 1, "outputTokens": 1, "thoughtTokens": 1, "cachedTokens": 1},
+    })
 }
 
 #[test]

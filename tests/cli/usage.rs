@@ -216,7 +216,7 @@ fn an_invalid_configuration_ends_with_2_and_names_every_error() {
     assert!(
         named
             .err
-            .contains("flag --config: config = missing.toml: cannot be read"),
+            .contains("flag --config: config: found missing.toml, which cannot be read"),
         "{}",
         named.err
     );

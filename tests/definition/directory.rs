@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gavel::domain::definition::{Checked, DefinitionError, Form, SchemaSource, Source, check};
+use gavel::domain::definition::{Checked, Form, ReadError, SchemaSource, Source, check};
 
 fn directory(files: &[(&str, &str)]) -> Checked {
     let sources: Vec<_> = files
@@ -27,7 +27,7 @@ fn directory(files: &[(&str, &str)]) -> Checked {
     check(&sources, &schemas)
 }
 
-fn shown(errors: &[DefinitionError]) -> Vec<String> {
+fn shown(errors: &[ReadError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -175,7 +175,7 @@ fn no_error_hides_another() {
             "schemas/Broken.json:1: the schema.type: found \"objct\"; allowed: array, boolean, integer, null, number, object, string, or a list of these",
             "two_names.md:4: temp: found 3; allowed: a number from 0 to 2",
             "two_names.md:5: temperature: found 1, while line 4 says 3; allowed: one value; `temperature` and `temp` are the same field",
-            "typed.yaml:3: flow_type: found \"sequental\"; allowed: single, sequential, loop",
+            "typed.yaml:3: flow_type: found \"sequental\"; allowed: single, sequential or loop",
             "typed.yaml:5: steps[0].input.m: found an argument that worker does not take; allowed: n",
             "typed.yaml:5: steps[0]: found nothing for `n`, which worker requires; allowed: `input: {n: …}`, or an input of the flow or an earlier step of that name",
             "worker.md:6: temp: found 3; allowed: a number from 0 to 2",

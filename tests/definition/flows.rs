@@ -136,7 +136,7 @@ fn contradictory_fields_are_reported() {
     );
     assert_eq!(
         errors("flow_type: parallel\nsystem_prompt: s"),
-        ["f.yaml:3: flow_type: found \"parallel\"; allowed: single, sequential, loop"]
+        ["f.yaml:3: flow_type: found \"parallel\"; allowed: single, sequential or loop"]
     );
 }
 
@@ -152,7 +152,7 @@ fn an_invalid_step_is_reported_by_its_number() {
             "f.yaml:8: steps[3].name: found \"a\"; another step has this name too; allowed: a unique `name` for each step, because later steps refer to its output by name",
             "f.yaml:9: steps[4].name: found \"query\"; an input has this name too; allowed: a unique `name` for each step, because later steps refer to its output by name",
             "f.yaml:10: steps[5].agent: found \"c d\"; allowed: 1 to 64 letters, digits, `_` or `-`",
-            "f.yaml:10: steps[5].input.x: found 1; allowed: a text that is not blank",
+            "f.yaml:10: steps[5].input.x: found 1; allowed: text that is not blank",
         ]
     );
 }

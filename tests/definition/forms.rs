@@ -258,7 +258,7 @@ fn an_invalid_message_is_reported_by_field() {
         [
             "x: output_config.schema.type: found 5; allowed: array, boolean, integer, null, number, object, string, or a list of these",
             "x: prompt_config.query: found the placeholder ${topic}; allowed: an input: query; or `$${` for a literal `${`",
-            "x: model_config.temperature: found NaN; allowed: a number from 0 to 2",
+            "x: model_config.temperature: found \"NaN\"; allowed: a number from 0 to 2",
             "x: run_config.max_turns: found -1; allowed: a whole number from 1",
         ]
     );
@@ -490,7 +490,7 @@ fn every_form_holds_the_thinking_level_and_none_holds_a_budget_beside_it() {
         ),
         (
             json!({"thinking_level": "most"}),
-            "modelConfig.thinking_level: found \"most\"; allowed: minimal, low, medium, high, xhigh",
+            "modelConfig.thinking_level: found \"most\"; allowed: minimal, low, medium, high or xhigh",
         ),
     ] {
         let portable = with(model).to_string();

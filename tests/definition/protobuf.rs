@@ -8,13 +8,26 @@ use std::{env, fs};
 #[test]
 fn the_code_of_the_protobuf_form_is_what_its_proto_file_generates() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let code = root.join("src/domain/definition/proto/message.rs");
+    let code = root.join("crates/gavel-core/src/domain/definition/proto/message.rs");
     let out = tempfile::tempdir().unwrap();
     let files = protox::compile([root.join("proto/gemini/agent/v1/agent.proto")], [root.join("proto")]).unwrap();
     // Sorted maps give one definition the same bytes each time.
     let mut generator = prost_build::Config::new();
     generator
         .btree_map(["."])
+        .message_attribute(
+            ".",
+            "#[derive(::serde::Serialize, ::serde::Deserialize)]\n#[serde(default)]",
+        )
+        .field_attribute(
+            "temperature",
+            "#[serde(alias = \"temp\", serialize_with = \"super::number\")]",
+        )
+        .field_attribute("top_p", "#[serde(serialize_with = \"super::number\")]")
+        .field_attribute("approval", "#[serde(with = \"super::approval\")]")
+        .field_attribute("flow_type", "#[serde(with = \"super::flow_type\")]")
+        .field_attribute("provider", "#[serde(with = \"super::provider\")]")
+        .field_attribute("timeout_seconds", "#[serde(rename = \"timeout\")]")
         .out_dir(out.path())
         .compile_fds(files)
         .unwrap();

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gavel::api::{DecisionDetail, DecisionRecord, ToolInvocation};
+use gavel::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
 use gavel::domain::schema::JsonSchema;
+use gavel::domain::settings::{SessionRules, TaskLimits};
 use gavel::domain::tool::Tool;
 use gavel::engine::strategy::plan::TaskRules;
 use gavel::http::google;
@@ -323,15 +324,9 @@ pub(crate) fn planning_settings() -> PlanningSettings {
     let templates = PlanningTemplates::built_in();
     PlanningSettings {
         repositories: Repositories::new("https://github.com".parse().unwrap(), None),
-        max_hours: 168,
-        confirm_hours: 24,
-        branch_prefix: "gavel/".to_owned(),
+        sessions: SessionRules::default(),
         rules: TaskRules {
-            steps_per_task: 25,
-            steps: 300,
-            tokens: None,
-            context_tokens: 200_000,
-            model_patience: 15 * 60,
+            limits: TaskLimits::default(),
             templates: templates.phases.clone(),
         },
         templates,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use gavel::adapters::mcp::McpConfig;
 use gavel::adapters::mcp::config::{Connection, Identity, TransportConfig};
-use gavel::adapters::mcp::{ConfigIssue, McpConfig};
 use gavel::domain::session_value::SessionValue;
 use gavel::domain::tool::{ApprovalDefault, Idempotency};
+use gavel_reading::ReadError;
 use serde_json::json;
 
 fn env(name: &str) -> Option<String> {
@@ -17,7 +18,7 @@ fn env(name: &str) -> Option<String> {
     }
 }
 
-fn issues(text: &str) -> Vec<ConfigIssue> {
+fn issues(text: &str) -> Vec<ReadError> {
     McpConfig::from_file("mcp.json", text, &env).unwrap_err()
 }
 
@@ -42,8 +43,8 @@ fn a_standard_mcp_json_is_read_unchanged() {
     assert_eq!(config.servers[0].timeout, Duration::from_secs(5));
     assert_eq!(config.servers[2].timeout, Duration::from_secs(30));
     assert!(config.servers[1].off.is_some() && config.servers[1].transport.is_none());
-    let warned: Vec<&str> = config.warnings.iter().map(|warning| warning.pointer.as_str()).collect();
-    assert_eq!(warned, ["/mcpServers/files/alwaysAllow", "/mcpServers/files/trust"]);
+    let warned: Vec<&str> = config.warnings.iter().map(|warning| warning.field.as_str()).collect();
+    assert_eq!(warned, ["mcpServers.files.alwaysAllow", "mcpServers.files.trust"]);
     let printed = format!("{config:?}");
     assert!(!printed.contains("canary"), "{printed}");
 }
@@ -95,45 +96,45 @@ fn all_errors_are_reported_at_once_with_their_location() {
     }})
     .to_string();
     let found = issues(&text);
-    let places: Vec<&str> = found.iter().map(|issue| issue.pointer.as_str()).collect();
+    let places: Vec<&str> = found.iter().map(|issue| issue.field.as_str()).collect();
     for place in [
-        "/mcpServers/a/command",
-        "/mcpServers/a/args",
-        "/mcpServers/a/env/K",
-        "/mcpServers/a/cwd",
-        "/mcpServers/a/timeout",
-        "/mcpServers/b/url",
-        "/mcpServers/b/headers/bad name",
-        "/mcpServers/b/headers/Mcp-Session-Id",
-        "/mcpServers/b/headers/X",
-        "/mcpServers/c",
-        "/mcpServers/d",
-        "/mcpServers/e/type",
-        "/mcpServers/f/type",
-        "/mcpServers/g/gavel/identity",
-        "/mcpServers/g/gavel/connection",
-        "/mcpServers/g/gavel/trustHints",
-        "/mcpServers/g/gavel/maxConcurrent",
-        "/mcpServers/g/gavel/pins",
-        "/mcpServers/g/gavel/tools/t~1u/approval",
-        "/mcpServers/g/gavel/tools/t~1u/idempotency",
-        "/mcpServers/g/gavel/tools/t~1u/timeoutMs",
-        "/mcpServers/g/gavel/tools/t~1u/sideEffects",
-        "/mcpServers/g/gavel/tools/t~1u/recipients",
-        "/mcpServers/g/gavel/tools/t~1u/hidden/1",
-        "/mcpServers/g/gavel/tools/t~1u/hidden/2",
-        "/mcpServers/ ",
-        "/mcpServers/j",
+        "mcpServers.a.command",
+        "mcpServers.a.args",
+        "mcpServers.a.env.K",
+        "mcpServers.a.cwd",
+        "mcpServers.a.timeout",
+        "mcpServers.b.url",
+        "mcpServers.b.headers.bad name",
+        "mcpServers.b.headers.Mcp-Session-Id",
+        "mcpServers.b.headers.X",
+        "mcpServers.c",
+        "mcpServers.d",
+        "mcpServers.e.type",
+        "mcpServers.f.type",
+        "mcpServers.g.gavel.identity",
+        "mcpServers.g.gavel.connection",
+        "mcpServers.g.gavel.trustHints",
+        "mcpServers.g.gavel.maxConcurrent",
+        "mcpServers.g.gavel.pins",
+        "mcpServers.g.gavel.tools.t/u.approval",
+        "mcpServers.g.gavel.tools.t/u.idempotency",
+        "mcpServers.g.gavel.tools.t/u.timeoutMs",
+        "mcpServers.g.gavel.tools.t/u.sideEffects",
+        "mcpServers.g.gavel.tools.t/u.recipients",
+        "mcpServers.g.gavel.tools.t/u.hidden[1]",
+        "mcpServers.g.gavel.tools.t/u.hidden[2]",
+        "mcpServers. ",
+        "mcpServers.j",
     ] {
         assert!(places.contains(&place), "{place} is missing in {found:#?}");
     }
     let undefined = found
         .iter()
-        .find(|issue| issue.pointer == "/mcpServers/a/command")
+        .find(|issue| issue.field == "mcpServers.a.command")
         .unwrap();
-    assert!(undefined.message.contains("NOPE"), "{undefined}");
+    assert!(undefined.found.contains("NOPE"), "{undefined}");
     assert!(
-        undefined.to_string().starts_with("mcp.json:1: /mcpServers/a/command: "),
+        undefined.to_string().starts_with("mcp.json:1: mcpServers.a.command: "),
         "{undefined}"
     );
 }
@@ -160,8 +161,8 @@ fn a_file_of_another_client_is_read_as_intended() {
     assert_eq!(config.servers[0].timeout, Duration::from_millis(60));
     let reported: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     for part in [
-        "mcp.json:5: /servers/My Files/timeout: 60 milliseconds; for 60 seconds write 60000",
-        "mcp.json:4: /servers/My Files: a server's name must not contain white space; the name `My-Files` is used",
+        "mcp.json:5: servers.My Files.timeout: found 60 milliseconds; allowed: 60000 for 60 seconds",
+        "mcp.json:4: servers.My Files: found a name with white space; allowed: a name without; the name `My-Files` is used",
     ] {
         assert!(reported.iter().any(|warning| warning == part), "{part}: {reported:#?}");
     }
@@ -169,30 +170,30 @@ fn a_file_of_another_client_is_read_as_intended() {
         issues("{\n \"servers\": {\n  \"a b\": {\"command\": \"${input:key}\"},\n  \"a-b\": {\"command\": \"x\"}}}");
     let reported: Vec<String> = invalid.iter().map(ToString::to_string).collect();
     assert!(
-        reported[0].starts_with("mcp.json:3: /servers/a b/command: `input:key` is not the name"),
+        reported[0].starts_with("mcp.json:3: servers.a b.command: found the variable `input:key`"),
         "{reported:?}"
     );
     let twice = issues("{\"mcpServers\": {\"a b\": {\"command\": \"x\"},\n  \"a-b\": {\"command\": \"x\"}}}");
     assert_eq!(
         twice[0].to_string(),
-        "mcp.json:2: /mcpServers/a-b: there are two servers `a-b`"
+        "mcp.json:2: mcpServers.a-b: found a second server `a-b`; allowed: each name once"
     );
 }
 
 #[test]
 fn a_file_that_is_not_a_list_of_servers_is_an_error() {
-    assert!(issues("{").first().unwrap().message.contains("not JSON"));
-    assert!(issues("{}")[0].message.contains("`mcpServers` is missing"));
-    assert_eq!(issues(r#"{"mcpServers": []}"#)[0].pointer, "/mcpServers");
+    assert!(issues("{").first().unwrap().found.contains("not JSON"));
+    assert!(issues("{}")[0].field == "mcpServers");
+    assert_eq!(issues(r#"{"mcpServers": []}"#)[0].field, "mcpServers");
 }
 
 #[test]
 fn an_identity_token_requires_a_strong_secret() {
     let text = r#"{"mcpServers": {"s": {"command": "x", "gavel": {"identity": "token"}}}}"#;
     let missing = McpConfig::from_file("mcp.json", text, &|_| None).unwrap_err();
-    assert!(missing[0].message.contains("GAVEL_IDENTITY_SECRET"), "{missing:?}");
+    assert!(missing[0].found.contains("GAVEL_IDENTITY_SECRET"), "{missing:?}");
     let short = McpConfig::from_file("mcp.json", text, &|_| Some("short".into())).unwrap_err();
-    assert!(short[0].message.contains("32 bytes"), "{short:?}");
+    assert!(short[0].allowed.contains("32 bytes"), "{short:?}");
     assert!(McpConfig::from_file("mcp.json", text, &|_| Some("x".repeat(32))).is_ok());
 }
 
@@ -218,7 +219,7 @@ fn recipients_without_free_arguments_cause_a_warning() {
     let tools = json!({"send": {"recipients": ["to"]}});
     let text = json!({"mcpServers": {"a": {"command": "x", "gavel": {"tools": tools}}}}).to_string();
     let warned = McpConfig::from_file("mcp.json", &text, &env).unwrap().warnings;
-    let says = "gavel/tools/send: `freeArguments` is missing";
+    let says = "gavel.tools.send: found `recipients` without `freeArguments`";
     assert!(
         warned.iter().any(|warning| warning.to_string().contains(says)),
         "{warned:?}"
@@ -254,7 +255,7 @@ fn a_misspelled_key_is_an_error_and_a_key_of_another_client_is_not() {
         assert_eq!(
             found.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [format!(
-                "own.json:1: /mcpServers/s/{written}: unknown key; did you mean `{meant}`?"
+                "own.json:1: mcpServers.s.{written}: found an unknown field; allowed: did you mean `{meant}`?"
             )]
         );
     }
@@ -294,7 +295,9 @@ fn a_misspelled_key_is_an_error_and_a_key_of_another_client_is_not() {
         let warned: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
         assert_eq!(
             warned,
-            [format!("mcp.json:1: /mcpServers/s/{theirs}: unknown key, ignored")]
+            [format!(
+                "mcp.json:1: mcpServers.s.{theirs}: found an unknown field; allowed: a key of another program, which is ignored"
+            )]
         );
     }
 }
@@ -307,15 +310,17 @@ fn invalid_paths_are_errors_with_their_location() {
     }}}}}});
     let issues = McpConfig::from_file("mcp.json", &text.to_string(), &env).unwrap_err();
     let reported: Vec<_> = issues.iter().map(ToString::to_string).collect();
-    let at = "mcp.json:1: /mcpServers/s/gavel/tools/send";
+    let at = "mcp.json:1: mcpServers.s.gavel.tools.send";
     assert_eq!(
         reported,
         [
-            format!("{at}/recipients/1: `cc[0]`; allowed: a path such as to, message.cc or attendees[].email"),
-            format!("{at}/singleLine/0: ``; allowed: a path such as to, message.cc or attendees[].email"),
-            format!("{at}/times/begin: unknown key; allowed: start, end, zone, allowPast"),
-            format!("{at}/times/end: `events[].end`; allowed: a path to one argument, such as start or event.start"),
-            format!("{at}/times: needs a `start`"),
+            format!("{at}.recipients[1]: found \"cc[0]\"; allowed: a path such as to, message.cc or attendees[].email"),
+            format!("{at}.singleLine[0]: found \"\"; allowed: a path such as to, message.cc or attendees[].email"),
+            format!(
+                "{at}.times.end: found \"events[].end\"; allowed: a path to one argument, such as start or event.start"
+            ),
+            format!("{at}.times.start: found nothing; allowed: a path to one argument, such as start or event.start"),
+            format!("{at}.times.begin: found an unknown field; allowed: start, end, zone, allowPast"),
         ]
     );
 }
@@ -346,8 +351,8 @@ fn a_server_is_off_until_one_list_of_required_settings_is_complete() {
     for invalid in [json!("ID"), json!(["ID"]), json!([[]]), json!([[1]])] {
         let text = json!({"mcpServers": {"mail": {"command": "x", "gavel": {"requiredEnv": invalid}}}});
         assert_eq!(
-            issues(&text.to_string())[0].pointer,
-            "/mcpServers/mail/gavel/requiredEnv",
+            issues(&text.to_string())[0].field,
+            "mcpServers.mail.gavel.requiredEnv",
             "{invalid}"
         );
     }
@@ -569,19 +574,26 @@ fn the_scope_of_a_tool_is_read_strictly() {
     );
     let empty = McpConfig::from_file("mcp.json", &of(json!({})), &env).unwrap();
     assert!(empty.servers[0].gavel.tools["t"].scope.as_ref().unwrap().is_empty());
-    let at = "/mcpServers/s/gavel/tools/t/scope";
+    let at = "mcpServers.s.gavel.tools.t.scope";
     for (invalid, place, says) in [
-        (json!("owner"), at.to_owned(), "must be an object"),
-        (json!({"": "session.owner"}), format!("{at}/"), "a path such as"),
+        (json!("owner"), at.to_owned(), "found \"owner\"; allowed: a map"),
+        (
+            json!({"": "session.owner"}),
+            format!("{at}."),
+            "allowed: a path such as",
+        ),
         (
             json!({"a/b": "session.user"}),
-            format!("{at}/a~1b"),
-            "allowed: `session.owner`, `session.repo`",
+            format!("{at}.a/b"),
+            "found \"session.user\"; allowed: session.owner, session.repo",
         ),
-        (json!({"owner": 1}), format!("{at}/owner"), "`1`; allowed: "),
+        (json!({"owner": 1}), format!("{at}.owner"), "found 1; allowed: "),
     ] {
         let found = issues(&of(invalid.clone()));
-        let found: Vec<_> = found.iter().map(|issue| (&*issue.pointer, &*issue.message)).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|issue| (issue.field.clone(), issue.to_string()))
+            .collect();
         assert!(
             matches!(&*found, [(pointer, message)] if *pointer == place && message.contains(says)),
             "{invalid}: {found:?}"

@@ -1,4 +1,5 @@
 //! The project's own source files, for tests that read them.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,4 +21,9 @@ pub(crate) fn rust_files(directory: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Every Rust file of the product: what is built into `gavel`, without the bundled servers.
+pub(crate) fn product() -> Vec<PathBuf> {
+    ["src", "crates"].map(|name| rust_files(&root().join(name))).concat()
 }

@@ -7,8 +7,9 @@ use gavel::adapters::store::{
     AuditFilter, AuditKind, AuditLog, AuditRow, AuditSecrets, ContentKey, ContentMode, Finding, Head, Store,
     StoreConfig,
 };
+use gavel::api::runs::InDoubtCall;
 use gavel::domain::action::{ActionStatus, Details, Resolution};
-use gavel::domain::agent_run::{InDoubtCall, RunStatus};
+use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use gavel::adapters::store::Store;
-use gavel::domain::agent_run::{InDoubtCall, RunStatus, StopReason};
+use gavel::api::runs::InDoubtCall;
+use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::{ActionId, RunId};
 use gavel::ports::claims::{Claim, Claimant, Claimed};

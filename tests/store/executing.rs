@@ -2,13 +2,14 @@
 
 use futures_util::future::join_all;
 use gavel::adapters::store::Store;
+use gavel::api::planning::{Cleanup, VersionKind};
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::budget::{Exceeded, Scope};
 use gavel::domain::ids::{PlanningSessionId, UserId};
 use gavel::domain::plan::{Plan, TaskReason, TaskStatus};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, PlanChanged, Planned, Recorder, SessionEnd, Worked};
-use gavel::ports::planning::{Cleanup, MadePlan, Moved, PlanningSessions, StoredSession, VersionKind};
+use gavel::ports::planning::{MadePlan, Moved, PlanningSessions, StoredSession};
 use gavel::ports::runs::{Created, Lease, NewRun, Reopen, Reopened, Runs, SessionWork};
 
 use crate::audit::whole;
@@ -160,7 +161,7 @@ pub(crate) async fn an_execution_begins_with_a_confirmation_of_the_current_versi
     );
     let entry = db.line(&entry).await;
     assert!(entry.starts_with(&format!("ann default {} ", run.id)), "{entry}");
-    let hash = &versions(&store, session).await[1].hash;
+    let hash = &versions(&store, session).await[1].plan_hash;
     for detail in [r#""version":2"#.to_owned(), format!(r#""plan_sha256":"{hash}""#)] {
         assert!(entry.contains(&detail), "{entry}");
     }
@@ -239,14 +240,14 @@ pub(crate) async fn the_plan_is_written_as_it_is_worked_through(db: TestDb) {
     let history = versions(&store, work.session).await;
     let (last, why) = (&history[1], next.changed.unwrap());
     assert_eq!((last.version, last.kind), (2, VersionKind::Changed));
-    assert_eq!((&*last.by, last.run), ("agent", Some(work.run.id)));
+    assert_eq!((&*last.by, last.run_id), ("agent", Some(work.run.id)));
     assert_eq!(
-        (&last.why, &last.changes, &last.plan),
-        (&why.why, &why.changes, &next.plan)
+        (&*last.why, &last.changes, &last.plan),
+        (&*why.why, &why.changes, &next.plan.tasks)
     );
-    assert_ne!(last.hash, history[0].hash);
+    assert_ne!(last.plan_hash, history[0].plan_hash);
     // The version that was confirmed remains as it was.
-    assert_eq!(history[0].plan, work.first.plan);
+    assert_eq!(history[0].plan, work.first.plan.tasks);
 }
 
 /// P-304: a commit whose acknowledgement was lost is repeated, and makes one version.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
+use gavel::api::planning::{RepositoryRead, Version, VersionKind};
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::budget::{Exceeded, Scope, SessionLimits};
 use gavel::domain::decision::Usage;
@@ -12,10 +13,7 @@ use gavel::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use gavel::domain::plan::{Draft, DraftTask, Plan, difference};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, Planned, Recorder};
-use gavel::ports::planning::{
-    MadePlan, Moved, PlanEdit, PlanNotes, PlanVersion, PlanningSessions, RepositoryRead, SessionCancel, StoredSession,
-    VersionKind,
-};
+use gavel::ports::planning::{MadePlan, Moved, PlanEdit, PlanNotes, PlanningSessions, SessionCancel, StoredSession};
 use gavel::ports::records::{ListQuery, QueryError};
 use gavel::ports::runs::{Created, InSession, Lease, NewRun, Origin, Runs, SessionWork};
 
@@ -123,7 +121,7 @@ pub(crate) async fn shown(store: &Store, session: PlanningSessionId) -> StoredSe
     store.session(&tenant(), None, session).await.unwrap().unwrap()
 }
 
-pub(crate) async fn versions(store: &Store, session: PlanningSessionId) -> Vec<PlanVersion> {
+pub(crate) async fn versions(store: &Store, session: PlanningSessionId) -> Vec<Version> {
     store.versions(session, 0, 99).await.unwrap()
 }
 
@@ -410,12 +408,15 @@ pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
     for (((version, made), (kind, run, at_us)), number) in
         history.iter().zip([&first, &second, &third]).zip(kinds).zip(1..)
     {
-        assert_eq!((version.version, version.kind, version.run), (number, kind, run));
-        assert_eq!((version.at_us, &version.by, &version.why), (at_us, &made.by, &made.why));
-        assert_eq!((&version.changes, &version.plan), (&made.changes, &made.plan));
-        assert_eq!(version.hash.len(), 64);
+        assert_eq!((version.version, version.kind, version.run_id), (number, kind, run));
+        assert_eq!(
+            (version.at.0, &*version.by, &*version.why),
+            (at_us, &*made.by, &*made.why)
+        );
+        assert_eq!((&version.changes, &version.plan), (&made.changes, &made.plan.tasks));
+        assert_eq!(version.plan_hash.len(), 64);
     }
-    assert_ne!(history[0].hash, history[1].hash);
+    assert_ne!(history[0].plan_hash, history[1].plan_hash);
     assert_eq!(store.versions(session, 1, 1).await.unwrap(), history[1..2]);
 }
 
@@ -876,7 +877,7 @@ pub(crate) async fn without_content_the_session_keeps_all(db: TestDb) {
     assert_eq!(cancelled(&store, cancel(session)).await, Moved::Yes);
     let after = shown(&store, session).await;
     assert_eq!((&*after.prompt, &after.plan), ("accept ISO weeks", &first.plan));
-    assert_eq!(versions(&store, session).await[0].why, first.why);
+    assert_eq!(versions(&store, session).await[0].why, *first.why);
     let entry = format!("SELECT detail FROM audit WHERE subject = '{session}'");
     assert!(!db.line(&entry).await.contains("no longer wanted"));
     let message = format!("SELECT message FROM decision_log WHERE id = '{}'", after.run);

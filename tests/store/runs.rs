@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
+use gavel::api::runs::{AgentRun, InDoubtCall};
 use gavel::domain::action::Details;
-use gavel::domain::agent_run::{AgentRun, InDoubtCall, RunStatus, StopReason};
+use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::ids::{ActionId, GrantId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use gavel::ports::actions;
 use gavel::ports::claims::Claimed;

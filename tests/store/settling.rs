@@ -1,8 +1,9 @@
 //! Settlements of in-doubt actions while the run of a planning session is in progress.
 
 use gavel::adapters::store::Store;
+use gavel::api::runs::InDoubtCall;
 use gavel::domain::action::{ActionStatus, Resolution};
-use gavel::domain::agent_run::{InDoubtCall, RunStatus};
+use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Settle, SettleDone};

@@ -6,7 +6,6 @@
 
 pub mod agents;
 pub mod chat;
-mod node;
 mod scratch;
 mod tasks;
 

@@ -1,11 +1,13 @@
 //! A tool's answer: one JSON object, for success or error.
 
-use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use std::marker::PhantomData;
+
+use rmcp::model::JsonObject;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::error::CLASS;
-use crate::{Code, ToolError, meta};
+use crate::{Code, ToolError};
 
 /// A complete answer, as it is sent to the caller and stored for a repeated call.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,59 +16,71 @@ pub struct Answer {
     pub is_error: bool,
     /// The object.
     pub body: Value,
+    /// What is for the host alone.
+    pub meta: JsonObject,
 }
 
 impl Answer {
+    /// An answer that was kept.
+    pub fn new(is_error: bool, body: Value) -> Self {
+        let meta = JsonObject::new();
+        Self { is_error, body, meta }
+    }
+
     /// A successful answer.
-    pub fn of(body: &impl Serialize) -> Self {
+    pub fn from_body(body: &impl Serialize) -> Self {
         match serde_json::to_value(body) {
-            Ok(body) => Self { is_error: false, body },
+            Ok(body) => Self::new(false, body),
             Err(error) => {
                 tracing::error!(%error, "an answer could not be written as JSON");
-                let words = "The server failed. Its log has the details.";
-                ToolError::new(Code::Internal, words).into()
+                internal().into()
             }
         }
-    }
-}
-
-impl Answer {
-    /// The result whose text is one property of the object, for a tool whose answer is a text. An error's text is JSON.
-    pub fn with_text_of(self, property: &str) -> CallToolResult {
-        let text = self.body[property]
-            .as_str()
-            .filter(|_| !self.is_error)
-            .map(str::to_owned);
-        let mut result = CallToolResult::from(self);
-        if let Some(text) = text {
-            result.content = vec![ContentBlock::text(text)];
-        }
-        result
     }
 }
 
 impl From<ToolError> for Answer {
     fn from(error: ToolError) -> Self {
-        Self {
-            is_error: true,
-            body: json!({ "error": error }),
-        }
+        Self::new(true, json!({ "error": error }))
     }
 }
 
-impl From<Answer> for CallToolResult {
+/// The error for a failure of the server itself.
+pub fn internal() -> ToolError {
+    ToolError::new(Code::Internal, "The server failed. Its log has the details.")
+}
+
+/// What carries out a tool returns: the object of a successful answer, or a whole answer.
+pub trait Output {
+    /// The object, for the schema.
+    type Body: JsonSchema;
+
+    /// The answer.
+    fn into_answer(self) -> Answer;
+}
+
+impl<T: Serialize + JsonSchema> Output for T {
+    type Body = T;
+
+    fn into_answer(self) -> Answer {
+        Answer::from_body(&self)
+    }
+}
+
+/// A whole answer, whose object is a `T` if it is no error.
+#[derive(Debug)]
+pub struct Whole<T>(pub Answer, PhantomData<fn() -> T>);
+
+impl<T: JsonSchema> Output for Whole<T> {
+    type Body = T;
+
+    fn into_answer(self) -> Answer {
+        self.0
+    }
+}
+
+impl<T> From<Answer> for Whole<T> {
     fn from(answer: Answer) -> Self {
-        if answer.is_error {
-            let class = answer.body["error"].get(CLASS).cloned();
-            let mut result = CallToolResult::structured_error(answer.body);
-            if let Some(class) = class {
-                let mut said = MetaObject::new();
-                said.0.insert(meta::ERROR_CLASS.to_owned(), class);
-                result.meta = Some(said);
-            }
-            result
-        } else {
-            CallToolResult::structured(answer.body)
-        }
+        Self(answer, PhantomData)
     }
 }

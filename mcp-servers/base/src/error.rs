@@ -3,9 +3,11 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use strum::IntoStaticStr;
 
 /// Codes that every server uses. A server adds its own closed set, which converts to text like this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Code {
     /// An argument that the tool does not have.
     UnknownArgument,
@@ -33,41 +35,14 @@ pub enum Code {
     Internal,
 }
 
-impl From<Code> for &'static str {
-    fn from(code: Code) -> Self {
-        match code {
-            Code::UnknownArgument => "unknown_argument",
-            Code::MissingArgument => "missing_argument",
-            Code::InvalidArgument => "invalid_argument",
-            Code::NulCharacter => "nul_character",
-            Code::TooLong => "too_long",
-            Code::InvalidIdempotencyKey => "invalid_idempotency_key",
-            Code::IdempotencyKeyReused => "idempotency_key_reused",
-            Code::InvalidMeta => "invalid_meta",
-            Code::UserRequired => "user_required",
-            Code::InvalidIdentity => "invalid_identity",
-            Code::StoreUnavailable => "store_unavailable",
-            Code::Internal => "internal",
-        }
-    }
-}
-
 /// The class of an error, for hosts that treat classes differently. It is sent in the result's `_meta`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Class {
     /// The user's credentials or consent are missing; the call fails until the user provides them.
     Auth,
     /// The call's arguments are invalid, so the call can never succeed. Nothing was done.
     Arguments,
-}
-
-impl From<Class> for &'static str {
-    fn from(class: Class) -> Self {
-        match class {
-            Class::Auth => "auth",
-            Class::Arguments => "arguments",
-        }
-    }
 }
 
 /// The detail that holds an error's class.

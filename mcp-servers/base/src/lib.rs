@@ -1,37 +1,48 @@
 //! The common parts of gavel's own MCP servers, so that they are written and tested once.
 //!
-//! - [`meta`]: the data of a call in `_meta`: its user ([`UserId`]), its session and its idempotency key.
-//! - [`Arguments`]: a tool's arguments, parsed once into valid values; [`digest`] detects equal ones.
-//! - [`ToolError`] and [`Answer`]: a tool's answer, for success or error, as one JSON object.
-//! - [`schema`]: the parts of a tool's description.
-//! - [`server`]: the protocol layer of a server that has tools only; [`stdio`] is its transport, [`run`] its process.
+//! A server is a service (any type), what it says of itself ([`about!`]), and a list of [`Tool`]s of that service. A
+//! tool is a struct for its arguments, one for its answer, and an async function between them; what it lists, what it
+//! checks and what it reads follow from the structs ([`schema`]).
+//!
+//! - [`Call`] and [`Meta`]: a call's arguments, and its user ([`UserId`]), its session and its idempotency key.
+//! - [`Fault`], [`ToolError`] and [`Answer`]: how a call ends.
+//! - [`Server`] is the protocol, [`program!`] its process, [`settings`] how an operator sets it up.
+//! - `http`: requests to a service that gets credentials; `ServiceAccount` is one kind of them.
 //! - [`shares`]: what one user and one tenant may have of what all have together.
-//! - [`Secret`] and [`secret`]: values that are never printed, and how they are set.
+//! - [`Secret`]: a value that is never printed.
 //!
 //! Nothing here knows a tool or a setting of one server, nor a database: that is `gavel-mcp-store`.
 
 mod answer;
-mod arguments;
 mod digest;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
+mod input;
 pub mod meta;
 mod moment;
 mod path;
-mod process;
 pub mod schema;
-pub mod secret;
-pub mod server;
+mod secret;
+mod server;
+#[cfg(feature = "http")]
+mod service_account;
+pub mod settings;
 pub mod shares;
-pub mod stdio;
 pub mod text;
+mod tool;
 mod user_id;
 
-pub use answer::Answer;
-pub use arguments::{Arguments, invalid, missing};
+pub use answer::{Answer, Output, Whole, internal};
 pub use digest::digest;
 pub use error::{Class, Code, ToolError, key_reused};
+pub use input::{Unknown, invalid, missing, nullable, read, too_long, unknown, within};
+pub use meta::Meta;
 pub use moment::Moment;
 pub use path::existing;
-pub use process::run;
 pub use secret::Secret;
+pub use server::{About, Server, run_process, unsettled, until_signalled};
+#[cfg(feature = "http")]
+pub use service_account::ServiceAccount;
+pub use tool::{Call, Fault, Kind, Tool};
 pub use user_id::UserId;

@@ -1,105 +1,34 @@
-//! Parts of a tool's description.
+//! The schemas of a tool, from the types of its arguments and of its answer.
 //!
-//! Input schemas use only what every model provider supports: an object at the root, no references, no combinators, no
-//! `const`. Descriptions state further rules ("exactly one of"), and the server enforces them.
+//! Schemas use only what every model provider supports: an object at the root, no references, no combinators in the
+//! arguments, no `const`. Descriptions state further rules ("exactly one of"), and the server enforces them.
+//!
+//! Beyond schemars' own attributes, `#[schemars(extend("x-null" = true))]` allows `null` for an argument, and
+//! `#[schemars(extend("x-exact" = true))]` keeps the white space around a text.
 
-use std::sync::Arc;
+use rmcp::model::JsonObject;
+use schemars::JsonSchema;
+use schemars::generate::{Contract, SchemaSettings};
+use serde_json::{Value, json};
 
-use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
-use serde_json::{Map, Value, json};
+/// Allows `null` for an argument.
+pub(crate) const NULL: &str = "x-null";
+/// Keeps white space around a text.
+pub(crate) const EXACT: &str = "x-exact";
 
-/// A tool's behavior, for its annotations.
-#[derive(Debug, Clone, Copy)]
-pub struct Behaviour {
-    /// It changes nothing.
-    pub read_only: bool,
-    /// Its effects cannot be undone.
-    pub destructive: bool,
-    /// A second equal call changes nothing more.
-    pub idempotent: bool,
-    /// It reaches systems outside the server's own data.
-    pub open_world: bool,
-}
-
-/// A tool. A tool that is not read-only supports idempotency keys, and declares it.
-pub fn tool(
-    name: &'static str,
-    title: &str,
-    description: &'static str,
-    input: Value,
-    output: Value,
-    behaviour: Behaviour,
-) -> Tool {
-    let annotations = ToolAnnotations::with_title(title)
-        .read_only(behaviour.read_only)
-        .destructive(behaviour.destructive)
-        .idempotent(behaviour.idempotent)
-        .open_world(behaviour.open_world);
-    let tool = Tool::new(name, description, object(input))
-        .with_title(title)
-        .with_raw_output_schema(object(output))
-        .with_annotations(annotations);
-    if behaviour.read_only {
-        return tool;
-    }
-    let mut meta = MetaObject::new();
-    meta.insert("gavel/idempotency".to_owned(), "key".into());
-    tool.with_meta(meta)
-}
-
-/// A tool that says more of itself for gavel, by the keys of `tools.NAME` in `mcp.json`. Objects add to what it says.
-pub fn with_settings(mut tool: Tool, settings: Value) -> Tool {
-    let meta = tool.meta.get_or_insert_default();
-    let said = meta.0.entry("gavel/settings").or_insert_with(|| json!({}));
-    for (key, value) in settings.as_object().into_iter().flatten() {
-        match (said[key].as_object_mut(), value.as_object()) {
-            (Some(said), Some(value)) => said.extend(value.clone()),
-            _ => said[key] = value.clone(),
-        }
-    }
-    tool
-}
-
-fn object(schema: Value) -> Arc<JsonObject> {
-    match schema {
-        Value::Object(schema) => Arc::new(schema),
-        _ => Arc::default(),
-    }
-}
-
-/// A tool's input schema: these arguments and no others.
-pub fn input(properties: Value, required: &[&str]) -> Value {
-    let mut schema = Map::new();
-    schema.insert("type".to_owned(), "object".into());
-    schema.insert("properties".to_owned(), properties);
-    if !required.is_empty() {
-        schema.insert("required".to_owned(), required.to_vec().into());
-    }
+/// The schema of arguments: these and no others. One that is optional cannot be `null`, if nothing allows that.
+pub fn input<T: JsonSchema>() -> JsonObject {
+    let mut schema = generate::<T>(Contract::Deserialize);
+    schema.entry("properties").or_insert_with(|| json!({}));
     schema.insert("additionalProperties".to_owned(), false.into());
-    Value::Object(schema)
+    schema
 }
 
-/// A tool's output schema: the result or an error; clients check both against it.
-pub fn output(mut properties: Map<String, Value>, required: &[&str]) -> Value {
-    properties.insert("error".to_owned(), error());
-    json!({
-        "type": "object",
-        "properties": properties,
-        "anyOf": [{ "required": required }, { "required": ["error"] }],
-        "additionalProperties": false
-    })
-}
-
-/// Properties by name.
-pub fn properties(entries: impl IntoIterator<Item = (&'static str, Value)>) -> Map<String, Value> {
-    entries
-        .into_iter()
-        .map(|(name, schema)| (name.to_owned(), schema))
-        .collect()
-}
-
-fn error() -> Value {
-    json!({
+/// The schema of an answer: the object or an error; clients check both against it.
+pub fn output<T: JsonSchema>() -> JsonObject {
+    let mut schema = generate::<T>(Contract::Serialize);
+    let required = schema.remove("required").unwrap_or_else(|| json!([]));
+    schema.entry("properties").or_insert_with(|| json!({}))["error"] = json!({
         "type": "object",
         "description": "Why nothing was done. Present only when the call failed.",
         "properties": {
@@ -107,5 +36,87 @@ fn error() -> Value {
             "message": { "type": "string", "description": "What went wrong and what to do about it." }
         },
         "required": ["code", "message"]
-    })
+    });
+    schema.insert("additionalProperties".to_owned(), false.into());
+    schema.insert(
+        "anyOf".to_owned(),
+        json!([{ "required": required }, { "required": ["error"] }]),
+    );
+    schema
+}
+
+fn generate<T: JsonSchema>(contract: Contract) -> JsonObject {
+    let is_input = contract.is_deserialize();
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.meta_schema = None;
+        settings.inline_subschemas = true;
+        settings.contract = contract;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    simplify(&mut schema, is_input);
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        _ => JsonObject::new(),
+    };
+    schema.remove("description");
+    schema
+}
+
+/// Removes what says nothing to a model, and closes every object.
+fn simplify(schema: &mut Value, is_input: bool) {
+    let Some(keys) = schema.as_object_mut() else {
+        return;
+    };
+    for key in ["title", "format", "default"] {
+        keys.remove(key);
+    }
+    // One of several names, each with a description for people who read the code.
+    if let Some(Value::Array(names)) = keys.remove("oneOf") {
+        let names: Vec<_> = names.iter().map(|name| name["const"].clone()).collect();
+        keys.extend([("type".to_owned(), "string".into()), ("enum".to_owned(), names.into())]);
+    }
+    if let Some(Value::String(text)) = keys.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
+    if keys.get("description").is_some_and(|text| text == "") {
+        keys.remove("description");
+    }
+    if is_input && !keys.contains_key(NULL) {
+        for key in ["type", "enum"] {
+            if let Some(Value::Array(all)) = keys.get_mut(key) {
+                all.retain(|one| !one.is_null() && one != "null");
+                if key == "type" && all.len() == 1 {
+                    keys["type"] = all.remove(0);
+                }
+            }
+        }
+    }
+    if keys.contains_key("properties") {
+        keys.entry("additionalProperties").or_insert(false.into());
+    }
+    let properties = keys.get_mut("properties").and_then(Value::as_object_mut);
+    properties
+        .into_iter()
+        .flatten()
+        .for_each(|(_, inner)| simplify(inner, is_input));
+    for key in ["items", "additionalProperties"] {
+        keys.get_mut(key)
+            .into_iter()
+            .for_each(|inner| simplify(inner, is_input));
+    }
+    if keys.get("additionalProperties") == Some(&Value::Bool(true)) {
+        keys.remove("additionalProperties");
+    }
+}
+
+/// Removes what only the server itself needs.
+pub(crate) fn hide_own(schema: &mut JsonObject) {
+    schema.remove(NULL);
+    schema.remove(EXACT);
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    let inner = properties.into_iter().flatten().map(|(_, inner)| inner);
+    inner.filter_map(Value::as_object_mut).for_each(hide_own);
+    if let Some(Value::Object(items)) = schema.get_mut("items") {
+        hide_own(items);
+    }
 }

@@ -22,6 +22,14 @@ pub fn list(items: impl IntoIterator<Item = impl Into<String>>) -> String {
     format!("{} and more", start.rsplit_once(", ").map_or(start, |(whole, _)| whole))
 }
 
+/// The name of a signal of Linux, such as SIGKILL.
+pub fn signal(number: usize) -> Option<&'static str> {
+    let names = "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM \
+                 SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF \
+                 SIGWINCH SIGIO SIGPWR SIGSYS";
+    names.split(' ').nth(number.checked_sub(1)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

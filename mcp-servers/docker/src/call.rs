@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use gavel_mcp_base::{Moment, ToolError, digest, meta};
-use rmcp::model::{CallToolRequestParams, RequestMetaObject};
+use gavel_mcp_base::{Fault, Moment, ToolError};
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
-use crate::error::{Code, Fault, engine_unavailable, unsettled};
+use crate::error::{Code, engine_unavailable, unsettled};
 
 /// The data of a call beside its arguments.
 #[derive(Debug, Clone)]
@@ -24,18 +24,22 @@ pub(crate) struct Call {
     pub(crate) deadline: Option<Moment>,
     /// Whether the caller sent the call before.
     pub(crate) is_repeated: bool,
+    /// Cancelled when the caller does not wait any more.
+    pub(crate) dropped: CancellationToken,
 }
 
 impl Call {
-    pub(crate) fn parse(params: &CallToolRequestParams, given: &RequestMetaObject) -> Result<Self, ToolError> {
+    pub(crate) fn parse<A>(call: &gavel_mcp_base::Call<A>) -> Result<Self, ToolError> {
+        let meta = &call.meta;
         Ok(Self {
-            owner: meta::owner(given)?,
-            session: meta::session_id(given)?,
-            user: meta::named_user(given)?.map(|user| user.as_str().to_owned()),
-            key: meta::idempotency_key(given)?,
-            digest: digest(params.arguments.as_ref()),
-            deadline: meta::deadline(given)?,
-            is_repeated: meta::first_attempt(given)?.is_some(),
+            owner: meta.owner()?,
+            session: meta.session_id()?,
+            user: meta.user()?.map(|user| user.as_str().to_owned()),
+            key: meta.idempotency_key()?,
+            digest: call.digest.clone(),
+            deadline: meta.deadline()?,
+            is_repeated: meta.first_attempt()?.is_some(),
+            dropped: call.dropped.clone(),
         })
     }
 
@@ -84,6 +88,7 @@ mod tests {
             digest: String::new(),
             deadline: None,
             is_repeated: false,
+            dropped: CancellationToken::new(),
         }
     }
 

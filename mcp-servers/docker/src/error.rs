@@ -1,12 +1,14 @@
 //! The errors of this server beyond the common ones. An in-band error means that nothing was done. If that is
 //! uncertain, the answer is a protocol error ([`Fault::Unsettled`]).
 
-use gavel_mcp_base::{Code as Common, ToolError};
+use gavel_mcp_base::{Fault, ToolError};
+use strum::IntoStaticStr;
 
 use crate::engine::EngineFault;
 
 /// The closed set of this server's own error codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Code {
     /// The container engine does not answer, or reports its own failure.
     EngineUnavailable,
@@ -34,41 +36,6 @@ pub(crate) enum Code {
     DiskFull,
     /// The caller's time has ended.
     DeadlinePassed,
-}
-
-impl From<Code> for &'static str {
-    fn from(code: Code) -> Self {
-        match code {
-            Code::EngineUnavailable => "engine_unavailable",
-            Code::ImageNotAllowed => "image_not_allowed",
-            Code::ImageMissing => "image_missing",
-            Code::ImageUnusable => "image_unusable",
-            Code::OptionRefused => "option_refused",
-            Code::TooManyContainers => "too_many_containers",
-            Code::NotFound => "not_found",
-            Code::NotRunning => "not_running",
-            Code::PathRefused => "path_refused",
-            Code::TooLarge => "too_large",
-            Code::NotText => "not_text",
-            Code::DiskFull => "disk_full",
-            Code::DeadlinePassed => "deadline_passed",
-        }
-    }
-}
-
-/// Why a call has no successful answer.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// Nothing was done.
-    Refused(ToolError),
-    /// Unknown whether it was done; the text gives the reason.
-    Unsettled(String),
-}
-
-impl From<ToolError> for Fault {
-    fn from(error: ToolError) -> Self {
-        Self::Refused(error)
-    }
 }
 
 pub(crate) fn unsettled(why: &str) -> Fault {
@@ -124,8 +91,4 @@ pub(crate) fn engine_disk_full() -> ToolError {
         "Nothing was done: the disk of the container engine is full. Destroy containers that are no longer needed, or \
          tell the user.",
     )
-}
-
-pub(crate) fn internal() -> ToolError {
-    ToolError::new(Common::Internal, "The Docker server failed. Its log has the details.")
 }

@@ -5,9 +5,11 @@ use std::io;
 
 use gavel_mcp_base::{Code as Common, ToolError};
 use rustix::io::Errno;
+use strum::IntoStaticStr;
 
 /// The closed set of this server's own error codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Code {
     InvalidPattern,
     OutsideRoot,
@@ -20,35 +22,11 @@ pub(crate) enum Code {
     Busy,
 }
 
-impl From<Code> for &'static str {
-    fn from(code: Code) -> Self {
-        match code {
-            Code::InvalidPattern => "invalid_pattern",
-            Code::OutsideRoot => "outside_root",
-            Code::NotFound => "not_found",
-            Code::NotAFile => "not_a_file",
-            Code::NotAFolder => "not_a_folder",
-            Code::NotReadable => "not_readable",
-            Code::PastTheEnd => "past_the_end",
-            Code::TooSlow => "too_slow",
-            Code::Busy => "busy",
-        }
-    }
-}
-
-pub(crate) fn invalid_argument(message: impl Into<String>) -> ToolError {
-    ToolError::new(Common::InvalidArgument, message)
-}
-
 pub(crate) fn too_slow() -> ToolError {
     ToolError::new(
         Code::TooSlow,
         "The call took too long and was stopped. Ask for less: a smaller folder, or an earlier part of the file.",
     )
-}
-
-pub(crate) fn internal() -> ToolError {
-    ToolError::new(Common::Internal, "The files server failed. Its log has the details.")
 }
 
 /// Why `path` could not be opened or read.
@@ -72,7 +50,8 @@ pub(crate) fn of(error: &io::Error, path: &str) -> ToolError {
             (Code::NotFound, "is a link that leads nowhere, since it leads to itself")
         }
         io::ErrorKind::InvalidFilename => {
-            return invalid_argument(format!("`{}` is longer than a name may be.", path.escape_debug()));
+            let words = format!("`{}` is longer than a name may be.", path.escape_debug());
+            return ToolError::new(Common::InvalidArgument, words);
         }
         io::ErrorKind::TimedOut => return too_slow(),
         _ => {

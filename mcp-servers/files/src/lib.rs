@@ -4,8 +4,8 @@
 //!
 //! One call, from the outside in:
 //! 1. `gavel-mcp-base` receives it over standard streams and decodes it from the protocol.
-//! 2. [`server`] gives it a slot, a time limit and a cancellation ([`budget`]).
-//! 3. [`tools`] turns the arguments into a typed request ([`path`], [`error`]) and executes it.
+//! 2. [`tools`] has the tool: its arguments ([`path`]), its answer, and what it does with them ([`error`]).
+//! 3. [`server`] gives it a slot, a time limit and a cancellation ([`budget`]).
 //! 4. [`root`] opens what a path names, and [`walk`] traverses directories; [`ignores`] decides what to leave out.
 //!
 //! By design, nothing here writes, and every path is opened below a directory that is already open, so no name, link or
@@ -26,20 +26,26 @@ pub use args::Args;
 use std::time::Duration;
 
 use anyhow::Context;
-use gavel_mcp_base::server::Server;
-use gavel_mcp_base::stdio;
+use gavel_mcp_base::{Server, about};
 
 use crate::root::Root;
 use crate::server::Files;
 
+const INSTRUCTIONS: &str = "\
+Read-only access to the files of one folder. Every path is relative to that folder. Start with ls or \
+glob to see what there is, find places with grep, and read them with read_file by offset and limit. An \
+answer that is incomplete says so.";
+
 /// All tools, as the server lists them.
 pub fn tools() -> Vec<rmcp::model::Tool> {
-    tools::all().to_vec()
+    tools::all().iter().map(|tool| tool.listed()).collect()
 }
 
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root).with_context(|| format!("cannot serve the directory {}", args.root.display()))?;
-    let server = Server::new(Files::new(root, Duration::from_secs(args.time_limit)));
-    stdio::until_signalled(|stop| stdio::serve(server, stop)).await
+    let files = Files::new(root, Duration::from_secs(args.time_limit));
+    Server::new(about!("Files", INSTRUCTIONS), files, tools::all())
+        .run()
+        .await
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use gavel_mcp_base::{Code as Common, ToolError};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::Code;
@@ -11,8 +12,9 @@ use crate::error::Code;
 const MAX_BYTES: usize = 4096;
 
 /// A path as given. [`Given::parse`] requires it to be relative and without `..`; [`crate::root`] checks links in it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("x-exact" = true))]
 pub(crate) struct Given(String);
 
 /// A path that names nothing above the root.
@@ -23,12 +25,6 @@ impl Given {
     pub(crate) fn parse(&self) -> Result<InnerPath, ToolError> {
         if self.0.len() > MAX_BYTES {
             return self.refuse(Common::InvalidArgument, "… is longer than the allowed 4096 bytes");
-        }
-        if self.0.contains('\0') {
-            return self.refuse(
-                Common::InvalidArgument,
-                "contains a NUL character (U+0000), which is not allowed",
-            );
         }
         if self.0.starts_with('/') {
             return self.refuse(

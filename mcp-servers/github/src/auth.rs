@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use chrono::Utc;
-use gavel_mcp_base::{Moment, Secret, ToolError};
+use gavel_mcp_base::{Moment, Secret, ToolError, internal};
 use jsonwebtoken::{Algorithm, Header, encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request};
@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use url::Url;
 
-use crate::error::{Code, internal, unavailable};
-use crate::github::http::{Http, Lost, Reply, at, new_request, parsed};
+use crate::error::{Code, unavailable};
+use crate::github::http::{Http, Lost, Reply, at, new_request};
 use crate::github::limits;
 use crate::settings::{App, Credentials};
 
@@ -255,7 +255,7 @@ impl Installation {
                 *request.body_mut() = Some(body.to_string().into());
             }
             let reply = match self.http.send(request, deadline).await {
-                Ok(reply) if reply.status.is_success() => return parsed(&reply).ok_or_else(unavailable),
+                Ok(reply) if reply.status.is_success() => return reply.json().ok_or_else(unavailable),
                 Ok(reply) if is_refused(&reply) => return Err(not_accepted(&reply)),
                 Ok(reply) => Some(reply),
                 Err(Lost::NotSent | Lost::Unknown | Lost::TooLarge) => None,

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gavel_mcp_base::{Moment, ToolError, key_reused};
+use gavel_mcp_base::{Code as Common, Fault, Moment, ToolError, key_reused};
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use crate::error::{Code, Fault};
+use crate::error::Code;
 use crate::marker::Marker;
 
 /// The time of a call, its idempotency key, and its first attempt.
@@ -29,6 +29,41 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Waits for other attempts with the same key.
+    pub(crate) async fn begin<A>(
+        tool: &str,
+        given: &gavel_mcp_base::Call<A>,
+        attempts: &Attempts,
+        deadline: Instant,
+    ) -> Result<Self, Fault> {
+        let meta = &given.meta;
+        let mut call = Self {
+            deadline,
+            marker: None,
+            first_attempt: meta.first_attempt()?,
+            owner: meta.owner()?,
+            repository: meta.repository()?,
+            allowed: meta.repositories()?,
+            alone: None,
+        };
+        let Some(key) = meta.idempotency_key()? else {
+            if call.first_attempt.is_some() {
+                let words = "A further attempt of a call needs its idempotency key in `_meta`.";
+                return Err(ToolError::new(Common::InvalidMeta, words).into());
+            }
+            return Ok(call);
+        };
+        let scoped = format!("{tool} {key}");
+        let attempt = attempts.arrives(&scoped, given.digest.clone(), call.first_attempt, Moment::now())?;
+        call.marker = Some(Marker::of(&key));
+        call.first_attempt = attempt.first;
+        call.alone = attempt.alone(deadline).await;
+        match call.alone {
+            Some(_) => Ok(call),
+            None => Err(call.unsettled("another attempt with the same idempotency key is under way")),
+        }
+    }
+
     /// May the caller use this repository (`owner/name`)?
     pub(crate) fn allows(&self, repository: &str) -> bool {
         let repository = repository.to_ascii_lowercase();

@@ -1,12 +1,14 @@
 //! The errors of this server beyond the common ones. An in-band error means that nothing was done. If that is
-//! uncertain, the answer is a protocol error ([`Fault::Unsettled`]).
+//! uncertain, the answer is a protocol error (`Fault::Unsettled`).
 
 use std::time::Duration;
 
-use gavel_mcp_base::{Code as Common, ToolError};
+use gavel_mcp_base::ToolError;
+use strum::IntoStaticStr;
 
 /// The closed set of this server's own error codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Code {
     /// GitHub does not accept the credentials.
     Unauthorized,
@@ -38,42 +40,6 @@ pub(crate) enum Code {
     GitUnusable,
 }
 
-impl From<Code> for &'static str {
-    fn from(code: Code) -> Self {
-        match code {
-            Code::Unauthorized => "unauthorized",
-            Code::Forbidden => "forbidden",
-            Code::NotFound => "not_found",
-            Code::AlreadyExists => "already_exists",
-            Code::ValidationFailed => "validation_failed",
-            Code::Conflict => "conflict",
-            Code::RateLimited => "rate_limited",
-            Code::Unavailable => "unavailable",
-            Code::TooLarge => "too_large",
-            Code::NotText => "not_text",
-            Code::IsDirectory => "is_directory",
-            Code::EngineUnavailable => "engine_unavailable",
-            Code::NotRunning => "not_running",
-            Code::GitUnusable => "git_unusable",
-        }
-    }
-}
-
-/// Why a call has no successful answer.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// Nothing was done.
-    Refused(ToolError),
-    /// Unknown whether it was done; the text gives the reason.
-    Unsettled(String),
-}
-
-impl From<ToolError> for Fault {
-    fn from(error: ToolError) -> Self {
-        Self::Refused(error)
-    }
-}
-
 pub(crate) fn unavailable() -> ToolError {
     ToolError::new(
         Code::Unavailable,
@@ -95,8 +61,4 @@ pub(crate) fn not_found(what: &str) -> ToolError {
         Code::NotFound,
         format!("{what} does not exist, or the server's credentials cannot see it."),
     )
-}
-
-pub(crate) fn internal() -> ToolError {
-    ToolError::new(Common::Internal, "The GitHub server failed. Its log has the details.")
 }

@@ -12,7 +12,7 @@ use crate::args::Args;
 use crate::auth::Tokens;
 use crate::error::Code;
 use crate::github::GitHub;
-use crate::github::http::{Reply, parsed};
+use crate::github::http::Reply;
 use crate::github::refusal::refusal;
 use crate::settings::Settings;
 
@@ -131,7 +131,9 @@ fn quota(reply: &Reply) -> anyhow::Result<Option<Quota>> {
         return Ok(None);
     }
     ensure!(reply.status.is_success(), said(&refusal(reply, "The quota")));
-    let limits: Limits = parsed(reply).ok_or_else(|| anyhow!("GitHub's answer about the quota cannot be read"))?;
+    let limits: Limits = reply
+        .json()
+        .ok_or_else(|| anyhow!("GitHub's answer about the quota cannot be read"))?;
     let Core {
         limit,
         remaining,

@@ -2,20 +2,17 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use gavel_mcp_base::{Secret, secret};
+use gavel_mcp_base::Secret;
+use gavel_mcp_base::settings::{self, given};
 use jsonwebtoken::EncodingKey;
-use reqwest::header::HeaderValue;
-use url::{Host, Url};
+use url::Url;
 
 use crate::args::Args;
 
 const GITHUB: &str = "https://github.com";
-const TIMEOUT: u64 = 30;
-const TIMEOUTS: RangeInclusive<u64> = 1..=600;
 
 /// The author of commits. Its address is that of no account: GitHub shows a commit as that of the owner of its address.
 const COMMIT_NAME: &str = "gavel";
@@ -73,38 +70,34 @@ impl TryFrom<Args> for Settings {
     type Error = anyhow::Error;
 
     fn try_from(args: Args) -> anyhow::Result<Self> {
-        let github = address("GITHUB_URL", given(args.url.as_deref()).unwrap_or(GITHUB))?;
-        let api = match given(args.api_url.as_deref()) {
-            Some(api) => address("GITHUB_API_URL", api)?,
+        let github = settings::address("GITHUB_URL", given(&args.url).unwrap_or(GITHUB), GITHUB)?;
+        let api = match given(&args.api_url) {
+            Some(api) => settings::address("GITHUB_API_URL", api, GITHUB)?,
             None => api_of(&github)?,
         };
+        let timeout = settings::number("GITHUB_TIMEOUT_SECONDS", &args.timeout_seconds, 30, 1..=600)?;
         Ok(Self {
             credentials: credentials(&args)?,
             api,
             git: git(&args, &github)?,
-            timeout: timeout(given(args.timeout_seconds.as_deref()))?,
+            timeout: Duration::from_secs(timeout),
         })
     }
-}
-
-/// An empty setting counts as unset.
-fn given(text: Option<&str>) -> Option<&str> {
-    text.filter(|text| !text.is_empty())
 }
 
 /// An engine that cannot be used takes the tool away and not the server: `DOCKER_HOST` is a variable of other programs
 /// too.
 fn git(args: &Args, github: &Url) -> anyhow::Result<Option<Git>> {
-    let author = |name: &str, given: Option<&str>, default: &str| {
-        let text = given.map(str::trim).filter(|text| !text.is_empty()).unwrap_or(default);
+    let author = |name: &str, text: &Option<String>, default: &str| {
+        let text = given(text).unwrap_or(default);
         // Git would change these characters.
         let is_plain = !text.contains(|c: char| c.is_control() || "<>".contains(c));
         ensure!(is_plain, "{name} must be one line without < and >");
         Ok(text.to_owned())
     };
-    let name = author("GITHUB_COMMIT_NAME", args.commit_name.as_deref(), COMMIT_NAME)?;
-    let email = author("GITHUB_COMMIT_EMAIL", args.commit_email.as_deref(), COMMIT_EMAIL)?;
-    let Some(engine) = given(args.docker_host.as_deref()) else {
+    let name = author("GITHUB_COMMIT_NAME", &args.commit_name, COMMIT_NAME)?;
+    let email = author("GITHUB_COMMIT_EMAIL", &args.commit_email, COMMIT_EMAIL)?;
+    let Some(engine) = given(&args.docker_host) else {
         tracing::info!("configureGitClientInContainer is not offered: DOCKER_HOST is not set");
         return Ok(None);
     };
@@ -124,20 +117,11 @@ fn git(args: &Args, github: &Url) -> anyhow::Result<Option<Git>> {
 }
 
 fn credentials(args: &Args) -> anyhow::Result<Credentials> {
-    let names = ("GITHUB_TOKEN", "GITHUB_TOKEN_FILE");
-    let token = args.token.as_ref().map(Secret::expose);
-    let token = secret::either("the token", names, token, args.token_file.as_deref())?;
-    let app = given(args.app_id.as_deref());
+    let token = settings::key("GITHUB_TOKEN", &args.token, &args.token_file)?;
+    let app = given(&args.app_id);
     match (token, app) {
         (Some(_), Some(_)) => bail!("GITHUB_TOKEN and GITHUB_APP_ID exclude each other: keep one of them"),
-        (Some(token), None) => {
-            let token = token.trim();
-            ensure!(
-                !token.is_empty() && HeaderValue::from_str(token).is_ok() && !token.contains(char::is_whitespace),
-                "GITHUB_TOKEN has to be one token, without spaces or line breaks"
-            );
-            Ok(Credentials::Token(Secret::new(token)))
-        }
+        (Some(token), None) => Ok(Credentials::Token(token)),
         (None, Some(id)) => app_of(id, args).map(Credentials::App),
         (None, None) => bail!(
             "no credentials: set GITHUB_TOKEN, or GITHUB_APP_ID, GITHUB_APP_PRIVATE_KEY and GITHUB_APP_INSTALLATION_ID"
@@ -149,13 +133,13 @@ fn app_of(id: &str, args: &Args) -> anyhow::Result<App> {
     let names = ("GITHUB_APP_PRIVATE_KEY", "GITHUB_APP_PRIVATE_KEY_FILE");
     let key = args.app_private_key.as_ref().map(Secret::expose);
     let path: Option<&OsStr> = args.app_private_key_file.as_deref();
-    let key = secret::either("the private key of the App", names, key, path)?
+    let key = settings::either("the private key of the App", names, key, path)?
         .context("GITHUB_APP_ID is set, so GITHUB_APP_PRIVATE_KEY (or GITHUB_APP_PRIVATE_KEY_FILE) must be set too")?;
     // A variable often has its line breaks written as \n. The parser's message could quote the key.
     let key = EncodingKey::from_rsa_pem(key.replace("\\n", "\n").as_bytes())
         .ok()
         .context("GITHUB_APP_PRIVATE_KEY is not an RSA key in PEM form")?;
-    let installation = given(args.app_installation_id.as_deref())
+    let installation = given(&args.app_installation_id)
         .context("GITHUB_APP_ID is set, so GITHUB_APP_INSTALLATION_ID must be set too")?;
     let installation = installation
         .parse()
@@ -166,22 +150,6 @@ fn app_of(id: &str, args: &Args) -> anyhow::Result<App> {
         key,
         installation,
     })
-}
-
-/// An address to which credentials are sent: https, or this machine.
-fn address(name: &str, text: &str) -> anyhow::Result<Url> {
-    // The text is not quoted: it may contain a password.
-    let url = Url::parse(text)
-        .ok()
-        .with_context(|| format!("{name} is not a URL such as {GITHUB}"))?;
-    let safe = url.scheme() == "https" || url.scheme() == "http" && is_loopback(&url);
-    let plain = url.query().is_none() && url.fragment().is_none();
-    let anonymous = url.username().is_empty() && url.password().is_none();
-    ensure!(
-        safe && plain && anonymous,
-        "{name} must begin with https:// (http:// only for a loopback address), without a query or a user, such as {GITHUB}"
-    );
-    Ok(url)
 }
 
 /// The API of a GitHub: a host of its own for github.com and ghe.com, a path of GitHub Enterprise Server.
@@ -199,27 +167,6 @@ fn api_of(github: &Url) -> anyhow::Result<Url> {
         }
     }
     Ok(api)
-}
-
-/// Is the address on this machine?
-pub(crate) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
-}
-
-fn timeout(text: Option<&str>) -> anyhow::Result<Duration> {
-    let Some(text) = text else {
-        return Ok(Duration::from_secs(TIMEOUT));
-    };
-    let seconds = text.parse().ok().filter(|seconds| TIMEOUTS.contains(seconds));
-    seconds.map(Duration::from_secs).with_context(|| {
-        let (least, most) = (TIMEOUTS.start(), TIMEOUTS.end());
-        format!("GITHUB_TIMEOUT_SECONDS must be a whole number from {least} to {most}")
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What GitHub says, as far as it is used, and what the tools show of it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::marker;
@@ -32,7 +33,7 @@ pub(crate) struct WireRepository {
     pub(crate) created_at: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Repository {
     owner: String,
@@ -90,13 +91,20 @@ pub(crate) struct WirePullRequest {
     updated_at: String,
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct PullRequest {
+    #[serde(flatten)]
+    listed: ListedPullRequest,
+    #[serde(flatten)]
+    text: Text,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListedPullRequest {
     number: u64,
     title: String,
-    #[serde(flatten)]
-    text: Option<Text>,
+    #[schemars(extend("enum" = ["open", "closed"]))]
     state: String,
     is_merged: bool,
     is_draft: bool,
@@ -108,14 +116,14 @@ pub(crate) struct PullRequest {
     updated_at: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Head {
     r#ref: String,
     sha: String,
     label: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Base {
     r#ref: String,
     sha: String,
@@ -124,19 +132,17 @@ struct Base {
 impl WirePullRequest {
     /// With its body.
     pub(crate) fn whole(mut self) -> PullRequest {
-        let body = self.body.take();
         PullRequest {
-            text: Some(Text::of(body)),
-            ..self.without_body()
+            text: Text::new(self.body.take()),
+            listed: self.without_body(),
         }
     }
 
     /// As an entry of a list.
-    pub(crate) fn without_body(self) -> PullRequest {
-        PullRequest {
+    pub(crate) fn without_body(self) -> ListedPullRequest {
+        ListedPullRequest {
             number: self.number,
             title: self.title,
-            text: None,
             state: self.state,
             is_merged: self.merged_at.is_some(),
             is_draft: self.draft.unwrap_or_default(),
@@ -185,13 +191,14 @@ enum WireLabel {
     Label { name: Option<String> },
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Issue {
     number: u64,
     title: String,
     #[serde(flatten)]
     text: Text,
+    #[schemars(extend("enum" = ["open", "closed"]))]
     state: String,
     state_reason: Option<String>,
     labels: Vec<String>,
@@ -211,7 +218,7 @@ impl From<WireIssue> for Issue {
         Self {
             number: wire.number,
             title: wire.title,
-            text: Text::of(wire.body),
+            text: Text::new(wire.body),
             state: wire.state,
             state_reason: wire.state_reason,
             labels: labels.collect(),
@@ -224,16 +231,18 @@ impl From<WireIssue> for Issue {
     }
 }
 
-/// A body as it is shown: without markers, and not too long.
-#[derive(Debug, PartialEq, Serialize)]
+// A body as it is shown: without markers, and not too long.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Text {
+    /// Markdown, at most 64 KiB.
     body: Option<String>,
+    /// Whether the body is longer than what is shown.
     body_truncated: bool,
 }
 
 impl Text {
-    fn of(body: Option<String>) -> Self {
+    fn new(body: Option<String>) -> Self {
         let mut body = body.map(|body| marker::removed(&body));
         let mut body_truncated = false;
         if let Some(body) = body.as_mut().filter(|body| body.len() > MAX_BODY) {
@@ -250,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_long_body_is_cut_between_characters() {
-        let of = |text: String| Text::of(Some(text));
+        let of = |text: String| Text::new(Some(text));
         let fits = of("x".repeat(MAX_BODY));
         assert!(!fits.body_truncated);
         let cut = of("ä".repeat(MAX_BODY / 2) + "x");
@@ -261,7 +270,7 @@ mod tests {
         let cut = of("x".to_owned() + &"ä".repeat(MAX_BODY / 2));
         assert_eq!(cut.body.map(|body| body.len()), Some(MAX_BODY - 1));
         assert_eq!(
-            Text::of(None),
+            Text::new(None),
             Text {
                 body: None,
                 body_truncated: false

@@ -5,8 +5,9 @@
 use std::fmt;
 
 use email_address::{EmailAddress, Options};
-use gavel_mcp_base::{Arguments, ToolError, missing};
-use serde_json::Value;
+use gavel_mcp_base::ToolError;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::error::Code;
 
@@ -31,28 +32,23 @@ impl fmt::Display for Recipient {
     }
 }
 
-/// The recipients in an argument; empty if it is absent.
-pub(crate) fn recipients(arguments: &Arguments, name: &str, max: usize) -> Result<Vec<Recipient>, ToolError> {
-    let items = arguments.list(name, usize::MAX)?.unwrap_or_default();
-    if items.len() > max {
-        return Err(too_many(items.len(), max).about(name));
+/// A recipient as it is given.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(description = "", extend("x-exact" = true))]
+pub(crate) struct Given(String);
+
+/// The recipients in an argument.
+pub(crate) fn recipients(name: &str, given: &[Given], max: usize) -> Result<Vec<Recipient>, ToolError> {
+    if given.len() > max {
+        return Err(too_many(given.len(), max).about(name));
     }
-    let read = |(place, item): (usize, &Value)| {
+    let read = |(place, Given(text)): (usize, &Given)| {
         let pointer = format!("{name}/{place}");
-        let text = item.as_str().ok_or("has to be a text");
-        text.and_then(parse)
+        parse(text)
             .map_err(|rule| ToolError::new(Code::InvalidRecipient, format!("`{pointer}` {rule}.")).about(&pointer))
     };
-    items.iter().enumerate().map(read).collect()
-}
-
-/// The recipients of an argument that must list at least one.
-pub(crate) fn some_recipients(arguments: &Arguments, name: &str, max: usize) -> Result<Vec<Recipient>, ToolError> {
-    let recipients = recipients(arguments, name, max)?;
-    if recipients.is_empty() {
-        return Err(missing(name));
-    }
-    Ok(recipients)
+    given.iter().enumerate().map(read).collect()
 }
 
 pub(crate) fn too_many(count: usize, max: usize) -> ToolError {

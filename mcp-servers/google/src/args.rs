@@ -3,6 +3,9 @@
 
 use std::ffi::OsString;
 
+use anyhow::anyhow;
+use clap::builder::Resettable;
+use clap::{Arg, Args as _, Command, FromArgMatches};
 use gavel_mcp_base::Secret;
 
 /// Options of the Google server.
@@ -123,31 +126,20 @@ pub struct Args {
 impl Args {
     /// The settings of a server that is started with these variables and without options. `gavel google` and the
     /// callback route read them from the server's own sources.
-    pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Self {
-        Self {
-            user: None,
-            database: variable("GOOGLE_DATABASE_URL"),
-            database_file: variable("GOOGLE_DATABASE_URL_FILE").map(OsString::from),
-            client_id: variable("GOOGLE_CLIENT_ID"),
-            client_secret: variable("GOOGLE_CLIENT_SECRET").map(Secret::new),
-            client_secret_file: variable("GOOGLE_CLIENT_SECRET_FILE").map(OsString::from),
-            token_key: variable("GOOGLE_TOKEN_KEY").map(Secret::new),
-            token_key_file: variable("GOOGLE_TOKEN_KEY_FILE").map(OsString::from),
-            service_account_file: variable("GOOGLE_SERVICE_ACCOUNT_FILE").map(OsString::from),
-            service_account_users_file: variable("GOOGLE_SERVICE_ACCOUNT_USERS_FILE").map(OsString::from),
-            scopes: variable("GOOGLE_SCOPES"),
-            max_recipients: variable("GOOGLE_MAX_RECIPIENTS"),
-            max_message_bytes: variable("GOOGLE_MAX_MESSAGE_BYTES"),
-            timeout_seconds: variable("GOOGLE_TIMEOUT_SECONDS"),
-            settle_seconds: variable("GOOGLE_SETTLE_SECONDS"),
-            gmail_url: variable("GOOGLE_GMAIL_URL"),
-            calendar_url: variable("GOOGLE_CALENDAR_URL"),
-            token_url: variable("GOOGLE_TOKEN_URL"),
-            auth_url: variable("GOOGLE_AUTH_URL"),
-            callback_url: variable("GOOGLE_CALLBACK_URL"),
-            connect_url: variable("GOOGLE_CONNECT_URL"),
-            revoke_url: variable("GOOGLE_REVOKE_URL"),
-        }
+    ///
+    /// # Errors
+    /// A variable cannot be an option's value. The error has no value: it can be a secret.
+    pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+        let command = Self::augment_args(Command::new("google").no_binary_name(true));
+        let option = |arg: &Arg| {
+            let value = variable(arg.get_env()?.to_str()?)?;
+            Some(format!("--{}={value}", arg.get_long()?))
+        };
+        let given: Vec<_> = command.get_arguments().filter_map(option).collect();
+        let command = command.mut_args(|arg| arg.env(Resettable::Reset));
+        let matches = command.try_get_matches_from(given);
+        let args = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        args.map_err(|error| anyhow!("{:?}", error.kind()))
     }
 
     /// Examples for the end of a help text.

@@ -20,11 +20,12 @@ use url::form_urlencoded::Serializer;
 use uuid::Uuid;
 
 use crate::auth::{GrantFault, ask};
-use crate::google::http::Http;
+use crate::google::http::{Http, connections};
 use crate::rights::not_granted;
 use crate::sealing::{Kind, SealError, random};
-use crate::settings::{Credentials, OAuthClient, Places, Settings, is_loopback};
+use crate::settings::{Credentials, OAuthClient, Places, Settings};
 use crate::store::{Authorization, Connection, Store};
+use gavel_mcp_base::settings::is_loopback;
 
 /// How long a user may take to consent.
 const AUTHORIZATION_LIFE: Duration = Duration::from_secs(10 * 60);
@@ -150,7 +151,7 @@ impl Connector {
             scopes: settings.scopes.clone(),
             places: settings.places.clone(),
             callback: settings.callback.clone(),
-            http: Http::new(&settings.places)?,
+            http: connections(&settings.places)?,
             store: Store::open(&settings.database).await?,
         })
     }

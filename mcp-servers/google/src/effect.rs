@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use gavel_mcp_base::{Answer, Moment, key_reused};
+use gavel_mcp_base::{Answer, Fault, Moment, key_reused};
 
-use crate::error::Fault;
+use crate::error::not_done;
 use crate::store::{Claim, Kept, Open, Store};
 
 /// A call with an effect. Without a key nothing is stored, and the call cannot be repeated safely.
@@ -120,7 +120,7 @@ impl<'a> Effect<'a> {
         match &self.claim {
             Some(claim) => {
                 let now = Moment::now();
-                let claimed = self.store.claim(claim, mailbox, now).await?;
+                let claimed = self.store.claim(claim, mailbox, now).await.map_err(not_done)?;
                 Ok(self.begun(claimed, now))
             }
             None => Ok(true),
@@ -131,7 +131,7 @@ impl<'a> Effect<'a> {
         match &self.claim {
             Some(claim) => {
                 let now = Moment::now();
-                let taken = self.store.try_again(claim, open, now).await?;
+                let taken = self.store.try_again(claim, open, now).await.map_err(not_done)?;
                 Ok(self.begun(taken, now))
             }
             None => Ok(true),

@@ -1,11 +1,13 @@
 //! The errors of this server beyond the common ones. An in-band error means that nothing was done. If that is
-//! uncertain, the answer is a protocol error ([`Fault::Unsettled`]).
+//! uncertain, the answer is a protocol error (`Fault::Unsettled`).
 
 use gavel_mcp_base::{Class, Code as Common, ToolError, UserId};
+use strum::IntoStaticStr;
 use url::Url;
 
 /// The closed set of this server's own error codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Code {
     /// An invalid or misleading address.
     InvalidRecipient,
@@ -80,49 +82,10 @@ fn quoted(word: &str) -> String {
     }
 }
 
-impl From<Code> for &'static str {
-    fn from(code: Code) -> Self {
-        match code {
-            Code::InvalidRecipient => "invalid_recipient",
-            Code::TooManyRecipients => "too_many_recipients",
-            Code::UnsafeText => "unsafe_text",
-            Code::InvalidTime => "invalid_time",
-            Code::InThePast => "in_the_past",
-            Code::NotConnected => "not_connected",
-            Code::ReconnectRequired => "reconnect_required",
-            Code::AccountChanged => "account_changed",
-            Code::MissingScope => "missing_scope",
-            Code::AccessDenied => "access_denied",
-            Code::NotFound => "not_found",
-            Code::RateLimited => "rate_limited",
-            Code::GoogleUnavailable => "google_unavailable",
-            Code::GoogleRefused => "google_refused",
-            Code::Misconfigured => "misconfigured",
-        }
-    }
-}
-
-/// Why a call has no successful answer.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// Nothing was done.
-    Refused(ToolError),
-    /// Unknown whether it was done; the text gives the reason. An in-band error would mean that it was not done.
-    Unsettled(String),
-}
-
-impl From<ToolError> for Fault {
-    fn from(error: ToolError) -> Self {
-        Self::Refused(error)
-    }
-}
-
 /// A database error before the call to Google means that nothing was done.
-impl From<sqlx::Error> for Fault {
-    fn from(error: sqlx::Error) -> Self {
-        tracing::error!(%error, "the database rejected a call");
-        Self::Refused(store_unavailable())
-    }
+pub(crate) fn not_done(error: sqlx::Error) -> ToolError {
+    tracing::error!(%error, "the database rejected a call");
+    store_unavailable()
 }
 
 pub(crate) fn store_unavailable() -> ToolError {
@@ -131,13 +94,6 @@ pub(crate) fn store_unavailable() -> ToolError {
         "The server's own database cannot be reached now. Nothing was done; try again in a moment.",
     )
     .with("retryable", true)
-}
-
-pub(crate) fn internal() -> ToolError {
-    ToolError::new(
-        Common::Internal,
-        "The server failed. Nothing was done; its log has the details.",
-    )
 }
 
 pub(crate) fn not_connected() -> ToolError {

@@ -4,7 +4,7 @@
 //! credentials of the user that the client names. An effect happens at most once per idempotency key.
 //!
 //! One call, from the outside in:
-//! 1. [`server`] decodes it from the protocol; `_meta` names the user and the idempotency key.
+//! 1. [`server`] has its user and its idempotency key, which `_meta` names.
 //! 2. [`tools`] turns the arguments into a valid request ([`address`], [`time`], [`error`]).
 //! 3. [`auth`] gets an access token for this user only.
 //! 4. [`effect`] executes it once: the key is in the [`store`] before Google is called, the answer after.
@@ -36,33 +36,38 @@ pub use args::Args;
 pub use gavel_mcp_base::Secret;
 pub use settings::Settings;
 
-use gavel_mcp_base::server::Server;
-use gavel_mcp_base::stdio;
+use gavel_mcp_base::{Server, about, until_signalled};
 use tokio_util::sync::CancellationToken;
 
-use crate::server::GoogleTools;
+use crate::server::Service;
 use crate::store::Store;
+
+const INSTRUCTIONS: &str = "\
+The user's own Gmail and Google Calendar. gmail_send and calendar_event_create reach other people at once and cannot be \
+undone: use only addresses that the user gave or that another tool found, and tell the user who receives it. \
+not_connected, reconnect_required and missing_scope mean that the user must connect the Google account (again); nothing \
+else helps.";
 
 /// All tools, as the server lists them.
 pub fn tools() -> Vec<rmcp::model::Tool> {
-    tools::all().to_vec()
+    tools::all().iter().map(|tool| tool.listed()).collect()
 }
 
 /// Serves until the client disconnects or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    run_stdio(Settings::try_from(args)?).await
-}
-
-/// Like [`run`], with parsed settings.
-pub async fn run_stdio(settings: Settings) -> anyhow::Result<()> {
-    stdio::until_signalled(|stop| serve(settings, stop)).await
+    let settings = Settings::try_from(args)?;
+    until_signalled(|stop| serve(settings, stop)).await
 }
 
 async fn serve(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
     let store = Store::open(&settings.database).await?;
     let pruning = store.keep_pruned(stop.child_token());
-    let served = match GoogleTools::new(settings, store.clone()) {
-        Ok(tools) => stdio::serve(Server::new(tools), stop).await,
+    let served = match Service::new(settings, store.clone()) {
+        Ok(service) => {
+            Server::new(about!("Gmail and Google Calendar", INSTRUCTIONS), service, tools::all())
+                .serve(stop)
+                .await
+        }
         Err(error) => Err(error),
     };
     pruning.stop().await;

@@ -1,17 +1,15 @@
 //! Combines the options; rejects combinations that are unsafe or meaningless.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::fmt;
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use gavel_mcp_base::{Secret, UserId, secret};
+use gavel_mcp_base::settings::{self, given};
+use gavel_mcp_base::{Secret, ServiceAccount, UserId};
 use gavel_mcp_store::Location;
-use jsonwebtoken::EncodingKey;
-use serde::Deserialize;
 use url::Url;
 
 use crate::address;
@@ -63,7 +61,11 @@ pub(crate) enum Credentials {
     /// Each user has connected an account.
     Client(OAuthClient),
     /// One key acts for all users of a domain.
-    ServiceAccount(ServiceAccount),
+    ServiceAccount {
+        account: ServiceAccount,
+        /// The users it acts for; `None`: every user whose id is an address.
+        users: Option<HashMap<String, String>>,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -71,23 +73,6 @@ pub(crate) struct OAuthClient {
     pub(crate) id: String,
     pub(crate) secret: Secret,
     pub(crate) sealer: Sealer,
-}
-
-#[derive(Clone)]
-pub(crate) struct ServiceAccount {
-    pub(crate) email: String,
-    pub(crate) key_id: Option<String>,
-    pub(crate) key: EncodingKey,
-    /// The users it acts for; `None`: every user whose id is an address.
-    pub(crate) users: Option<HashMap<String, String>>,
-}
-
-impl fmt::Debug for ServiceAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceAccount")
-            .field("email", &self.email)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Google's addresses.
@@ -131,7 +116,7 @@ impl TryFrom<Args> for Settings {
             "GOOGLE_DATABASE_URL (--database)",
             "GOOGLE_DATABASE_URL_FILE (--database-file)",
         );
-        let database = secret::either(DATABASE, names, args.database.as_deref(), args.database_file.as_deref())?;
+        let database = settings::either(DATABASE, names, args.database.as_deref(), args.database_file.as_deref())?;
         let user = args.user.as_deref().map(|name| {
             UserId::parse(name).context("--user has to be a name of 1 to 512 characters without control characters")
         });
@@ -149,7 +134,7 @@ impl TryFrom<Args> for Settings {
         Ok(Self {
             user: user.transpose()?,
             database: Location::parse(DATABASE, database.as_deref().unwrap_or("sqlite://google.db"))?,
-            scopes: scopes(args.scopes.as_deref(), &credentials)?,
+            scopes: scopes(&args.scopes, &credentials)?,
             callback: optional("GOOGLE_CALLBACK_URL", &args.callback_url)?,
             connect_page: optional("GOOGLE_CONNECT_URL", &args.connect_url)?,
             credentials,
@@ -177,9 +162,9 @@ impl TryFrom<Args> for Settings {
                 )?,
             },
             limits: Limits {
-                recipients: number("GOOGLE_MAX_RECIPIENTS", &args.max_recipients, 50, 1..=2000)?,
+                recipients: settings::number("GOOGLE_MAX_RECIPIENTS", &args.max_recipients, 50, 1..=2000)?,
                 // Gmail itself accepts 35 MiB.
-                message_bytes: number(
+                message_bytes: settings::number(
                     "GOOGLE_MAX_MESSAGE_BYTES",
                     &args.max_message_bytes,
                     5 << 20,
@@ -192,20 +177,21 @@ impl TryFrom<Args> for Settings {
     }
 }
 
-/// An empty setting counts as unset.
-fn given(text: Option<&str>) -> Option<&str> {
-    text.filter(|text| !text.is_empty())
-}
-
 fn credentials(args: &Args) -> anyhow::Result<Credentials> {
-    let account = args.service_account_file.as_deref().filter(|path| !path.is_empty());
-    match (given(args.client_id.as_deref()), account) {
+    let account = settings::path(&args.service_account_file);
+    match (given(&args.client_id), account) {
         (Some(_), Some(_)) => bail!(
             "GOOGLE_CLIENT_ID and GOOGLE_SERVICE_ACCOUNT_FILE exclude each other: either users connect their own accounts, \
              or a service account acts for them"
         ),
         (Some(id), None) => client(id, args).map(Credentials::Client),
-        (None, Some(path)) => service_account(path, args).map(Credentials::ServiceAccount),
+        (None, Some(path)) => {
+            let users = settings::path(&args.service_account_users_file);
+            Ok(Credentials::ServiceAccount {
+                account: ServiceAccount::read("GOOGLE_SERVICE_ACCOUNT_FILE", path)?,
+                users: users.map(users_file).transpose()?,
+            })
+        }
         (None, None) => bail!(
             "no credentials: set GOOGLE_CLIENT_ID, GOOGLE_CLIENT_SECRET and GOOGLE_TOKEN_KEY (users connect their own \
              accounts), or GOOGLE_SERVICE_ACCOUNT_FILE (a service account with domain-wide delegation)"
@@ -215,29 +201,22 @@ fn credentials(args: &Args) -> anyhow::Result<Credentials> {
 
 fn client(id: &str, args: &Args) -> anyhow::Result<OAuthClient> {
     ensure!(
-        args.service_account_users_file.as_deref().is_none_or(OsStr::is_empty),
+        settings::path(&args.service_account_users_file).is_none(),
         "GOOGLE_SERVICE_ACCOUNT_USERS_FILE is for a service account, but GOOGLE_CLIENT_ID is set"
     );
-    let expose = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.expose().to_owned());
-    let (names, value) = (
-        ("GOOGLE_CLIENT_SECRET", "GOOGLE_CLIENT_SECRET_FILE"),
-        expose(&args.client_secret),
-    );
-    let secret = secret::either(
+    let either = |what, names, value: &Option<Secret>, path: &Option<OsString>| {
+        settings::either(what, names, value.as_ref().map(Secret::expose), path.as_deref())
+    };
+    let names = ("GOOGLE_CLIENT_SECRET", "GOOGLE_CLIENT_SECRET_FILE");
+    let secret = either(
         "the secret of the OAuth client",
         names,
-        value.as_deref(),
-        args.client_secret_file.as_deref(),
+        &args.client_secret,
+        &args.client_secret_file,
     )?
     .context("GOOGLE_CLIENT_ID is set, so GOOGLE_CLIENT_SECRET (or GOOGLE_CLIENT_SECRET_FILE) must be set too")?;
-    let (names, value) = (("GOOGLE_TOKEN_KEY", "GOOGLE_TOKEN_KEY_FILE"), expose(&args.token_key));
-    let keys = secret::either(
-        "the key of the tokens",
-        names,
-        value.as_deref(),
-        args.token_key_file.as_deref(),
-    )?
-    .context(
+    let names = ("GOOGLE_TOKEN_KEY", "GOOGLE_TOKEN_KEY_FILE");
+    let keys = either("the key of the tokens", names, &args.token_key, &args.token_key_file)?.context(
         "GOOGLE_CLIENT_ID is set, so GOOGLE_TOKEN_KEY (or GOOGLE_TOKEN_KEY_FILE) must be set too: refresh tokens are not \
              stored unsealed (openssl rand -base64 32 makes a key)",
     )?;
@@ -248,42 +227,9 @@ fn client(id: &str, args: &Args) -> anyhow::Result<OAuthClient> {
     })
 }
 
-fn service_account(path: &OsStr, args: &Args) -> anyhow::Result<ServiceAccount> {
-    #[derive(Deserialize)]
-    struct KeyFile {
-        r#type: String,
-        client_email: String,
-        private_key: String,
-        private_key_id: Option<String>,
-    }
-    const WHAT: &str = "GOOGLE_SERVICE_ACCOUNT_FILE";
-    let text = secret::file(WHAT, Path::new(path))?;
-    // The parser's message could quote the key.
-    let file: KeyFile = serde_json::from_str(&text)
-        .ok()
-        .with_context(|| format!("{WHAT} is not the JSON key file of a service account"))?;
-    ensure!(
-        file.r#type == "service_account",
-        "{WHAT}: its type must be service_account"
-    );
-    let key = EncodingKey::from_rsa_pem(file.private_key.as_bytes())
-        .ok()
-        .with_context(|| format!("{WHAT}: private_key is not an RSA key in PEM form"))?;
-    let users = args
-        .service_account_users_file
-        .as_deref()
-        .filter(|path| !path.is_empty());
-    Ok(ServiceAccount {
-        email: file.client_email,
-        key_id: file.private_key_id,
-        key,
-        users: users.map(users_file).transpose()?,
-    })
-}
-
-fn users_file(path: &OsStr) -> anyhow::Result<HashMap<String, String>> {
+fn users_file(path: &Path) -> anyhow::Result<HashMap<String, String>> {
     const WHAT: &str = "GOOGLE_SERVICE_ACCOUNT_USERS_FILE";
-    let text = secret::file(WHAT, Path::new(path))?;
+    let text = settings::file(WHAT, path)?;
     let users: HashMap<String, String> = serde_json::from_str(&text)
         .with_context(|| format!("{WHAT} must be a JSON object of users' ids and e-mail addresses"))?;
     for (user, mailbox) in &users {
@@ -296,70 +242,32 @@ fn users_file(path: &OsStr) -> anyhow::Result<HashMap<String, String>> {
     Ok(users)
 }
 
-fn scopes(given_scopes: Option<&str>, credentials: &Credentials) -> anyhow::Result<Vec<String>> {
-    let scopes: Vec<String> = match given(given_scopes) {
+fn scopes(text: &Option<String>, credentials: &Credentials) -> anyhow::Result<Vec<String>> {
+    let scopes: Vec<String> = match given(text) {
         Some(text) => text.split_ascii_whitespace().map(str::to_owned).collect(),
         None => SCOPES.map(str::to_owned).to_vec(),
     };
-    ensure!(!scopes.is_empty(), "GOOGLE_SCOPES names no scope");
     Ok(match credentials {
         Credentials::Client(_) => scopes,
-        Credentials::ServiceAccount(_) => {
+        Credentials::ServiceAccount { .. } => {
             let useful = scopes.into_iter().filter(|scope| !PROFILE.contains(&scope.as_str()));
             useful.collect()
         }
     })
 }
 
-/// An address to which secrets are sent: https, or this machine.
 fn place(name: &str, text: &Option<String>, default: &str) -> anyhow::Result<Url> {
-    let text = given(text.as_deref()).unwrap_or(default);
-    let url = Url::parse(text).with_context(|| format!("{name} is not a URL such as {default}"))?;
-    let safe = url.scheme() == "https" || url.scheme() == "http" && is_loopback(&url);
-    ensure!(
-        safe && url.query().is_none() && url.fragment().is_none() && url.username().is_empty(),
-        "{name} must begin with https:// (http:// only for a loopback address), without a query or a user, such as {default}"
-    );
-    Ok(url)
+    settings::address(name, given(text).unwrap_or(default), default)
 }
 
 /// An optional address for users.
 fn optional(name: &str, text: &Option<String>) -> anyhow::Result<Option<Url>> {
-    match given(text.as_deref()) {
+    match given(text) {
         Some(_) => place(name, text, "https://gavel.example/page").map(Some),
         None => Ok(None),
     }
 }
 
-/// Is the address on this machine?
-pub(crate) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        Some(url::Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
-}
-
-fn number(name: &str, text: &Option<String>, default: usize, allowed: RangeInclusive<usize>) -> anyhow::Result<usize> {
-    let Some(text) = given(text.as_deref()) else {
-        return Ok(default);
-    };
-    let number = text.parse().ok().filter(|number| allowed.contains(number));
-    number.with_context(|| {
-        format!(
-            "{name} must be a whole number from {} to {}",
-            allowed.start(),
-            allowed.end()
-        )
-    })
-}
-
-fn seconds(
-    name: &str,
-    text: &Option<String>,
-    default: usize,
-    allowed: RangeInclusive<usize>,
-) -> anyhow::Result<Duration> {
-    number(name, text, default, allowed).map(|seconds| Duration::from_secs(seconds as u64))
+fn seconds(name: &str, text: &Option<String>, unset: u64, allowed: RangeInclusive<u64>) -> anyhow::Result<Duration> {
+    settings::number(name, text, unset, allowed).map(Duration::from_secs)
 }

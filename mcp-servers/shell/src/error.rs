@@ -2,14 +2,16 @@
 
 use std::io;
 
+use gavel_mcp_base::ToolError;
 use gavel_mcp_base::shares::Full;
-use gavel_mcp_base::{Code as Common, ToolError};
 use serde_json::json;
+use strum::IntoStaticStr;
 
 use crate::job::{Ended, is_full};
 
 /// The closed set of this server's own error codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Code {
     /// The session's working directory is at its limit, or the server's disk is full.
     DiskFull,
@@ -17,16 +19,6 @@ pub(crate) enum Code {
     Busy,
     /// Too many sessions have files.
     TooManySessions,
-}
-
-impl From<Code> for &'static str {
-    fn from(code: Code) -> Self {
-        match code {
-            Code::DiskFull => "disk_full",
-            Code::Busy => "busy",
-            Code::TooManySessions => "too_many_sessions",
-        }
-    }
 }
 
 /// The command was ended by the limit of its working directory, in MiB, which has `used` bytes in it.
@@ -70,10 +62,6 @@ pub(crate) fn too_many_sessions(full: Full) -> ToolError {
 pub(crate) fn attempt_runs() -> ToolError {
     let words = "An earlier attempt of this call still runs. Send the call again later to get its result.";
     ToolError::new(Code::Busy, words)
-}
-
-pub(crate) fn internal() -> ToolError {
-    ToolError::new(Common::Internal, "The shell server failed. Its log has the details.")
 }
 
 /// Why a command has no result.

@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::launcher::Launcher;
-use crate::level::Level;
 
 /// One command with all that it needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -51,6 +52,19 @@ pub(crate) struct Sandbox {
     pub(crate) network: bool,
     /// Readable beyond `/usr`.
     pub(crate) read_only: Vec<PathBuf>,
+}
+
+/// What contains a command. It never changes while the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Level {
+    /// Namespaces of its own, by bubblewrap, and a filter of system calls.
+    Bwrap,
+    /// The kernel's Landlock, and a filter of system calls.
+    Landlock,
+    /// Nothing but the limits of resources.
+    Host,
 }
 
 impl Job {
@@ -110,16 +124,24 @@ impl Ended {
 }
 
 /// The tool's result.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CommandResult {
+    /// The standard output. What is not UTF-8 is replaced.
     pub(crate) stdout: String,
+    /// The standard error.
     pub(crate) stderr: String,
+    /// null if the command was ended by a signal.
     pub(crate) exit_code: Option<i32>,
+    /// The signal that ended the command, such as SIGKILL.
     pub(crate) signal: Option<String>,
+    /// Whether the command was ended since its time had passed.
     pub(crate) timed_out: bool,
+    /// Whether the command was ended by a cancellation, or with the server. Its output is then a part.
     pub(crate) interrupted: bool,
+    /// Whether a part of the output is left out. The text says how many bytes.
     pub(crate) truncated: bool,
+    /// What contained the command.
     pub(crate) sandbox: Level,
 }
 

@@ -30,6 +30,6 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(gavel_mcp_shell::launch(launch));
     }
     let launcher = Launcher::this_program([LAUNCH]);
-    gavel_mcp_base::run(gavel_mcp_shell::run(cli.args, launcher))?;
+    gavel_mcp_base::run_process(gavel_mcp_shell::run(cli.args, launcher))?;
     Ok(ExitCode::SUCCESS)
 }

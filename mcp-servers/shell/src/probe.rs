@@ -12,17 +12,16 @@ use crate::args::Args;
 use crate::calls::{Request, Runner, installed};
 use crate::cgroup::Group;
 use crate::error::Fault;
-use crate::job::Sandbox;
+use crate::job::{Level, Sandbox};
 use crate::launcher::Launcher;
-use crate::level::Level;
 use crate::root::{Owner, Root, check_not_readable};
 use crate::settings::Settings;
 use crate::users::Users;
 
 /// The levels that are chosen automatically, the strictest first.
 const AUTOMATIC: [Level; 2] = [Level::Bwrap, Level::Landlock];
-/// In seconds.
-const TIMEOUT: u32 = 20;
+/// In seconds. On a busy machine with cold files, a sandbox takes long to begin; a level that works must not be refused.
+const TIMEOUT: u32 = 60;
 
 const INSTALL: &str = "\
 install bubblewrap (on Debian and Ubuntu: apt-get install bubblewrap) and allow user namespaces, or use Linux 6.7 or \

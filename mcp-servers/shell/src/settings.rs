@@ -1,23 +1,15 @@
 //! Combines the options; rejects those that are invalid.
 
 use std::ffi::OsStr;
-use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
-use gavel_mcp_base::existing;
+use anyhow::{Context, ensure};
+use gavel_mcp_base::{existing, settings};
 
 use crate::args::Args;
-use crate::job::Limits;
-use crate::level::Level;
+use crate::job::{Level, Limits};
 
-const TIMEOUT: u64 = 120;
-const TIMEOUTS: RangeInclusive<u64> = 1..=600;
-const MEMORY: u64 = 1024;
-const PIDS: u64 = 128;
-const DISK: u64 = 1024;
-const SESSIONS: u64 = 64;
 /// More than any machine has, and little enough to count in bytes.
 const MOST: u64 = 1 << 32;
 
@@ -40,45 +32,29 @@ impl TryFrom<Args> for Settings {
     type Error = anyhow::Error;
 
     fn try_from(args: Args) -> anyhow::Result<Self> {
-        let level = match args.sandbox.as_deref().unwrap_or_default() {
-            "" | "auto" => None,
-            "bwrap" => Some(Level::Bwrap),
-            "landlock" => Some(Level::Landlock),
-            "host" => Some(Level::Host),
-            _ => bail!("SHELL_SANDBOX must be auto, bwrap, landlock or host"),
-        };
-        let network = match args.network.as_deref().unwrap_or_default() {
-            "" | "off" => false,
-            "on" => true,
-            _ => bail!("SHELL_NETWORK must be off or on"),
-        };
-        let root = match args.root.as_deref().filter(|path| !path.is_empty()) {
-            Some(path) => PathBuf::from(path),
+        let level = [
+            ("auto", None),
+            ("bwrap", Some(Level::Bwrap)),
+            ("landlock", Some(Level::Landlock)),
+            ("host", Some(Level::Host)),
+        ];
+        let network = [("off", false), ("on", true)];
+        let root = match settings::path(&args.root) {
+            Some(path) => path.to_owned(),
             None => default_root()?,
         };
         ensure!(root.is_absolute(), "SHELL_ROOT must be an absolute path");
-        let timeout = number(
-            "SHELL_TIMEOUT_SECONDS",
-            args.timeout_seconds.as_deref(),
-            TIMEOUT,
-            TIMEOUTS,
-        )?;
         Ok(Self {
-            level,
+            level: settings::choice("SHELL_SANDBOX", &args.sandbox, &level)?,
             read_only: read_only(args.read_only.as_deref().unwrap_or_default(), &root)?,
             root,
-            network,
-            timeout: u32::try_from(timeout)?,
-            sessions: usize::try_from(number(
-                "SHELL_SESSIONS",
-                args.sessions.as_deref(),
-                SESSIONS,
-                1..=10_000,
-            )?)?,
+            network: settings::choice("SHELL_NETWORK", &args.network, &network)?,
+            timeout: settings::number("SHELL_TIMEOUT_SECONDS", &args.timeout_seconds, 120, 1..=600)?,
+            sessions: settings::number("SHELL_SESSIONS", &args.sessions, 64, 1..=10_000)?,
             limits: Limits {
-                memory: number("SHELL_MEMORY_MB", args.memory_mb.as_deref(), MEMORY, 64..=MOST)?,
-                pids: number("SHELL_PIDS", args.pids.as_deref(), PIDS, 16..=MOST)?,
-                disk: number("SHELL_DISK_MB", args.disk_mb.as_deref(), DISK, 1..=MOST)?,
+                memory: settings::number("SHELL_MEMORY_MB", &args.memory_mb, 1024, 64..=MOST)?,
+                pids: settings::number("SHELL_PIDS", &args.pids, 128, 16..=MOST)?,
+                disk: settings::number("SHELL_DISK_MB", &args.disk_mb, 1024, 1..=MOST)?,
             },
         })
     }
@@ -131,15 +107,4 @@ fn read_only(paths: &OsStr, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
         Ok(path.to_owned())
     });
     checked.collect()
-}
-
-fn number(name: &str, text: Option<&str>, unset: u64, allowed: RangeInclusive<u64>) -> anyhow::Result<u64> {
-    let Some(text) = text.filter(|text| !text.is_empty()) else {
-        return Ok(unset);
-    };
-    let number = text.parse().ok().filter(|number| allowed.contains(number));
-    number.with_context(|| {
-        let (least, most) = (allowed.start(), allowed.end());
-        format!("{name} must be a whole number from {least} to {most}")
-    })
 }

@@ -42,3 +42,26 @@ impl Pools {
         }
     }
 }
+
+/// Runs a query of the modules `queries::sqlite` and `queries::postgres` on the connection that writes of a store, whose
+/// first field is its [`Pools`].
+#[macro_export]
+macro_rules! on_writer {
+    ($store:expr, $query:ident($($argument:expr),*)) => {
+        match &$store.0 {
+            $crate::Pools::Sqlite { writer, .. } => queries::sqlite::$query(writer, $($argument),*).await,
+            $crate::Pools::Postgres(pool) => queries::postgres::$query(pool, $($argument),*).await,
+        }
+    };
+}
+
+/// The same on a connection that reads.
+#[macro_export]
+macro_rules! on_readers {
+    ($store:expr, $query:ident($($argument:expr),*)) => {
+        match &$store.0 {
+            $crate::Pools::Sqlite { readers, .. } => queries::sqlite::$query(readers, $($argument),*).await,
+            $crate::Pools::Postgres(pool) => queries::postgres::$query(pool, $($argument),*).await,
+        }
+    };
+}

@@ -4,9 +4,9 @@
 //! with tasks in SQLite or PostgreSQL. A task belongs to the user who created it; for other users it does not exist.
 //!
 //! One call, from the outside in:
-//! 1. [`stdio`] or [`transport`] (`POST /mcp`) receives it.
-//! 2. [`server`] decodes it from the protocol, and [`identity`] determines the user.
-//! 3. [`tools`] turns the arguments into a typed request ([`due`], [`error`]).
+//! 1. `gavel-mcp-base` receives it over standard streams, or [`http`] (`POST /mcp`).
+//! 2. [`tools`] has the tool: its arguments, its answer, and the request that it is ([`due`], [`error`]).
+//! 3. [`server`] determines the user ([`identity`]).
 //! 4. [`store`] executes the request in one transaction, together with its idempotency key.
 //!
 //! By design, the server reads no user from tool arguments, keeps no state in memory between calls, and never shows a
@@ -16,6 +16,7 @@ mod args;
 mod cursor;
 mod due;
 mod error;
+mod http;
 mod identity;
 mod server;
 mod settings;
@@ -23,30 +24,27 @@ mod store;
 mod task;
 mod text;
 mod tools;
-mod transport;
 
 pub use args::Args;
 pub use gavel_mcp_base::Secret;
-pub use transport::http::HttpServer;
+pub use http::HttpServer;
 
-use gavel_mcp_base::server::Server;
-use gavel_mcp_base::stdio;
+use gavel_mcp_base::until_signalled;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::Identity;
-use crate::server::Tasks;
 use crate::settings::{Settings, Wire};
 use crate::store::Store;
 
 /// All tools, as the server lists them.
 pub fn tools() -> Vec<rmcp::model::Tool> {
-    tools::all().to_vec()
+    tools::all().iter().map(|tool| tool.listed()).collect()
 }
 
 /// Serves until the client disconnects (stdio) or the process receives SIGTERM or SIGINT.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::try_from(args)?;
-    stdio::until_signalled(|stop| serve(settings, stop)).await
+    until_signalled(|stop| serve(settings, stop)).await
 }
 
 async fn serve(settings: Settings, stop: CancellationToken) -> anyhow::Result<()> {
@@ -56,8 +54,7 @@ async fn serve(settings: Settings, stop: CancellationToken) -> anyhow::Result<()
     };
     let store = Store::open(&settings.database).await?;
     let pruning = store.keep_pruned(stop.child_token());
-    let server = Server::new(Tasks::new(store.clone(), Identity::Stdio { user }));
-    let served = stdio::serve(server, stop).await;
+    let served = tools::server(store.clone(), Identity::Stdio { user }).serve(stop).await;
     pruning.stop().await;
     store.close().await;
     served

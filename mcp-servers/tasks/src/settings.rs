@@ -1,7 +1,7 @@
 //! Combines the options; rejects combinations that are unsafe or meaningless.
 
 use anyhow::{Context, bail, ensure};
-use gavel_mcp_base::{Secret, UserId, secret};
+use gavel_mcp_base::{Secret, UserId, settings};
 use gavel_mcp_store::Location;
 
 use crate::args::Args;
@@ -58,7 +58,7 @@ fn database(args: &Args) -> anyhow::Result<String> {
         "TASKS_DATABASE_URL (--database)",
         "TASKS_DATABASE_URL_FILE (--database-file)",
     );
-    let given = secret::either(WHAT, names, args.database.as_deref(), args.database_file.as_deref())?;
+    let given = settings::either(WHAT, names, args.database.as_deref(), args.database_file.as_deref())?;
     Ok(given.unwrap_or_else(|| DEFAULT_DATABASE.to_owned()))
 }
 
@@ -103,7 +103,7 @@ fn identity_secret(args: &Args) -> anyhow::Result<Option<Secret>> {
              GAVEL_IDENTITY_SECRET_FILE"
         ),
         (Some(secret), None) => secret.clone(),
-        (None, Some(path)) => Secret::new(secret::file("the identity secret", path)?),
+        (None, Some(path)) => Secret::new(settings::file("the identity secret", path)?),
         (None, None) => return Ok(None),
     };
     ensure!(

@@ -1,59 +1,48 @@
 //! The task, and the requests about it.
 
 use gavel_mcp_base::Moment;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr};
 
 use crate::due::Due;
 
-/// Whether a task is open or done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+// Whether a task is open or done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
     Open,
     Done,
 }
 
-/// The priority of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+// The priority of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, EnumString, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum Priority {
     Low,
     Normal,
     High,
 }
 
-impl Priority {
-    pub(crate) const NAMES: [(&'static str, Self); 3] =
-        [("low", Self::Low), ("normal", Self::Normal), ("high", Self::High)];
-
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
-        found.map(|(_, priority)| *priority)
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Normal => "normal",
-            Self::High => "high",
-        }
-    }
-}
-
-/// A task as shown to its owner.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+// A task as shown to its owner.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub(crate) struct Task {
     pub(crate) id: String,
     pub(crate) description: String,
     pub(crate) status: Status,
     pub(crate) priority: Priority,
+    /// YYYY-MM-DD, or an RFC 3339 date-time.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub(crate) due: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub(crate) notes: Option<String>,
     pub(crate) created_at: Moment,
     pub(crate) updated_at: Moment,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     pub(crate) completed_at: Option<Moment>,
 }
 

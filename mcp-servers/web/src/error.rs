@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use gavel_mcp_base::{Code as Common, ToolError};
+use gavel_mcp_base::ToolError;
+use strum::IntoStaticStr;
 
 /// The closed set of this server's own error codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Code {
     /// The URL, or that of a redirect, is not one that this server requests.
     UrlRefused,
@@ -29,25 +31,9 @@ pub(crate) enum Code {
     RateLimited,
 }
 
-impl From<Code> for &'static str {
-    fn from(code: Code) -> Self {
-        match code {
-            Code::UrlRefused => "url_refused",
-            Code::AddressRefused => "address_refused",
-            Code::RobotsRefused => "robots_refused",
-            Code::TooManyRedirects => "too_many_redirects",
-            Code::HttpError => "http_error",
-            Code::UnsupportedContent => "unsupported_content",
-            Code::Timeout => "timeout",
-            Code::TooLarge => "too_large",
-            Code::SearchUnavailable => "search_unavailable",
-            Code::RateLimited => "rate_limited",
-        }
-    }
-}
-
 /// Why a URL is not requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum UrlFault {
     /// Not a URL, or too long.
     Invalid,
@@ -64,17 +50,6 @@ pub(crate) enum UrlFault {
 }
 
 impl UrlFault {
-    fn code(self) -> &'static str {
-        match self {
-            Self::Invalid => "invalid",
-            Self::Scheme => "scheme",
-            Self::Userinfo => "userinfo",
-            Self::Port => "port",
-            Self::Host => "host",
-            Self::Downgrade => "downgrade",
-        }
-    }
-
     fn message(self) -> &'static str {
         match self {
             Self::Invalid => "It is not a complete URL such as https://example.com/page, of at most 8 KiB.",
@@ -90,7 +65,7 @@ impl UrlFault {
 pub(crate) fn url_refused(fault: UrlFault) -> ToolError {
     ToolError::new(Code::UrlRefused, "The URL was not requested.")
         .and(fault.message())
-        .with("why", fault.code())
+        .with("why", <&str>::from(fault))
 }
 
 /// Does not say which address it was, nor of which record: a caller must not learn a private network by it.
@@ -172,8 +147,4 @@ pub(crate) fn rate_limited(wait: Duration) -> ToolError {
         format!("The search service accepts no more requests for now. Try again in {seconds} s."),
     )
     .with("retryAfterSeconds", seconds)
-}
-
-pub(crate) fn internal() -> ToolError {
-    ToolError::new(Common::Internal, "The web server failed. Its log has the details.")
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use gavel_mcp_base::ToolError;
+use gavel_mcp_base::{ToolError, internal};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, LOCATION};
 use reqwest::{Client, StatusCode, redirect, retry};
@@ -14,7 +14,7 @@ use rustls::ClientConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls_platform_verifier::BuilderVerifierExt;
 
-use crate::error::{internal, no_answer, too_large};
+use crate::error::{no_answer, too_large};
 use crate::guard::Target;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

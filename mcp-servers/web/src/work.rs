@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gavel_mcp_base::ToolError;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::error::internal;
+use gavel_mcp_base::internal;
 
 /// How many threads work at once. A thread whose call has timed out works to its end, and counts until then.
 const THREADS: usize = 2;

@@ -9,16 +9,20 @@ use crate::domain::journal::{FaultKind, ModelTurn};
 use crate::ports::BoxFuture;
 use crate::ports::model::{CallMode, Content, Model, ModelEvent, ModelFault, ModelRequest};
 
-impl Model for Misbehaving {
+/// One of these models.
+#[derive(Clone, Copy, Debug)]
+pub struct StandIn(pub Misbehaving);
+
+impl Model for StandIn {
     fn generate<'a>(
         &'a self,
         request: ModelRequest<'a>,
         events: Option<&'a mut (dyn FnMut(ModelEvent<'_>) + Send)>,
     ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
         Box::pin(async move {
-            match self.next(&read(&request)) {
+            match self.0.next(&read(&request)) {
                 Ok(gavel_testing::Move { text, calls }) => {
-                    Ok(turn::make(Move { text, calls }, &request, self.name(), events))
+                    Ok(turn::make(Move { text, calls }, &request, self.0.name(), events))
                 }
                 Err(fault) => Err(ModelFault {
                     kind: kind(fault),
@@ -33,7 +37,7 @@ impl Model for Misbehaving {
     }
 
     fn default_model(&self) -> &str {
-        self.name()
+        self.0.name()
     }
 }
 

@@ -26,6 +26,7 @@ use conversation::Conversation;
 use turn::Move;
 
 pub use gavel_testing::Misbehaving;
+pub use misbehaving::StandIn;
 
 /// The model's name, in `GEMINI_MODEL` and in every reply.
 pub const NAME: &str = "demo";
@@ -73,7 +74,7 @@ pub fn by_name(name: &str, seed: u64) -> Option<Arc<dyn Model>> {
         return Some(Arc::new(Demo));
     }
     let model = Misbehaving::named(name, seed)?;
-    Some(Arc::new(model))
+    Some(Arc::new(StandIn(model)))
 }
 
 /// Compiles a pattern of this module.

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::domain::definition::{Checked, DefinitionError, Form, MAX_BYTES, SchemaSource, Source, check};
+use crate::domain::definition::{Checked, Form, MAX_BYTES, ReadError, SchemaSource, Source, check};
 
 /// The directory that is read when none is named.
 pub(super) const DEFAULT_DIRECTORY: &str = "agents";
@@ -175,7 +175,7 @@ fn is_definition(path: &Path) -> bool {
     !name.starts_with(['.', '_']) && !name.eq_ignore_ascii_case("README.md")
 }
 
-pub(super) fn read(path: &Path, errors: &mut Vec<DefinitionError>) -> Option<Vec<u8>> {
+pub(super) fn read(path: &Path, errors: &mut Vec<ReadError>) -> Option<Vec<u8>> {
     let read = || {
         // Reading a pipe would block until its other end writes.
         if !fs::metadata(path)?.is_file() {
@@ -188,7 +188,7 @@ pub(super) fn read(path: &Path, errors: &mut Vec<DefinitionError>) -> Option<Vec
     match read() {
         Ok(bytes) => Some(bytes),
         Err(error) => {
-            errors.push(DefinitionError {
+            errors.push(ReadError {
                 file: path.display().to_string(),
                 line: None,
                 field: "the file".to_owned(),

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::adapters::mcp::tools_of;
 use crate::domain::canonical;
@@ -220,12 +222,16 @@ fn what_a_server_says_of_its_tools_holds_however_it_is_started() {
         let tools = offered("hub", &list, &gavel);
         let tool = |name: &str| tools.iter().find(|tool| &*tool.name == name).unwrap();
         for name in ["closeIssue", "closePullRequest", "createRepository"] {
-            assert_eq!(tool(name).approval, Some(ApprovalDefault::Required), "{name} {gavel}");
+            assert_eq!(
+                tool(name).settings.approval,
+                Some(ApprovalDefault::Required),
+                "{name} {gavel}"
+            );
         }
-        assert_eq!(tool("updateIssue").scope.len(), 3, "{gavel}");
-        assert_eq!(tool("updateIssue").amounts_to.len(), 1, "{gavel}");
+        assert_eq!(tool("updateIssue").settings.scope().count(), 3, "{gavel}");
+        assert_eq!(tool("updateIssue").settings.amounts_to.len(), 1, "{gavel}");
         assert_eq!(
-            *tool("configureGitClientInContainer").hidden,
+            *tool("configureGitClientInContainer").settings.hidden,
             ["token".into()],
             "{gavel}"
         );
@@ -234,10 +240,10 @@ fn what_a_server_says_of_its_tools_holds_however_it_is_started() {
     let stricter = offered("hub", &list, &own);
     let issue = stricter.iter().find(|tool| &*tool.name == "createIssue").unwrap();
     assert_eq!(
-        (issue.approval, issue.scope.len()),
+        (issue.settings.approval, issue.settings.scope().count()),
         (Some(ApprovalDefault::Required), 2)
     );
-    assert_eq!(*issue.hidden, ["labels".into()]);
+    assert_eq!(*issue.settings.hidden, ["labels".into()]);
 }
 
 /// A server that is not trusted can restrict its tools, and permit nothing.
@@ -249,11 +255,19 @@ fn a_server_that_is_not_trusted_only_restricts_its_tools() {
     });
     let list = [json!({"name": "t", "inputSchema": {"type": "object"}, "_meta": {"gavel/settings": said}})];
     let tool = offered("s", &list, &json!({})).remove(0);
-    assert!(tool.side_effect && !tool.is_bound && tool.repositories && tool.approval.is_none());
     assert!(
-        !tool.repeatable() && tool.creates.is_empty() && tool.free_arguments.is_empty() && tool.preflight.is_none()
+        tool.side_effect
+            && !tool.is_bound
+            && tool.settings.repositories == Some(true)
+            && tool.settings.approval.is_none()
     );
-    assert!(tool.recipients.is_empty());
+    assert!(
+        !tool.repeatable()
+            && tool.settings.creates.is_empty()
+            && tool.settings.free_arguments.is_empty()
+            && tool.settings.preflight.is_none()
+    );
+    assert!(tool.settings.recipients.is_empty());
     // Its word does not make it a tool of the session's repository either, whose reads run unasked.
     let reads = json!({"o": "session.owner", "r": "session.repo"});
     let search =
@@ -263,8 +277,13 @@ fn a_server_that_is_not_trusted_only_restricts_its_tools() {
         assert_eq!(offered("s", &search, &gavel)[0].asks_the_world(), asks, "{trust}");
     }
     let tool = offered("s", &list, &json!({"trustHints": true})).remove(0);
-    assert!(!tool.side_effect && tool.is_bound && tool.repositories && tool.preflight.is_some());
-    assert_eq!(tool.approval, Some(ApprovalDefault::NotRequired));
+    assert!(
+        !tool.side_effect
+            && tool.is_bound
+            && tool.settings.repositories == Some(true)
+            && tool.settings.preflight.is_some()
+    );
+    assert_eq!(tool.settings.approval, Some(ApprovalDefault::NotRequired));
 }
 
 /// What a server says of its tool, and this gavel cannot read, may be a restriction. So the tool is not offered.

@@ -15,7 +15,7 @@ use crate::domain::definition::{Definition, Form};
 /// Options of `gavel agents convert`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The definition; - is standard input
     file: PathBuf,
     /// The form to write

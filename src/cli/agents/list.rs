@@ -19,7 +19,7 @@ use crate::surfaces::definitions::{self, Lack};
 /// Options of `gavel agents list`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Do not query the MCP servers for the tools
     #[arg(long)]
     offline: bool,
@@ -43,9 +43,9 @@ Exit status 2 if a definition is invalid.";
 const SHOWN_TOOLS: usize = 4;
 
 /// What agents lack, by their names.
-pub(in crate::cli) type Lacking = BTreeMap<String, Lack>;
+pub(crate) type Lacking = BTreeMap<String, Lack>;
 
-pub(in crate::cli) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
+pub(crate) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
     let loaded = load(&resolved.config)?;
     let agents = &loaded.checked.agents;
     // `--offline` queries no server.
@@ -92,14 +92,14 @@ pub(super) async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalo
 }
 
 /// The same check as in the service.
-pub(in crate::cli) fn lacking(agents: &Agents, catalog: &Catalog, config: &Config) -> Lacking {
+pub(crate) fn lacking(agents: &Agents, catalog: &Catalog, config: &Config) -> Lacking {
     let models = app::providers(&config.model);
     let lack = |name: &String| Some((name.clone(), definitions::lack(name, agents, catalog, &models)?));
     agents.keys().filter_map(lack).collect()
 }
 
 /// What the agent lacks, in a sentence.
-pub(in crate::cli) fn sentence(name: &str, lack: &Lack) -> String {
+pub(crate) fn sentence(name: &str, lack: &Lack) -> String {
     match lack {
         Lack::Unavailable(reason) => format!("{name} is unavailable: {reason}"),
         Lack::SomeTools(reason) => format!("{name} works without some of its tools: {reason}"),

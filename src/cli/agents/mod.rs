@@ -18,8 +18,8 @@ use super::output;
 pub(super) use super::output::count;
 use crate::app::{self, Loaded};
 use crate::config::{Config, Flags};
-use crate::domain::definition::nearest::nearest;
-use crate::domain::definition::{DefinitionError, MAX_BYTES};
+use crate::domain::definition::{MAX_BYTES, ReadError};
+use gavel_reading::nearest;
 
 pub(super) use self::list::{lacking, run as list, sentence};
 pub(super) use self::validate::run_with_tools as validate_with_tools;
@@ -72,7 +72,7 @@ pub(super) fn load(config: &Config) -> anyhow::Result<Loaded> {
 }
 
 /// An error as one line, safe for a terminal.
-pub(super) fn render_error(error: &DefinitionError) -> String {
+pub(super) fn render_error(error: &ReadError) -> String {
     output::printable(&error.to_string()).replace('\n', " ")
 }
 

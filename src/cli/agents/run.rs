@@ -8,8 +8,9 @@ use chrono_tz::Tz;
 
 use super::inputs::{Given, inputs};
 use super::{others, read_some};
+use crate::api::agents::AgentDetail;
 use crate::app::Work;
-use crate::cli::client::{Agent, Answer, NewRun, Refused};
+use crate::cli::client::{NewRun, Refused};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
@@ -22,7 +23,7 @@ use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
 /// Options of `gavel agents run`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The agent
     name: String,
     /// Its task, if it takes one text (without inputConfig: its query)
@@ -139,8 +140,8 @@ async fn asked_for(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::
             takes(&definition)
         ))
     })?;
-    if agent.available == Some(false) {
-        let reason = agent.unavailable_reason.as_deref();
+    if !agent.about.available {
+        let reason = agent.about.unavailable_reason.as_deref();
         let reason = reason.unwrap_or("its server does not say why");
         bail!("{} is unavailable: {}", args.name, output::printable(reason));
     }
@@ -157,11 +158,11 @@ async fn asked_for(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::
 }
 
 /// The agent, once the servers of its tools are connected.
-async fn agent(args: &Args, gavel: &Gavel) -> anyhow::Result<Answer<Agent>> {
+async fn agent(args: &Args, gavel: &Gavel) -> anyhow::Result<AgentDetail> {
     let is_missing = |error: &anyhow::Error| Refused::in_error(error).is_some_and(Refused::is_not_found);
     match gavel.agent(&args.project, &args.name).await {
         Err(error) if is_missing(&error) => {}
-        Ok(agent) if agent.available == Some(false) => {
+        Ok(agent) if !agent.about.available => {
             gavel.connect_servers_of(&args.project, &args.name).await?;
             return gavel.agent(&args.project, &args.name).await;
         }

@@ -7,7 +7,7 @@ use crate::domain::definition::{json_schema, json_schema_of_front_matter, refere
 /// Options of `gavel agents schema`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The schema of Markdown front matter, where the system prompt may follow as the body
     #[arg(long)]
     front_matter: bool,

@@ -11,7 +11,7 @@ use crate::domain::definition::{Agent, Definition, Form};
 /// Options of `gavel agents show`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The agent
     name: String,
     /// Only the definition, as a Markdown file, including the schema of its output

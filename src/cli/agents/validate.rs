@@ -12,7 +12,7 @@ use crate::app;
 use crate::cli::exit::Exit;
 use crate::cli::{mcp, output};
 use crate::config::{Flags, Resolved};
-use crate::domain::definition::{DefinitionError, Form, GrantedTool, unknown_name_message, well_known_tool};
+use crate::domain::definition::{Form, GrantedTool, ReadError, unknown_name_message, well_known_tool};
 use crate::domain::tool::Tool;
 use crate::engine::Toolset;
 use crate::engine::toolset::named_twice;
@@ -21,7 +21,7 @@ use crate::ports::tools::Catalog;
 /// Options of `gavel agents validate`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Directories and files; without any, the agents of this configuration
     ///
     /// A file is checked together with its directory, which is searched for its sub-agents, its steps and schemas/.
@@ -29,7 +29,7 @@ pub(in crate::cli) struct Args {
     paths: Vec<PathBuf>,
     /// Also query the MCP servers of this configuration: a tool that no server offers is an error
     #[arg(long)]
-    pub(in crate::cli) tools: bool,
+    pub(crate) tools: bool,
     /// As JSON: {files, agents, errors, warnings}, each error as {file, line, field, found, allowed}
     #[arg(long)]
     json: bool,
@@ -53,8 +53,8 @@ struct Findings {
     empty: BTreeSet<String>,
     agents: BTreeSet<(String, String)>,
     tools: Vec<GrantedTool>,
-    errors: Vec<DefinitionError>,
-    warnings: Vec<DefinitionError>,
+    errors: Vec<ReadError>,
+    warnings: Vec<ReadError>,
     /// The servers that are not connected, if a tool is missing.
     not_connected: String,
 }
@@ -63,7 +63,7 @@ impl Findings {
     /// Adds the findings of a directory, or those about one of its files.
     fn add(&mut self, loaded: app::Loaded, only: Option<&str>) {
         let wanted = |file: &str| only.is_none_or(|only| only == file);
-        let new = |list: &Vec<DefinitionError>, one: &DefinitionError| wanted(&one.file) && !list.contains(one);
+        let new = |list: &Vec<ReadError>, one: &ReadError| wanted(&one.file) && !list.contains(one);
         if loaded.files.is_empty() {
             self.empty.insert(loaded.place.clone());
         }
@@ -109,7 +109,7 @@ impl Findings {
             if tool.is_agent {
                 if let Some(found) = named_twice(catalog, &tool.name) {
                     invalid.insert(tool.file.clone());
-                    self.errors.push(DefinitionError {
+                    self.errors.push(ReadError {
                         file: tool.file.clone(),
                         line: tool.line,
                         field: tool.field.clone(),
@@ -135,7 +135,7 @@ impl Findings {
                     (missing.reason.as_str(), allowed)
                 }
             };
-            self.errors.push(DefinitionError {
+            self.errors.push(ReadError {
                 file: tool.file.clone(),
                 line: tool.line,
                 field: tool.field.clone(),
@@ -148,7 +148,7 @@ impl Findings {
     }
 
     fn place_is_invalid(&mut self, path: &Path, found: String, allowed: String) {
-        self.errors.push(DefinitionError {
+        self.errors.push(ReadError {
             file: path.display().to_string(),
             line: None,
             field: "the path".to_owned(),
@@ -170,7 +170,7 @@ pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
 }
 
 /// Like [`run`], but also queries the servers.
-pub(in crate::cli) async fn run_with_tools(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
+pub(crate) async fn run_with_tools(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     if args.paths.is_empty() {
         findings.add(load(&resolved.config)?, None);

@@ -2,8 +2,10 @@
 
 use super::question::settles;
 use super::{approval, no_action, not_found};
+use crate::api::approvals::ResolveBody;
+use crate::api::threads::{ActionAnswer, RunAnswer};
 use crate::app::{Work, running_process};
-use crate::cli::client::{Action, Client, Resolution, ThreadRun};
+use crate::cli::client::Client;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
@@ -15,7 +17,7 @@ use crate::domain::ids::ApprovalId;
 /// Options of `gavel approvals approve`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = APPROVE)]
-pub(in crate::cli) struct Approve {
+pub(crate) struct Approve {
     /// The approval request
     #[arg(value_parser = approval)]
     id: ApprovalId,
@@ -31,7 +33,7 @@ pub(in crate::cli) struct Approve {
 /// Options of `gavel approvals reject`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = REJECT)]
-pub(in crate::cli) struct Reject {
+pub(crate) struct Reject {
     /// The approval request
     #[arg(value_parser = approval)]
     id: ApprovalId,
@@ -134,7 +136,7 @@ async fn resolve(
     how: &How,
     place: &Where,
 ) -> anyhow::Result<Exit> {
-    let resolution = Resolution {
+    let resolution = ResolveBody {
         approval_id,
         decision,
         reason: how.reason.clone(),
@@ -152,7 +154,7 @@ async fn resolve(
             output::note(&format!(
                 "{}: the outcome is unknown. Look at the receiving end, then run one of these:\n{}",
                 output::printable(&action.tool),
-                settles(&action.action_id, &place.repeated()).trim_end()
+                settles(action.action_id, &place.repeated()).trim_end()
             ));
         }
     }
@@ -163,13 +165,14 @@ async fn resolve(
 }
 
 /// The actions of the run whose outcome is unknown.
-fn in_doubt(run: &ThreadRun) -> impl Iterator<Item = &Action> {
-    let actions = run.actions.iter().map(|action| &**action);
-    actions.filter(|action| action.state == ActionStatus::InDoubt.as_str())
+fn in_doubt(run: &RunAnswer) -> impl Iterator<Item = &ActionAnswer> {
+    run.actions
+        .iter()
+        .filter(|action| action.state == ActionStatus::InDoubt)
 }
 
 /// The result as text: each action, the run, its summary.
-pub(super) fn run_message(run: &ThreadRun) -> String {
+pub(super) fn run_message(run: &RunAnswer) -> String {
     let mut lines: Vec<String> = Vec::new();
     for action in &run.actions {
         let mut line = format!("{}: {}", action.tool, action.state);

@@ -1,10 +1,8 @@
 //! `gavel approvals grants` and `revoke`: list and revoke grants.
 
-use serde_json::Value;
-
 use super::not_found;
+use crate::api::approvals::Grant;
 use crate::app::Work;
-use crate::cli::client::Grant;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
@@ -15,7 +13,7 @@ use crate::domain::ids::GrantId;
 
 /// Options of `gavel approvals grants`.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     paging: Paging,
     #[command(flatten)]
@@ -24,7 +22,7 @@ pub(in crate::cli) struct Args {
 
 /// Options of `gavel approvals revoke`.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Revoke {
+pub(crate) struct Revoke {
     /// The grant; it no longer applies to any call that has not been checked yet
     #[arg(value_parser = grant)]
     id: GrantId,
@@ -71,19 +69,18 @@ impl Talk for Args {
 }
 
 fn row(grant: &Grant) -> Vec<String> {
-    let recipients = grant.recipients_by_argument.iter().map(|(argument, addresses)| {
-        let addresses = addresses.as_array().into_iter().flatten();
-        let addresses: Vec<_> = addresses.filter_map(Value::as_str).collect();
+    let recipients = grant.recipients_by_argument.by_argument().map(|(argument, addresses)| {
+        let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
         format!("{argument}: {}", addresses.join(", "))
     });
     vec![
-        grant.grant_id.clone(),
+        grant.grant_id.to_string(),
         clipped(&grant.user_id, 24),
         clipped(&grant.tool, 32),
         grant.uses.to_string(),
         clipped(&grant.created_by, 32),
-        at(&grant.created_at),
-        match &grant.revoked_at {
+        at(grant.created_at),
+        match grant.revoked_at {
             Some(when) => format!("revoked {}", at(when)),
             None => "counts".to_owned(),
         },

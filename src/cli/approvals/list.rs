@@ -1,8 +1,9 @@
 //! `gavel approvals list`: one page of approval requests, then the in-doubt actions.
 
 use super::question;
+use crate::api::approvals::{ActionInDoubt, PendingApproval};
 use crate::app::Work;
-use crate::cli::client::{Action, Answer, Query};
+use crate::cli::client::Query;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::{Paging, more};
@@ -11,7 +12,7 @@ use crate::cli::output;
 /// Options of `gavel approvals list`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Only in-doubt actions
     #[arg(long)]
     in_doubt: bool,
@@ -42,8 +43,8 @@ impl Talk for Args {
         let answering = gavel.answering(&self.place).await?;
         let (query, whose) = (self.paging.query(), self.place.whose_words());
         let in_doubt =
-            |one: &Answer<Action>| format!("{}\n{}", question::in_doubt(one), question::settling(one, &self.place));
-        let in_doubt = |all: &[Answer<Action>]| all.iter().map(in_doubt).collect::<Vec<_>>().join("\n");
+            |one: &ActionInDoubt| format!("{}\n{}", question::in_doubt(one), question::settling(one, &self.place));
+        let in_doubt = |all: &[ActionInDoubt]| all.iter().map(in_doubt).collect::<Vec<_>>().join("\n");
         if self.in_doubt {
             let page = gavel.in_doubt(&query).await?;
             self.paging
@@ -64,8 +65,11 @@ impl Talk for Args {
             ),
             false => None,
         };
-        let request = |one: &Answer<Action>| format!("{}\n{}", question(one), question::answers(one, &answering));
-        let request = |all: &[Answer<Action>]| all.iter().map(request).collect::<Vec<_>>().join("\n");
+        let request = |one: &PendingApproval| {
+            let one = one.into();
+            format!("{}\n{}", question(&one), question::answers(&one, &answering))
+        };
+        let request = |all: &[PendingApproval]| all.iter().map(request).collect::<Vec<_>>().join("\n");
         self.paging
             .print_items(&pending, &format!("no approval requests{whose}"), request)?;
         more(&pending, "more", "");

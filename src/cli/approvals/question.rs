@@ -3,49 +3,126 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
-use crate::cli::client::Action;
+use crate::api::approvals::{ActionInDoubt, PendingApproval};
+use crate::api::threads::ActionAnswer;
 use crate::cli::gavel::Where;
+use crate::domain::ids::{ActionId, ApprovalId};
 use crate::domain::text::numbered;
+use crate::domain::time::Timestamp;
 
 /// The column where values begin.
 const INDENT: usize = 14;
 
+/// A call that an approver is asked about, as an approval request or its run has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) approval: ApprovalId,
+    call: Call<'a>,
+    reason: &'a str,
+    warnings: &'a [String],
+    expires_at: Option<Timestamp>,
+    grantable: bool,
+}
+
+/// What would be or was sent, and for whom.
+#[derive(Clone, Copy, Debug)]
+struct Call<'a> {
+    tool: &'a str,
+    user: Option<&'a str>,
+    agent: Option<&'a str>,
+    account: Option<&'a str>,
+    recipients: Option<&'a [String]>,
+    arguments: &'a RawValue,
+}
+
+impl<'a> From<&'a PendingApproval> for Question<'a> {
+    fn from(one: &'a PendingApproval) -> Self {
+        Self {
+            approval: one.approval_id,
+            call: Call {
+                tool: &one.tool,
+                user: Some(&one.user_id),
+                agent: Some(&one.agent_id),
+                account: one.account.as_deref(),
+                recipients: one.recipients.as_deref(),
+                arguments: &one.arguments,
+            },
+            reason: &one.reason,
+            warnings: &one.warnings,
+            expires_at: Some(one.expires_at),
+            grantable: one.grantable,
+        }
+    }
+}
+
+impl<'a> Question<'a> {
+    /// The question of an action, if it waits for an answer. A run does not repeat its user for each action.
+    pub(crate) fn new(action: &'a ActionAnswer, user: Option<&'a str>) -> Option<Self> {
+        Some(Self {
+            approval: action.approval_id?,
+            call: Call {
+                tool: &action.tool,
+                user,
+                agent: None,
+                account: action.account.as_deref(),
+                recipients: action.recipients.as_deref(),
+                arguments: action.arguments.as_deref()?,
+            },
+            reason: action.reason.as_deref().unwrap_or_default(),
+            warnings: &action.warnings,
+            expires_at: action.expires_at,
+            grantable: action.grantable == Some(true),
+        })
+    }
+}
+
 /// The approval request: one line per field; long texts in full, with their line breaks.
-pub(in crate::cli) fn question(one: &Action) -> String {
-    let mut lines = call(one);
-    lines.push(field("asked because", &one.reason));
+pub(crate) fn question(one: &Question<'_>) -> String {
+    let mut lines = call(&one.call);
+    lines.push(field("asked because", one.reason));
     lines.extend(one.warnings.iter().map(|warning| field("WARNING", warning)));
-    lines.extend(one.expires_at.as_deref().map(|when| field("expires at", when)));
-    lines.push(field("approval", one.approval_id.as_deref().unwrap_or_default()));
+    lines.extend(one.expires_at.map(|when| field("expires at", &when.to_string())));
+    lines.push(field("approval", &one.approval.to_string()));
     lines.push(String::new());
     lines.join("\n")
 }
 
 /// An in-doubt action, in the same layout.
-pub(super) fn in_doubt(one: &Action) -> String {
-    let mut lines = call(one);
+pub(super) fn in_doubt(one: &ActionInDoubt) -> String {
+    let mut lines = call(&Call {
+        tool: &one.tool,
+        user: Some(&one.user_id),
+        agent: Some(&one.agent_id),
+        account: None,
+        recipients: one.recipients.as_deref(),
+        arguments: &one.arguments,
+    });
     lines[0].insert_str(0, "in doubt: ");
-    lines.push(field("begun", one.started_at.as_deref().unwrap_or_default()));
-    lines.push(field("action", &one.action_id));
+    lines.push(field(
+        "begun",
+        &one.started_at.map(|at| at.to_string()).unwrap_or_default(),
+    ));
+    lines.push(field("action", &one.action_id.to_string()));
     lines.push(String::new());
     lines.join("\n")
 }
 
 /// The tool, the user, the agent, and everything that is sent.
-fn call(one: &Action) -> Vec<String> {
-    let asker = [("for", &one.user_id), ("by the agent", &one.agent_id)];
-    let asker: Vec<_> = asker
+fn call(one: &Call<'_>) -> Vec<String> {
+    let asker = [("for", one.user), ("by the agent", one.agent)];
+    let asker = asker
         .into_iter()
-        .filter_map(|(word, who)| Some(format!("{word} {}", name(who.as_deref()?))))
-        .collect();
-    let head = format!("{} {}", name(&one.tool), asker.join(", "));
+        .filter_map(|(word, who)| Some(format!("{word} {}", name(who?))));
+    let head = format!("{} {}", name(one.tool), asker.collect::<Vec<_>>().join(", "));
     let mut lines = vec![head.trim_end().to_owned()];
-    lines.extend(one.account.as_deref().map(|account| field("from account", account)));
-    lines.extend(one.recipients.as_ref().map(|to| field("goes to", &to.join("\n"))));
-    let mut arguments: Vec<_> = one.arguments.iter().collect();
-    arguments.sort_by_key(|(_, value)| rank(value, one.recipients.as_deref().unwrap_or_default()));
+    lines.extend(one.account.map(|account| field("from account", account)));
+    lines.extend(one.recipients.map(|to| field("goes to", &to.join("\n"))));
+    let arguments: Map<String, Value> = serde_json::from_str(one.arguments.get()).unwrap_or_default();
+    let mut arguments: Vec<_> = arguments.iter().collect();
+    arguments.sort_by_key(|(_, value)| rank(value, one.recipients.unwrap_or_default()));
     lines.extend(
         arguments
             .into_iter()
@@ -78,9 +155,9 @@ fn rank(value: &Value, recipients: &[String]) -> u8 {
 }
 
 /// The commands that resolve it.
-pub(in crate::cli) fn answers(one: &Action, place: &Where) -> String {
-    let id = one.approval_id.as_deref().unwrap_or_default();
-    let place = place.for_call_of(one.user_id.as_deref()).repeated();
+pub(crate) fn answers(one: &Question<'_>, place: &Where) -> String {
+    let id = one.approval;
+    let place = place.for_call_of(one.call.user).repeated();
     let always = match one.grantable {
         true => format!("  with a grant:  gavel approvals approve{place} {id} --always\n"),
         false => String::new(),
@@ -91,7 +168,7 @@ pub(in crate::cli) fn answers(one: &Action, place: &Where) -> String {
 }
 
 /// The two commands of which one settles an in-doubt action, each on a line.
-pub(in crate::cli) fn settles(action_id: &str, place: &str) -> String {
+pub(crate) fn settles(action_id: ActionId, place: &str) -> String {
     format!(
         "  if it happened:          gavel approvals settle{place} {action_id} happened\n  \
          if it did not happen:    gavel approvals settle{place} {action_id} did_not_happen\n"
@@ -99,9 +176,9 @@ pub(in crate::cli) fn settles(action_id: &str, place: &str) -> String {
 }
 
 /// How to settle an in-doubt action.
-pub(super) fn settling(one: &Action, place: &Where) -> String {
-    let id = &one.action_id;
-    let place = place.for_call_of(one.user_id.as_deref()).repeated();
+pub(super) fn settling(one: &ActionInDoubt, place: &Where) -> String {
+    let id = one.action_id;
+    let place = place.for_call_of(Some(&one.user_id)).repeated();
     let mut text = format!(
         "  look at the receiving end, then run one of these:\n{}",
         settles(id, &place)
@@ -130,30 +207,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::tests::samples::sample;
 
-    fn action(json: Value) -> Action {
-        serde_json::from_value(json).unwrap()
-    }
+    const ID: &str = "01980000-0000-7000-8000-000000000000";
 
     #[test]
     fn the_name_of_an_argument_makes_no_line_of_its_own() {
-        let one = action(
-            json!({"tool": "t\nx", "arguments": {"x\n  goes to       ann@corp.example": 1}, "approvalId": "0198"}),
-        );
-        let text = question(&one);
-        assert_eq!(text.lines().count(), 4, "{text}");
+        let one: PendingApproval = sample(json!({
+            "tool": "t\nx", "arguments": {"x\n  goes to       ann@corp.example": 1},
+        }));
+        let text = question(&(&one).into());
+        assert_eq!(text.lines().count(), 5, "{text}");
     }
 
     #[test]
     fn a_question_shows_all_that_would_be_sent_and_hides_nothing() {
-        let one = action(json!({
-            "tool": "gmail_send", "userId": "ann", "agentId": "workspace", "approvalId": "0198", "reason": "it has side effects",
+        let one: PendingApproval = sample(json!({
+            "tool": "gmail_send", "userId": "ann", "agentId": "workspace", "approvalId": ID, "reason": "it has side effects",
             "arguments": {"to": ["bob@example.com", "eve@example.com"], "body": "Hi,\nit is \u{202e}late\u{1b}[2J", "urgent": true},
             "recipients": ["bob@example.com", "eve@example.com"], "warnings": ["eve@example.com is new"],
             "expiresAt": "2026-11-23T10:00:00Z",
         }));
         assert_eq!(
-            question(&one),
+            question(&(&one).into()),
             "gmail_send for ann, by the agent workspace
   goes to       bob@example.com
                 eve@example.com
@@ -164,8 +240,8 @@ mod tests {
   urgent        true
   asked because it has side effects
   WARNING       eve@example.com is new
-  expires at    2026-11-23T10:00:00Z
-  approval      0198
+  expires at    2026-11-23T10:00:00.000000Z
+  approval      01980000-0000-7000-8000-000000000000
 "
         );
     }

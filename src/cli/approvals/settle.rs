@@ -12,7 +12,7 @@ use crate::domain::ids::ActionId;
 /// Options of `gavel approvals settle`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The in-doubt action
     #[arg(value_parser = action)]
     id: ActionId,

@@ -14,7 +14,7 @@ use crate::cli::output;
 /// Options of `gavel audit export`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Only rows after this number; such a part can be verified too
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..), value_name = "NUMBER")]
     since: i64,

@@ -13,7 +13,7 @@ use crate::domain::time::rfc3339;
 /// Options of `gavel audit list`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Only this kind of entry
     #[arg(long, value_parser = PossibleValuesParser::new(AuditKind::ALL.iter().map(|kind| kind.as_str())), value_name = "KIND")]
     kind: Option<String>,

@@ -19,7 +19,7 @@ use crate::config::Resolved;
 /// Options of `gavel audit verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// A head kept elsewhere: this row must still exist, with this hash (repeatable)
     #[arg(long = "head", value_parser = Head::from_str, value_name = "NUMBER:HASH")]
     heads: Vec<Head>,

@@ -20,14 +20,14 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The next input.
-pub(in crate::cli) enum Received {
+pub(crate) enum Received {
     Event(Value),
     /// The connection is lost; the stream will reconnect.
     Lost(String),
 }
 
 /// The stream.
-pub(in crate::cli) struct Events<'a> {
+pub(crate) struct Events<'a> {
     client: &'a Client,
     path: Vec<String>,
     /// The id of the last event.
@@ -62,7 +62,7 @@ impl<'a> Events<'a> {
     ///
     /// # Errors
     /// There are no more events.
-    pub(in crate::cli) async fn next(&mut self) -> anyhow::Result<Received> {
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Received> {
         match self.event().await {
             Ok(event) => Ok(Received::Event(event)),
             Err(Break::Final(error)) => Err(error),

@@ -1,37 +1,31 @@
 //! The HTTP client of gavel's API. Every command that has a route uses it: with `--server` for a remote gavel, else for
 //! the service that the command starts for itself.
 //!
-//! `routes` has a function for each route, `answers` the fields that commands read of the answers, `plans` both for
-//! planning sessions, `work` the rest of their fields, `events` the stream of a run or a session, `refused` a server's refusal as text.
+//! `routes` has a function for each route, `plans` those of planning sessions, `events` the stream of a run or a session,
+//! `refused` a server's refusal as text. What is sent and answered are the types of [`crate::api`].
 
-mod answers;
 mod events;
 mod key;
 mod plans;
 pub(super) mod refused;
 mod routes;
-mod work;
 
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use reqwest::header::{ACCEPT, HeaderValue, LOCATION};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-pub(super) use self::answers::{
-    Action, Agent, Answer, Decision, Grant, Message, Page, Run, Thread, ThreadRun, ThreadSummary,
-};
 pub(super) use self::events::Received;
-pub(super) use self::plans::{Change, NewSession, Session, Task, Version, Wait};
 pub(super) use self::refused::Refused;
 use self::refused::Whole;
-pub(super) use self::routes::{NewRun, Query, Resolution};
-pub(super) use self::work::{DryRun, ExecutePlan, LogAction, Step};
+pub(super) use self::routes::{NewRun, Query};
 use super::exit::Usage;
 use crate::app::OwnService;
 use crate::domain::ids::UserId;
@@ -111,7 +105,7 @@ impl Client {
         path: &[&str],
         query: &[(&str, String)],
         prefer: &str,
-        body: &Value,
+        body: &impl Serialize,
     ) -> anyhow::Result<T> {
         let request = self.http.post(with(self.url(path), query)).json(body);
         self.json(request.header("prefer", prefer)).await
@@ -164,14 +158,16 @@ impl Client {
         if !whole.status.is_success() {
             return Err(self.refused(whole));
         }
-        let Ok(json) = serde_json::from_str::<Value>(&whole.text) else {
-            bail!(
+        serde_json::from_str(&whole.text).map_err(|error| match error.is_data() {
+            true => {
+                anyhow::Error::new(error).context(format!("{} gave another answer than this gavel reads", whole.url))
+            }
+            false => anyhow!(
                 "{} answered {} without JSON; check that --server names a gavel",
                 whole.url,
                 whole.status
-            );
-        };
-        serde_json::from_value(json).with_context(|| format!("{} gave another answer than this gavel reads", whole.url))
+            ),
+        })
     }
 
     async fn whole(&self, request: RequestBuilder) -> anyhow::Result<Whole> {

@@ -14,8 +14,8 @@ const MOST_BYTES: usize = 64 << 20;
 /// The server's own explanation why it refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{words}")]
-pub(in crate::cli) struct Refused {
-    pub(in crate::cli) status: StatusCode,
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
     /// `code` of the problem document, if the answer is one.
     code: Option<String>,
     words: String,
@@ -31,20 +31,20 @@ impl Refused {
     }
 
     /// The refusal that an error is, if it is one.
-    pub(in crate::cli) fn in_error(error: &anyhow::Error) -> Option<&Self> {
+    pub(crate) fn in_error(error: &anyhow::Error) -> Option<&Self> {
         error.downcast_ref()
     }
 
-    pub(in crate::cli) fn has_code(&self, code: &str) -> bool {
+    pub(crate) fn has_code(&self, code: &str) -> bool {
         self.code.as_deref() == Some(code)
     }
 
     /// Is the request itself invalid, whatever the state of the server?
-    pub(in crate::cli) fn is_invalid_request(&self) -> bool {
+    pub(crate) fn is_invalid_request(&self) -> bool {
         self.has_code("invalid_request") || self.has_code("not_grantable")
     }
 
-    pub(in crate::cli) fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
     }
 }

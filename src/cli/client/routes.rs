@@ -3,48 +3,45 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use chrono_tz::Tz;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::answers::{Action, Agent, Answer, Decision, Grant, Page, Run, Thread, ThreadRun, ThreadSummary};
 use super::events::Events;
 use super::refused::{Refused, problem};
 use super::{Client, with};
-use crate::domain::action;
-use crate::domain::ids::{ActionId, ApprovalId, DecisionId, GrantId, ProjectId, RunId, ThreadId};
+use crate::api::Page;
+use crate::api::agents::{AgentDetail, AgentInfo, AgentPage};
+use crate::api::approvals::{
+    ActionInDoubt, ActionInDoubtPage, ApprovalPage, Grant, GrantPage, PendingApproval, ResolveBody, SettleBody,
+};
+use crate::api::decisions::{DecisionDetail, DecisionPage, DecisionRecord};
+use crate::api::runs::{AgentRun, RunPage};
+use crate::api::threads::{ActionAnswer, RunAnswer, Thread, ThreadPage, ThreadSummary};
+use crate::domain::ids::{ActionId, DecisionId, GrantId, ProjectId, RunId, ThreadId};
 
 /// The acting user if none is named, as in the HTTP API.
 pub(super) const LOCAL: &str = "local";
 
 /// What a list is asked for.
 #[derive(Clone, Debug, Default)]
-pub(in crate::cli) struct Query {
-    pub(in crate::cli) page_size: u32,
-    pub(in crate::cli) page_token: Option<String>,
-    pub(in crate::cli) filter: Option<String>,
-    pub(in crate::cli) order_by: Option<&'static str>,
+pub(crate) struct Query {
+    pub(crate) page_size: u32,
+    pub(crate) page_token: Option<String>,
+    pub(crate) filter: Option<String>,
+    pub(crate) order_by: Option<&'static str>,
 }
 
 /// The request for a run.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct NewRun {
-    pub(in crate::cli) project: ProjectId,
-    pub(in crate::cli) agent: String,
-    pub(in crate::cli) inputs: Map<String, Value>,
-    pub(in crate::cli) timeout: Option<Duration>,
-    pub(in crate::cli) time_zone: Option<Tz>,
-}
-
-/// An approver's answer to an approval request.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(in crate::cli) struct Resolution {
-    pub(in crate::cli) approval_id: ApprovalId,
-    pub(in crate::cli) decision: action::Resolution,
-    pub(in crate::cli) reason: Option<String>,
+pub(crate) struct NewRun {
+    pub(crate) project: ProjectId,
+    pub(crate) agent: String,
+    pub(crate) inputs: Map<String, Value>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) time_zone: Option<Tz>,
 }
 
 /// A run that was created.
@@ -58,7 +55,7 @@ impl Client {
     ///
     /// # Errors
     /// There is none; the error has the problem document's own text.
-    pub(in crate::cli) async fn decide(&self, body: &Value) -> anyhow::Result<String> {
+    pub(crate) async fn decide(&self, body: &Value) -> anyhow::Result<String> {
         let whole = self.whole(self.http.post(self.url(&["v1", "chat"])).json(body)).await?;
         // The answer has a decision whatever its status (429, 503).
         match serde_json::from_str::<Value>(&whole.text) {
@@ -80,7 +77,7 @@ impl Client {
     ///
     /// # Errors
     /// There is no such agent.
-    pub(in crate::cli) async fn agent(&self, project: &ProjectId, name: &str) -> anyhow::Result<Answer<Agent>> {
+    pub(crate) async fn agent(&self, project: &ProjectId, name: &str) -> anyhow::Result<AgentDetail> {
         self.get(&["api", "projects", project.as_str(), "agents", name], &[])
             .await
     }
@@ -89,17 +86,17 @@ impl Client {
     ///
     /// # Errors
     /// There is no such project.
-    pub(in crate::cli) async fn agents(&self, project: &ProjectId) -> anyhow::Result<Page<Agent>> {
+    pub(crate) async fn agents(&self, project: &ProjectId) -> anyhow::Result<Page<AgentInfo>> {
         let query = Query {
             page_size: 1000,
             ..Query::default()
         };
-        self.page(&["api", "projects", project.as_str(), "agents"], "agents", &query)
+        self.page::<AgentPage, _>(&["api", "projects", project.as_str(), "agents"], &query)
             .await
     }
 
     /// Creates and starts a run.
-    pub(in crate::cli) async fn trigger(&self, new: NewRun) -> anyhow::Result<RunId> {
+    pub(crate) async fn trigger(&self, new: NewRun) -> anyhow::Result<RunId> {
         let path = ["api", "projects", new.project.as_str(), "agents", &new.agent, "trigger"];
         let mut query = timeout(new.timeout);
         query.extend(new.time_zone.map(|zone| ("time_zone", zone.name().to_owned())));
@@ -112,7 +109,7 @@ impl Client {
     }
 
     /// Continues a paused run.
-    pub(in crate::cli) async fn resume(
+    pub(crate) async fn resume(
         &self,
         run: RunId,
         settled: BTreeMap<ActionId, bool>,
@@ -126,114 +123,112 @@ impl Client {
     }
 
     /// Requests the cancellation of a run, and returns its state after that.
-    pub(in crate::cli) async fn cancel(&self, run: RunId) -> anyhow::Result<Answer<Run>> {
+    pub(crate) async fn cancel(&self, run: RunId) -> anyhow::Result<AgentRun> {
         let id = run.to_string();
         self.post(&["api", "runs", &id, "cancel"], &[], AT_ONCE, &json!({}))
             .await
     }
 
     /// One run in its current state.
-    pub(in crate::cli) async fn run(&self, run: RunId) -> anyhow::Result<Answer<Run>> {
+    pub(crate) async fn run(&self, run: RunId) -> anyhow::Result<AgentRun> {
         self.get(&["api", "runs", &run.to_string()], &[]).await
     }
 
     /// A page of the runs of a project.
-    pub(in crate::cli) async fn runs(&self, project: &ProjectId, query: &Query) -> anyhow::Result<Page<Run>> {
-        self.page(&["api", "projects", project.as_str(), "runs"], "runs", query)
+    pub(crate) async fn runs(&self, project: &ProjectId, query: &Query) -> anyhow::Result<Page<AgentRun>> {
+        self.page::<RunPage, _>(&["api", "projects", project.as_str(), "runs"], query)
             .await
     }
 
     /// The events of a run, from its beginning.
-    pub(in crate::cli) fn events(&self, run: RunId) -> Events<'_> {
+    pub(crate) fn events(&self, run: RunId) -> Events<'_> {
         Events::of(self, &["api", "runs", &run.to_string(), "events"])
     }
 
     /// A run with its calls.
-    pub(in crate::cli) async fn thread_run(&self, run: RunId) -> anyhow::Result<Answer<ThreadRun>> {
+    pub(crate) async fn thread_run(&self, run: RunId) -> anyhow::Result<RunAnswer> {
         self.get(&["api", "agent", "runs", &run.to_string()], &[]).await
     }
 
     /// The actions of a run, and of those that it called; empty if the run is no longer kept, or hidden from the user.
-    pub(in crate::cli) async fn actions(&self, run: RunId) -> anyhow::Result<Vec<Answer<Action>>> {
+    pub(crate) async fn actions(&self, run: RunId) -> anyhow::Result<Vec<ActionAnswer>> {
         let run = seen(self.thread_run(run).await)?;
-        let calls = run.map(|run| run.actions.clone()).unwrap_or_default();
-        let is_action = |call: &Answer<Action>| call.record.created_at.is_some();
+        let calls = run.map(|run| run.actions).unwrap_or_default();
+        let is_action = |call: &ActionAnswer| call.record.created_at.is_some();
         Ok(calls.into_iter().filter(is_action).collect())
     }
 
     /// A page of threads.
-    pub(in crate::cli) async fn threads(&self, query: &Query) -> anyhow::Result<Page<ThreadSummary>> {
-        self.page(&["api", "agent", "threads"], "threads", query).await
+    pub(crate) async fn threads(&self, query: &Query) -> anyhow::Result<Page<ThreadSummary>> {
+        self.page::<ThreadPage, _>(&["api", "agent", "threads"], query).await
     }
 
     /// One thread, with its latest messages before number `before`.
-    pub(in crate::cli) async fn thread(&self, thread: ThreadId, before: Option<u64>) -> anyhow::Result<Answer<Thread>> {
+    pub(crate) async fn thread(&self, thread: ThreadId, before: Option<u64>) -> anyhow::Result<Thread> {
         let query: Vec<_> = before.iter().map(|before| ("before", before.to_string())).collect();
         self.get(&["api", "agent", "threads", &thread.to_string()], &query)
             .await
     }
 
     /// A page of approval requests, oldest first.
-    pub(in crate::cli) async fn pending(&self, query: &Query) -> anyhow::Result<Page<Action>> {
-        self.page(&["api", "agent", "approvals", "pending"], "approvals", query)
+    pub(crate) async fn pending(&self, query: &Query) -> anyhow::Result<Page<PendingApproval>> {
+        self.page::<ApprovalPage, _>(&["api", "agent", "approvals", "pending"], query)
             .await
     }
 
     /// A page of in-doubt actions, oldest first.
-    pub(in crate::cli) async fn in_doubt(&self, query: &Query) -> anyhow::Result<Page<Action>> {
-        self.page(&["api", "agent", "actions", "in-doubt"], "actions", query)
+    pub(crate) async fn in_doubt(&self, query: &Query) -> anyhow::Result<Page<ActionInDoubt>> {
+        self.page::<ActionInDoubtPage, _>(&["api", "agent", "actions", "in-doubt"], query)
             .await
     }
 
     /// Resolves an approval; returns the run when it waits or has ended.
-    pub(in crate::cli) async fn resolve_and_wait(&self, resolution: &Resolution) -> anyhow::Result<Answer<ThreadRun>> {
+    pub(crate) async fn resolve_and_wait(&self, resolution: &ResolveBody) -> anyhow::Result<RunAnswer> {
         let wait = format!("wait={}", self.wait().as_secs());
-        self.post(&RESOLVE, &[], &wait, &json!(resolution)).await
+        self.post(&RESOLVE, &[], &wait, resolution).await
     }
 
     /// Resolves an approval, without waiting for the run.
-    pub(in crate::cli) async fn resolve(&self, resolution: &Resolution) -> anyhow::Result<Answer<ThreadRun>> {
-        self.post(&RESOLVE, &[], AT_ONCE, &json!(resolution)).await
+    pub(crate) async fn resolve(&self, resolution: &ResolveBody) -> anyhow::Result<RunAnswer> {
+        self.post(&RESOLVE, &[], AT_ONCE, resolution).await
     }
 
     /// Settles an in-doubt action; returns its run.
-    pub(in crate::cli) async fn settle(&self, action: ActionId, happened: bool) -> anyhow::Result<Answer<ThreadRun>> {
-        let (id, body) = (action.to_string(), json!({ "happened": happened }));
+    pub(crate) async fn settle(&self, action: ActionId, happened: bool) -> anyhow::Result<RunAnswer> {
+        let (id, body) = (action.to_string(), SettleBody { happened });
         self.post(&["api", "agent", "actions", &id, "settle"], &[], AT_ONCE, &body)
             .await
     }
 
     /// A page of grants.
-    pub(in crate::cli) async fn grants(&self, query: &Query) -> anyhow::Result<Page<Grant>> {
-        self.page(&["api", "agent", "grants"], "grants", query).await
+    pub(crate) async fn grants(&self, query: &Query) -> anyhow::Result<Page<Grant>> {
+        self.page::<GrantPage, _>(&["api", "agent", "grants"], query).await
     }
 
     /// Revokes a grant.
-    pub(in crate::cli) async fn revoke(&self, grant: GrantId) -> anyhow::Result<()> {
+    pub(crate) async fn revoke(&self, grant: GrantId) -> anyhow::Result<()> {
         self.delete(&["api", "agent", "grants", &grant.to_string()]).await
     }
 
     /// A page of decisions.
-    pub(in crate::cli) async fn decisions(&self, query: &Query) -> anyhow::Result<Page<Decision>> {
-        self.page(&["v1", "decisions"], "decisions", query).await
+    pub(crate) async fn decisions(&self, query: &Query) -> anyhow::Result<Page<DecisionRecord>> {
+        self.page::<DecisionPage, _>(&["v1", "decisions"], query).await
     }
 
     /// One decision with its tool calls; `None` if there is none, or the caller may not see it.
-    pub(in crate::cli) async fn decision(&self, id: DecisionId) -> anyhow::Result<Option<Answer<Decision>>> {
+    pub(crate) async fn decision(&self, id: DecisionId) -> anyhow::Result<Option<DecisionDetail>> {
         seen(self.get(&["v1", "decisions", &id.to_string()], &[]).await)
     }
 
-    /// A page of a list.
-    pub(super) async fn page<T: DeserializeOwned>(
-        &self,
-        path: &[&str],
-        list: &str,
-        query: &Query,
-    ) -> anyhow::Result<Page<T>> {
+    /// A page of a list, as the API answers it: a `P`.
+    pub(super) async fn page<P: DeserializeOwned, T>(&self, path: &[&str], query: &Query) -> anyhow::Result<Page<T>>
+    where
+        Page<T>: From<P>,
+    {
         // The routes of threads and of planning sessions spell names in camelCase.
-        let [size, order, token, next] = match path {
-            ["api", "agent", ..] | ["v1", "sessions", ..] => ["pageSize", "orderBy", "pageToken", "nextPageToken"],
-            _ => ["page_size", "order_by", "page_token", "next_page_token"],
+        let [size, order, token] = match path {
+            ["api", "agent", ..] | ["v1", "sessions", ..] => ["pageSize", "orderBy", "pageToken"],
+            _ => ["page_size", "order_by", "page_token"],
         };
         let mut given = vec![(size, query.page_size.to_string())];
         let optional = [
@@ -242,13 +237,7 @@ impl Client {
             (token, query.page_token.clone()),
         ];
         given.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        let mut page: Value = self.get(path, &given).await?;
-        let invalid = || format!("{self} gave another answer than this gavel reads");
-        let items = page.get_mut(list).map(Value::take).with_context(invalid)?;
-        Ok(Page {
-            items: serde_json::from_value(items).with_context(invalid)?,
-            next_page_token: page[next].as_str().map(str::to_owned),
-        })
+        self.get::<P>(path, &given).await.map(Page::from)
     }
 
     /// How a run begins whose events are followed: in the process itself, or with a background worker of the server.

@@ -1,17 +1,19 @@
 //! `gavel decisions list`: one page of decisions.
 
+use crate::api::decisions::DecisionRecord;
 use crate::app::Work;
-use crate::cli::client::{Answer, Decision, Query};
+use crate::cli::client::Query;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{self, Gavel, Talk, Where};
 use crate::cli::list::{Paging, at, rows};
 use crate::cli::table::clipped;
+use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::TenantId;
 
 /// Options of `gavel decisions list`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+#[command(after_long_help = format!("{}\n\n{EXAMPLES}", super::filters()))]
+pub(crate) struct Args {
     /// Only matching decisions, such as 'outcome_category = "ERROR:*"'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
@@ -26,10 +28,6 @@ pub(in crate::cli) struct Args {
 }
 
 const EXAMPLES: &str = "\
-A filter is FIELD OP \"VALUE\", joined by AND. Fields: decision_type, outcome_category, intent, user_id, \
-conversation_id, surface, model, status, created_at, duration_ms, iterations. Operators: = != < <= > >=. \
-A * at the end of a value matches every ending.
-
 Examples:
   gavel decisions list --filter 'outcome_category = \"ERROR:*\" AND created_at >= \"2026-11-20T00:00:00Z\"'
   gavel decisions list --json --limit 1000 | jq -r .outcome_category | sort | uniq -c";
@@ -57,21 +55,21 @@ const HEADS: [&str; 8] = [
 ];
 
 /// Decisions as a table.
-pub(super) fn as_table(items: &[Answer<Decision>]) -> String {
+pub(super) fn as_table(items: &[DecisionRecord]) -> String {
     rows(&HEADS, items, row)
 }
 
-fn row(item: &Decision) -> Vec<String> {
-    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+fn row(item: &DecisionRecord) -> Vec<String> {
+    let known = |text: Option<&str>| text.unwrap_or("-").to_owned();
     vec![
-        at(&item.created_at),
+        at(item.created_at),
         item.decision_id.clone(),
-        known(&item.decision_type),
-        known(&item.outcome_category),
-        clipped(&known(&item.user_id), 20),
-        clipped(&known(&item.intent), 20),
+        known(item.decision_type.map(DecisionType::as_str)),
+        known(item.outcome_category.map(Outcome::as_str)),
+        clipped(&item.user_id, 20),
+        clipped(&known(item.intent.as_deref()), 20),
         item.duration_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
-        clipped(&known(&item.message), 48),
+        clipped(&known(item.message.as_deref()), 48),
     ]
 }
 
@@ -80,14 +78,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::tests::samples::sample;
 
     #[test]
     fn a_row_shows_what_is_known_and_marks_what_is_not() {
-        let item = json!({
+        let item: DecisionRecord = sample(json!({
             "created_at": "2026-11-20T10:20:30.123456Z", "decision_id": "d", "decision_type": "RESPOND_ONLY",
             "outcome_category": null, "user_id": "ann", "intent": "respond", "duration_ms": 12, "message": "a\nb",
-        });
-        let table = as_table(&[serde_json::from_value(item).unwrap()]);
+        }));
+        let table = as_table(&[item]);
         assert!(
             table.ends_with("2026-11-20 10:20:30  d         RESPOND_ONLY  -        ann   respond  12  a b\n"),
             "{table}"

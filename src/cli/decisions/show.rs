@@ -1,8 +1,11 @@
 //! `gavel decisions show`: one complete decision.
 
 use anyhow::bail;
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
+use crate::api::decisions::{DecisionDetail, ToolInvocation};
 use crate::app::Work;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{self, Gavel, Talk, Where};
@@ -11,7 +14,7 @@ use crate::domain::ids::{DecisionId, TenantId};
 
 /// Options of `gavel decisions show`.
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The decision's id
     #[arg(value_parser = id)]
     id: DecisionId,
@@ -41,77 +44,85 @@ impl Talk for Args {
         if self.json {
             output::json(&decision)?;
         } else {
-            output::line(&text(&decision.json))?;
+            output::line(&text(&decision)?)?;
         }
         Ok(Exit::Done)
     }
 }
 
 /// The fields in order, then the calls.
-fn text(decision: &Value) -> String {
+fn text(decision: &DecisionDetail) -> anyhow::Result<String> {
+    let mut text = fields(&decision.decision, &[])?;
+    decision
+        .tool_calls
+        .iter()
+        .for_each(|call| text.push_str(&self::call(call)));
+    Ok(text)
+}
+
+/// A line for each field of an object that has a value, except these.
+pub(crate) fn fields(of: &impl Serialize, except: &[&str]) -> anyhow::Result<String> {
     let mut text = String::new();
-    for (name, value) in decision.as_object().into_iter().flatten() {
-        if name == "tool_calls" || value.is_null() {
-            continue;
-        }
+    for (name, value) in serde_json::to_value(of)?.as_object().into_iter().flatten() {
         let value = match value {
+            _ if except.contains(&name.as_str()) => continue,
+            Value::Null => continue,
             Value::String(words) => output::printable(words).replace('\n', "\n                    "),
-            other => other.to_string(),
+            other => output::printable(&other.to_string()),
         };
         text.push_str(&format!("{name:<18}  {value}\n"));
     }
-    let calls = decision.get("tool_calls").and_then(Value::as_array);
-    for call in calls.into_iter().flatten() {
-        text.push_str(&self::call(call));
-    }
-    text
+    Ok(text)
 }
 
-pub(in crate::cli) fn call(call: &Value) -> String {
-    let field = |name: &str| call.get(name).unwrap_or(&Value::Null);
-    let word = |name: &str| output::printable(field(name).as_str().unwrap_or("-"));
+/// A tool call.
+pub(crate) fn call(call: &ToolInvocation) -> String {
+    let json = |value: &Option<Box<RawValue>>| {
+        // On one line, with sorted names.
+        let value = value
+            .as_ref()
+            .map(|value| serde_json::from_str::<Value>(value.get()).unwrap_or_default());
+        output::printable(&value.unwrap_or_default().to_string())
+    };
     let mut text = format!(
-        "\ncall {}  {} / {}  {}\n",
-        field("sequence"),
-        word("server"),
-        word("tool"),
-        word("status")
+        "\ncall {}  {} / {}  {}\n  parameters  {}\n",
+        call.sequence,
+        output::printable(call.server.as_deref().unwrap_or("-")),
+        output::printable(&call.tool),
+        call.status,
+        json(&call.parameters)
     );
-    text.push_str(&format!(
-        "  parameters  {}\n",
-        output::printable(&field("parameters").to_string())
-    ));
-    if let Some(by) = field("decided_by").as_str() {
+    if let Some(by) = &call.decided_by {
         text.push_str(&format!("  decided by  {}\n", output::printable(by)));
     }
-    match call.pointer("/result/error").filter(|error| !error.is_null()) {
-        Some(error) => text.push_str(&format!("  error       {}\n", output::printable(&error.to_string()))),
-        None => {
-            let data = call.pointer("/result/data").unwrap_or(&Value::Null);
-            text.push_str(&format!("  data        {}\n", output::printable(&data.to_string())));
+    match &call.result.error {
+        Some(error) => {
+            let error = json!({"code": error.code, "message": error.message}).to_string();
+            text.push_str(&format!("  error       {}\n", output::printable(&error)));
         }
+        None => text.push_str(&format!("  data        {}\n", json(&call.result.data))),
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::cli::tests::samples::sample;
 
     #[test]
     fn a_decision_is_shown_with_its_calls_and_without_what_is_not_known() {
-        let decision = json!({
+        let call = |with| serde_json::to_value(sample::<ToolInvocation>(with)).unwrap();
+        let decision: DecisionDetail = sample(json!({
             "decision_id": "d", "outcome_category": "SUCCESS:TASK_COMPLETED", "error_detail": null, "response": "a\u{1b}b\nc",
             "tool_calls": [
-                {"sequence": 1, "server": "tasks", "tool": "add_task", "status": "completed", "parameters": {"description": "x"},
-                 "result": {"success": true, "data": {"ok": true}, "error": null}},
-                {"sequence": 2, "server": null, "tool": "wipe", "status": "not_sent", "parameters": {},
-                 "result": {"success": false, "data": null, "error": {"code": "unknown_tool", "message": "no"}}},
+                call(json!({"sequence": 1, "server": "tasks", "tool": "add_task", "parameters": {"description": "x"},
+                    "result": {"success": true, "data": {"ok": true}, "error": null}})),
+                call(json!({"sequence": 2, "server": null, "tool": "wipe", "status": "not_sent", "parameters": {},
+                    "result": {"success": false, "data": null, "error": {"code": "unknown_tool", "message": "no"}}})),
             ],
-        });
-        let shown = text(&decision);
+        }));
+        let shown = text(&decision).unwrap();
         assert!(
             shown.contains("response            a\\u001bb\n                    c\n"),
             "{shown}"

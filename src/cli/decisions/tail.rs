@@ -6,18 +6,20 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::list;
+use crate::api::decisions::DecisionRecord;
 use crate::app::Work;
-use crate::cli::client::{Answer, Client, Decision, Query};
+use crate::cli::client::{Client, Query};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{self, Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
 use crate::domain::ids::TenantId;
+use crate::domain::time::Timestamp;
 
 /// Options of `gavel decisions tail`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = super::FILTERS)]
-pub(in crate::cli) struct Args {
+#[command(after_long_help = super::filters())]
+pub(crate) struct Args {
     /// Only matching decisions, such as 'decision_type = "REFUSE"'
     #[arg(long, value_name = "FILTER")]
     filter: Option<String>,
@@ -75,7 +77,7 @@ async fn follow(args: &Args, client: &Client) -> anyhow::Result<Exit> {
         tokio::time::sleep(PAUSE).await;
         let back = if look % LONG_EVERY == 0 { LONG } else { SHORT };
         let rows = since(args, client, Utc::now() - back).await?;
-        let new: Vec<Answer<Decision>> = rows.into_iter().filter(|row| seen.is_new(row)).collect();
+        let new: Vec<DecisionRecord> = rows.into_iter().filter(|row| seen.is_new(row)).collect();
         seen.forget_before(Utc::now() - LONG - SHORT);
         print(args, &new, false)?;
     }
@@ -83,7 +85,7 @@ async fn follow(args: &Args, client: &Client) -> anyhow::Result<Exit> {
 }
 
 /// The newest closed rows, newest first.
-async fn latest(args: &Args, client: &Client) -> anyhow::Result<Vec<Answer<Decision>>> {
+async fn latest(args: &Args, client: &Client) -> anyhow::Result<Vec<DecisionRecord>> {
     if args.lines == 0 {
         return Ok(Vec::new());
     }
@@ -96,7 +98,7 @@ async fn latest(args: &Args, client: &Client) -> anyhow::Result<Vec<Answer<Decis
 }
 
 /// All closed rows from `from` on, oldest first.
-async fn since(args: &Args, client: &Client, from: DateTime<Utc>) -> anyhow::Result<Vec<Answer<Decision>>> {
+async fn since(args: &Args, client: &Client, from: DateTime<Utc>) -> anyhow::Result<Vec<DecisionRecord>> {
     let mut rows = Vec::new();
     let mut page_token = None;
     loop {
@@ -128,9 +130,9 @@ fn closed(args: &Args, from: Option<DateTime<Utc>>) -> String {
     parts.join(" AND ")
 }
 
-fn print(args: &Args, rows: &[Answer<Decision>], with_heads: bool) -> anyhow::Result<()> {
+fn print(args: &Args, rows: &[DecisionRecord], with_heads: bool) -> anyhow::Result<()> {
     if args.json {
-        return output::json_lines(rows.iter().map(|row| &row.json));
+        return output::json_lines(rows);
     }
     if rows.is_empty() && !with_heads {
         return Ok(());
@@ -146,16 +148,15 @@ fn print(args: &Args, rows: &[Answer<Decision>], with_heads: bool) -> anyhow::Re
 
 /// The rows seen so far, by id, with their creation time.
 #[derive(Default)]
-struct Seen(BTreeMap<String, String>);
+struct Seen(BTreeMap<String, Timestamp>);
 
 impl Seen {
-    fn is_new(&mut self, row: &Decision) -> bool {
-        self.0.insert(row.decision_id.clone(), row.created_at.clone()).is_none()
+    fn is_new(&mut self, row: &DecisionRecord) -> bool {
+        self.0.insert(row.decision_id.clone(), row.created_at).is_none()
     }
 
-    /// RFC 3339 in UTC with microseconds sorts as text.
     fn forget_before(&mut self, from: DateTime<Utc>) {
-        let from = from.to_rfc3339_opts(SecondsFormat::Micros, true);
+        let from = Timestamp(from.timestamp_micros());
         self.0.retain(|_, at| *at >= from);
     }
 }
@@ -167,11 +168,9 @@ mod tests {
     #[test]
     fn a_row_is_shown_once_and_not_kept_for_ever() {
         let mut seen = Seen::default();
-        let row = Decision {
-            decision_id: "a".to_owned(),
-            created_at: "2026-11-20T10:00:00.000000Z".to_owned(),
-            ..Decision::default()
-        };
+        let row: DecisionRecord = crate::cli::tests::samples::sample(serde_json::json!({
+            "decision_id": "a", "created_at": "2026-11-20T10:00:00.000000Z",
+        }));
         assert!(seen.is_new(&row));
         assert!(!seen.is_new(&row));
         seen.forget_before("2026-11-20T10:00:00Z".parse().unwrap());

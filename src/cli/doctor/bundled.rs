@@ -2,9 +2,10 @@
 //! off has one line among the servers, which says what it needs.
 
 use super::Findings;
+use crate::api::planning::Fitness;
 use crate::app::BundledConditions;
 use crate::config::Config;
-use crate::ports::conditions::{Conditions, Fitness};
+use crate::ports::conditions::Conditions;
 
 pub(super) async fn bundled(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
     for condition in BundledConditions(config.clone()).look().await {

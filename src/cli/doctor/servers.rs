@@ -129,7 +129,7 @@ fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings
     for (name, lack) in &lacking {
         findings.warn(&format!("agent {}", agents_command::sentence(name, lack)))?;
     }
-    let answers = &config.runs.agent;
+    let answers = &config.runs.threads.agent;
     match answerer(agents, answers) {
         Ok(_) if matches!(lacking.get(answers.as_str()), Some(Lack::Unavailable(_))) => findings.warn(&format!(
             "threads: {answers} answers, but is unavailable: messages in threads fail until that is fixed"

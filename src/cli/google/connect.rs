@@ -15,7 +15,7 @@ use crate::http::google::connected;
 /// Options of `gavel google connect`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The user's id, as callers name it to gavel; TENANT/USER for a user of a tenant other than default
     user: String,
     /// Listen on this machine for the returning browser, even if a callback is configured

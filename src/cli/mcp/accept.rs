@@ -12,7 +12,7 @@ use crate::cli::output;
 /// Options of `gavel mcp accept`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The server, by its name in mcp.json
     server: String,
     /// The tool, by its own name

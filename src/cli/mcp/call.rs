@@ -19,7 +19,7 @@ use crate::ports::tools::{CallReply, CallRequest, Tools};
 /// Options of `gavel mcp call`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The server, by its name in mcp.json
     server: String,
     /// The tool, by its own name
@@ -75,7 +75,7 @@ pub(super) async fn run(args: Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
 }
 
 /// Calls a tool for a user: no policy decides, and nothing is recorded.
-pub(in crate::cli) async fn direct(
+pub(crate) async fn direct(
     mcp: &Mcp,
     (tool, arguments): (&Arc<Tool>, Map<String, Value>),
     user: &str,

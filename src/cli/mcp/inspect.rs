@@ -18,7 +18,7 @@ use crate::ports::tools::{Catalog, LeftOut, Tools};
 /// Options of `gavel mcp inspect`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Only this server's tools
     server: Option<String>,
     /// Only this tool
@@ -140,7 +140,7 @@ fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
             format!("{name:?} is set by gavel to the acting user and hidden from the model"),
         );
     }
-    for name in &tool.hidden {
+    for name in &tool.settings.hidden {
         warnings.push(format!(
             "{name:?} is set by the tool's server and hidden from the model (hidden)"
         ));
@@ -176,7 +176,7 @@ fn document(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<Value> {
         "timeout_ms": u64::try_from(tool.timeout.as_millis()).unwrap_or(u64::MAX),
         "digest": tool.digest,
         "held_back": held_back(catalog, tool),
-        "recipients": tool.recipients,
+        "recipients": tool.settings.recipients,
         "input_schema": seen.original,
         "shown_to_model": seen.shown,
         "output_schema": tool.output_schema,
@@ -234,7 +234,7 @@ fn idempotency(tool: &Tool) -> &'static str {
 }
 
 fn approval(tool: &Tool) -> &'static str {
-    match tool.approval {
+    match tool.settings.approval {
         Some(ApprovalDefault::Required) => "required",
         Some(ApprovalDefault::NotRequired) => "not required",
         None => "as the agent's definition says",

@@ -13,7 +13,7 @@ use crate::ports::tools::{Catalog, Tools};
 /// Options of `gavel mcp list`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Exit status 1 if a server is neither connected nor off.")]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Print the servers as JSON, one per line: each with its tools, and the tools left out
     #[arg(long)]
     json: bool,
@@ -89,7 +89,7 @@ fn text(servers: &[ServerStatus], catalog: &Catalog) -> String {
 }
 
 /// `tasks: connected over stdio to gavel (gavel-mcp-tasks 0.1.0, protocol 2026-07-28)`
-pub(in crate::cli) fn headline(server: &ServerStatus) -> String {
+pub(crate) fn headline(server: &ServerStatus) -> String {
     let state = match server.state {
         ServerState::Up => "connected",
         ServerState::Connecting => "still connecting",

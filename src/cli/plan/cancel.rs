@@ -13,7 +13,7 @@ use crate::domain::planning_session::SessionStatus;
 /// Options of `gavel plan cancel`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -51,9 +51,9 @@ impl Talk for Args {
             output::json(&session)?;
             return Ok(Exit::Done);
         }
-        output::line(&match session.known_status() {
-            Some(SessionStatus::Cancelled) => format!("session {} is cancelled", self.id),
-            Some(status) if session.has_ended() => {
+        output::line(&match session.status {
+            SessionStatus::Cancelled => format!("session {} is cancelled", self.id),
+            status if status.has_ended() => {
                 format!("session {} had already ended: {}", self.id, status.as_str())
             }
             _ => format!(

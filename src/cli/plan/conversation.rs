@@ -4,10 +4,11 @@ use anyhow::Context;
 
 use super::edit::{self, Edited};
 use super::execute::executed;
-use super::follow::{Followed, Showing, refined, session_id};
-use super::outcome::{exit, failed_refinement, tell};
+use super::follow::{Followed, Showing, refined};
+use super::outcome::{exit, failed_refinement, is_open, tell};
 use super::{diff, text};
-use crate::cli::client::{Answer, Client, ExecutePlan, Session};
+use crate::api::planning::{ExecuteBody, Session};
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::lines::{Lines, Next};
@@ -59,7 +60,7 @@ fn is_task(word: &str) -> bool {
 
 /// How the conversation continues after a line.
 enum Then {
-    Next(Box<Answer<Session>>),
+    Next(Box<Session>),
     End(Exit),
 }
 
@@ -68,19 +69,14 @@ enum Then {
 ///
 /// # Errors
 /// The terminal, or the session, can no longer be read.
-pub(super) async fn hold(
-    client: &Client,
-    place: &Where,
-    session: Answer<Session>,
-    showing: Showing,
-) -> anyhow::Result<Exit> {
-    let id = session_id(&session)?;
+pub(super) async fn hold(client: &Client, place: &Where, session: Session, showing: Showing) -> anyhow::Result<Exit> {
+    let id = session.session_id;
     let mut session = Box::new(session);
     let mut lines = Lines::new();
     output::line(&text::plan(&session))?;
     output::note(COMMANDS);
     loop {
-        if !session.is_open() {
+        if !is_open(&session) {
             return tell(&session, place, showing);
         }
         let next = lines.next("> ").await.context("standard input cannot be read")?;
@@ -105,7 +101,7 @@ pub(super) async fn hold(
                 output::note(&format!("error: {error:#}"));
                 // It may have changed elsewhere, or ended. A version can be confirmed only after it was shown.
                 let now = Box::new(client.session(id).await?);
-                if now.plan_version != session.plan_version && now.is_open() {
+                if now.plan_version != session.plan_version && is_open(&now) {
                     output::line(&text::plan(&now))?;
                 }
                 session = now;
@@ -118,7 +114,7 @@ pub(super) async fn hold(
 async fn answer(
     client: &Client,
     place: &Where,
-    (id, session): (PlanningSessionId, &Answer<Session>),
+    (id, session): (PlanningSessionId, &Session),
     typed: Typed<'_>,
     lines: &mut Lines,
     showing: Showing,
@@ -131,9 +127,9 @@ async fn answer(
             Ok(same())
         }
         Typed::Execute => {
-            let execute = ExecutePlan {
+            let execute = ExecuteBody {
                 plan_version: Some(session.plan_version),
-                ..ExecutePlan::default()
+                ..ExecuteBody::default()
             };
             Ok(Then::End(executed(client, place, id, &execute, showing).await?))
         }
@@ -143,8 +139,8 @@ async fn answer(
             Ok(Then::Next(now))
         }
         Typed::ShowTask(task) => {
-            match session.plan.iter().find(|known| known.id == task) {
-                Some(task) => output::line(&text::task(task))?,
+            match session.plan.iter().find(|known| known.id.to_string() == task) {
+                Some(task) => output::line(&text::task(task, &[]))?,
                 None => output::note(&format!("plan {} has no task {task}", session.plan_version)),
             }
             Ok(same())
@@ -195,7 +191,7 @@ fn leave(session: &Session, place: &Where, exit: Exit) -> Exit {
     output::note(&format!(
         "plan {version} can be confirmed until {}; to change it: gavel plan refine{place} {id}; to confirm it: \
          gavel plan execute{place} --plan-version {version} {id}; to end it: gavel plan cancel{place} {id}",
-        session.confirm_by.as_ref().unwrap_or(&session.deadline)
+        session.confirm_by.unwrap_or(session.deadline)
     ));
     exit
 }

@@ -5,19 +5,21 @@ use similar::{ChangeTag, TextDiff};
 
 use super::follow::{missing, session};
 use super::{id, text};
+use crate::api::planning::Version;
 use crate::app::Work;
-use crate::cli::client::{Change, Client, Task, Version};
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::at;
 use crate::cli::output;
 use crate::cli::table::single_line;
 use crate::domain::ids::PlanningSessionId;
+use crate::domain::plan::{self, Task, TaskId};
 
 /// Options of `gavel plan diff`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -64,7 +66,7 @@ impl Talk for Args {
         };
         let (before, after) = (read(before).await?, read(after).await?);
         if self.json {
-            let changes = changes(&before.plan, &after.plan);
+            let changes = plan::changes(&before.plan, &after.plan);
             output::json(&json!({ "before": before, "after": after, "changes": changes }))?;
         } else {
             output::line(&difference(&before, &after))?;
@@ -99,19 +101,19 @@ fn first(current: u32) -> anyhow::Result<Exit> {
 
 /// Who made the later version and why, its changes on one line, then task by task.
 fn difference(before: &Version, after: &Version) -> String {
-    let changes = changes(&before.plan, &after.plan);
+    let changes = plan::changes(&before.plan, &after.plan);
     let mut text = format!(
         "{}\n{} {} by {}: {}\n",
         text::changes(after.version, &changes),
-        at(&single_line(&after.at)),
-        single_line(&after.kind),
+        at(after.at),
+        after.kind,
         single_line(&after.by),
         single_line(&after.why)
     );
-    let find = |tasks: &[Task], id: &str| tasks.iter().find(|task| task.id == id).map(fields).unwrap_or_default();
+    let find = |tasks: &[Task], id: TaskId| tasks.iter().find(|task| task.id == id).map(fields).unwrap_or_default();
     for change in &changes {
-        let (old, new) = (find(&before.plan, &change.task), find(&after.plan, &change.task));
-        text.push_str(&format!("\n{} {}\n", text::mark(change), single_line(&change.task)));
+        let (old, new) = (find(&before.plan, change.task), find(&after.plan, change.task));
+        text.push_str(&format!("\n{} {}\n", text::mark(change.op), change.task));
         for line in TextDiff::from_lines(&old, &new).iter_all_changes() {
             let mark = match line.tag() {
                 ChangeTag::Equal => ' ',
@@ -125,30 +127,6 @@ fn difference(before: &Version, after: &Version) -> String {
         text.push_str(&format!("\norder of the tasks that remain\n  - {old}\n  + {new}\n"));
     }
     text
-}
-
-/// How the later tasks differ from the earlier ones: added, modified, made obsolete, removed.
-fn changes(before: &[Task], after: &[Task]) -> Vec<Change> {
-    let change = |op: &str, task: &Task| Change {
-        op: op.to_owned(),
-        task: task.id.clone(),
-        title: task.title.clone(),
-    };
-    let earlier = |task: &Task| before.iter().find(|earlier| earlier.id == task.id);
-    let is_kept = |task: &Task| after.iter().any(|later| later.id == task.id);
-    let added = after.iter().filter(|task| earlier(task).is_none());
-    let is_obsolete = |task: &Task| task.status == "OBSOLETE";
-    let becomes_obsolete =
-        |task: &&Task| is_obsolete(task) && earlier(task).is_some_and(|earlier| !is_obsolete(earlier));
-    let is_modified = |task: &&Task| earlier(task).is_some_and(|earlier| fields(earlier) != fields(task));
-    let modified = after.iter().filter(|task| is_modified(task) && !becomes_obsolete(task));
-    let obsolete = after.iter().filter(becomes_obsolete);
-    let removed = before.iter().filter(|task| !is_kept(task));
-    let added = added.map(|task| change("add", task));
-    let modified = modified.map(|task| change("modify", task));
-    let obsolete = obsolete.map(|task| change("obsolete", task));
-    let removed = removed.map(|task| change("remove", task));
-    added.chain(modified).chain(obsolete).chain(removed).collect()
 }
 
 /// The fields of a task that a version can change, each line with its field's name.
@@ -173,7 +151,7 @@ fn orders(before: &[Task], after: &[Task]) -> Option<[String; 2]> {
         let common = tasks
             .iter()
             .filter(|task| others.iter().any(|other| other.id == task.id));
-        common.map(|task| single_line(&task.id)).collect()
+        common.map(|task| task.id.to_string()).collect()
     };
     let (old, new) = (ids(before, after), ids(after, before));
     (old != new).then(|| [old.join(" "), new.join(" ")])
@@ -182,12 +160,16 @@ fn orders(before: &[Task], after: &[Task]) -> Option<[String; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::tests::samples::sample;
 
     fn version(number: u32, tasks: &[(&str, &str, &str)]) -> Version {
-        let task = |(id, title, goal): &(&str, &str, &str)| json!({"id": id, "title": title, "goal": goal, "doneWhen": "it passes", "tools": ["x"]});
+        let task = |(id, title, goal): &(&str, &str, &str)| {
+            sample::<Task>(json!({"id": id, "title": title, "goal": goal, "doneWhen": "it passes", "tools": ["x"]}))
+        };
         let plan: Vec<_> = tasks.iter().map(task).collect();
-        let version = json!({"version": number, "at": "2026-11-22T10:00:00.5Z", "by": "ann", "kind": "refined", "why": "tests\nfirst", "plan": plan});
-        serde_json::from_value(version).unwrap()
+        sample(
+            json!({"version": number, "at": "2026-11-22T10:00:00.5Z", "by": "ann", "kind": "refined", "why": "tests\nfirst", "plan": plan}),
+        )
     }
 
     #[test]
@@ -243,7 +225,7 @@ order of the tasks that remain
     #[test]
     fn equal_plans_have_no_changes() {
         let one = version(1, &[("t1", "Parse", "Weeks.")]);
-        assert!(changes(&one.plan, &one.plan).is_empty());
+        assert!(plan::changes(&one.plan, &one.plan).is_empty());
         assert!(orders(&one.plan, &one.plan).is_none());
     }
 }

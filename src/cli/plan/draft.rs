@@ -1,30 +1,30 @@
 //! A plan as the JSON text that a user edits.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::cli::client::{Session, Task};
+use crate::api::planning::Session;
 use crate::cli::exit::Usage;
+use crate::domain::plan::{Draft, DraftTask, Task};
 
 /// The current plan, for an editor.
 pub(super) fn of(session: &Session) -> anyhow::Result<String> {
-    let tasks: Vec<Value> = session.plan.iter().map(task).collect();
-    let draft = json!({
-        "summary": session.summary,
-        "tasks": tasks,
-        "assumptions": session.assumptions,
-        "risks": session.risks,
-    });
-    Ok(format!("{}\n", serde_json::to_string_pretty(&draft)?))
-}
-
-fn task(task: &Task) -> Value {
-    json!({
-        "id": task.id,
-        "title": task.title,
-        "goal": task.goal,
-        "doneWhen": task.done_when,
-        "tools": task.tools,
-    })
+    let task = |task: &Task| DraftTask {
+        id: Some(task.id),
+        title: task.title.clone(),
+        goal: task.goal.clone(),
+        done_when: task.done_when.clone(),
+        tools: task.tools.clone(),
+    };
+    let draft = Draft {
+        summary: session.summary.clone(),
+        tasks: session.plan.iter().map(task).collect(),
+        assumptions: session.assumptions.clone(),
+        risks: session.risks.clone(),
+    };
+    Ok(format!(
+        "{}\n",
+        serde_json::to_string_pretty(&serde_json::to_value(draft)?)?
+    ))
 }
 
 /// Reads an edited text. The server checks the plan itself; this finds errors of JSON, with their line.
@@ -42,17 +42,19 @@ pub(super) fn read(text: &str, from: &str) -> anyhow::Result<Value> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::domain::plan::Draft;
+    use crate::cli::tests::samples::sample;
 
     #[test]
     fn the_text_for_the_editor_is_a_draft_that_keeps_every_id() {
         let session = json!({
             "summary": "Tests first.", "assumptions": ["main builds"], "risks": [],
-            "plan": [{"id": "t3", "sessionId": "0199", "title": "Write tests", "goal": "A failing test.", "doneWhen": "it fails",
-                "tools": ["getFileContents"], "status": "PENDING", "runId": null}],
+            "plan": [sample::<Task>(json!({"id": "t3", "title": "Write tests", "goal": "A failing test.", "doneWhen": "it fails",
+                "tools": ["getFileContents"]}))],
         });
-        let text = of(&serde_json::from_value(session).unwrap()).unwrap();
+        let text = of(&sample(session)).unwrap();
         let draft: Draft = serde_json::from_str(&text).unwrap();
         assert_eq!(draft.tasks[0].id.unwrap().to_string(), "t3");
         assert_eq!(

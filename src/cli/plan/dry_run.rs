@@ -1,7 +1,8 @@
 //! What would happen if a plan were confirmed now.
 
 use super::follow::missing;
-use crate::cli::client::{Client, DryRun, ExecutePlan};
+use crate::api::planning::{DryRun, ExecuteBody, Fitness};
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::output;
@@ -18,7 +19,7 @@ pub(super) async fn show(
     client: &Client,
     place: &Where,
     id: PlanningSessionId,
-    execute: &ExecutePlan,
+    execute: &ExecuteBody,
     as_json: bool,
 ) -> anyhow::Result<Exit> {
     let dry_run = client.dry_run(id, execute).await;
@@ -36,9 +37,8 @@ fn text(dry_run: &DryRun) -> String {
     let tools = tools.flat_map(|task| task.tools.iter().map(|tool| (&task.task_id, tool)));
     let rows: Vec<Vec<String>> = tools
         .map(|(task, tool)| {
-            [task, &tool.tool, &tool.answer, &tool.reason]
-                .map(Clone::clone)
-                .to_vec()
+            let (task, answer) = (task.to_string(), tool.answer.to_string());
+            vec![task, tool.tool.clone(), answer, tool.reason.clone()]
         })
         .collect();
     let mut text = format!(
@@ -50,7 +50,7 @@ fn text(dry_run: &DryRun) -> String {
     let servers: Vec<_> = servers
         .map(|server| {
             let why = server.reason.as_deref().map(|why| format!(" ({})", single_line(why)));
-            let (name, state) = (single_line(&server.server), single_line(&server.state));
+            let (name, state) = (single_line(&server.server), server.state);
             format!("{name} {state}{}", why.unwrap_or_default())
         })
         .collect();
@@ -58,12 +58,12 @@ fn text(dry_run: &DryRun) -> String {
         text.push_str(&format!("\nservers: {}\n", servers.join(", ")));
     }
     for condition in &dry_run.conditions {
-        let mark = match condition.state.as_str() {
-            "good" => '✓',
-            "warning" => '!',
-            _ => '✗',
+        let mark = match condition.state {
+            Fitness::Good => '✓',
+            Fitness::Warning => '!',
+            Fitness::Error => '✗',
         };
-        let of = single_line(&condition.of).replace('_', " ");
+        let of = condition.of.as_str().replace('_', " ");
         text.push_str(&format!("{mark} {of}: {}\n", single_line(&condition.detail)));
     }
     text

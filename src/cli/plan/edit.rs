@@ -6,11 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::follow::{Showing, missing, session, session_id};
-use super::outcome::tell;
+use super::follow::{Showing, missing, session};
+use super::outcome::{is_open, tell};
 use super::{draft, editor, id, text};
+use crate::api::planning::Session;
 use crate::app::Work;
-use crate::cli::client::{Answer, Client, Refused, Session};
+use crate::cli::client::{Client, Refused};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::lines::{Lines, Next};
@@ -24,7 +25,7 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Options of `gavel plan edit`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -54,7 +55,7 @@ between, nothing is changed and your text is kept.";
 /// What became of an edit.
 pub(super) enum Edited {
     /// A new version.
-    Saved(Box<Answer<Session>>),
+    Saved(Box<Session>),
     /// The text is the same as before.
     Unchanged,
     /// It has errors, which were shown; the text is kept.
@@ -107,11 +108,11 @@ impl Talk for Args {
 pub(super) async fn in_editor(
     client: &Client,
     place: &Where,
-    session: &Answer<Session>,
+    session: &Session,
     lines: Option<&mut Lines>,
 ) -> anyhow::Result<Edited> {
-    let (id, version) = (session_id(session)?, session.plan_version);
-    if !session.is_open() {
+    let (id, version) = (session.session_id, session.plan_version);
+    if !is_open(session) {
         bail!(
             "the plan of session {id} cannot be edited: the session is {}",
             session.status

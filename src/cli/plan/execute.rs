@@ -4,8 +4,9 @@ use super::facts::confirmation;
 use super::follow::{Followed, How, Showing, follow, missing, session};
 use super::outcome::tell;
 use super::{STATUSES, connect_servers, dry_run, id};
+use crate::api::planning::{ExecuteBody, Session};
 use crate::app::Work;
-use crate::cli::client::{Answer, Client, ExecutePlan, Session};
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
@@ -16,7 +17,7 @@ use crate::domain::planning_session::TASK_WORKER;
 /// Options of `gavel plan execute`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -58,9 +59,10 @@ impl Talk for Args {
     }
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let execute = ExecutePlan {
+        let execute = ExecuteBody {
             plan_version: self.plan_version,
             ask_for: self.ask_for.clone(),
+            dry_run: self.dry_run,
         };
         connect_servers(gavel, TASK_WORKER).await?;
         if self.dry_run {
@@ -70,7 +72,7 @@ impl Talk for Args {
             let Some(begun) = confirmed(gavel, &self.place, self.id, &execute).await? else {
                 return Ok(Exit::Interrupted);
             };
-            output::line(&begun.session_id)?;
+            output::line(&begun.session_id.to_string())?;
             if !self.showing.quiet {
                 let place = self.place.repeated();
                 output::note(&format!("watch it: gavel plan watch{place} {}", self.id));
@@ -89,7 +91,7 @@ pub(super) async fn executed(
     client: &Client,
     place: &Where,
     id: PlanningSessionId,
-    execute: &ExecutePlan,
+    execute: &ExecuteBody,
     showing: Showing,
 ) -> anyhow::Result<Exit> {
     let Some(begun) = confirmed(client, place, id, execute).await? else {
@@ -119,8 +121,8 @@ async fn confirmed(
     client: &Client,
     place: &Where,
     id: PlanningSessionId,
-    execute: &ExecutePlan,
-) -> anyhow::Result<Option<Answer<Session>>> {
+    execute: &ExecuteBody,
+) -> anyhow::Result<Option<Session>> {
     let Some(begun) = unless_stopped(client.execute_plan(id, execute)).await? else {
         output::note(&format!(
             "it is unknown whether the plan was confirmed; `gavel plan show{} {id}` says so",

@@ -1,6 +1,6 @@
 //! What was read before a plan was made, and what its confirmation allows: a line each.
 
-use crate::cli::client::Session;
+use crate::api::planning::Session;
 use crate::cli::output::count;
 use crate::cli::runs::time;
 use crate::cli::table::single_line;
@@ -84,6 +84,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cli::tests::samples::sample;
 
     fn session(with: Value) -> Session {
         let mut session = json!({"repoUrl": "https://github.com/acme/dates"});
@@ -91,7 +92,7 @@ mod tests {
             .as_object_mut()
             .unwrap()
             .extend(with.as_object().unwrap().clone());
-        serde_json::from_value(session).unwrap()
+        sample(session)
     }
 
     /// One line says what was read.
@@ -122,7 +123,8 @@ mod tests {
         let scope = |ask_first: &[&str], confirmed: Value| {
             let tools = ["createContainer", "createPullRequest"];
             session(json!({"scope": {
-                "repository": "acme/dates", "branches": "gavel/*", "tools": tools, "askFirst": ask_first, "confirmed": confirmed,
+                "repository": "acme/dates", "branches": "gavel/*", "tools": tools, "askFirst": ask_first, "notBound": [], "mayAsk": [],
+                "confirmed": confirmed,
             }}))
         };
         let by_ann = || json!({"by": "ann", "version": 2});

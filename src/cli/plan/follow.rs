@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::story::SessionStory;
 use super::waits::{self, OnWait};
-use crate::cli::client::{Answer, Client, Received, Refused, Session};
+use crate::api::planning::Session;
+use crate::cli::client::{Client, Received, Refused};
 use crate::cli::gavel::Where;
 use crate::cli::interrupt::{unless_stopped, until_interrupted};
 use crate::cli::output;
@@ -72,7 +73,7 @@ pub(super) enum Until {
 /// Why following ended.
 pub(super) enum Followed {
     /// What was followed has ended.
-    Reached(Box<Answer<Session>>),
+    Reached(Box<Session>),
     /// The session waits for a person.
     Waits,
     /// The user stopped following.
@@ -83,7 +84,7 @@ pub(super) enum Followed {
 ///
 /// # Errors
 /// There is none.
-pub(super) async fn session(client: &Client, place: &Where, id: PlanningSessionId) -> anyhow::Result<Answer<Session>> {
+pub(super) async fn session(client: &Client, place: &Where, id: PlanningSessionId) -> anyhow::Result<Session> {
     client.session(id).await.map_err(|error| missing(error, place, id))
 }
 
@@ -126,14 +127,14 @@ pub(super) async fn refined(
 pub(super) async fn follow(
     client: &Client,
     place: &Where,
-    session: Answer<Session>,
+    session: Session,
     showing: Showing,
     how: How,
 ) -> anyhow::Result<Followed> {
-    if session.is_open() && how.until == Until::RunHasEnded {
+    if session.status == SessionStatus::AwaitingConfirmation && how.until == Until::RunHasEnded {
         return Ok(Followed::Reached(Box::new(session)));
     }
-    let id = session_id(&session)?;
+    let id = session.session_id;
     let story = Box::new(SessionStory::new(&session));
     let mut progress = Progress::of(!showing.quiet && !showing.events, story);
     let followed = until_reached(client, place, &session, showing, how, &mut progress).await;
@@ -156,7 +157,7 @@ async fn until_reached(
     how: How,
     progress: &mut Progress,
 ) -> anyhow::Result<Followed> {
-    let id = session_id(session)?;
+    let id = session.session_id;
     let mut interrupted = Box::pin(until_interrupted());
     let mut events = client.session_events(id);
     let mut is_earlier = how.from == FirstEvent::OfCurrentRun;
@@ -174,7 +175,7 @@ async fn until_reached(
             }
         };
         let kind = event["type"].as_str().unwrap_or_default().to_owned();
-        let is_of_run = kind == "status" && event["runId"] == *session.run_id;
+        let is_of_run = kind == "status" && event["runId"] == session.run_id.to_string();
         is_earlier &= !is_of_run && kind != "result";
         if is_earlier {
             continue;
@@ -210,9 +211,4 @@ async fn until_reached(
 /// Does the plan wait for its confirmation after this event?
 fn is_open(event: &Value) -> bool {
     event["status"] == SessionStatus::AwaitingConfirmation.as_str()
-}
-
-/// The id of a session that the server answered.
-pub(super) fn session_id(session: &Session) -> anyhow::Result<PlanningSessionId> {
-    PlanningSessionId::parse(&session.session_id).context("the answer has no session id")
 }

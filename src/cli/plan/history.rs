@@ -2,8 +2,8 @@
 
 use super::follow::missing;
 use super::{id, text};
+use crate::api::planning::Version;
 use crate::app::Work;
-use crate::cli::client::Version;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::{at, rows};
@@ -14,7 +14,7 @@ use crate::domain::ids::PlanningSessionId;
 /// Options of `gavel plan history`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -45,9 +45,7 @@ impl Talk for Args {
         let versions = gavel.versions(self.id).await;
         let versions = versions.map_err(|error| missing(error, &self.place, self.id))?;
         if self.json {
-            for version in &versions {
-                output::line(&version.json.to_string())?;
-            }
+            output::json_lines(&versions)?;
         } else if versions.is_empty() {
             output::note("there is no plan yet");
         } else {
@@ -60,13 +58,13 @@ impl Talk for Args {
 fn row(version: &Version) -> Vec<String> {
     let changes = version.changes.iter();
     let changes: Vec<_> = changes
-        .map(|change| format!("{} {}", text::mark(change), change.task))
+        .map(|change| format!("{} {}", text::mark(change.op), change.task))
         .collect();
     vec![
         version.version.to_string(),
-        at(&version.at),
+        at(version.at),
         clipped(&version.by, 24),
-        version.kind.clone(),
+        version.kind.to_string(),
         clipped(&version.why, 60),
         clipped(&changes.join("  "), 80),
     ]

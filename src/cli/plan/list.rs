@@ -1,8 +1,9 @@
 //! `gavel plan list`: one page of planning sessions.
 
 use super::text;
+use crate::api::planning::Session;
 use crate::app::Work;
-use crate::cli::client::{Query, Session};
+use crate::cli::client::Query;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::{Paging, at, rows};
@@ -12,7 +13,7 @@ use crate::domain::planning_session::SessionStatus;
 /// Options of `gavel plan list`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Only sessions with this status
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(SessionStatus::ALL.iter().map(|status| status.as_str())), ignore_case = true)]
     status: Option<String>,
@@ -59,14 +60,14 @@ impl Talk for Args {
 
 fn row(session: &Session) -> Vec<String> {
     vec![
-        at(&session.updated_at),
-        session.session_id.clone(),
-        session.status.clone(),
+        at(session.updated_at),
+        session.session_id.to_string(),
+        session.status.to_string(),
         match session.plan_version {
             0 => "-".to_owned(),
             version => format!("{version} ({})", session.plan.len()),
         },
-        match session.has_ended() {
+        match session.status.has_ended() {
             true => "-".to_owned(),
             false => text::length(session.time_left_ms),
         },

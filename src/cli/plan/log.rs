@@ -2,8 +2,8 @@
 
 use super::follow::missing;
 use super::id;
+use crate::api::planning::LoggedAction;
 use crate::app::Work;
-use crate::cli::client::LogAction;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::{Paging, at, rows};
@@ -14,7 +14,7 @@ use crate::domain::ids::PlanningSessionId;
 /// Options of `gavel plan log`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -49,17 +49,20 @@ impl Talk for Args {
     }
 }
 
-fn row(action: &LogAction) -> Vec<String> {
+fn row(action: &LoggedAction) -> Vec<String> {
     let error = action.error.as_ref();
-    let error = error.map(|error| format!("{}: {}", error.tool_code.as_ref().unwrap_or(&error.code), error.message));
+    let error = error.map(|error| {
+        let code = error.tool_code.as_deref().unwrap_or(error.code.as_str());
+        format!("{code}: {}", error.message)
+    });
     vec![
         action.n.to_string(),
-        action.at.as_deref().map(at).unwrap_or_default(),
+        at(action.at),
         action.part(),
         clipped(&action.tool, 40),
-        action.status.clone(),
+        action.status.to_string(),
         action.duration_ms.map(time).unwrap_or_default(),
-        clipped(&error.unwrap_or_else(|| action.arguments.to_string()), 80),
+        clipped(&error.unwrap_or_else(|| action.arguments.get().to_owned()), 80),
     ]
 }
 
@@ -71,9 +74,9 @@ mod tests {
 
     #[test]
     fn a_row_shows_the_arguments_or_the_error() {
-        let action = |error: serde_json::Value| -> LogAction {
+        let action = |error: serde_json::Value| -> LoggedAction {
             let action = json!({
-                "n": 3, "at": "2026-11-22T10:00:00.5Z", "taskId": "t1", "tool": "executeScript",
+                "n": 3, "actionId": "01980000-0000-7000-8000-000000000000", "at": "2026-11-22T10:00:00.5Z", "taskId": "t1", "tool": "executeScript",
                 "arguments": {"script": "make"}, "status": "completed", "error": error, "durationMs": 1234, "decidedBy": null,
             });
             serde_json::from_value(action).unwrap()

@@ -2,7 +2,7 @@
 
 use super::follow::Showing;
 use super::text;
-use crate::cli::client::{Answer, Session};
+use crate::api::planning::Session;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::output;
@@ -14,22 +14,22 @@ use crate::domain::planning_session::SessionStatus;
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -> anyhow::Result<Exit> {
+pub(super) fn tell(session: &Session, place: &Where, showing: Showing) -> anyhow::Result<Exit> {
     if showing.json {
         output::json(session)?;
     } else if !showing.events {
-        output::line(&match session.was_executed() && session.has_ended() {
+        output::line(&match session.started_at.is_some() && session.status.has_ended() {
             true => text::end(session),
             false => text::plan(session),
         })?;
     }
     if let Some(reason) = &session.status_reason {
-        let (code, detail) = (single_line(&reason.code), single_line(&reason.detail));
+        let (code, detail) = (reason.code, single_line(&reason.detail));
         output::note(&format!("{}: {code}: {detail}", session.status));
     }
     if !showing.quiet {
         let (place, id) = (place.repeated(), &session.session_id);
-        if session.is_open() {
+        if is_open(session) {
             output::note(&format!(
                 "to change it:  gavel plan refine{place} {id} 'WHAT TO CHANGE'"
             ));
@@ -37,15 +37,11 @@ pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -
             output::note(&format!(
                 "to confirm it: gavel plan execute{place} --plan-version {version} {id}"
             ));
-        } else if session.is_planning() {
+        } else if session.status == SessionStatus::Planning {
             output::note(&format!("it is still planning: gavel plan watch{place} {id}"));
-        } else if session.was_executed() && exit(session) != Exit::Done {
-            for task in session
-                .plan
-                .iter()
-                .filter(|task| task.status == TaskStatus::Failed.as_str())
-            {
-                let task = single_line(&task.id);
+        } else if session.started_at.is_some() && exit(session) != Exit::Done {
+            for task in session.plan.iter().filter(|task| task.status == TaskStatus::Failed) {
+                let task = task.id;
                 output::note(&format!("what was done: gavel plan show{place} {id} {task}"));
             }
             output::note(&format!("all actions:   gavel plan log{place} {id}"));
@@ -56,8 +52,8 @@ pub(super) fn tell(session: &Answer<Session>, place: &Where, showing: Showing) -
 
 /// Says that a refinement made no new version; `None` if it did.
 pub(super) fn failed_refinement(session: &Session) -> Option<Exit> {
-    let reason = session.refinement.as_ref().filter(|_| session.is_open())?;
-    let (code, detail) = (single_line(&reason.code), single_line(&reason.detail));
+    let reason = session.refinement.as_ref().filter(|_| is_open(session))?;
+    let (code, detail) = (reason.code, single_line(&reason.detail));
     output::note(&format!(
         "the refinement failed, and plan {} remains: {code}: {detail}",
         session.plan_version
@@ -65,41 +61,20 @@ pub(super) fn failed_refinement(session: &Session) -> Option<Exit> {
     Some(Exit::Failed)
 }
 
-/// The exit status for a session.
-pub(super) fn exit(session: &Session) -> Exit {
-    match session.known_status() {
-        Some(SessionStatus::Failed) => Exit::RunFailed,
-        Some(SessionStatus::Cancelled) => Exit::RunCancelled,
-        Some(SessionStatus::DeadlineExceeded) => Exit::DeadlineExceeded,
-        Some(
-            SessionStatus::Planning
-            | SessionStatus::AwaitingConfirmation
-            | SessionStatus::Executing
-            | SessionStatus::Completed,
-        ) => Exit::Done,
-        None => Exit::Failed,
-    }
+/// Whether there is a plan that the user can change.
+pub(super) fn is_open(session: &Session) -> bool {
+    session.status == SessionStatus::AwaitingConfirmation
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_end_of_a_session_has_its_exit_status() {
-        for (status, expected) in [
-            ("AWAITING_CONFIRMATION", Exit::Done),
-            ("COMPLETED", Exit::Done),
-            ("FAILED", Exit::RunFailed),
-            ("CANCELLED", Exit::RunCancelled),
-            ("DEADLINE_EXCEEDED", Exit::DeadlineExceeded),
-            ("OF_A_LATER_GAVEL", Exit::Failed),
-        ] {
-            let session = Session {
-                status: status.to_owned(),
-                ..Session::default()
-            };
-            assert_eq!(exit(&session), expected, "{status}");
-        }
+/// The exit status for a session.
+pub(super) fn exit(session: &Session) -> Exit {
+    match session.status {
+        SessionStatus::Failed => Exit::RunFailed,
+        SessionStatus::Cancelled => Exit::RunCancelled,
+        SessionStatus::DeadlineExceeded => Exit::DeadlineExceeded,
+        SessionStatus::Planning
+        | SessionStatus::AwaitingConfirmation
+        | SessionStatus::Executing
+        | SessionStatus::Completed => Exit::Done,
     }
 }

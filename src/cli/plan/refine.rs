@@ -13,7 +13,7 @@ use crate::domain::planning_session::PLANNER;
 /// Options of `gavel plan refine`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,

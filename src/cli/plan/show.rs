@@ -4,8 +4,8 @@ use anyhow::Context;
 
 use super::follow::{missing, session};
 use super::{id, text};
+use crate::api::planning::Session;
 use crate::app::Work;
-use crate::cli::client::{Answer, Session};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::output;
@@ -15,7 +15,7 @@ use crate::domain::plan::TaskId;
 /// Options of `gavel plan show`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -62,7 +62,7 @@ impl Talk for Args {
         }
         let session = session(gavel, &self.place, self.id).await?;
         match self.task {
-            Some(task) => self.print_task(gavel, &session, &task.to_string()).await?,
+            Some(task) => self.print_task(gavel, &session, task).await?,
             None if self.json => output::json(&session)?,
             None => output::line(&text::session(&session))?,
         }
@@ -71,20 +71,20 @@ impl Talk for Args {
 }
 
 impl Args {
-    async fn print_task(&self, gavel: &Gavel, session: &Answer<Session>, id: &str) -> anyhow::Result<()> {
+    async fn print_task(&self, gavel: &Gavel, session: &Session, id: TaskId) -> anyhow::Result<()> {
         if session.plan.iter().all(|task| task.id != id) {
-            let known: Vec<_> = session.plan.iter().map(|task| task.id.as_str()).collect();
+            let known: Vec<_> = session.plan.iter().map(|task| task.id.to_string()).collect();
             let known = match known.is_empty() {
                 true => "it has none".to_owned(),
                 false => format!("there are: {}", known.join(", ")),
             };
             let words = format!("plan {} has no task {id}; {known}", session.plan_version);
-            return Err(Usage(output::printable(&words)).into());
+            return Err(Usage(words).into());
         }
         let task = gavel.plan_task(self.id, id).await?;
         match self.json {
             true => output::json(&task),
-            false => output::line(&text::task(&task)),
+            false => output::line(&text::task(&task.task, &task.react_history)),
         }
     }
 }

@@ -5,10 +5,10 @@ use chrono_tz::Tz;
 
 use super::deadline::Deadline;
 use super::follow::{Followed, How, Showing, follow};
-use super::outcome::tell;
+use super::outcome::{is_open, tell};
 use super::{STATUSES, connect_servers, conversation, facts};
+use crate::api::planning::{Session, StartBody};
 use crate::app::Work;
-use crate::cli::client::{Answer, NewSession, Session};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
@@ -18,7 +18,7 @@ use crate::domain::planning_session::PLANNER;
 /// Options of `gavel plan start`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The goal, in your own words
     #[arg(value_name = "GOAL", required = true, num_args = 1..)]
     goal: Vec<String>,
@@ -67,7 +67,7 @@ impl Talk for Args {
         };
         let begun = begun?;
         if self.background {
-            output::line(&begun.session_id)?;
+            output::line(&begun.session_id.to_string())?;
             if !self.showing.quiet {
                 let place = self.place.repeated();
                 output::note(&format!("watch it: gavel plan watch{place} {}", begun.session_id));
@@ -83,7 +83,7 @@ impl Talk for Args {
         match followed {
             Followed::Left => Ok(Exit::Interrupted),
             Followed::Waits => Ok(Exit::NeedsApproval),
-            Followed::Reached(session) if session.is_open() && self.showing.is_conversation() => {
+            Followed::Reached(session) if is_open(&session) && self.showing.is_conversation() => {
                 conversation::hold(gavel, &self.place, *session, self.showing).await
             }
             Followed::Reached(session) => tell(&session, &self.place, self.showing),
@@ -91,20 +91,21 @@ impl Talk for Args {
     }
 }
 
-async fn begin(args: &Args, gavel: &Gavel) -> anyhow::Result<Answer<Session>> {
+async fn begin(args: &Args, gavel: &Gavel) -> anyhow::Result<Session> {
     let prompt = args.goal.join(" ");
     if prompt.trim().is_empty() {
         return Err(Usage("the goal is blank; say what must be reached".to_owned()).into());
     }
     connect_servers(gavel, PLANNER).await?;
-    let new = NewSession {
+    let new = StartBody {
         prompt,
         repo_url: args.repo.clone(),
         deadline: args.deadline.at(Utc::now()),
         // Without a named zone on this machine, the session gets none.
         time_zone: args
             .time_zone
-            .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok()),
+            .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok())
+            .map(|zone| zone.name().to_owned()),
     };
     gavel.start_planning(&new).await
 }

@@ -1,9 +1,9 @@
 //! The steps of a task as text for a terminal: each with what the model thought, did, saw and concluded.
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::fields::given;
-use crate::cli::client::Step;
+use crate::api::planning::{Step, StepReflection};
 use crate::cli::runs::time;
 use crate::cli::table::{clipped, single_line};
 
@@ -13,20 +13,13 @@ const SHORT: usize = 400;
 /// One step.
 pub(super) fn step(step: &Step) -> String {
     let mut text = format!("\n  step {}{}\n", step.n, state(step));
-    let action = &step.action;
-    let tool = action["tool"].as_str();
-    let action = tool.map(|tool| {
-        format!(
-            "{} {}",
-            single_line(tool),
-            clipped(&action["arguments"].to_string(), SHORT)
-        )
-    });
+    let action = step.action.as_ref();
+    let action = action.map(|done| format!("{} {}", single_line(&done.tool), clipped(done.arguments.get(), SHORT)));
     let fields = [
         ("reason", step.reason.clone()),
         ("act", action),
-        ("observed", observation(&step.observation)),
-        ("reflect", reflection(&step.reflection)),
+        ("observed", step.observation.as_deref().map(observation)),
+        ("reflect", step.reflection.as_ref().map(reflection)),
     ];
     let fields = fields.iter().map(|(name, value)| (*name, value.as_ref()));
     text.push_str(&given(fields));
@@ -35,7 +28,7 @@ pub(super) fn step(step: &Step) -> String {
 
 /// `  completed, 1.2 s`.
 fn state(step: &Step) -> String {
-    let state = step.state.as_deref().map(single_line);
+    let state = step.state.map(|state| state.to_string());
     let duration = step.duration_ms.map(time);
     let parts: Vec<_> = [state, duration].into_iter().flatten().collect();
     match parts.is_empty() {
@@ -44,28 +37,26 @@ fn state(step: &Step) -> String {
     }
 }
 
-fn observation(observation: &Value) -> Option<String> {
-    match observation {
-        Value::Null => None,
-        Value::String(text) => Some(clipped(text, SHORT)),
-        other => Some(clipped(&other.to_string(), SHORT)),
-    }
+/// A text as it is, anything else as JSON.
+fn observation(observation: &RawValue) -> String {
+    let text: Result<String, _> = serde_json::from_str(observation.get());
+    clipped(text.as_deref().unwrap_or(observation.get()), SHORT)
 }
 
-fn reflection(reflection: &Value) -> Option<String> {
-    let summary = reflection["summary"].as_str()?;
-    let is_complete = reflection["isTaskComplete"] == true;
-    let mut text = format!("{}{summary}", if is_complete { "complete: " } else { "" });
-    let evidence = reflection["evidence"].as_array().into_iter().flatten();
-    for one in evidence {
-        let step = one["observation"].as_u64().unwrap_or_default();
-        let quote = clipped(one["quote"].as_str().unwrap_or_default(), SHORT);
-        text.push_str(&format!("\nstep {step} shows \"{quote}\""));
+fn reflection(reflection: &StepReflection) -> String {
+    let complete = if reflection.is_task_complete { "complete: " } else { "" };
+    let mut text = format!("{complete}{}", reflection.summary);
+    for one in &reflection.evidence {
+        text.push_str(&format!(
+            "\nstep {} shows \"{}\"",
+            one.observation,
+            clipped(&one.quote, SHORT)
+        ));
     }
-    if let Some(why) = reflection["giveUp"].as_str() {
+    if let Some(why) = &reflection.give_up {
         text.push_str(&format!("\ngives up: {why}"));
     }
-    Some(text)
+    text
 }
 
 #[cfg(test)]
@@ -81,7 +72,8 @@ mod tests {
             "n": 2, "reason": "Run the tests.\n  act         nothing", "state": "completed", "durationMs": 41_200,
             "action": {"tool": "executeScript", "arguments": {"script": "make test"}},
             "observation": {"exitCode": 0, "stdout": "118 passed\u{1b}[2J"},
-            "reflection": {"isTaskComplete": true, "summary": "They pass.", "evidence": [{"observation": 2, "quote": "118 passed"}], "giveUp": null},
+            "reflection": {"isTaskComplete": true, "summary": "They pass.", "evidence": [{"observation": 2, "quote": "118 passed"}],
+                "learnings": [], "planChanges": [], "giveUp": null},
         });
         let done: Step = serde_json::from_value(done).unwrap();
         assert_eq!(

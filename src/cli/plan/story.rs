@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use self::lines::{call, cleanup, of_phase, reflection, resumed, status, text, version, waiting, word};
 use super::text::length;
-use crate::cli::client::Session;
+use crate::api::planning::Session;
 use crate::cli::output::count;
 use crate::cli::runs::{Story, newest, time};
 use crate::cli::table::{clipped, single_line};
@@ -43,9 +43,7 @@ struct Begun {
 impl SessionStory {
     pub(super) fn new(session: &Session) -> Self {
         Self {
-            deadline: DateTime::parse_from_rfc3339(&session.deadline)
-                .ok()
-                .map(|at| at.to_utc()),
+            deadline: DateTime::from_timestamp_micros(session.deadline.0),
             tasks: HashMap::new(),
             calls: HashMap::new(),
             words: String::new(),

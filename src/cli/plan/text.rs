@@ -1,13 +1,13 @@
 //! Sessions, plans and their changes as text for a terminal. Text of users, models and repositories is on one line, or
 //! indented, so that it cannot pass for gavel's own lines.
 
-use chrono::DateTime;
-
 use super::fields::given;
 use super::{facts, steps};
-use crate::cli::client::{Change, Session, Task};
+use crate::api::planning::{Session, Step};
 use crate::cli::output::count;
 use crate::cli::table::single_line;
+use crate::domain::plan::{Change, PlanOperation, Task, TaskStatus};
+use crate::domain::planning_session::SessionStatus;
 
 /// The head, the summary, a line for each task, and what the plan assumes and risks.
 pub(super) fn plan(session: &Session) -> String {
@@ -36,24 +36,24 @@ pub(super) fn head(session: &Session) -> String {
         0 => vec!["No plan".to_owned()],
         version => vec![format!("Plan {version}"), count(session.plan.len() as u64, "task")],
     };
-    parts.push(format!("session {}", single_line(&session.session_id)));
-    if !session.is_open() {
-        parts.push(single_line(&session.status));
+    parts.push(format!("session {}", session.session_id));
+    if session.status != SessionStatus::AwaitingConfirmation {
+        parts.push(session.status.to_string());
     }
-    if !session.has_ended() {
+    if !session.status.has_ended() {
         parts.push(format!("{} left", length(session.time_left_ms)));
     }
     parts.join(" · ")
 }
 
 fn task_line(task: &Task) -> String {
-    let status = match task.status.as_str() {
-        "" | "PENDING" => String::new(),
-        status => format!("  [{}]", single_line(status)),
+    let status = match task.status {
+        TaskStatus::Pending => String::new(),
+        status => format!("  [{status}]"),
     };
     format!(
         "  {:<3} {}; done when {}{status}\n",
-        single_line(&task.id),
+        task.id.to_string(),
         single_line(&task.title),
         single_line(&task.done_when)
     )
@@ -61,11 +61,11 @@ fn task_line(task: &Task) -> String {
 
 /// `COMPLETED in 14 min · 3 tasks, 19 steps, 57 model calls · https://github.com/acme/dates/pull/7`.
 pub(super) fn end(session: &Session) -> String {
-    let mut head = single_line(&session.status);
+    let mut head = session.status.to_string();
     if let Some(time) = worked_for(session) {
         head.push_str(&format!(" in {}", length(time)));
     }
-    let steps: u64 = session.plan.iter().map(|task| task.steps).sum();
+    let steps: u32 = session.plan.iter().map(|task| task.steps).sum();
     let tasks = count(session.plan.len() as u64, "task");
     let (steps, calls) = (count(steps, "step"), count(session.usage.model_calls, "model call"));
     let mut parts = vec![head, format!("{tasks}, {steps}, {calls}")];
@@ -76,28 +76,27 @@ pub(super) fn end(session: &Session) -> String {
 
 /// Milliseconds from the confirmation to the end.
 fn worked_for(session: &Session) -> Option<u64> {
-    let at = |time: &Option<String>| DateTime::parse_from_rfc3339(time.as_deref()?).ok();
-    let worked = at(&session.completed_at)? - at(&session.started_at)?;
-    u64::try_from(worked.num_milliseconds()).ok()
+    u64::try_from((session.completed_at?.0 - session.started_at?.0) / 1000).ok()
 }
 
 /// One task, completely, with its steps.
-pub(super) fn task(task: &Task) -> String {
-    let mut text = format!("{}  {}\n", single_line(&task.id), single_line(&task.title));
-    let tools = task.tools.join(", ");
+pub(super) fn task(task: &Task, history: &[Step]) -> String {
+    let mut text = format!("{}  {}\n", task.id, single_line(&task.title));
     let reason = task.status_reason.as_ref();
-    let reason = reason.map(|reason| format!("{}: {}", reason.code, reason.detail));
     let fields = [
-        ("status", Some(&task.status)),
-        ("reason", reason.as_ref()),
-        ("goal", Some(&task.goal)),
-        ("done when", Some(&task.done_when)),
-        ("tools", Some(&tools)),
-        ("replaces", task.replaces.as_ref()),
-        ("run", task.run_id.as_ref()),
+        ("status", Some(task.status.to_string())),
+        (
+            "reason",
+            reason.map(|reason| format!("{}: {}", reason.code, reason.detail)),
+        ),
+        ("goal", Some(task.goal.clone())),
+        ("done when", Some(task.done_when.clone())),
+        ("tools", Some(task.tools.join(", "))),
+        ("replaces", task.replaces.map(|task| task.to_string())),
+        ("run", task.run_id.map(|run| run.to_string())),
     ];
-    text.push_str(&given(fields));
-    for step in &task.react_history {
+    text.push_str(&given(fields.iter().map(|(name, value)| (*name, value.as_ref()))));
+    for step in history {
         text.push_str(&steps::step(step));
     }
     text
@@ -108,23 +107,24 @@ pub(super) fn session(session: &Session) -> String {
     let mut text = plan(session);
     text.push('\n');
     let reason = session.status_reason.as_ref();
-    let reason = reason.map(|reason| format!("{}: {}", reason.code, reason.detail));
     let refinement = session.refinement.as_ref();
     let refinement =
         refinement.map(|reason| format!("the last one changed nothing: {}: {}", reason.code, reason.detail));
-    let read = facts::read(session);
     let fields = [
-        ("goal", Some(&session.prompt)),
-        ("repository", Some(&session.repo_url)),
-        ("read", read.as_ref()),
-        ("deadline", Some(&session.deadline)),
-        ("confirm by", session.confirm_by.as_ref()),
-        ("status", Some(&session.status)),
-        ("reason", reason.as_ref()),
-        ("refinement", refinement.as_ref()),
-        ("run", Some(&session.run_id)),
+        ("goal", Some(session.prompt.clone())),
+        ("repository", Some(session.repo_url.clone())),
+        ("read", facts::read(session)),
+        ("deadline", Some(session.deadline.to_string())),
+        ("confirm by", session.confirm_by.map(|at| at.to_string())),
+        ("status", Some(session.status.to_string())),
+        (
+            "reason",
+            reason.map(|reason| format!("{}: {}", reason.code, reason.detail)),
+        ),
+        ("refinement", refinement),
+        ("run", Some(session.run_id.to_string())),
     ];
-    text.push_str(&given(fields));
+    text.push_str(&given(fields.iter().map(|(name, value)| (*name, value.as_ref()))));
     text
 }
 
@@ -132,8 +132,8 @@ pub(super) fn session(session: &Session) -> String {
 pub(super) fn changes(version: u32, changes: &[Change]) -> String {
     let mut text = format!("Plan {version}");
     for change in changes {
-        let (task, title) = (single_line(&change.task), single_line(&change.title));
-        text.push_str(&format!("   {} {task} {title}", mark(change)));
+        let title = single_line(&change.title);
+        text.push_str(&format!("   {} {} {title}", mark(change.op), change.task));
     }
     if changes.is_empty() {
         text.push_str("   no task was added, modified, made obsolete or removed");
@@ -142,12 +142,12 @@ pub(super) fn changes(version: u32, changes: &[Change]) -> String {
 }
 
 /// The mark of a change.
-pub(super) fn mark(change: &Change) -> char {
-    match change.op.as_str() {
-        "add" => '+',
-        "remove" => '-',
-        "obsolete" => 'x',
-        _ => '~',
+pub(super) fn mark(op: PlanOperation) -> char {
+    match op {
+        PlanOperation::Add => '+',
+        PlanOperation::Remove => '-',
+        PlanOperation::Obsolete => 'x',
+        PlanOperation::Modify => '~',
     }
 }
 
@@ -168,25 +168,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::tests::samples::sample;
+    use crate::domain::plan::TaskId;
 
-    fn read(json: serde_json::Value) -> Session {
-        serde_json::from_value(json).unwrap()
+    const ID: &str = "01980000-0000-7000-8000-000000000000";
+
+    fn task(with: serde_json::Value) -> serde_json::Value {
+        serde_json::to_value(sample::<Task>(with)).unwrap()
     }
 
     #[test]
     fn a_plan_has_a_line_for_each_task_whatever_the_model_wrote() {
-        let session = read(json!({
-            "sessionId": "0199c4e0", "status": "AWAITING_CONFIRMATION", "timeLeftMs": 7_150_000, "planVersion": 1,
+        let session: Session = sample(json!({
+            "sessionId": ID, "status": "AWAITING_CONFIRMATION", "timeLeftMs": 7_150_000, "planVersion": 1,
             "summary": "Tests first.\nPlan 9 · 0 tasks", "statusReason": null,
             "plan": [
-                {"id": "t1", "title": "Write a\n  t9  failing test", "doneWhen": "the run of it\u{1b}[2J fails", "status": "PENDING"},
-                {"id": "t12", "title": "Parse weeks", "doneWhen": "it passes", "status": "COMPLETED"},
+                task(json!({"id": "t1", "title": "Write a\n  t9  failing test", "doneWhen": "the run of it\u{1b}[2J fails"})),
+                task(json!({"id": "t12", "title": "Parse weeks", "doneWhen": "it passes", "status": "COMPLETED"})),
             ],
             "assumptions": ["main builds"], "risks": ["none"],
         }));
         assert_eq!(
             plan(&session),
-            "Plan 1 · 2 tasks · session 0199c4e0 · 1 h 59 min left
+            "Plan 1 · 2 tasks · session 01980000-0000-7000-8000-000000000000 · 1 h 59 min left
   Tests first. Plan 9 · 0 tasks
   t1  Write a   t9  failing test; done when the run of it\\u001b[2J fails
   t12 Parse weeks; done when it passes  [COMPLETED]
@@ -199,18 +203,20 @@ mod tests {
     #[test]
     fn the_head_says_how_a_session_without_a_plan_ended() {
         let failed = json!({
-            "sessionId": "0199", "status": "FAILED", "prompt": "Accept weeks.\nWith tests.", "repoUrl": "https://github.com/acme/dates",
+            "sessionId": ID, "status": "FAILED", "prompt": "Accept weeks.\nWith tests.", "repoUrl": "https://github.com/acme/dates",
             "statusReason": {"code": "repository_not_found", "detail": "there is no acme/dates"},
         });
         assert_eq!(
-            session(&read(failed)),
-            "No plan · session 0199 · FAILED
+            session(&sample(failed)),
+            "No plan · session 01980000-0000-7000-8000-000000000000 · FAILED
 
   goal        Accept weeks.
               With tests.
   repository  https://github.com/acme/dates
+  deadline    2026-11-22T10:00:00.000000Z
   status      FAILED
   reason      repository_not_found: there is no acme/dates
+  run         01980000-0000-7000-8000-000000000000
 "
         );
     }
@@ -218,8 +224,8 @@ mod tests {
     #[test]
     fn the_changes_of_a_version_are_on_one_line() {
         let change = |op: &str, task: &str, title: &str| Change {
-            op: op.to_owned(),
-            task: task.to_owned(),
+            op: PlanOperation::parse(op).unwrap(),
+            task: TaskId::parse(task).unwrap(),
             title: title.to_owned(),
         };
         let all = [

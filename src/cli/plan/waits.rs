@@ -1,13 +1,12 @@
 //! What a session waits for: the user at the terminal is asked, or sees how to answer.
 
-use anyhow::Context;
-
+use crate::api::planning::{Session, WaitingFor, WaitingKind};
 use crate::cli::approvals::{answers, question, settles};
-use crate::cli::client::{Client, Session, Wait};
+use crate::cli::client::Client;
 use crate::cli::gavel::Where;
 use crate::cli::output;
-use crate::cli::runs::{Progress, Said, answer, is_here, is_late, questions};
-use crate::domain::ids::{PlanningSessionId, RunId};
+use crate::cli::runs::{Progress, Said, answer, asked, is_here, is_late, questions};
+use crate::domain::ids::PlanningSessionId;
 
 /// What to do when the session waits for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,21 +30,20 @@ pub(super) async fn handle(
     progress: &mut Progress,
 ) -> anyhow::Result<bool> {
     let session = client.session(id).await?;
-    let run = RunId::parse(&session.run_id).context("the answer has no run")?;
-    let requests = questions(client, run).await?;
+    let requests = questions(client, session.run_id).await?;
     let in_doubt = in_doubt(&session, place);
     let asks = on_wait == OnWait::Answers && is_here();
     for line in &in_doubt {
         progress.warn(line);
     }
     if !asks {
-        for one in &requests {
-            progress.warn(&format!("\n{}\n{}", question(one), answers(one, place)));
+        for one in asked(&requests) {
+            progress.warn(&format!("\n{}\n{}", question(&one), answers(&one, place)));
         }
         // A wait that has ended since asks nothing.
         return Ok(on_wait == OnWait::Watches || (requests.is_empty() && in_doubt.is_empty()));
     }
-    for one in requests {
+    for one in asked(&requests) {
         progress.end();
         match answer(&one).await? {
             Said::Answer(resolution) => match client.resolve(&resolution).await {
@@ -67,18 +65,18 @@ pub(super) fn in_doubt(session: &Session, place: &Where) -> Vec<String> {
     let place = place.repeated();
     let waits = session.waiting_for.iter().flatten();
     waits
-        .filter(|wait| wait.kind == "in_doubt")
+        .filter(|wait| wait.kind == WaitingKind::InDoubt)
         .map(
-            |Wait {
+            |WaitingFor {
                  tool,
                  action_id,
                  task_id,
                  ..
              }| {
-                let of = task_id.as_ref().map_or_else(String::new, |task| format!(" of {task}"));
+                let of = task_id.map_or_else(String::new, |task| format!(" of {task}"));
                 output::printable(&format!(
                     "in doubt: {tool}{of} may have been done. Look at the receiving end, then run one of these:\n{}",
-                    settles(action_id, &place).trim_end()
+                    settles(*action_id, &place).trim_end()
                 ))
             },
         )
@@ -103,16 +101,16 @@ mod tests {
     fn an_in_doubt_action_says_how_it_is_settled() {
         let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
         let session = json!({"waitingFor": [
-            {"kind": "in_doubt", "taskId": "t2", "tool": "create\u{1b}Issue", "actionId": "0198"},
-            {"kind": "approval", "taskId": "t2", "tool": "closeIssue", "actionId": "0199", "approvalId": "01aa"},
+            {"kind": "in_doubt", "taskId": "t2", "tool": "create\u{1b}Issue", "actionId": "01980000-0000-7000-8000-000000000000"},
+            {"kind": "approval", "taskId": "t2", "tool": "closeIssue", "actionId": "01990000-0000-7000-8000-000000000000"},
         ]});
-        let session: Session = serde_json::from_value(session).unwrap();
+        let session: Session = crate::cli::tests::samples::sample(session);
         assert_eq!(
             in_doubt(&session, &place),
             [
                 "in doubt: create\\u001bIssue of t2 may have been done. Look at the receiving end, then run one of these:\n  \
-                 if it happened:          gavel approvals settle --tenant acme 0198 happened\n  \
-                 if it did not happen:    gavel approvals settle --tenant acme 0198 did_not_happen"
+                 if it happened:          gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 happened\n  \
+                 if it did not happen:    gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 did_not_happen"
             ]
         );
     }

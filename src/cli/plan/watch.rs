@@ -12,7 +12,7 @@ use crate::domain::ids::PlanningSessionId;
 /// Options of `gavel plan watch`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -48,7 +48,7 @@ impl Talk for Args {
         let how = How {
             from: FirstEvent::OfSession,
             // A plan that is being made may be what the user waits for; the work on one always ends the session.
-            until: match !self.to_end && !session.has_ended() {
+            until: match !self.to_end && !session.status.has_ended() {
                 true => Until::RunHasEnded,
                 false => Until::SessionHasEnded,
             },

@@ -1,5 +1,6 @@
 //! `gavel policy check`: checks one call with the policy gate, and with the tool that its server offers now.
 
+use crate::api::approvals;
 use std::fs;
 use std::sync::Arc;
 
@@ -17,7 +18,6 @@ use crate::cli::interrupt::unless_stopped;
 use crate::cli::table::table;
 use crate::cli::{agents, gavel, mcp, output};
 use crate::config::Config;
-use crate::domain::action;
 use crate::domain::address::Recipients;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{PolicyDecision, Proposed, Target};
@@ -30,7 +30,7 @@ use crate::ports::tools::{Catalog, Tools};
 /// Options of `gavel policy check`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The tool: its name, or server__tool if several servers have it
     #[arg(long, value_name = "NAME")]
     tool: String,
@@ -86,7 +86,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         output::note(&unknown);
     }
     let tool = find(&catalog, &servers, &args.tool)?;
-    let grants = match tool.recipients.is_empty() {
+    let grants = match tool.settings.recipients.is_empty() {
         true => Vec::new(),
         false => match grants(args, config, tool).await {
             Ok(grants) => grants,
@@ -158,7 +158,7 @@ async fn grants(args: &Args, config: &Config, tool: &Tool) -> anyhow::Result<Vec
         match record.grants(&args.tenant, &query).await {
             Err(error) => break Err(error),
             Ok(page) => {
-                grants.extend(page.items.into_iter().filter_map(action::Grant::to_policy));
+                grants.extend(page.items.into_iter().filter_map(approvals::Grant::to_policy));
                 match page.next_page_token {
                     None => break Ok(()),
                     next => query.page_token = next,

@@ -39,7 +39,7 @@ pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<
 
 /// Commands about the file require one.
 fn needs_file(config: &Config) -> Result<(), Usage> {
-    match config.policy {
+    match config.policy.file {
         Some(_) => Ok(()),
         None => Err(Usage(
             "there is no policy file; set --policy PATH, GAVEL_POLICY or policy.file".to_owned(),
@@ -77,7 +77,7 @@ impl Modes {
     fn read(config: &Config) -> anyhow::Result<Self> {
         Ok(Self {
             chat: app::constitution(config)?,
-            in_threads: config.runs.agent.clone(),
+            in_threads: config.runs.threads.agent.clone(),
             agents: super::agents::load(config)?,
         })
     }

@@ -29,7 +29,7 @@ use crate::engine::gate::{Attempt, Facts, decide};
 /// Options of `gavel policy simulate`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The start: a date, a time (RFC 3339), or an age such as 12h or 30d
     #[arg(long, default_value = "30d", value_parser = Since::parse, value_name = "WHEN")]
     since: Since,
@@ -315,14 +315,7 @@ impl Decider {
         let settings = self.known.of(server, &call.tool);
         let tool = Arc::new(Tool {
             side_effect: settings.side_effect.unwrap_or(call.side_effect),
-            approval: settings.approval,
-            hidden: settings.hidden,
-            recipients: settings.recipients,
-            free_arguments: settings.free_arguments,
-            single_line: settings.single_line,
-            times: settings.times,
-            scope: settings.scope.unwrap_or_default(),
-            amounts_to: settings.amounts_to,
+            settings,
             ..Tool::named(server, &call.tool)
         });
         self.tools.insert(key, Arc::clone(&tool));

@@ -15,7 +15,7 @@ use crate::surfaces;
 /// Options of `gavel policy test`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Print the tests as JSON, one per line: {name, line, expect, found, passed}
     #[arg(long)]
     json: bool,

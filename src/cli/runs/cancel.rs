@@ -12,7 +12,7 @@ use crate::domain::ids::RunId;
 /// Options of `gavel runs cancel`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The run
     #[arg(value_parser = id)]
     id: RunId,
@@ -48,9 +48,9 @@ impl Talk for Args {
             output::json(&run)?;
             return Ok(Exit::Done);
         }
-        output::line(&match RunStatus::parse(&run.status) {
-            Some(RunStatus::Cancelled) => format!("run {} is cancelled", self.id),
-            Some(status) if status.has_ended() => format!("run {} had already ended: {}", self.id, status.as_str()),
+        output::line(&match run.status {
+            RunStatus::Cancelled => format!("run {} is cancelled", self.id),
+            status if status.has_ended() => format!("run {} had already ended: {}", self.id, status.as_str()),
             _ => format!(
                 "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
                 self.id,

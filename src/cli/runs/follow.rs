@@ -2,8 +2,10 @@
 
 use super::persons::{self, Said};
 use super::progress::{self, Progress};
-use crate::cli::approvals::{answers, question, settles};
-use crate::cli::client::{Action, Answer, Client, Received, Refused, Run};
+use crate::api::runs::AgentRun;
+use crate::api::threads::ActionAnswer;
+use crate::cli::approvals::{Question, answers, question, settles};
+use crate::cli::client::{Client, Received, Refused};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::interrupt::until_interrupted;
@@ -15,21 +17,21 @@ use anyhow::Context;
 
 /// The output options.
 #[derive(Clone, Debug, clap::Args)]
-pub(in crate::cli) struct Showing {
+pub(crate) struct Showing {
     /// Print the complete run as JSON when it ends or waits for an approval, and nothing else on standard output
     #[arg(long, conflicts_with = "events")]
-    pub(in crate::cli) json: bool,
+    pub(crate) json: bool,
     /// Print the events as they come, as JSON, one per line; the last has the type end
     #[arg(long)]
     events: bool,
     /// Show no progress
     #[arg(long, short)]
-    pub(in crate::cli) quiet: bool,
+    pub(crate) quiet: bool,
 }
 
 /// The effect of Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum OnInterrupt {
+pub(crate) enum OnInterrupt {
     /// Cancels the run and waits for its end; a second Ctrl-C stops waiting.
     Cancels,
     /// Stops watching; the run continues.
@@ -40,7 +42,7 @@ pub(in crate::cli) enum OnInterrupt {
 ///
 /// # Errors
 /// The run does not exist, or its events can no longer be read.
-pub(in crate::cli) async fn follow(
+pub(crate) async fn follow(
     client: &Client,
     place: &Where,
     run: RunId,
@@ -64,15 +66,15 @@ pub(in crate::cli) async fn follow(
     match followed {
         Ok(Followed::Over(ended)) => {
             tell(&ended, place, showing)?;
-            exit(&ended)
+            Ok(exit(&ended))
         }
         Ok(Followed::Waits(questions)) => {
             if showing.json {
-                let mut waiting = client.run(run).await?.json;
-                waiting["actions"] = questions.iter().map(|one| one.json.clone()).collect();
+                let mut waiting = serde_json::to_value(client.run(run).await?)?;
+                waiting["actions"] = serde_json::to_value(&questions)?;
                 output::json(&waiting)?;
             }
-            for one in questions {
+            for one in asked(&questions) {
                 output::note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
             }
             output::note(&format!(
@@ -98,9 +100,9 @@ pub(in crate::cli) async fn follow(
 /// Why following a run stopped.
 enum Followed {
     /// The run has ended.
-    Over(Box<Answer<Run>>),
+    Over(Box<AgentRun>),
     /// It waits for an approval, and no user is at the terminal: the approval requests.
-    Waits(Vec<Answer<Action>>),
+    Waits(Vec<ActionAnswer>),
     /// The user stopped following.
     Left,
 }
@@ -141,7 +143,7 @@ async fn until_ended(
                     let waits = event["type"] == "awaiting_confirmation" && event["run_id"] == run.to_string();
                     if waits && on_interrupt == OnInterrupt::Leaves {
                         // A user who only watches may see it answered elsewhere.
-                        for one in questions(client, run).await? {
+                        for one in asked(&questions(client, run).await?) {
                             progress.note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
                         }
                     } else if waits {
@@ -151,7 +153,8 @@ async fn until_ended(
                         }
                         for question in questions {
                             progress.end();
-                            match persons::answer(&question).await? {
+                            let Some(one) = Question::new(&question, None) else { continue };
+                            match persons::answer(&one).await? {
                                 Said::Answer(answer) => {
                                     match client.resolve(&answer).await {
                                         Err(error) if is_late(&error) => output::note(&format!("{error:#}")),
@@ -194,7 +197,7 @@ async fn until_ended(
 }
 
 /// The approval requests of this run and the runs it called, oldest first.
-pub(in crate::cli) async fn questions(client: &Client, run: RunId) -> anyhow::Result<Vec<Answer<Action>>> {
+pub(crate) async fn questions(client: &Client, run: RunId) -> anyhow::Result<Vec<ActionAnswer>> {
     let actions = client.actions(run).await?;
     Ok(actions
         .into_iter()
@@ -202,13 +205,18 @@ pub(in crate::cli) async fn questions(client: &Client, run: RunId) -> anyhow::Re
         .collect())
 }
 
+/// What a person is asked about these actions.
+pub(crate) fn asked(actions: &[ActionAnswer]) -> impl Iterator<Item = Question<'_>> {
+    actions.iter().filter_map(|action| Question::new(action, None))
+}
+
 /// Was the request already resolved?
-pub(in crate::cli) fn is_late(error: &anyhow::Error) -> bool {
+pub(crate) fn is_late(error: &anyhow::Error) -> bool {
     Refused::in_error(error).is_some_and(|refused| refused.has_code("already_resolved"))
 }
 
 /// Prints the result on standard output, and the status on standard error.
-fn tell(run: &Answer<Run>, place: &Where, showing: &Showing) -> anyhow::Result<()> {
+fn tell(run: &AgentRun, place: &Where, showing: &Showing) -> anyhow::Result<()> {
     if showing.json {
         output::json(run)?;
     } else if !showing.events
@@ -216,7 +224,7 @@ fn tell(run: &Answer<Run>, place: &Where, showing: &Showing) -> anyhow::Result<(
     {
         output::line(summary)?;
     }
-    let is_completed = run.status == RunStatus::Completed.as_str();
+    let is_completed = run.status == RunStatus::Completed;
     if !is_completed || !showing.quiet && !showing.events {
         output::note(&footer(run));
     }
@@ -227,15 +235,15 @@ fn tell(run: &Answer<Run>, place: &Where, showing: &Showing) -> anyhow::Result<(
 }
 
 /// One line: the status, the reason, and the cost.
-fn footer(run: &Run) -> String {
-    let mut line = run.status.clone();
+fn footer(run: &AgentRun) -> String {
+    let mut line = run.status.to_string();
     if let Some(error) = run.error_message.as_deref().filter(|error| !error.is_empty()) {
         line.push_str(&format!(": {error}"));
     }
     if let Some(from) = &run.recovered_from {
         line.push_str(&format!(", recovered from {from}"));
     }
-    let tokens = run.usage.input_tokens + run.usage.output_tokens + run.usage.thought_tokens;
+    let tokens = run.usage.total();
     let time = progress::time(run.duration_ms.unwrap_or_default());
     output::printable(&format!(
         "{line} ({}, {tokens} tokens, {time}, run {})",
@@ -245,14 +253,14 @@ fn footer(run: &Run) -> String {
 }
 
 /// The next steps for the user: none, unless the run is paused.
-pub(super) fn next(run: &Run, place: &Where) -> Vec<String> {
-    if run.status != RunStatus::Paused.as_str() || run.parent_run_id.is_some() {
+pub(super) fn next(run: &AgentRun, place: &Where) -> Vec<String> {
+    if run.status != RunStatus::Paused || run.parent_run_id.is_some() {
         return Vec::new();
     }
     let mut lines = Vec::new();
     let mut command = format!("gavel runs resume{} {}", place.repeated(), run.id);
     for call in &run.in_doubt {
-        let action = output::printable(&call.action_id);
+        let action = call.action_id;
         lines.push(format!(
             "in doubt: {} {} may have been done (action {action}). Look at the receiving end",
             output::printable(&call.tool),
@@ -262,7 +270,7 @@ pub(super) fn next(run: &Run, place: &Where) -> Vec<String> {
     match run.in_doubt.as_slice() {
         [] => lines.push(format!("to resume it: {command}")),
         [call] => {
-            let settled = format!("{command} --settled {}", output::printable(&call.action_id));
+            let settled = format!("{command} --settled {}", call.action_id);
             lines.push(format!("if it happened, resume it with:        {settled}=happened"));
             lines.push(format!(
                 "if it did not happen, resume it with:  {settled}=did_not_happen"
@@ -270,7 +278,7 @@ pub(super) fn next(run: &Run, place: &Where) -> Vec<String> {
         }
         several => {
             for call in several {
-                let action = output::printable(&call.action_id);
+                let action = call.action_id;
                 // The pasted command fails as printed: the user chooses for each.
                 command.push_str(&format!(" --settled '{action}=happened|did_not_happen'"));
             }
@@ -280,35 +288,33 @@ pub(super) fn next(run: &Run, place: &Where) -> Vec<String> {
     lines
 }
 
-/// An action, and how the user resolves or settles it.
-pub(super) fn action(run: &Run, action: &Action, place: &Where) -> String {
-    if action.approval_id.is_some() {
-        return format!("{}{}", question(action), answers(action, place));
+/// An action of this user, and how the user resolves or settles it.
+pub(super) fn action(run: &AgentRun, action: &ActionAnswer, user: Option<&str>, place: &Where) -> String {
+    if let Some(one) = Question::new(action, user) {
+        return format!("{}{}", question(&one), answers(&one, place));
     }
-    let (id, state) = (output::printable(&action.action_id), output::printable(&action.state));
-    let head = format!("action {id}  {}  {state}\n", output::printable(&action.tool));
-    let status = RunStatus::parse(&run.status);
+    let id = action.action_id;
+    let head = format!("action {id}  {}  {}\n", output::printable(&action.tool), action.state);
     // In a paused run, an in-doubt action is settled when the run is resumed.
-    let has_ended = status.is_some_and(|status| status.has_ended() && status != RunStatus::Paused);
-    match state == ActionStatus::InDoubt.as_str() && has_ended {
+    let has_ended = run.status.has_ended() && run.status != RunStatus::Paused;
+    match action.state == ActionStatus::InDoubt && has_ended {
         true => format!(
             "{head}  it may have been done: look at the receiving end, then run one of these:\n{}",
-            settles(&id, &place.for_call_of(action.user_id.as_deref()).repeated())
+            settles(id, &place.for_call_of(user).repeated())
         ),
         false => head,
     }
 }
 
-fn exit(run: &Run) -> anyhow::Result<Exit> {
-    let status = RunStatus::parse(&run.status);
-    Ok(match status.context("the run ended in an unknown state")? {
+fn exit(run: &AgentRun) -> Exit {
+    match run.status {
         RunStatus::Completed => Exit::Done,
         RunStatus::Failed => Exit::RunFailed,
         RunStatus::Cancelled => Exit::RunCancelled,
         RunStatus::Paused => Exit::RunPaused,
         // A run that has ended is in none of these.
         RunStatus::Queued | RunStatus::Running | RunStatus::AwaitingConfirmation => Exit::Failed,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -317,6 +323,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::tests::samples::sample;
 
     #[derive(Parser)]
     struct Given {
@@ -327,23 +334,17 @@ mod tests {
     #[test]
     fn an_in_doubt_action_says_how_it_is_settled_once_its_run_has_ended() {
         let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
-        let in_doubt = json!({"actionId": "0198", "tool": "gmail_send", "state": "in_doubt"});
-        let in_doubt: Action = serde_json::from_value(in_doubt).unwrap();
-        let reported = |status: &str| {
-            let run = Run {
-                status: status.to_owned(),
-                ..Run::default()
-            };
-            action(&run, &in_doubt, &place)
-        };
+        let id = "01980000-0000-7000-8000-000000000000";
+        let in_doubt: ActionAnswer = sample(json!({"actionId": id, "tool": "gmail_send", "state": "in_doubt"}));
+        let reported = |status: &str| action(&sample(json!({"status": status})), &in_doubt, None, &place);
         for over in ["failed", "cancelled", "completed"] {
             for outcome in ["happened", "did_not_happen"] {
-                let command = format!("gavel approvals settle --tenant acme 0198 {outcome}\n");
+                let command = format!("gavel approvals settle --tenant acme {id} {outcome}\n");
                 assert!(reported(over).contains(&command), "{}", reported(over));
             }
         }
         for open in ["running", "awaiting_confirmation", "paused"] {
-            assert_eq!(reported(open), "action 0198  gmail_send  in_doubt\n");
+            assert_eq!(reported(open), format!("action {id}  gmail_send  in_doubt\n"));
         }
     }
 }

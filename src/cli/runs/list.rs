@@ -1,8 +1,9 @@
 //! `gavel runs list`: one page of runs.
 
 use super::progress;
+use crate::api::runs::AgentRun;
 use crate::app::Work;
-use crate::cli::client::{Query, Run};
+use crate::cli::client::Query;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::{Paging, at, rows};
@@ -13,7 +14,7 @@ use crate::domain::ids::{DEFAULT_PROJECT, IdError, ProjectId};
 /// Options of `gavel runs list`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// Only this agent's runs
     #[arg(long, value_name = "NAME", value_parser = agent)]
     agent: Option<String>,
@@ -38,7 +39,7 @@ Examples:
 Runs called by another run are not listed; `gavel runs watch` shows them under their caller.";
 
 /// Parses `--project`.
-pub(in crate::cli) fn project(name: &str) -> Result<ProjectId, IdError> {
+pub(crate) fn project(name: &str) -> Result<ProjectId, IdError> {
     ProjectId::parse(name)
 }
 
@@ -75,15 +76,15 @@ impl Talk for Args {
     }
 }
 
-fn row(run: &Run) -> Vec<String> {
+fn row(run: &AgentRun) -> Vec<String> {
     // An error matters more than the summary so far.
     let error = run.error_message.as_deref().filter(|error| !error.is_empty());
     vec![
-        at(&run.created_at),
-        run.id.clone(),
+        at(run.created_at),
+        run.id.to_string(),
         clipped(&run.agent_id, 32),
         match run.attempts.len() {
-            0 => run.status.clone(),
+            0 => run.status.to_string(),
             1 => format!("{}, resumed", run.status),
             times => format!("{}, resumed {times} times", run.status),
         },

@@ -2,30 +2,27 @@
 
 use std::io::IsTerminal;
 
-use crate::cli::approvals::question;
-use crate::cli::client::{Action, Resolution};
+use crate::api::approvals::ResolveBody;
+use crate::cli::approvals::{Question, question};
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
 use crate::domain::action;
-use crate::domain::ids::ApprovalId;
 use anyhow::Context;
 
 /// The user's reply.
-pub(in crate::cli) enum Said {
-    Answer(Resolution),
+pub(crate) enum Said {
+    Answer(ResolveBody),
     /// No answer now.
     Later,
 }
 
 /// Is a user at the terminal?
-pub(in crate::cli) fn is_here() -> bool {
+pub(crate) fn is_here() -> bool {
     std::io::stdin().is_terminal() && output::person_reads_notes()
 }
 
 /// Asks until there is an answer.
-pub(in crate::cli) async fn answer(one: &Action) -> anyhow::Result<Said> {
-    let approval = one.approval_id.as_deref().and_then(ApprovalId::parse);
-    let approval = approval.context("the approval request has no id")?;
+pub(crate) async fn answer(one: &Question<'_>) -> anyhow::Result<Said> {
     output::note(&format!("\n{}", question(one)));
     // Text typed before the request was shown does not answer it.
     #[cfg(unix)]
@@ -46,8 +43,8 @@ pub(in crate::cli) async fn answer(one: &Action) -> anyhow::Result<Said> {
             "l" | "later" => return Ok(Said::Later),
             _ => continue,
         };
-        return Ok(Said::Answer(Resolution {
-            approval_id: approval,
+        return Ok(Said::Answer(ResolveBody {
+            approval_id: one.approval,
             decision,
             reason: Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty()),
         }));

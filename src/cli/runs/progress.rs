@@ -17,7 +17,7 @@ const SHORT: usize = 100;
 const NEWEST: usize = 50;
 
 /// Turns events into what a user reads.
-pub(in crate::cli) trait Story {
+pub(crate) trait Story {
     /// The lines of an event. `is_live`: a live line below them shows what is under way.
     fn event(&mut self, event: &Value, is_live: bool) -> Vec<String>;
 
@@ -29,7 +29,7 @@ pub(in crate::cli) trait Story {
 }
 
 /// Shows progress as it happens.
-pub(in crate::cli) struct Progress {
+pub(crate) struct Progress {
     progress: bool,
     bar: Option<ProgressBar>,
     story: Box<dyn Story>,
@@ -37,12 +37,12 @@ pub(in crate::cli) struct Progress {
 
 impl Progress {
     /// Of a run. With `progress` false, shows no progress.
-    pub(in crate::cli) fn new(progress: bool) -> Self {
+    pub(crate) fn new(progress: bool) -> Self {
         Self::of(progress, Box::new(RunStory::default()))
     }
 
     /// Of this story.
-    pub(in crate::cli) fn of(progress: bool, story: Box<dyn Story>) -> Self {
+    pub(crate) fn of(progress: bool, story: Box<dyn Story>) -> Self {
         let mut progress = Self {
             progress,
             bar: None,
@@ -53,7 +53,7 @@ impl Progress {
     }
 
     /// Shows the live line, again if [`Progress::end`] removed it.
-    pub(in crate::cli) fn resume_output(&mut self) {
+    pub(crate) fn resume_output(&mut self) {
         let bar = ProgressBar::new_spinner();
         // A terminal that supports only writing (TERM=dumb) gets lines, as a file does.
         if self.progress && person_reads_notes() && !bar.is_hidden() && self.bar.is_none() {
@@ -67,7 +67,7 @@ impl Progress {
     }
 
     /// Shows an event.
-    pub(in crate::cli) fn event(&mut self, event: &Value) {
+    pub(crate) fn event(&mut self, event: &Value) {
         for line in self.story.event(event, self.bar.is_some()) {
             self.note(&line);
         }
@@ -77,7 +77,7 @@ impl Progress {
     }
 
     /// Shows a line.
-    pub(in crate::cli) fn note(&mut self, line: &str) {
+    pub(crate) fn note(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
             None if self.progress => output::note(line),
@@ -86,7 +86,7 @@ impl Progress {
     }
 
     /// Shows a warning, even if progress is off.
-    pub(in crate::cli) fn warn(&mut self, line: &str) {
+    pub(crate) fn warn(&mut self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(line)),
             None => output::note(line),
@@ -94,13 +94,13 @@ impl Progress {
     }
 
     /// Shows that the connection is lost.
-    pub(in crate::cli) fn lost(&mut self, reason: &str) {
+    pub(crate) fn lost(&mut self, reason: &str) {
         self.story.forget_turn();
         self.note(&printable(&format!("! connection lost, reconnecting: {reason}")));
     }
 
     /// Removes the live line.
-    pub(in crate::cli) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
@@ -233,7 +233,7 @@ impl Story for RunStory {
 }
 
 /// The newest text on one line: the terminal has room only for the end of a long answer.
-pub(in crate::cli) fn newest(text: &str) -> String {
+pub(crate) fn newest(text: &str) -> String {
     let words: Vec<_> = text.split_whitespace().collect();
     let words = words.join(" ");
     let skipped = words.chars().count().saturating_sub(NEWEST);
@@ -270,7 +270,7 @@ fn short(value: &Value) -> String {
 }
 
 /// 12 ms, 1.2 s.
-pub(in crate::cli) fn time(ms: u64) -> String {
+pub(crate) fn time(ms: u64) -> String {
     if ms < 1000 {
         format!("{ms} ms")
     } else {

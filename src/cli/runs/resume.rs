@@ -16,7 +16,7 @@ use crate::domain::ids::{ActionId, RunId};
 /// Options of `gavel runs resume`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The run: a paused one, or one whose processes were lost
     #[arg(value_parser = id)]
     id: RunId,

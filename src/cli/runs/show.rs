@@ -1,11 +1,13 @@
 //! `gavel runs show`: one complete run.
 
-use serde_json::Value;
+use serde::Serialize;
 
 use super::{follow, id};
+use crate::api::decisions::{DecisionDetail, ToolInvocation};
+use crate::api::runs::AgentRun;
+use crate::api::threads::ActionAnswer;
 use crate::app::Work;
-use crate::cli::client::{Action, Answer, Run};
-use crate::cli::decisions::call;
+use crate::cli::decisions::{call, fields};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::output;
@@ -14,7 +16,7 @@ use crate::domain::ids::RunId;
 /// Options of `gavel runs show`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The run
     #[arg(value_parser = id)]
     id: RunId,
@@ -42,53 +44,77 @@ impl Talk for Args {
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let answering = gavel.answering(&self.place).await?;
-        let mut run = gavel.run(self.id).await?;
+        let run = gavel.run(self.id).await?;
         let decision = gavel.decision(self.id.decision()).await?;
-        let mut actions = gavel.actions(self.id).await?;
-        if let Some(user) = decision.as_ref().and_then(|decision| decision.user_id.as_deref()) {
-            actions.iter_mut().for_each(|action| action.set_user(user));
-        }
-        let calls = decision.map(|mut decision| decision.json["tool_calls"].take());
+        let actions = gavel.actions(self.id).await?;
         if self.json {
-            run.json["tool_calls"] = calls.unwrap_or_default();
-            run.json["actions"] = actions.into_iter().map(|action| action.json).collect();
-            output::json(&run)?;
+            let user = decision.as_ref().map(|decision| decision.decision.user_id.as_str());
+            let actions: Vec<_> = actions
+                .iter()
+                .map(|action| ActionOf {
+                    user_id: user,
+                    run_id: None,
+                    action,
+                })
+                .collect();
+            let calls = decision.as_ref().map(|decision| &decision.tool_calls);
+            output::json(&Whole {
+                of: &run,
+                tool_calls: calls,
+                actions,
+            })?;
         } else {
-            output::line(&text(&run, calls.as_ref(), &actions, &answering))?;
+            output::line(&text(&run, decision.as_ref(), &actions, &answering)?)?;
         }
         Ok(Exit::Done)
     }
 }
 
+/// A run with its calls and actions.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    of: &'a AgentRun,
+    tool_calls: Option<&'a Vec<ToolInvocation>>,
+    actions: Vec<ActionOf<'a>>,
+}
+
+/// An action, with what the routes of runs do not repeat for each: its user and the run whose actions were read.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ActionOf<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) run_id: Option<RunId>,
+    #[serde(flatten)]
+    pub(crate) action: &'a ActionAnswer,
+}
+
 /// The fields in order, the calls, and the next steps.
-fn text(run: &Answer<Run>, calls: Option<&Value>, actions: &[Answer<Action>], place: &Where) -> String {
-    let mut text = String::new();
-    for (name, value) in run.json.as_object().into_iter().flatten() {
-        // These are counted at the run's end.
-        let counted = matches!(name.as_str(), "steps" | "usage");
-        if name == "in_doubt" || value.is_null() || (counted && run.completed_at.is_none()) {
-            continue;
-        }
-        let value = match value {
-            Value::String(words) => output::printable(words).replace('\n', "\n                    "),
-            other => output::printable(&other.to_string()),
-        };
-        text.push_str(&format!("{name:<18}  {value}\n"));
-    }
-    match calls {
-        Some(calls) => calls
-            .as_array()
-            .into_iter()
-            .flatten()
-            .for_each(|one| text.push_str(&call(one))),
+fn text(
+    run: &AgentRun,
+    decision: Option<&DecisionDetail>,
+    actions: &[ActionAnswer],
+    place: &Where,
+) -> anyhow::Result<String> {
+    // Steps and tokens are counted at the run's end.
+    let left_out: &[&str] = match run.completed_at {
+        Some(_) => &["in_doubt"],
+        None => &["in_doubt", "steps", "usage"],
+    };
+    let mut text = fields(run, left_out)?;
+    match decision {
+        Some(decision) => decision.tool_calls.iter().for_each(|one| text.push_str(&call(one))),
         None => text.push_str("\nyou have no access to its tool calls\n"),
     }
+    let user = decision.map(|decision| decision.decision.user_id.as_str());
     for action in actions {
-        text.push_str(&format!("\n{}", follow::action(run, action, place)));
+        text.push_str(&format!("\n{}", follow::action(run, action, user, place)));
     }
     let next = follow::next(run, place);
     if !next.is_empty() {
         text.push_str(&format!("\n{}\n", next.join("\n")));
     }
-    text
+    Ok(text)
 }

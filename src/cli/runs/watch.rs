@@ -10,7 +10,7 @@ use crate::domain::ids::RunId;
 /// Options of `gavel runs watch`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The run
     #[arg(value_parser = id)]
     id: RunId,

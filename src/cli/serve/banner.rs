@@ -38,7 +38,7 @@ pub(super) fn greeting(
     );
     lines.push(String::new());
     let adds = |agent: &Agent| agent.definition.tools.iter().any(|tool| tool.ends_with("add_task"));
-    if answerer(agents, &config.runs.agent).is_ok_and(adds) {
+    if answerer(agents, &config.runs.threads.agent).is_ok_and(adds) {
         lines.push("Try a thread, whose actions can wait for an approval:".to_owned());
         lines.push(format!("  {}", try_thread(&config.auth, address)));
         lines.push("Try chat, which acts at once:".to_owned());
@@ -57,7 +57,7 @@ pub(super) fn greeting(
 }
 
 /// Who may call.
-pub(in crate::cli) fn callers(auth: &Auth) -> String {
+pub(crate) fn callers(auth: &Auth) -> String {
     match auth {
         Auth::None => "any user of this machine (auth.mode = none)".to_owned(),
         Auth::ApiKeys(keys) => {
@@ -143,10 +143,10 @@ pub(super) fn tools(servers: &[ServerStatus], catalog: &Catalog, agents: &Agents
 
 /// The tools of planning sessions that have side effects and no `scope`, each with its server. Not those that ask in any
 /// case.
-pub(in crate::cli) fn unbound(catalog: &Catalog, agents: &Agents) -> Vec<(String, String)> {
+pub(crate) fn unbound(catalog: &Catalog, agents: &Agents) -> Vec<(String, String)> {
     let worker = agents.get(TASK_WORKER).map(|agent| &agent.definition.tools);
     let is_listed = |tool: &&Arc<Tool>| worker.is_some_and(|tools| tools.iter().any(|name| tool.is_called(name)));
-    let is_open = |tool: &&Arc<Tool>| !tool.is_bound && tool.approval != Some(ApprovalDefault::Required);
+    let is_open = |tool: &&Arc<Tool>| !tool.is_bound && tool.settings.approval != Some(ApprovalDefault::Required);
     let tools = catalog.tools.iter().filter(|tool| tool.side_effect).filter(is_open);
     let all = tools
         .filter(is_listed)
@@ -155,7 +155,7 @@ pub(in crate::cli) fn unbound(catalog: &Catalog, agents: &Agents) -> Vec<(String
 }
 
 /// What an operator should know of such a tool.
-pub(in crate::cli) fn not_bound(tool: &str) -> String {
+pub(crate) fn not_bound(tool: &str) -> String {
     format!(
         "{tool} is not bound to a planning session, so each of its calls asks a person; give it a `scope` in mcp.json, or set \
          `trustHints` if its server is trusted to name one"

@@ -1,7 +1,7 @@
 //! `gavel threads list`: one page of threads.
 
+use crate::api::threads::ThreadSummary;
 use crate::app::Work;
-use crate::cli::client::ThreadSummary;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::{Paging, at, rows};
@@ -10,7 +10,7 @@ use crate::cli::table::clipped;
 /// Options of `gavel threads list`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     paging: Paging,
     #[command(flatten)]
@@ -43,11 +43,11 @@ impl Talk for Args {
 
 fn row(thread: &ThreadSummary) -> Vec<String> {
     vec![
-        at(&thread.updated_at),
-        thread.thread_id.clone(),
+        at(thread.updated_at),
+        thread.thread_id.to_string(),
         clipped(&thread.user_id, 24),
         clipped(&thread.agent_id, 32),
         thread.latest_run.as_ref().map_or("-", |run| &run.state).to_owned(),
-        clipped(&thread.title, 60),
+        clipped(thread.title.as_deref().unwrap_or_default(), 60),
     ]
 }

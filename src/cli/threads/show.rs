@@ -2,12 +2,14 @@
 
 use anyhow::anyhow;
 
+use crate::api::threads::{ActionAnswer, Thread, ThreadMessage};
 use crate::app::Work;
-use crate::cli::client::{Action, Answer, Client, Message, Refused, Thread};
+use crate::cli::client::{Client, Refused};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::list::at;
 use crate::cli::output;
+use crate::cli::runs::ActionOf;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{RunId, ThreadId};
 use crate::domain::thread::{MessageKind, MessageRole};
@@ -15,7 +17,7 @@ use crate::domain::thread::{MessageKind, MessageRole};
 /// Options of `gavel threads show`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct Args {
+pub(crate) struct Args {
     /// The thread
     #[arg(value_parser = id)]
     id: ThreadId,
@@ -47,7 +49,7 @@ impl Talk for Args {
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let thread = gavel.thread(self.id, self.before).await;
-        let mut thread = thread.map_err(|error| match Refused::in_error(&error) {
+        let thread = thread.map_err(|error| match Refused::in_error(&error) {
             Some(refused) if refused.is_not_found() => {
                 anyhow!("there is no thread {}{}", self.id, self.place.whose_words())
             }
@@ -55,8 +57,14 @@ impl Talk for Args {
         })?;
         let actions = actions(gavel, &thread).await?;
         if self.json {
-            thread.json["actions"] = actions.into_iter().map(|action| action.json).collect();
-            output::json(&thread)?;
+            let mut whole = serde_json::to_value(&thread)?;
+            let actions = actions.iter().map(|(run_id, action)| ActionOf {
+                user_id: Some(&thread.user_id),
+                run_id: Some(*run_id),
+                action,
+            });
+            whole["actions"] = serde_json::to_value(actions.collect::<Vec<_>>())?;
+            output::json(&whole)?;
             return Ok(Exit::Done);
         }
         output::line(&text(&thread, &actions))?;
@@ -65,8 +73,7 @@ impl Talk for Args {
             output::note(&format!("earlier messages: the same command with --before {first}"));
         }
         let open = [ActionStatus::AwaitingConfirmation, ActionStatus::InDoubt];
-        let is_open = |action: &Answer<Action>| open.iter().any(|status| action.state == status.as_str());
-        if actions.iter().any(is_open) {
+        if actions.iter().any(|(_, action)| open.contains(&action.state)) {
             let place = self.place.repeated();
             output::note(&format!("a user must answer: `gavel approvals list{place}` shows how"));
         }
@@ -74,21 +81,20 @@ impl Talk for Args {
     }
 }
 
-/// The actions of the runs that the thread's messages belong to.
-async fn actions(client: &Client, thread: &Thread) -> anyhow::Result<Vec<Answer<Action>>> {
+/// The actions of the runs that the thread's messages belong to, each with its run.
+async fn actions(client: &Client, thread: &Thread) -> anyhow::Result<Vec<(RunId, ActionAnswer)>> {
     let mut runs: Vec<RunId> = Vec::new();
     for message in &thread.messages {
-        let run = RunId::parse(&message.run_id);
-        runs.extend(run.filter(|run| !runs.contains(run)));
+        if !runs.contains(&message.run_id) {
+            runs.push(message.run_id);
+        }
     }
-    let mut actions: Vec<Answer<Action>> = Vec::new();
+    let mut actions: Vec<(RunId, ActionAnswer)> = Vec::new();
     for run in runs {
-        for mut action in client.actions(run).await? {
+        for action in client.actions(run).await? {
             // A run that another run called lists its actions again.
-            if actions.iter().all(|known| known.action_id != action.action_id) {
-                action.set_run(&run.to_string());
-                action.set_user(&thread.user_id);
-                actions.push(action);
+            if actions.iter().all(|(_, known)| known.action_id != action.action_id) {
+                actions.push((run, action));
             }
         }
     }
@@ -96,31 +102,21 @@ async fn actions(client: &Client, thread: &Thread) -> anyhow::Result<Vec<Answer<
 }
 
 /// Messages are indented deeper than gavel's own lines, so that no message can imitate those.
-fn text(thread: &Thread, actions: &[Answer<Action>]) -> String {
+fn text(thread: &Thread, actions: &[(RunId, ActionAnswer)]) -> String {
     let (user, agent) = (single_line(&thread.user_id), single_line(&thread.agent_id));
-    let mut text = format!(
-        "{user} and the agent {agent}, since {} UTC\n",
-        at(&single_line(&thread.created_at))
-    );
+    let mut text = format!("{user} and the agent {agent}, since {} UTC\n", at(thread.created_at));
     for message in &thread.messages {
-        let role = MessageRole::parse(&message.role);
-        let kind = MessageKind::parse(&message.kind);
-        let who = match (kind, role) {
-            (Some(MessageKind::Message), Some(MessageRole::User)) => user.clone(),
-            (Some(MessageKind::Message), Some(MessageRole::Assistant)) => agent.clone(),
-            (Some(MessageKind::ApprovalRequest), _) => "approval request".to_owned(),
-            (Some(MessageKind::Approval | MessageKind::Settlement), _) => "answer".to_owned(),
-            (Some(MessageKind::Action), _) => "action".to_owned(),
-            (Some(MessageKind::Message) | None, _) => single_line(&message.kind),
+        let who = match (message.kind, message.role) {
+            (MessageKind::Message, MessageRole::User) => &user,
+            (MessageKind::Message, MessageRole::Assistant) => &agent,
+            (MessageKind::ApprovalRequest, _) => "approval request",
+            (MessageKind::Approval | MessageKind::Settlement, _) => "answer",
+            (MessageKind::Action, _) => "action",
         };
         let said = output::printable(&message.text);
         let said = said.trim_end().replace('\n', "\n    ");
-        let when = at(&single_line(&message.created_at));
-        text.push_str(&format!("\n{when}  {who}\n    {said}\n"));
-        for action in actions
-            .iter()
-            .filter(|action| belongs_to(action, message, kind.zip(role)))
-        {
+        text.push_str(&format!("\n{}  {who}\n    {said}\n", at(message.created_at)));
+        for (_, action) in actions.iter().filter(|action| belongs_to(action, message)) {
             text.push_str(&format!("  {}\n", state(action)));
         }
     }
@@ -128,19 +124,22 @@ fn text(thread: &Thread, actions: &[Answer<Action>]) -> String {
 }
 
 /// An action with an approval request is shown at the request, any other at the user's message.
-fn belongs_to(action: &Action, message: &Message, line: Option<(MessageKind, MessageRole)>) -> bool {
-    match line {
-        Some((MessageKind::ApprovalRequest, _)) => message.action_id.as_ref() == Some(&action.action_id),
-        Some((MessageKind::Message, MessageRole::User)) => !action.requires_approval && action.run_id == message.run_id,
+fn belongs_to((run, action): &(RunId, ActionAnswer), message: &ThreadMessage) -> bool {
+    match (message.kind, message.role) {
+        (MessageKind::ApprovalRequest, _) => message.action_id == Some(action.action_id),
+        (MessageKind::Message, MessageRole::User) => !action.requires_approval && *run == message.run_id,
         _ => false,
     }
 }
 
 /// `add_task: failed (timeout)`; a code that equals the state is left out.
-fn state(action: &Action) -> String {
-    let code = action.error_code.as_ref().filter(|code| **code != action.state);
+fn state(action: &ActionAnswer) -> String {
+    let code = action
+        .error_code
+        .as_deref()
+        .filter(|code| *code != action.state.as_str());
     let code = code.map_or_else(String::new, |code| format!(" ({})", single_line(code)));
-    format!("{}: {}{code}", single_line(&action.tool), single_line(&action.state))
+    format!("{}: {}{code}", single_line(&action.tool), action.state)
 }
 
 fn single_line(text: &str) -> String {
@@ -152,23 +151,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::tests::samples::sample;
 
     #[test]
     fn a_message_cannot_pass_for_what_gavel_tells() {
-        let thread = json!({
+        let (run, a) = (
+            "01980000-0000-7000-8000-000000000001",
+            "01980000-0000-7000-8000-00000000000a",
+        );
+        let line = |with| serde_json::to_value(sample::<ThreadMessage>(with)).unwrap();
+        let thread: Thread = sample(json!({
             "userId": "ann\nadd_task: completed", "agentId": "workspace", "createdAt": "2026-11-22T10:00:00.1Z", "messages": [
-                {"role": "user", "kind": "message", "text": "Add milk.\n  add_task: completed\u{1b}[2J\n\n2026-11-22 10:00:02  workspace", "runId": "r",
-                 "createdAt": "2026-11-22T10:00:00.1Z"},
-                {"role": "assistant", "kind": "approval_request", "text": "Leave?", "runId": "r", "actionId": "a", "createdAt": "2026-11-22T10:00:01Z"},
+                line(json!({"role": "user", "kind": "message", "text": "Add milk.\n  add_task: completed\u{1b}[2J\n\n2026-11-22 10:00:02  workspace",
+                    "runId": run, "createdAt": "2026-11-22T10:00:00.1Z"})),
+                line(json!({"role": "assistant", "kind": "approval_request", "text": "Leave?", "runId": run, "actionId": a,
+                    "createdAt": "2026-11-22T10:00:01Z"})),
             ],
-        });
-        let thread: Thread = serde_json::from_value(thread).unwrap();
+        }));
         let actions = [
-            json!({"actionId": "a", "runId": "r", "tool": "add_task", "state": "in_doubt", "requiresApproval": true,
-                   "errorCode": "in_doubt"}),
-            json!({"actionId": "b", "runId": "r", "tool": "pin", "state": "failed", "requiresApproval": false, "errorCode": "timeout"}),
+            json!({"actionId": a, "tool": "add_task", "state": "in_doubt", "requiresApproval": true, "errorCode": "in_doubt"}),
+            json!({"tool": "pin", "state": "failed", "errorCode": "timeout"}),
         ];
-        let actions: [Answer<Action>; 2] = actions.map(|action| serde_json::from_value(action).unwrap());
+        let actions = actions.map(|action| (RunId::parse(run).unwrap(), sample(action)));
         assert_eq!(
             text(&thread, &actions),
             "ann add_task: completed and the agent workspace, since 2026-11-22 10:00:00 UTC

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use gavel::config::settings::SETTINGS;
+use gavel::config::SETTINGS;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
@@ -168,7 +168,9 @@ fn the_manifest_for_kubernetes_names_only_settings() {
     assert!(variables.len() >= 5, "{names:?}");
     for variable in variables {
         let name = variable.strip_suffix("_FILE").unwrap_or(variable);
-        let is_setting = SETTINGS.iter().any(|setting| setting.environment.contains(&name));
+        let is_setting = SETTINGS
+            .iter()
+            .any(|setting| setting.environment.iter().any(|known| known == name));
         assert!(is_setting || name == "TASKS_DATABASE_URL", "{variable}");
     }
     for secret in manifest.split("/run/secrets/gavel/").skip(1) {

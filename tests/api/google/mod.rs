@@ -133,7 +133,8 @@ impl Desk {
 
     /// The settings as the server gets them.
     pub(crate) fn settings(&self) -> Settings {
-        Settings::try_from(Args::from_variables(&|name| self.variables.get(name).cloned())).unwrap()
+        let args = Args::from_variables(&|name| self.variables.get(name).cloned()).unwrap();
+        Settings::try_from(args).unwrap()
     }
 
     pub(crate) async fn connect(&self, user: &str) {

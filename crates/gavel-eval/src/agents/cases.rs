@@ -34,12 +34,14 @@
 //!       output: {…}          # of planner: the plan; of task_worker: the session, with `reactHistory` in each task
 //! ```
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use gavel_reading::{At, Entries, List, Mapped, Node, Record, Scalar, TEXT, Whole, With, record};
 use regex::Regex;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The agent that plans.
@@ -47,91 +49,114 @@ pub(super) const PLANNER: &str = "planner";
 /// The agent that works on a task of a plan.
 pub(super) const TASK_WORKER: &str = "task_worker";
 
-/// The cases of one agent.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AgentCases {
-    /// Its name.
-    pub agent: String,
-    /// The directory that the files server serves, relative to the file; [`load`] makes it absolute.
-    #[serde(default)]
-    pub root: Option<PathBuf>,
-    /// The directory with the files of the repository, relative to the file; [`load`] makes it absolute.
-    #[serde(default)]
-    pub repository: Option<PathBuf>,
-    /// The cases, in order.
-    pub cases: Vec<AgentCase>,
+/// The most values in a file of cases.
+const MOST_NODES: usize = 250_000;
+
+record! {
+    /// The cases of one agent.
+    #[derive(Clone, Debug)]
+    pub struct AgentCases {
+        /// Its name.
+        agent: String = "agent": TEXT, required;
+        /// The directory that the files server serves, relative to the file; [`load`] makes it absolute.
+        root: Option<PathBuf> = "root": PATH;
+        /// The directory with the files of the repository, relative to the file; [`load`] makes it absolute.
+        repository: Option<PathBuf> = "repository": PATH;
+        /// The cases, in order.
+        cases: Vec<AgentCase> = "cases": List(Record("a case", AgentCase::read)), required;
+    }
 }
 
-/// One case.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AgentCase {
-    /// Its name.
-    pub id: String,
-    /// The agent's inputs.
-    #[serde(default)]
-    pub input: Map<String, Value>,
-    /// The user's tasks before the run.
-    #[serde(default)]
-    pub tasks: Vec<String>,
-    /// Files of the repository, by path, in place of or beside those of the directory.
-    #[serde(default)]
-    pub files: BTreeMap<String, String>,
-    /// The repository's issues, from number 1 on.
-    #[serde(default)]
-    pub issues: Vec<SeedIssue>,
-    /// The plan that is confirmed; only for `task_worker`.
-    #[serde(default)]
-    pub plan: Vec<PlanTask>,
-    /// The expected result.
-    #[serde(default)]
-    pub expect: Expected,
+record! {
+    /// One case.
+    #[derive(Clone, Debug)]
+    pub struct AgentCase {
+        /// Its name.
+        id: String = "id": TEXT, required;
+        /// The agent's inputs.
+        input: Map<String, Value> = "input": INPUT, or Map::new();
+        /// The user's tasks before the run.
+        tasks: Vec<String> = "tasks": List(TEXT);
+        /// Files of the repository, by path, in place of or beside those of the directory.
+        files: BTreeMap<String, String> = "files": Mapped(Entries(TEXT), BTreeMap::from_iter);
+        /// The repository's issues, from number 1 on.
+        issues: Vec<SeedIssue> = "issues": List(Record("a map of title and body", SeedIssue::read));
+        /// The plan that is confirmed; only for `task_worker`.
+        plan: Vec<PlanTask> = "plan": List(Record("a map of title, goal, doneWhen and tools", PlanTask::read));
+        /// The expected result.
+        expect: Expected = "expect": Record("a map of what to expect", Expected::read), or Expected::default();
+    }
 }
 
-/// A task of a plan, as gavel's API takes it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PlanTask {
-    /// The task in a line.
-    pub title: String,
-    /// What it must reach.
-    pub goal: String,
-    /// What can be observed once it is done.
-    pub done_when: String,
-    /// The tools that it needs.
-    pub tools: Vec<String>,
+record! {
+    /// A task of a plan, as gavel's API takes it.
+    #[derive(Clone, Debug, Serialize)]
+    #[serde(rename_all = "camelCase")]
+    pub struct PlanTask {
+        /// The task in a line.
+        title: String = "title": TEXT, required;
+        /// What it must reach.
+        goal: String = "goal": TEXT, required;
+        /// What can be observed once it is done.
+        done_when: String = "doneWhen": TEXT, required;
+        /// The tools that it needs.
+        tools: Vec<String> = "tools": List(TEXT), required;
+    }
 }
 
-/// An issue of the repository.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SeedIssue {
-    /// Its title.
-    pub title: String,
-    /// Its text.
-    #[serde(default)]
-    pub body: String,
+record! {
+    /// An issue of the repository.
+    #[derive(Clone, Debug)]
+    pub struct SeedIssue {
+        /// Its title.
+        title: String = "title": TEXT, required;
+        /// Its text.
+        body: String = "body": TEXT, or String::new();
+    }
 }
 
-/// The expected result of a case.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Expected {
-    /// Absent: `completed`.
-    pub status: Option<String>,
-    /// A JSON Schema of the output.
-    pub output: Option<Value>,
-    /// A regular expression that the summary must match.
-    pub summary: Option<String>,
-    /// Tools that must be called successfully.
-    #[serde(default)]
-    pub calls: Vec<String>,
-    /// Tools that must not be called, with any result.
-    #[serde(default)]
-    pub no_calls: Vec<String>,
-    /// Most model calls; for `task_worker`, most steps of all tasks.
-    pub max_steps: Option<u32>,
+record! {
+    /// The expected result of a case.
+    #[derive(Clone, Debug, Default)]
+    pub struct Expected {
+        /// Absent: `completed`.
+        status: Option<String> = "status": TEXT;
+        /// A JSON Schema of the output.
+        output: Option<Value> = "output": With("a JSON Schema", schema);
+        /// A regular expression that the summary must match.
+        summary: Option<String> = "summary": PATTERN;
+        /// Tools that must be called successfully.
+        calls: Vec<String> = "calls": List(TEXT);
+        /// Tools that must not be called, with any result.
+        no_calls: Vec<String> = "no_calls": List(TEXT);
+        /// Most model calls; for `task_worker`, most steps of all tasks.
+        max_steps: Option<u32> = "max_steps": Whole(0..=u32::MAX);
+    }
+}
+
+const PATH: Scalar<PathBuf> = Scalar {
+    allowed: "the path of a directory",
+    read: |node| node.text().map(PathBuf::from),
+};
+const INPUT: Scalar<Map<String, Value>> = Scalar {
+    allowed: "a map of inputs",
+    read: |node| match node.to_json() {
+        Value::Object(input) => Some(input),
+        _ => None,
+    },
+};
+const PATTERN: Scalar<String> = Scalar {
+    allowed: "a regular expression",
+    read: |node| node.text().filter(|text| Regex::new(text).is_ok()).map(str::to_owned),
+};
+
+fn schema(at: &At<'_>) -> Option<Value> {
+    let schema = at.node.to_json();
+    let invalid = jsonschema::validator_for(&schema).err();
+    if let Some(error) = &invalid {
+        at.error(format!("no JSON Schema: {error}"), "a JSON Schema");
+    }
+    invalid.is_none().then_some(schema)
 }
 
 /// The result of a case.
@@ -180,7 +205,7 @@ pub fn load(directory: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
     for file in files {
         match one(&file) {
             Ok(cases) => read.push(cases),
-            Err(error) => errors.push(format!("{}: {error}", file.display())),
+            Err(found) => errors.extend(found),
         }
     }
     if errors.is_empty() && read.is_empty() {
@@ -192,40 +217,52 @@ pub fn load(directory: &Path) -> Result<Vec<AgentCases>, Vec<String>> {
     if errors.is_empty() { Ok(read) } else { Err(errors) }
 }
 
-fn one(file: &Path) -> Result<AgentCases, String> {
-    let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
-    let mut cases: AgentCases = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
-    for (name, directory) in [("root", &mut cases.root), ("repository", &mut cases.repository)] {
-        if let Some(given) = directory {
-            let whole = file.parent().unwrap_or(Path::new(".")).join(&*given);
-            *given = fs::canonicalize(&whole).map_err(|error| format!("{name} {}: {error}", whole.display()))?;
+fn one(file: &Path) -> Result<AgentCases, Vec<String>> {
+    let name = file.display().to_string();
+    let text = fs::read_to_string(file).map_err(|error| vec![format!("{name}: {error}")])?;
+    let root = Node::parse(&text, MOST_NODES).map_err(|error| {
+        let line = error.line.map(|line| format!(":{line}")).unwrap_or_default();
+        vec![format!("{name}{line}: {}", error.message)]
+    })?;
+    let errors = RefCell::default();
+    let whole = At::root(&errors, &name, &root);
+    let mut cases = whole.record(AgentCases::read);
+    if let Some(cases) = &mut cases {
+        for (field, directory) in [("root", &mut cases.root), ("repository", &mut cases.repository)] {
+            if let Some(given) = directory {
+                let path = file.parent().unwrap_or(Path::new(".")).join(&*given);
+                match fs::canonicalize(&path) {
+                    Ok(found) => *given = found,
+                    Err(error) => whole
+                        .clone()
+                        .named(field)
+                        .error(format!("{}: {error}", path.display()), PATH.allowed),
+                }
+            }
+        }
+        let in_session = [PLANNER, TASK_WORKER].contains(&&*cases.agent);
+        if in_session != cases.repository.is_some() {
+            let allowed = format!("for the cases of {PLANNER} and {TASK_WORKER}, which need it");
+            whole
+                .clone()
+                .named("repository")
+                .error(format!("the agent {}", cases.agent), allowed);
+        }
+        for case in cases
+            .cases
+            .iter()
+            .filter(|case| (cases.agent == TASK_WORKER) == case.plan.is_empty())
+        {
+            let allowed = format!("for the cases of {TASK_WORKER}, which need it");
+            whole
+                .clone()
+                .named("plan")
+                .error(format!("the case {}", case.id), allowed);
         }
     }
-    let in_session = [PLANNER, TASK_WORKER].contains(&&*cases.agent);
-    if in_session != cases.repository.is_some() {
-        return Err(format!(
-            "`repository` is for the cases of {PLANNER} and {TASK_WORKER}, which need it"
-        ));
-    }
-    for case in &cases.cases {
-        if (cases.agent == TASK_WORKER) == case.plan.is_empty() {
-            return Err(format!(
-                "{}: `plan` is for the cases of {TASK_WORKER}, which need it",
-                case.id
-            ));
-        }
-    }
-    for case in &cases.cases {
-        if let Some(schema) = &case.expect.output {
-            jsonschema::validator_for(schema)
-                .map_err(|error| format!("{}: output is not a JSON Schema: {error}", case.id))?;
-        }
-        if let Some(pattern) = &case.expect.summary {
-            Regex::new(pattern)
-                .map_err(|error| format!("{}: summary is not a regular expression: {error}", case.id))?;
-        }
-    }
-    Ok(cases)
+    let errors = errors.into_inner().into_vec(&name);
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    cases.filter(|_| errors.is_empty()).ok_or(errors)
 }
 
 /// The differences between a result and its expectation, each as one line; empty if it is as expected.

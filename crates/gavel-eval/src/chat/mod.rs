@@ -27,7 +27,7 @@ pub use case::{
 };
 pub use command::Args;
 pub use day::Day;
-pub use load::{CaseError, load, parse};
+pub use load::{load, parse};
 pub use matcher::Matcher;
 pub use report::{CaseResult, Confusion, Exit, Gate, KindScore, Rate, Report, STAND_INS, Verdict};
 pub use runner::{Options, Progress, run};

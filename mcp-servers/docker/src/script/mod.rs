@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::exec::{Command, Written};
 use crate::engine::{Engine, EngineFault};
-use crate::error::{Code, Fault, disk_full, engine_error, internal, unsettled};
+use crate::error::{Code, disk_full, engine_error, unsettled};
 use frame::Printed;
 pub(crate) use frame::{Ending, Frame};
-use gavel_mcp_base::{ToolError, key_reused};
+use gavel_mcp_base::{Fault, ToolError, internal, key_reused};
 use stop::{Why, stop};
 
 const LAUNCH: &str = include_str!("launch.sh");

@@ -71,10 +71,17 @@ while kill -0 -"$pid" && [ "$round" -lt 10 ]; do
   round=$((round + 1))
 done
 kill -KILL -"$pid"
-# What left the group may hold the pipes: it does not delay the end.
+# Whether a process that left the group still writes to a stream.
+is_held() {
+  for fd in /proc/[0-9]*/fd/[12]; do
+    if [ "$fd" -ef "$dir/1" ] || [ "$fd" -ef "$dir/2" ]; then return 0; fi
+  done
+  return 1
+}
+# It does not delay the end much. Without it the streams end for sure, however late their readers begin on a busy machine.
 round=0
 while [ ! -e "$dir/out.eof" ] || [ ! -e "$dir/err.eof" ]; do
-  [ "$round" -lt 30 ] || break
+  if [ "$round" -ge 500 ] || { [ "$round" -ge 50 ] && is_held; }; then break; fi
   pause 0.02
   round=$((round + 1))
 done

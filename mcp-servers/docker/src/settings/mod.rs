@@ -3,9 +3,8 @@
 mod images;
 pub(crate) mod mounts;
 
-use std::ops::RangeInclusive;
-
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
+use gavel_mcp_base::settings::{self, given};
 
 use crate::args::Args;
 pub(crate) use images::{Images, Reference};
@@ -45,12 +44,7 @@ impl TryFrom<Args> for Settings {
             "DOCKER_IMAGES is missing: set the images that containers may be created from, such as \
              docker.io/library/python:3.*",
         )?)?;
-        let pulls = match given(&args.pull).unwrap_or("never") {
-            "never" => false,
-            "missing" => true,
-            _ => bail!("DOCKER_PULL must be never or missing"),
-        };
-        let count = |name, value: &Option<String>, default, range| number(name, given(value), default, range);
+        let count = |name, text, unset, allowed| settings::number::<u32>(name, text, unset, allowed);
         let limits = Limits {
             memory_mb: count("DOCKER_MEMORY_MB", &args.memory_mb, 2048, 64..=1_048_576)?,
             cpus: count("DOCKER_CPUS", &args.cpus, 2, 1..=256)?,
@@ -58,20 +52,16 @@ impl TryFrom<Args> for Settings {
             per_session: count("DOCKER_SESSION_CONTAINERS", &args.session_containers, 5, 1..=1000)? as usize,
             in_all: count("DOCKER_CONTAINERS", &args.containers, 20, 1..=1000)? as usize,
         };
+        let pulls = [("never", false), ("missing", true)];
         Ok(Self {
             socket,
             images,
             network: network(given(&args.network).unwrap_or("none"))?,
             mounts,
-            pulls,
+            pulls: settings::choice("DOCKER_PULL", &args.pull, &pulls)?,
             limits,
         })
     }
-}
-
-/// An empty setting counts as unset.
-fn given(text: &Option<String>) -> Option<&str> {
-    text.as_deref().map(str::trim).filter(|text| !text.is_empty())
 }
 
 /// The path of the socket. An engine over TCP is refused: it is access to its host for all who reach the port.
@@ -92,18 +82,4 @@ fn network(name: &str) -> anyhow::Result<String> {
         "DOCKER_NETWORK must be none, bridge, host, or the name of a network"
     );
     Ok(name.to_owned())
-}
-
-fn number(name: &str, text: Option<&str>, default: u32, range: RangeInclusive<u32>) -> anyhow::Result<u32> {
-    let Some(text) = text else {
-        return Ok(default);
-    };
-    let number = text.parse().ok().filter(|number| range.contains(number));
-    number.with_context(|| {
-        format!(
-            "{name} must be a whole number from {} to {}",
-            range.start(),
-            range.end()
-        )
-    })
 }

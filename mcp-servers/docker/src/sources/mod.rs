@@ -5,6 +5,7 @@ mod ignores;
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::io::AsyncRead;
 use tokio_util::io::SyncIoBridge;
@@ -36,12 +37,12 @@ pub(crate) struct Sources {
     pub(crate) is_truncated: bool,
 }
 
-/// A file that is not shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+// A file that is not shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct Skipped {
     pub(crate) path: String,
     pub(crate) bytes: u64,
-    /// `binary` or `too_large`.
+    #[schemars(extend("enum" = ["binary", "too_large"]))]
     pub(crate) why: &'static str,
 }
 

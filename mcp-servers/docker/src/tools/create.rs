@@ -1,21 +1,21 @@
 //! `createContainer`
 
-use gavel_mcp_base::{Answer, Arguments, Moment, ToolError, key_reused, shares, text};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::options::Options;
-use super::schema::{self, Kind};
+use gavel_mcp_base::{Fault, Kind, Moment, Tool, ToolError, internal, key_reused, shares, text};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::options::{self, Options, Valid};
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::engine::EngineFault;
 use crate::engine::containers::Listed;
 use crate::engine::create::Plan;
 use crate::engine::labels::Labels;
-use crate::error::{Code, Fault, engine_disk_full, internal, unsettled};
+use crate::error::{Code, engine_disk_full, unsettled};
 use crate::settings::{Settings, mounts};
-
-pub(super) const NAME: &str = "createContainer";
 
 /// How long a container is kept after the caller's deadline, and without one, in microseconds.
 const AFTER_DEADLINE: i64 = 10 * 60 * 1_000_000;
@@ -26,37 +26,20 @@ Create a container and start it. It has only its image and what the operator mou
 
 const WAIT: &str = "Destroy one that is no longer needed, or try again when one was destroyed or has expired.";
 
-pub(super) fn tool(permitted: &str) -> Tool {
-    let env = json!({
-        "type": "object",
-        "description": "Environment variables of its processes. No secrets: they can be read from outside.",
-        "additionalProperties": { "type": "string" }
-    });
-    let options = json!({
-        "type": "object",
-        "properties": {
-            "image": schema::text("The image, such as docker.io/library/python:3.13."),
-            "name": schema::text("A name for people."),
-            "group": schema::text("A group to clean up together. In a session it is always the session's id."),
-            "workdir": schema::text("The directory that scripts run in. /work when left out."),
-            "env": env,
-            "memoryMb": schema::whole_number("The most memory, in MiB."),
-            "cpus": schema::whole_number("The number of processors."),
-            "pids": schema::whole_number("The most processes.")
-        },
-        "required": ["image"],
-        "additionalProperties": false
-    });
-    let mut tool = schema::tool(
-        NAME,
-        "Create a container",
-        ABOUT,
-        Kind::Creates,
-        (json!({ "options": options }), &["options"]),
-        &[("id", schema::text("The id of the container, for the other tools."))],
-    );
-    tool.description = Some(format!("{ABOUT} {permitted}").into());
-    tool
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    options: Options,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Created {
+    /// The id of the container, for the other tools.
+    id: String,
+}
+
+pub(super) fn tool(permitted: &str) -> Tool<Docker> {
+    let about = format!("{ABOUT} {permitted}");
+    super::tool("createContainer", "Create a container", about, Kind::Creates, create).with_unknown(options::unknown)
 }
 
 /// What the operator permits, in words. Where a mount is on the host is not for models.
@@ -79,9 +62,9 @@ pub(crate) fn permitted(settings: &Settings) -> String {
     )
 }
 
-pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["options"])?;
-    let options = Options::parse(&arguments, &docker.settings.limits)?;
+async fn create(docker: Arc<Docker>, arguments: Arguments, call: Call) -> Result<Created, Fault> {
+    let docker = &*docker;
+    let options = arguments.options.parse(&docker.settings.limits)?;
     if !docker.settings.images.permit(&options.image) {
         return Err(image_not_allowed(docker, &options).into());
     }
@@ -115,15 +98,15 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, ca
         internal()
     })?;
     let _turn = docker.creating.lock().await;
-    let id = match find(docker, call).await? {
+    let id = match find(docker, &call).await? {
         Some(found) => found,
-        None => create(docker, call, &plan).await?,
+        None => make(docker, &call, &plan).await?,
     };
-    start(docker, call, &id).await?;
-    Ok(Answer::of(&json!({ "id": id })))
+    start(docker, &call, &id).await?;
+    Ok(Created { id })
 }
 
-fn image_not_allowed(docker: &Docker, options: &Options) -> ToolError {
+fn image_not_allowed(docker: &Docker, options: &Valid) -> ToolError {
     let permitted = &docker.settings.images.text;
     let words = format!("The image is not permitted; nothing was created. Permitted are: {permitted}.");
     ToolError::new(Code::ImageNotAllowed, words)
@@ -161,7 +144,7 @@ fn own<'a>(all: &'a [Listed], call: &Call) -> Option<&'a Listed> {
         .find(|container| container.labels.key.as_ref() == Some(key) && container.labels.owner == call.owner)
 }
 
-async fn create(docker: &Docker, call: &Call, plan: &Plan) -> Result<String, Fault> {
+async fn make(docker: &Docker, call: &Call, plan: &Plan) -> Result<String, Fault> {
     let mut created = docker.engine.create(plan).await;
     if matches!(created, Err(EngineFault::Missing)) && docker.settings.pulls {
         // If it fails, the image is still missing.

@@ -1,83 +1,68 @@
 //! `destroyContainer` and `cleanupGroupContainers`
 
-use gavel_mcp_base::{Answer, Arguments, missing};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::json;
+use std::sync::Arc;
 
-use super::schema::{self, Kind};
-use super::target::container_id;
+use gavel_mcp_base::{Fault, Kind, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::target::ContainerId;
 use crate::call::Call;
 use crate::docker::Docker;
-use crate::error::{Fault, unsettled};
-
-pub(super) const NAME: &str = "destroyContainer";
-pub(super) const GROUP: &str = "cleanupGroupContainers";
-
-const MAX_GROUP_CHARS: usize = 128;
+use crate::error::unsettled;
 
 const ABOUT: &str = "\
 Destroy a container with all its files and processes, in whatever state it is. One that is gone already is no error.";
 
 const ABOUT_GROUP: &str = "Destroy all containers of a group, in whatever state they are. None is no error.";
 
-pub(super) fn tool() -> Tool {
-    let destroyed = schema::boolean("Whether there was such a container. It does not exist now in any case.");
-    schema::tool(
-        NAME,
-        "Destroy a container",
-        ABOUT,
-        Kind::Removes,
-        (json!({ "containerId": schema::container_id() }), &["containerId"]),
-        &[("destroyed", destroyed)],
-    )
+#[derive(Serialize, JsonSchema)]
+struct Destroyed {
+    /// Whether there was such a container. It does not exist now in any case.
+    destroyed: bool,
 }
 
-pub(super) fn group_tool() -> Tool {
-    schema::tool(
-        GROUP,
-        "Destroy a group of containers",
-        ABOUT_GROUP,
-        Kind::Removes,
-        (
-            json!({ "group": schema::text("The group. In a session it is the session's id.") }),
-            &["group"],
-        ),
-        &[
-            ("removed", schema::ids("The ids of the containers that were destroyed.")),
-            (
-                "left",
-                schema::ids("The ids of those that could not be destroyed. Call again later."),
-            ),
-        ],
-    )
+#[derive(Deserialize, JsonSchema)]
+struct Group {
+    /// The group. In a session it is the session's id.
+    #[schemars(length(min = 1, max = 128))]
+    group: String,
 }
 
-pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["containerId"])?;
-    let id = container_id(&arguments)?;
-    let found = docker.engine.find(&id, call.owner.as_deref()).await;
+#[derive(Serialize, JsonSchema)]
+struct Cleaned {
+    /// The ids of the containers that were destroyed.
+    removed: Vec<String>,
+    /// The ids of those that could not be destroyed. Call again later.
+    left: Vec<String>,
+}
+
+pub(super) fn tool() -> Tool<Docker> {
+    super::tool("destroyContainer", "Destroy a container", ABOUT, Kind::Removes, destroy)
+}
+
+pub(super) fn group_tool() -> Tool<Docker> {
+    let title = "Destroy a group of containers";
+    super::tool("cleanupGroupContainers", title, ABOUT_GROUP, Kind::Removes, clean_up)
+}
+
+async fn destroy(docker: Arc<Docker>, arguments: ContainerId, call: Call) -> Result<Destroyed, Fault> {
+    let found = docker.engine.find(&arguments.container_id, call.owner.as_deref()).await;
     let Some(container) = found.map_err(|_| call.not_asked())? else {
-        return Ok(Answer::of(&json!({ "destroyed": false })));
+        return Ok(Destroyed { destroyed: false });
     };
     let removed = docker.engine.remove(&container.id).await;
     removed.map_err(|_| unsettled("the container engine did not confirm it"))?;
     docker.credentials.forget(&container.id);
-    Ok(Answer::of(&json!({ "destroyed": true })))
+    Ok(Destroyed { destroyed: true })
 }
 
-pub(super) async fn carry_out_for_group(
-    arguments: Option<JsonObject>,
-    docker: &Docker,
-    call: &Call,
-) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["group"])?;
-    let group = arguments.visible_text("group", MAX_GROUP_CHARS)?;
-    let group = group.ok_or_else(|| missing("group"))?;
+async fn clean_up(docker: Arc<Docker>, arguments: Group, call: Call) -> Result<Cleaned, Fault> {
     let found = docker.engine.list().await.map_err(|_| call.not_asked())?;
     let (mut removed, mut left) = (Vec::new(), Vec::new());
     for container in found {
         let labels = &container.labels;
-        if labels.owner != call.owner || labels.group.as_deref() != Some(&group) {
+        if labels.owner != call.owner || labels.group.as_deref() != Some(&arguments.group) {
             continue;
         }
         match docker.engine.remove(&container.id).await {
@@ -88,5 +73,5 @@ pub(super) async fn carry_out_for_group(
             Err(_) => left.push(container.id),
         }
     }
-    Ok(Answer::of(&json!({ "removed": removed, "left": left })))
+    Ok(Cleaned { removed, left })
 }

@@ -1,68 +1,61 @@
 //! `listContainers`
 
-use gavel_mcp_base::{Answer, Arguments};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::schema::{self, Kind};
+use gavel_mcp_base::{Fault, Kind, Moment, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::call::Call;
 use crate::docker::Docker;
-use crate::engine::containers::Listed;
-use crate::error::Fault;
-
-pub(super) const NAME: &str = "listContainers";
 
 const ABOUT: &str = "List the running containers of this session, or all of them, whatever their state.";
 
-pub(super) fn tool() -> Tool {
-    let text = || json!({ "type": "string" });
-    let optional = || json!({ "type": ["string", "null"] });
-    let container = json!({
-        "type": "object",
-        "properties": {
-            "id": text(),
-            "name": optional(),
-            "image": text(),
-            "state": { "type": "string", "description": "created, running, exited and so on." },
-            "group": optional(),
-            "createdAt": text(),
-            "expiresAt": { "type": ["string", "null"], "description": "After this time it is removed." }
-        },
-        "required": ["id", "name", "image", "state", "group", "createdAt", "expiresAt"],
-        "additionalProperties": false
-    });
-    let containers = json!({ "type": "array", "items": container });
-    schema::tool(
-        NAME,
-        "List containers",
-        ABOUT,
-        Kind::Reads,
-        (
-            json!({ "all": schema::boolean("Also those that do not run. false when left out.") }),
-            &[],
-        ),
-        &[("containers", containers)],
-    )
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// Also those that do not run. false when left out.
+    all: Option<bool>,
 }
 
-pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["all"])?;
-    let all = arguments.boolean("all")?.unwrap_or_default();
+#[derive(Serialize, JsonSchema)]
+struct Containers {
+    containers: Vec<Container>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Container {
+    id: String,
+    name: Option<String>,
+    image: String,
+    /// created, running, exited and so on.
+    state: String,
+    group: Option<String>,
+    created_at: Moment,
+    /// After this time it is removed.
+    expires_at: Option<Moment>,
+}
+
+pub(super) fn tool() -> Tool<Docker> {
+    super::tool("listContainers", "List containers", ABOUT, Kind::Reads, list)
+}
+
+async fn list(docker: Arc<Docker>, arguments: Arguments, call: Call) -> Result<Containers, Fault> {
+    let all = arguments.all.unwrap_or_default();
     let found = docker.engine.list().await.map_err(|_| call.not_asked())?;
     let own = found
-        .iter()
+        .into_iter()
         .filter(|container| container.labels.owner == call.owner && (all || container.state == "running"));
-    Ok(Answer::of(&json!({ "containers": own.map(shown).collect::<Vec<_>>() })))
-}
-
-fn shown(container: &Listed) -> Value {
-    json!({
-        "id": container.id,
-        "name": container.labels.name,
-        "image": container.image,
-        "state": container.state,
-        "group": container.labels.group,
-        "createdAt": container.created.text(),
-        "expiresAt": container.labels.expires.map(|expires| expires.text())
+    let shown = own.map(|found| Container {
+        id: found.id,
+        name: found.labels.name,
+        image: found.image,
+        state: found.state,
+        group: found.labels.group,
+        created_at: found.created,
+        expires_at: found.labels.expires,
+    });
+    Ok(Containers {
+        containers: shown.collect(),
     })
 }

@@ -1,26 +1,29 @@
-//! The tools: their descriptions for models, how their arguments become requests, and their answers.
+//! The tools: their arguments and answers with their descriptions for models, and what they do.
 
 mod create;
 mod destroy;
 mod list;
 mod options;
 mod read_file;
-mod schema;
 mod script;
 mod sources;
 mod target;
 
-pub(crate) use self::create::permitted;
-use gavel_mcp_base::Answer;
-use rmcp::model::{CallToolResult, JsonObject, Tool};
+use std::borrow::Cow;
+use std::sync::Arc;
 
+use gavel_mcp_base::{Fault, Kind, Output, Tool};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+pub(crate) use self::create::permitted;
 use crate::call::Call;
 use crate::docker::Docker;
-use crate::error::{Fault, internal};
-use crate::script::Signals;
+use crate::error::unsettled;
 
 /// All tools, always in the same order. `permitted` says what containers may be.
-pub(crate) fn all(permitted: &str) -> Vec<Tool> {
+pub(crate) fn all(permitted: &str) -> Vec<Tool<Docker>> {
     vec![
         create::tool(permitted),
         destroy::tool(),
@@ -32,31 +35,35 @@ pub(crate) fn all(permitted: &str) -> Vec<Tool> {
     ]
 }
 
-/// Carries out a call of an existing tool.
-pub(crate) async fn carry_out(
-    name: &str,
-    arguments: Option<JsonObject>,
-    docker: &Docker,
-    call: &Call,
-    signals: &Signals,
-) -> Result<Answer, Fault> {
-    match name {
-        create::NAME => create::carry_out(arguments, docker, call).await,
-        destroy::NAME => destroy::carry_out(arguments, docker, call).await,
-        destroy::GROUP => destroy::carry_out_for_group(arguments, docker, call).await,
-        script::NAME => script::carry_out(arguments, docker, call, signals).await,
-        sources::NAME => sources::carry_out(arguments, docker, call).await,
-        read_file::NAME => read_file::carry_out(arguments, docker, call).await,
-        list::NAME => list::carry_out(arguments, docker, call).await,
-        _ => Err(internal().into()),
-    }
-}
-
-/// The result of a call. If its answer is a text, that is the text alone.
-pub(crate) fn result(answer: Answer) -> CallToolResult {
-    let texts = [sources::TEXT, read_file::TEXT];
-    match texts.into_iter().find(|text| answer.body.get(text).is_some()) {
-        Some(text) => answer.with_text_of(text),
-        None => answer.into(),
+/// A tool whose calls are carried out by tasks of their own. When a call is dropped, its task ends the call's script, or
+/// completes what it does to the engine.
+fn tool<A, R, F>(
+    name: &'static str,
+    title: &str,
+    description: impl Into<Cow<'static, str>>,
+    kind: Kind,
+    run: fn(Arc<Docker>, A, Call) -> F,
+) -> Tool<Docker>
+where
+    A: DeserializeOwned + JsonSchema + Send + 'static,
+    R: Output + Send + 'static,
+    F: Future<Output = Result<R, Fault>> + Send + 'static,
+{
+    let spawned = move |docker: Arc<Docker>, given: gavel_mcp_base::Call<A>| async move {
+        let call = Call::parse(&given)?;
+        let tasks = docker.tasks.clone();
+        tasks
+            .spawn(run(docker, given.arguments, call))
+            .await
+            .unwrap_or_else(|error| {
+                tracing::error!(%error, "a call failed");
+                Err(unsettled("the server failed"))
+            })
+    };
+    let tool = Tool::new(name, title, description, kind, spawned);
+    match kind {
+        Kind::Reads => tool,
+        // A session sees and changes its own containers alone.
+        _ => tool.open_world(true).with_settings(json!({ "scope": {} })),
     }
 }

@@ -1,63 +1,62 @@
 //! `readFileInContainer`
 
-use gavel_mcp_base::{Answer, Arguments, ToolError, missing};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::json;
+use std::sync::Arc;
 
-use super::schema::{self, Kind};
-use super::target::{Printed, read, running};
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError, missing};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::target::{ContainerId, Printed, read, running};
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::engine::exec::Command;
-use crate::error::{Code, Fault, engine_unavailable};
-
-pub(super) const NAME: &str = "readFileInContainer";
-/// The property that is the answer's text.
-pub(super) const TEXT: &str = "content";
+use crate::error::{Code, engine_unavailable};
 
 const READ: &str = include_str!("read_file.sh");
 /// The largest file, in bytes.
 const MOST: usize = 200 * 1024;
-const PATH: usize = 4096;
 
 const ABOUT: &str = "\
 Read one text file of a container, of at most 200 KiB. The path is absolute, or below the working directory. Links are \
 followed; nothing below /proc, /sys, /dev and /run/gavel is read.";
 
-pub(super) fn tool() -> Tool {
-    let arguments = json!({
-        "containerId": schema::container_id(),
-        "path": schema::text("The path of the file, such as src/main.rs or /etc/os-release.")
-    });
-    schema::tool(
-        NAME,
-        "Read a file of a container",
-        ABOUT,
-        Kind::Reads,
-        (arguments, &["containerId", "path"]),
-        &[
-            (TEXT, schema::text("The content of the file.")),
-            ("path", schema::text("The path of the file, without links.")),
-            (
-                "bytes",
-                json!({ "type": "integer", "description": "The size of the file." }),
-            ),
-        ],
-    )
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    #[serde(flatten)]
+    container: ContainerId,
+    /// The path of the file, such as src/main.rs or /etc/os-release.
+    #[schemars(length(max = 4096))]
+    path: String,
 }
 
-pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["containerId", "path"])?;
-    let path = arguments.text("path", PATH)?.filter(|path| !path.is_empty());
-    let path = path.ok_or_else(|| missing("path"))?;
-    let container = running(&arguments, docker, call).await?;
+#[derive(Serialize, JsonSchema)]
+struct File {
+    /// The content of the file.
+    content: String,
+    /// The path of the file, without links.
+    path: String,
+    /// The size of the file.
+    bytes: usize,
+}
+
+pub(super) fn tool() -> Tool<Docker> {
+    let title = "Read a file of a container";
+    super::tool("readFileInContainer", title, ABOUT, Kind::Reads, read_file).with_text("content")
+}
+
+async fn read_file(docker: Arc<Docker>, arguments: Arguments, call: Call) -> Result<File, Fault> {
+    let path = arguments.path;
+    if path.is_empty() {
+        return Err(missing("path").into());
+    }
+    let container = running(&arguments.container, &docker, &call).await?;
     let command = Command {
         code: READ,
         arguments: vec![path, container.workdir.clone(), (MOST + 1).to_string()],
         input: &[],
         most: MOST + 128 * 1024,
     };
-    let written = read(docker, &container, &command).await?;
+    let written = read(&docker, &container, &command).await?;
     let printed = Printed::parse(&written.out).ok_or_else(engine_unavailable)?;
     check(printed.value("state").unwrap_or_default())?;
     if printed.content.len() > MOST {
@@ -70,11 +69,11 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, ca
         .filter(|text| !text.contains('\0'));
     let text = text.ok_or_else(|| ToolError::new(Code::NotText, "The file is not UTF-8 text."))?;
     let redactor = docker.credentials.redactor(&container.id, &printed.secrets());
-    Ok(Answer::of(&json!({
-        "content": redactor.clean(text),
-        "path": redactor.clean(printed.value("path").unwrap_or_default()),
-        "bytes": bytes
-    })))
+    Ok(File {
+        content: redactor.clean(text),
+        path: redactor.clean(printed.value("path").unwrap_or_default()),
+        bytes,
+    })
 }
 
 fn check(state: &str) -> Result<(), ToolError> {

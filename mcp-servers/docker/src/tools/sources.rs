@@ -1,22 +1,18 @@
 //! `getAllSourceFiles`
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use gavel_mcp_base::{Answer, Arguments, ToolError};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::json;
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::schema::{self, Kind};
-use super::target::{Printed, read, running};
+use super::target::{ContainerId, Printed, read, running};
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::engine::exec::Command;
-use crate::error::{Code, Fault, engine_unavailable};
-use crate::sources;
-
-pub(super) const NAME: &str = "getAllSourceFiles";
-/// The property that is the answer's text.
-pub(super) const TEXT: &str = "files";
+use crate::error::{Code, engine_unavailable};
+use crate::sources::{self, Skipped};
 
 /// How long the whole directory may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -35,50 +31,32 @@ const ABOUT: &str = "\
 Read the text files below the working directory of a container, in blocks of \"=== path (bytes)\", 200 KiB in all. \
 Without .git, what .gitignore excludes, binary files, and files of more than 64 KiB.";
 
-pub(super) fn tool() -> Tool {
-    let skipped = json!({
-        "type": "array",
-        "description": "Files that are not shown, at most 500.",
-        "items": {
-            "type": "object",
-            "properties": {
-                "path": { "type": "string" },
-                "bytes": { "type": "integer" },
-                "why": { "type": "string", "enum": ["binary", "too_large"] }
-            },
-            "required": ["path", "bytes", "why"],
-            "additionalProperties": false
-        }
-    });
-    let truncated = "Whether there are more files. Read them with readFileInContainer.";
-    schema::tool(
-        NAME,
-        "Read all source files",
-        ABOUT,
-        Kind::Reads,
-        (json!({ "containerId": schema::container_id() }), &["containerId"]),
-        &[
-            (TEXT, schema::text("The files, one after the other.")),
-            (
-                "count",
-                json!({ "type": "integer", "description": "How many files are shown." }),
-            ),
-            ("skipped", skipped),
-            ("truncated", schema::boolean(truncated)),
-        ],
-    )
+#[derive(Serialize, JsonSchema)]
+struct Files {
+    /// The files, one after the other.
+    files: String,
+    /// How many files are shown.
+    count: usize,
+    /// Files that are not shown, at most 500.
+    skipped: Vec<Skipped>,
+    /// Whether there are more files. Read them with readFileInContainer.
+    truncated: bool,
 }
 
-pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["containerId"])?;
-    let container = running(&arguments, docker, call).await?;
+pub(super) fn tool() -> Tool<Docker> {
+    let title = "Read all source files";
+    super::tool("getAllSourceFiles", title, ABOUT, Kind::Reads, read_all).with_text("files")
+}
+
+async fn read_all(docker: Arc<Docker>, arguments: ContainerId, call: Call) -> Result<Files, Fault> {
+    let container = running(&arguments, &docker, &call).await?;
     let command = Command {
         code: WHERE,
         arguments: vec![container.workdir.clone()],
         input: &[],
         most: 128 * 1024,
     };
-    let written = read(docker, &container, &command).await?;
+    let written = read(&docker, &container, &command).await?;
     let printed = Printed::parse(&written.out).ok_or_else(engine_unavailable)?;
     let path = printed.value("path").ok_or_else(|| {
         ToolError::new(
@@ -103,10 +81,10 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, docker: &Docker, ca
         engine_unavailable()
     })?;
     let redactor = docker.credentials.redactor(&container.id, &printed.secrets());
-    Ok(Answer::of(&json!({
-        "files": redactor.clean(&found.text),
-        "count": found.count,
-        "skipped": found.skipped,
-        "truncated": found.is_truncated
-    })))
+    Ok(Files {
+        files: redactor.clean(&found.text),
+        count: found.count,
+        skipped: found.skipped,
+        truncated: found.is_truncated,
+    })
 }

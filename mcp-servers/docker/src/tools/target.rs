@@ -2,25 +2,31 @@
 
 use std::time::Duration;
 
-use gavel_mcp_base::{Arguments, ToolError, missing};
+use gavel_mcp_base::{Fault, ToolError};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::engine::containers::Container;
 use crate::engine::exec::{Command, Written};
-use crate::error::{Fault, engine_error, engine_unavailable, not_running};
+use crate::error::{engine_error, engine_unavailable, not_running};
 
 /// How long reading in a container may take.
 const READ: Duration = Duration::from_secs(30);
 
-pub(super) fn container_id(arguments: &Arguments) -> Result<String, ToolError> {
-    let id = arguments.visible_text("containerId", 64)?;
-    id.ok_or_else(|| missing("containerId"))
+/// The container that a call names.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ContainerId {
+    /// The id that createContainer returned.
+    #[schemars(length(min = 1, max = 64))]
+    pub(super) container_id: String,
 }
 
 /// A container of the call's session that runs.
-pub(super) async fn running(arguments: &Arguments, docker: &Docker, call: &Call) -> Result<Container, Fault> {
-    let container = docker.container(&container_id(arguments)?, call).await?;
+pub(super) async fn running(named: &ContainerId, docker: &Docker, call: &Call) -> Result<Container, Fault> {
+    let container = docker.container(&named.container_id, call).await?;
     match container.is_running {
         true => Ok(container),
         false => Err(not_running().into()),

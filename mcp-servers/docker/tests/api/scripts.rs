@@ -77,6 +77,21 @@ async fn output_that_is_no_text_is_shown_as_text() {
     assert_eq!(result["truncated"], false);
 }
 
+/// On a busy machine, what reads the output can begin after a short script has ended.
+#[tokio::test]
+async fn output_that_is_read_late_is_not_lost() {
+    let Some((_, world)) = world() else { return };
+    let server = world.server().await;
+    let container = server.container().await;
+    let slow = "printf '#!/bin/sh\\nsleep 2; exec /usr/bin/dd \"$@\"' >/usr/local/bin/dd && chmod +x /usr/local/bin/dd";
+    server.run(&container, slow).await;
+    let result = server.run(&container, "echo out; echo err >&2").await;
+    assert_eq!(
+        (&result["stdout"], &result["stderr"]),
+        (&json!("out\n"), &json!("err\n"))
+    );
+}
+
 #[tokio::test]
 async fn of_an_endless_line_and_of_a_gigabyte_the_end_is_kept_and_memory_stays_flat() {
     let Some((engine, world)) = world() else { return };

@@ -6,24 +6,22 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use cap_std::fs::File;
-use gavel_mcp_base::ToolError;
+use gavel_mcp_base::{Tool, ToolError};
 use globset::GlobMatcher;
 use grep_matcher::LineTerminator;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkFinish, SinkMatch};
 use regex_syntax::ast::parse::Parser;
-use rmcp::model::Tool;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use super::{pattern, schema};
+use super::pattern;
 use crate::budget::{Bounded, Budget};
 use crate::error::Code;
 use crate::path::{Given, InnerPath};
 use crate::root::{Node, Root, open_file};
+use crate::server::Files;
 use crate::walk::{Enough, walk};
-
-pub(super) const NAME: &str = "grep";
 
 const MAX_MATCHES: usize = 200;
 const MAX_LINE_CHARS: usize = 500;
@@ -39,95 +37,61 @@ line, in the order of paths, at most 200; lines are cut at 500 characters. inclu
 Binary files, links, .git and what .gitignore or .ignore name are left out, and hidden files too \
 unless a part of include begins with a dot. To search an ignored or hidden place, name it as path.";
 
-pub(super) fn tool() -> Tool {
-    schema::tool(
-        NAME,
-        "Search in files",
-        DESCRIPTION,
-        schema::input(
-            json!({
-                "pattern": {
-                    "type": "string",
-                    "minLength": 1,
-                    "maxLength": pattern::MAX_CHARS,
-                    "description": "The regular expression, such as fn \\w+_total."
-                },
-                "path": schema::directory("The folder or file to search"),
-                "include": {
-                    "type": "string",
-                    "minLength": 1,
-                    "maxLength": pattern::MAX_CHARS,
-                    "description": "Only files that match this glob: by their name, such as *.rs, or with a `/` in it \
-                                    by their path below path, such as src/**/*.rs."
-                },
-                "ignore_case": {
-                    "type": "boolean",
-                    "description": "true to ignore upper and lower case. false when left out."
-                }
-            }),
-            &["pattern"],
-        ),
-        schema::output(
-            json!({
-                "matches": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "path": { "type": "string" },
-                            "line": { "type": "integer", "minimum": 1, "description": "Its number in the file." },
-                            "text": { "type": "string", "description": "The line." },
-                            "cut": { "type": "boolean", "description": "true when the line continues after text." }
-                        },
-                        "required": ["path", "line", "text"],
-                        "additionalProperties": false
-                    }
-                },
-                "binary": schema::count("Binary files, which were skipped."),
-                "unreadable": schema::count("Files and folders that could not be read, or have lines over 4 MiB."),
-                "incomplete": schema::incomplete()
-            }),
-            &["matches", "binary", "unreadable"],
-        ),
-    )
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Request {
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Arguments {
+    /// The regular expression, such as fn \w+_total.
+    #[schemars(length(min = 1, max = pattern::MAX_CHARS), extend("x-exact" = true))]
     pattern: String,
+    /// The folder or file to search, relative to the folder that is served, without `..`. That folder itself when left
+    /// out.
     path: Option<Given>,
+    /// Only files that match this glob: by their name, such as *.rs, or with a `/` in it by their path below path, such
+    /// as src/**/*.rs.
+    #[schemars(length(min = 1, max = pattern::MAX_CHARS), extend("x-exact" = true))]
     include: Option<String>,
+    /// true to ignore upper and lower case. false when left out.
     ignore_case: Option<bool>,
 }
 
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Answer {
+#[derive(Debug, Default, Serialize, JsonSchema)]
+struct Found {
     matches: Vec<Line>,
+    /// Binary files, which were skipped.
     binary: usize,
+    /// Files and folders that could not be read, or have lines over 4 MiB.
     unreadable: usize,
+    /// Present when not everything was looked at: why, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     incomplete: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Line {
     path: String,
+    /// Its number in the file.
+    #[schemars(range(min = 1))]
     line: u64,
+    /// The line.
     text: String,
+    /// true when the line continues after text.
     #[serde(skip_serializing_if = "super::is_false")]
     cut: bool,
 }
 
-impl Request {
-    pub(super) fn carry_out(self, root: &Root, budget: &Budget) -> Result<Answer, ToolError> {
+pub(super) fn tool() -> Tool<Files> {
+    super::tool("grep", "Search in files", DESCRIPTION, Arguments::search)
+}
+
+impl Arguments {
+    fn search(self, root: &Root, budget: &Budget) -> Result<Found, ToolError> {
         let start = self.path.as_ref().map(Given::parse).transpose()?.unwrap_or_default();
         let include = self.include.as_deref().map(Include::parse).transpose()?;
         let mut search = Search {
             matcher: self.matcher()?,
             searcher: searcher(),
             budget,
-            answer: Answer::default(),
+            answer: Found::default(),
         };
         let incomplete = match root.node(&start)? {
             Node::File(file, _) => search.only(file, &start),
@@ -156,7 +120,6 @@ impl Request {
     }
 
     fn matcher(&self) -> Result<RegexMatcher, ToolError> {
-        pattern::check("pattern", &self.pattern)?;
         // The builder wraps the pattern before it parses it, and its errors point into the wrapped text. These errors
         // show the pattern as given, with a mark under the place.
         Parser::new()
@@ -213,7 +176,7 @@ struct Search<'a> {
     matcher: RegexMatcher,
     searcher: Searcher,
     budget: &'a Budget,
-    answer: Answer,
+    answer: Found,
 }
 
 impl Search<'_> {

@@ -2,18 +2,15 @@
 
 use std::io::{self, BufRead, BufReader};
 
-use gavel_mcp_base::ToolError;
-use rmcp::model::Tool;
+use gavel_mcp_base::{Tool, ToolError};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use super::{schema, whole_number};
 use crate::budget::{Bounded, Budget};
 use crate::error::{self, Code};
 use crate::path::Given;
 use crate::root::{Node, Root};
-
-pub(super) const NAME: &str = "read_file";
+use crate::server::Files;
 
 const MAX_LINES: u32 = 2000;
 /// Encoded as JSON, a text has more bytes; clients that keep 256 KiB of an answer must get a complete page.
@@ -27,116 +24,92 @@ Read a text file by lines: from line offset on (the first is 1), at most limit o
 KiB. content is the text as it is, lines first_line to last_line. When next_offset is present the file \
 continues: call again with it. A binary file is only named as such, with its size.";
 
-pub(super) fn tool() -> Tool {
-    schema::tool(
-        NAME,
-        "Read a file",
-        DESCRIPTION,
-        schema::input(
-            json!({
-                "path": {
-                    "type": "string",
-                    "description": "The file, relative to the folder that is served, without `..`."
-                },
-                "offset": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": MAX_OFFSET,
-                    "description": "The first line to read. 1 when left out."
-                },
-                "limit": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": MAX_LINES,
-                    "description": "How many lines to read at most. 2000 when left out."
-                }
-            }),
-            &["path"],
-        ),
-        schema::output(
-            json!({
-                "path": { "type": "string" },
-                "kind": { "type": "string", "enum": ["text", "binary"] },
-                "size": schema::count("Of the whole file, in bytes."),
-                "content": { "type": "string", "description": "The lines. Absent for a binary file." },
-                "first_line": schema::count("Number of the first line in content; 0 if there is none."),
-                "last_line": schema::count("Number of the last line in content; 0 if there is none."),
-                "next_offset": schema::count("The line that comes next. Present when the file continues."),
-                "total_lines": schema::count("How many lines the file has. Present when its end was reached."),
-                "cut": { "type": "boolean", "description": "true when the line is longer than 192 KiB; its end was left out." },
-                "invalid_utf8": {
-                    "type": "boolean",
-                    "description": "true when content differs from the file: bytes that are not UTF-8 became U+FFFD."
-                }
-            }),
-            &["path", "kind", "size"],
-        ),
-    )
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Request {
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Arguments {
+    /// The file, relative to the folder that is served, without `..`.
     path: Given,
-    #[serde(default, deserialize_with = "whole_number::<MAX_OFFSET, _>")]
+    /// The first line to read. 1 when left out.
+    #[schemars(range(min = 1, max = MAX_OFFSET))]
     offset: Option<u32>,
-    #[serde(default, deserialize_with = "whole_number::<MAX_LINES, _>")]
+    /// How many lines to read at most. 2000 when left out.
+    #[schemars(range(min = 1, max = MAX_LINES))]
     limit: Option<u32>,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Answer {
+#[derive(Debug, Serialize, JsonSchema)]
+struct Answer {
     path: String,
+    kind: ContentKind,
+    /// Of the whole file, in bytes.
     size: u64,
     #[serde(flatten)]
-    content: Content,
+    page: Page,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-enum Content {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum ContentKind {
+    Text,
     Binary,
-    Text(Page),
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+/// Empty for a binary file.
+#[derive(Debug, Default, PartialEq, Serialize, JsonSchema)]
 struct Page {
-    content: String,
-    first_line: u32,
-    last_line: u32,
+    /// The lines. Absent for a binary file.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    content: Option<String>,
+    /// Number of the first line in content; 0 if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    first_line: Option<u32>,
+    /// Number of the last line in content; 0 if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    last_line: Option<u32>,
+    /// The line that comes next. Present when the file continues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     next_offset: Option<u32>,
+    /// How many lines the file has. Present when its end was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     total_lines: Option<u32>,
+    /// true when the line is longer than 192 KiB; its end was left out.
     #[serde(skip_serializing_if = "super::is_false")]
     cut: bool,
+    /// true when content differs from the file: bytes that are not UTF-8 became U+FFFD.
     #[serde(skip_serializing_if = "super::is_false")]
     invalid_utf8: bool,
 }
 
-impl Request {
-    pub(super) fn carry_out(self, root: &Root, budget: &Budget) -> Result<Answer, ToolError> {
-        let path = self.path.parse()?;
-        let Node::File(file, metadata) = root.node(&path)? else {
-            return Err(ToolError::new(
-                Code::NotAFile,
-                format!("`{path}` is a folder. ls lists it."),
-            ));
-        };
-        let reader = BufReader::with_capacity(64 * 1024, Bounded { inner: file, budget });
-        let (offset, limit) = (self.offset.unwrap_or(1), self.limit.unwrap_or(MAX_LINES));
-        match read(reader, offset, limit) {
-            Ok(Ok(content)) => Ok(Answer {
-                path: path.to_string(),
-                size: metadata.len(),
-                content,
-            }),
-            Ok(Err(PastTheEnd(lines))) => Err(ToolError::new(
-                Code::PastTheEnd,
-                format!("`{path}` has {lines} lines; there is no line {offset}."),
-            )),
-            Err(error) => Err(error::of(&error, &path.to_string())),
-        }
+pub(super) fn tool() -> Tool<Files> {
+    super::tool("read_file", "Read a file", DESCRIPTION, read_file)
+}
+
+fn read_file(arguments: Arguments, root: &Root, budget: &Budget) -> Result<Answer, ToolError> {
+    let path = arguments.path.parse()?;
+    let Node::File(file, metadata) = root.node(&path)? else {
+        return Err(ToolError::new(
+            Code::NotAFile,
+            format!("`{path}` is a folder. ls lists it."),
+        ));
+    };
+    let reader = BufReader::with_capacity(64 * 1024, Bounded { inner: file, budget });
+    let (offset, limit) = (arguments.offset.unwrap_or(1), arguments.limit.unwrap_or(MAX_LINES));
+    match read(reader, offset, limit) {
+        Ok(Ok(page)) => Ok(Answer {
+            path: path.to_string(),
+            kind: page.as_ref().map_or(ContentKind::Binary, |_| ContentKind::Text),
+            size: metadata.len(),
+            page: page.unwrap_or_default(),
+        }),
+        Ok(Err(PastTheEnd(lines))) => Err(ToolError::new(
+            Code::PastTheEnd,
+            format!("`{path}` has {lines} lines; there is no line {offset}."),
+        )),
+        Err(error) => Err(error::of(&error, &path.to_string())),
     }
 }
 
@@ -144,10 +117,11 @@ impl Request {
 #[derive(Debug, PartialEq)]
 struct PastTheEnd(u32);
 
-fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Content, PastTheEnd>> {
+/// A part of a text; `None` for a binary file.
+fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Option<Page>, PastTheEnd>> {
     let start = file.fill_buf()?;
     if start.iter().take(SNIFFED).any(|byte| *byte == 0) {
-        return Ok(Ok(Content::Binary));
+        return Ok(Ok(None));
     }
     let is_empty = start.is_empty();
     for skipped in 0..offset - 1 {
@@ -185,7 +159,7 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
     }
     // So far only the first bytes were checked for NUL, which no text contains.
     if bytes.contains(&0) {
-        return Ok(Ok(Content::Binary));
+        return Ok(Ok(None));
     }
     continues = continues || !file.fill_buf()?.is_empty();
     let next = offset + lines;
@@ -193,10 +167,10 @@ fn read(mut file: impl BufRead, offset: u32, limit: u32) -> io::Result<Result<Co
         Ok(content) => (content, false),
         Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), true),
     };
-    Ok(Ok(Content::Text(Page {
-        content,
-        first_line: if lines == 0 { 0 } else { offset },
-        last_line: next - 1,
+    Ok(Ok(Some(Page {
+        content: Some(content),
+        first_line: Some(if lines == 0 { 0 } else { offset }),
+        last_line: Some(next - 1),
         next_offset: continues.then_some(next),
         total_lines: (!continues).then_some(next - 1),
         cut,

@@ -119,7 +119,15 @@ async fn an_invalid_pattern_is_refused_and_the_place_shown() {
     let reply = caller.call("grep", json!({ "pattern": "ab(cd" })).await;
     assert_eq!(reply.code(), "invalid_pattern");
     assert!(reply.message().contains("ab(cd\n      ^"), "{}", reply.message());
-    for pattern in ["", "*", "(?=x)", "a\\nb", "(x{1000}){1000}", "\\p{Nothing}"] {
+    assert_eq!(
+        caller.call("grep", json!({ "pattern": "" })).await.code(),
+        "invalid_argument"
+    );
+    // White space is a part of a pattern.
+    world.file("a.txt", "a b\n");
+    let spaced = caller.ok("grep", json!({ "pattern": " b" })).await;
+    assert_eq!(spaced["matches"][0]["text"], "a b");
+    for pattern in ["*", "(?=x)", "a\\nb", "(x{1000}){1000}", "\\p{Nothing}"] {
         let reply = caller.call("grep", json!({ "pattern": pattern })).await;
         assert_eq!(reply.code(), "invalid_pattern", "{pattern}");
     }

@@ -60,21 +60,17 @@ async fn schemas_and_the_server_agree_on_which_arguments_there_are() {
     let caller = world.caller().await;
     for tool in caller.client.list_all_tools().await.expect("tools") {
         let reply = caller.call(&tool.name, json!({ "no_such": 1 })).await;
-        assert_eq!(reply.code(), "invalid_argument");
+        assert_eq!(reply.code(), "unknown_argument");
         let properties = tool.input_schema["properties"].as_object().expect("properties");
         for name in properties.keys() {
-            assert!(
-                reply.message().contains(&format!("`{name}`")),
-                "{}: {}",
-                tool.name,
-                reply.message()
-            );
+            assert!(reply.message().contains(name), "{}: {}", tool.name, reply.message());
         }
-        for name in tool.input_schema["required"].as_array().expect("names") {
+        let required = tool.input_schema.get("required").and_then(Value::as_array);
+        for name in required.into_iter().flatten() {
             let name = name.as_str().expect("a name");
             let reply = caller.call(&tool.name, json!({})).await;
             assert!(
-                reply.message().contains(&format!("missing field `{name}`")),
+                reply.message().contains(&format!("`{name}` is missing")),
                 "{}",
                 reply.message()
             );
@@ -91,10 +87,8 @@ async fn arguments_of_another_type_are_refused_and_the_server_continues() {
     let invalid = [
         ("ls", json!({ "path": 1 })),
         ("ls", json!({ "path": ["a"] })),
-        ("ls", json!({ "path": "a\0b" })),
         ("ls", json!({ "path": "a/".repeat(3000) })),
         ("ls", json!({ "path": "a".repeat(300) })),
-        ("read_file", json!({ "path": null })),
         ("read_file", json!({ "path": "a", "offset": 0 })),
         ("read_file", json!({ "path": "a", "offset": -1 })),
         ("read_file", json!({ "path": "a", "offset": 1.5 })),
@@ -104,6 +98,14 @@ async fn arguments_of_another_type_are_refused_and_the_server_continues() {
         ("glob", json!({ "pattern": {} })),
         ("grep", json!({ "pattern": "x", "ignore_case": "yes" })),
     ];
+    assert_eq!(
+        caller.call("ls", json!({ "path": "a\0b" })).await.code(),
+        "nul_character"
+    );
+    assert_eq!(
+        caller.call("read_file", json!({ "path": null })).await.code(),
+        "missing_argument"
+    );
     for (tool, arguments) in invalid {
         let reply = caller.call(tool, arguments.clone()).await;
         assert_eq!(reply.code(), "invalid_argument", "{tool} {arguments}");

@@ -14,7 +14,7 @@ const LONGEST: u64 = 86_400;
 /// How long a rate limit lasts; `None` if the answer is something else.
 pub(crate) fn limit(reply: &Reply) -> Option<Duration> {
     let exhausted = reply.header("x-ratelimit-remaining") == Some("0");
-    let said = retry_after(reply);
+    let said = reply.retry_after();
     let limited = match reply.status.as_u16() {
         429 => true,
         // A 403 without these headers is a limit only if it says so; usually it is a missing permission.
@@ -32,12 +32,6 @@ pub(crate) fn limit(reply: &Reply) -> Option<Duration> {
     Some(said.or_else(|| exhausted.then(reset).flatten()).unwrap_or(UNSAID))
 }
 
-/// `Retry-After` in seconds.
-pub(crate) fn retry_after(reply: &Reply) -> Option<Duration> {
-    let seconds: u64 = reply.header("retry-after")?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds.min(LONGEST)))
-}
-
 fn mentions_limit(body: &[u8]) -> bool {
     let start = &body[..body.len().min(4096)];
     String::from_utf8_lossy(start).to_lowercase().contains("rate limit")
@@ -48,7 +42,7 @@ fn mentions_limit(body: &[u8]) -> bool {
 pub(crate) fn pause(attempt: u32, reply: Option<&Reply>) -> Duration {
     let own = Duration::from_millis(250 * 2_u64.pow(attempt.min(6)));
     let own = own.mul_f64(0.5 + fastrand::f64() / 2.0);
-    reply.and_then(retry_after).map_or(own, |said| said.max(own))
+    reply.and_then(Reply::retry_after).map_or(own, |said| said.max(own))
 }
 
 #[cfg(test)]

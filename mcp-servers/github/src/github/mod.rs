@@ -22,7 +22,7 @@ pub(crate) use self::pages::Pages;
 pub(crate) use self::writes::Turn;
 
 use self::cache::Cache;
-use self::http::{Http, Lost, Reply, at, new_request, parsed};
+use self::http::{Http, Lost, Reply, at, new_request};
 use self::refusal::refusal;
 use crate::auth::Tokens;
 use crate::error::{Code, rate_limited, unavailable};
@@ -56,7 +56,7 @@ impl GitHub {
             git,
             timeout: _,
         } = settings;
-        let http = Http::new(&api)?;
+        let http = http::connections(&api)?;
         Ok(Self {
             tokens: Tokens::new(credentials, http.clone(), api.clone())?,
             http,
@@ -181,7 +181,7 @@ fn is_transient(reply: &Reply) -> bool {
 /// The object of a successful answer. An answer that cannot be parsed counts as missing.
 fn accepted<T: DeserializeOwned>(reply: &Reply, what: &str) -> Result<T, ToolError> {
     match reply.status.is_success() {
-        true => parsed(reply).ok_or_else(unavailable),
+        true => reply.json().ok_or_else(unavailable),
         false => Err(refusal(reply, what)),
     }
 }

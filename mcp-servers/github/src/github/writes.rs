@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gavel_mcp_base::ToolError;
+use gavel_mcp_base::{Fault, ToolError};
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use url::Url;
 use super::http::{Lost, Reply, new_request};
 use super::{GitHub, LEAST_WAIT, limits};
 use crate::call::Call;
-use crate::error::{Code, Fault, rate_limited, unavailable};
+use crate::error::{Code, rate_limited, unavailable};
 
 /// Between two requests with an effect, as GitHub asks for.
 const SPACING: Duration = Duration::from_secs(1);

@@ -1,25 +1,23 @@
 //! `updateIssue` and `closeIssue`
 
-use gavel_mcp_base::{Answer, Arguments};
+use std::sync::Arc;
+
+use gavel_mcp_base::{Fault, Kind, Tool};
 use reqwest::Method;
-use rmcp::model::{JsonObject, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::schema::{self, Kind};
-use super::target::{Repo, number};
-use super::{fields, issues, refused};
+use super::create_issue::Made;
+use super::issues::{self, Named};
+use super::target::Repo;
+use super::{Service, fields, refused};
 use crate::call::Call;
-use crate::error::{Fault, not_found};
-use crate::github::http::parsed;
+use crate::error::not_found;
 use crate::github::{GitHub, Turn};
 use crate::marker::Marker;
-use crate::wire::{Issue, WireIssue};
+use crate::wire::WireIssue;
 
-pub(super) const UPDATE: &str = "updateIssue";
-pub(super) const CLOSE: &str = "closeIssue";
-
-const UPDATES: [&str; 6] = ["title", "body", "state", "stateReason", "labels", "assignees"];
-const REASONS: [&str; 4] = ["completed", "not_planned", "duplicate", "reopened"];
 const WHAT: &str = "The issue";
 
 const ABOUT_UPDATE: &str = "\
@@ -28,68 +26,75 @@ assignees replace all that it has. A pull request is not an issue.";
 
 const ABOUT_CLOSE: &str = "Close an issue. One that is closed already stays as it is. A pull request is not an issue.";
 
-pub(super) fn update_tool() -> Tool {
-    let updates = json!({
-        "type": "object",
-        "description": "What to change; at least one of these.",
-        "properties": {
-            "title": schema::text("The new title."),
-            "body": schema::text("The new body, in Markdown, in place of the whole old one."),
-            "state": schema::choice(&["open", "closed"], "Reopen it, or close it."),
-            "stateReason": schema::choice(&REASONS, "Why, together with state."),
-            "labels": schema::names("All its labels from now on; an empty list removes them."),
-            "assignees": schema::names("All its assignees from now on, by login; an empty list removes them.")
-        },
-        "additionalProperties": false
-    });
-    let arguments = schema::of_repository(json!({ "issueNumber": schema::number("issue"), "updates": updates }));
-    let tool = schema::tool(
-        UPDATE,
-        "Update an issue",
-        ABOUT_UPDATE,
-        Kind::Updates,
-        (arguments, &["owner", "repo", "issueNumber", "updates"]),
-        &[("issue", schema::issue())],
-    );
+#[derive(Deserialize, JsonSchema)]
+struct Update {
+    #[serde(flatten)]
+    named: Named,
+    /// What to change; at least one of these.
+    updates: Updates,
+}
+
+#[derive(Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Updates {
+    /// The new title.
+    #[schemars(length(min = 1, max = fields::MAX_TITLE))]
+    title: Option<String>,
+    /// The new body, in Markdown, in place of the whole old one.
+    #[schemars(extend("x-exact" = true))]
+    body: Option<String>,
+    /// Reopen it, or close it.
+    #[schemars(extend("enum" = ["open", "closed"]))]
+    state: Option<String>,
+    /// Why, together with state.
+    #[schemars(extend("enum" = ["completed", "not_planned", "duplicate", "reopened"]))]
+    state_reason: Option<String>,
+    /// All its labels from now on; an empty list removes them.
+    #[schemars(length(max = 100), inner(length(min = 1, max = 50)))]
+    labels: Option<Vec<String>>,
+    /// All its assignees from now on, by login; an empty list removes them.
+    #[schemars(length(max = 10), inner(length(min = 1, max = 100)))]
+    assignees: Option<Vec<String>>,
+}
+
+/// The answer of each tool that closes something.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Closed {
+    /// Always true. It may have been closed before.
+    pub(super) closed: bool,
+}
+
+pub(super) fn update_tool() -> Tool<Service> {
+    let tool = super::tool("updateIssue", "Update an issue", ABOUT_UPDATE, Kind::Updates, update);
     let closes = json!({ "closeIssue": { "updates.state": ["closed"] } });
-    schema::saying(
-        tool,
-        json!({ "amountsTo": closes, "scope": { "issueNumber": "session.created" } }),
-    )
+    tool.with_settings(json!({ "amountsTo": closes, "scope": { "issueNumber": "session.created" } }))
 }
 
-pub(super) fn close_tool() -> Tool {
-    let arguments = schema::of_repository(json!({ "issueNumber": schema::number("issue") }));
-    let tool = schema::tool(
-        CLOSE,
-        "Close an issue",
-        ABOUT_CLOSE,
-        Kind::Closes,
-        (arguments, &["owner", "repo", "issueNumber"]),
-        &[("closed", schema::closed())],
+pub(super) fn close_tool() -> Tool<Service> {
+    let tool = super::tool("closeIssue", "Close an issue", ABOUT_CLOSE, Kind::Removes, close);
+    tool.with_settings(json!({ "approval": "required" }))
+}
+
+async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Made, Fault> {
+    let (github, call) = (&*github, &call);
+    let (repo, number) = (
+        arguments.named.repo.checked()?,
+        arguments.named.issue_number.to_string(),
     );
-    schema::saying(tool, json!({ "approval": "required" }))
-}
-
-pub(super) async fn update(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "issueNumber", "updates"])?;
-    let repo = Repo::parse(&arguments)?;
-    let number = number(&arguments, "issueNumber")?;
-    let updates = fields::updates(&arguments, &UPDATES)?;
+    let updates = fields::some(arguments.updates, "title, body, state, stateReason, labels, assignees")?;
     let mut changes = Map::new();
     let mut set = |name: &str, value: Option<Value>| {
         changes.extend(value.map(|value| (name.to_owned(), value)));
     };
-    set("title", fields::new_title(&updates)?.map(Value::from));
-    set("state", fields::state(&updates)?.map(Value::from));
-    let reasons = REASONS.map(|reason| (reason, reason));
+    set("title", updates.title.map(Value::from));
+    set("state", updates.state.map(Value::from));
+    set("state_reason", updates.state_reason.map(Value::from));
+    set("labels", fields::names("labels", updates.labels)?.map(Value::from));
     set(
-        "state_reason",
-        updates.choice("stateReason", &reasons)?.map(Value::from),
+        "assignees",
+        fields::names("assignees", updates.assignees)?.map(Value::from),
     );
-    set("labels", fields::labels(&updates)?.map(Value::from));
-    set("assignees", fields::assignees(&updates)?.map(Value::from));
-    let body = fields::body(&updates)?;
+    let body = updates.body.as_deref().map(fields::body).transpose()?;
     let (mut turn, old) = started(github, call, &repo, &number).await?;
     if let Some(body) = body {
         // The marker of the call that created it stays.
@@ -98,19 +103,18 @@ pub(super) async fn update(arguments: Option<JsonObject>, github: &GitHub, call:
         changes.insert("body".to_owned(), new.into());
     }
     let changed = change(github, &mut turn, call, (&repo, &number), changes).await?;
-    Ok(Answer::of(&json!({ "issue": Issue::from(changed) })))
+    Ok(Made { issue: changed.into() })
 }
 
-pub(super) async fn close(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "issueNumber"])?;
-    let repo = Repo::parse(&arguments)?;
-    let number = number(&arguments, "issueNumber")?;
+async fn close(github: Arc<GitHub>, named: Named, call: Call) -> Result<Closed, Fault> {
+    let (github, call) = (&*github, &call);
+    let (repo, number) = (named.repo.checked()?, named.issue_number.to_string());
     let (mut turn, old) = started(github, call, &repo, &number).await?;
     if old.state != "closed" {
         let closed = Map::from_iter([("state".to_owned(), "closed".into())]);
         change(github, &mut turn, call, (&repo, &number), closed).await?;
     }
-    Ok(Answer::of(&json!({ "closed": true })))
+    Ok(Closed { closed: true })
 }
 
 /// The issue before the change. It is looked up, so that the number of a pull request changes nothing.
@@ -144,5 +148,7 @@ async fn change(
     if !reply.status.is_success() {
         return Err(refused(github, call, repo, &reply, WHAT).await.into());
     }
-    parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))
+    reply
+        .json()
+        .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))
 }

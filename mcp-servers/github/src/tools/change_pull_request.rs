@@ -1,24 +1,24 @@
 //! `updatePullRequest` and `closePullRequest`
 
-use gavel_mcp_base::{Answer, Arguments, ToolError};
+use std::sync::Arc;
+
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
 use reqwest::Method;
-use rmcp::model::{JsonObject, Tool};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::schema::{self, Kind};
-use super::target::{Repo, number, reference};
-use super::{fields, refused};
+use super::change_issue::Closed;
+use super::create_pull_request::Made;
+use super::pull_requests::Named;
+use super::target::{MAX_REF, Repo, reference};
+use super::{Service, fields, refused};
 use crate::call::Call;
-use crate::error::{Fault, not_found};
-use crate::github::http::parsed;
+use crate::error::not_found;
 use crate::github::{GitHub, Turn};
 use crate::marker::Marker;
 use crate::wire::WirePullRequest;
 
-pub(super) const UPDATE: &str = "updatePullRequest";
-pub(super) const CLOSE: &str = "closePullRequest";
-
-const UPDATES: [&str; 4] = ["title", "body", "base", "state"];
 const WHAT: &str = "The pull request";
 
 const ABOUT_UPDATE: &str = "\
@@ -28,61 +28,64 @@ by this.";
 const ABOUT_CLOSE: &str = "\
 Close a pull request without merging it. One that is closed or merged already stays as it is.";
 
-pub(super) fn update_tool() -> Tool {
-    let updates = json!({
-        "type": "object",
-        "description": "What to change; at least one of these.",
-        "properties": {
-            "title": schema::text("The new title."),
-            "body": schema::text("The new body, in Markdown, in place of the whole old one."),
-            "base": schema::text("The branch that receives the changes from now on."),
-            "state": schema::choice(&["open", "closed"], "Reopen it, or close it.")
-        },
-        "additionalProperties": false
-    });
-    let arguments = schema::of_repository(json!({ "prNumber": schema::number("pull request"), "updates": updates }));
-    let tool = schema::tool(
-        UPDATE,
+#[derive(Deserialize, JsonSchema)]
+struct Update {
+    #[serde(flatten)]
+    named: Named,
+    /// What to change; at least one of these.
+    updates: Updates,
+}
+
+#[derive(Default, PartialEq, Deserialize, JsonSchema)]
+struct Updates {
+    /// The new title.
+    #[schemars(length(min = 1, max = fields::MAX_TITLE))]
+    title: Option<String>,
+    /// The new body, in Markdown, in place of the whole old one.
+    #[schemars(extend("x-exact" = true))]
+    body: Option<String>,
+    /// The branch that receives the changes from now on.
+    #[schemars(length(min = 1, max = MAX_REF))]
+    base: Option<String>,
+    /// Reopen it, or close it.
+    #[schemars(extend("enum" = ["open", "closed"]))]
+    state: Option<String>,
+}
+
+pub(super) fn update_tool() -> Tool<Service> {
+    let tool = super::tool(
+        "updatePullRequest",
         "Update a pull request",
         ABOUT_UPDATE,
         Kind::Updates,
-        (arguments, &["owner", "repo", "prNumber", "updates"]),
-        &[("pullRequest", schema::pull_request())],
+        update,
     );
     let closes = json!({ "closePullRequest": { "updates.state": ["closed"] } });
     let scope = json!({ "prNumber": "session.created", "updates.base": "session.base" });
-    schema::saying(tool, json!({ "amountsTo": closes, "scope": scope }))
+    tool.with_settings(json!({ "amountsTo": closes, "scope": scope }))
 }
 
-pub(super) fn close_tool() -> Tool {
-    let arguments = schema::of_repository(json!({ "prNumber": schema::number("pull request") }));
-    let tool = schema::tool(
-        CLOSE,
+pub(super) fn close_tool() -> Tool<Service> {
+    let tool = super::tool(
+        "closePullRequest",
         "Close a pull request",
         ABOUT_CLOSE,
-        Kind::Closes,
-        (arguments, &["owner", "repo", "prNumber"]),
-        &[("closed", schema::closed())],
+        Kind::Removes,
+        close,
     );
-    schema::saying(tool, json!({ "approval": "required" }))
+    tool.with_settings(json!({ "approval": "required" }))
 }
 
-pub(super) async fn update(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "prNumber", "updates"])?;
-    let repo = Repo::parse(&arguments)?;
-    let number = number(&arguments, "prNumber")?;
-    let updates = fields::updates(&arguments, &UPDATES)?;
+async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Made, Fault> {
+    let (github, call) = (&*github, &call);
+    let (repo, number) = (arguments.named.repo.checked()?, arguments.named.pr_number.to_string());
+    let updates = fields::some(arguments.updates, "title, body, base, state")?;
     let mut changes = Map::new();
-    if let Some(title) = fields::new_title(&updates)? {
-        changes.insert("title".to_owned(), title.into());
+    let base = updates.base.map(|base| reference("base", base)).transpose()?;
+    for (name, value) in [("title", updates.title), ("base", base), ("state", updates.state)] {
+        changes.extend(value.map(|value| (name.to_owned(), value.into())));
     }
-    if let Some(base) = reference(&updates, "base")? {
-        changes.insert("base".to_owned(), base.into());
-    }
-    if let Some(state) = fields::state(&updates)? {
-        changes.insert("state".to_owned(), state.into());
-    }
-    let body = fields::body(&updates)?;
+    let body = updates.body.as_deref().map(fields::body).transpose()?;
     let mut turn = started(github, call).await?;
     if let Some(body) = body {
         // The marker of the call that created it stays.
@@ -91,19 +94,20 @@ pub(super) async fn update(arguments: Option<JsonObject>, github: &GitHub, call:
         changes.insert("body".to_owned(), new.into());
     }
     let changed = change(github, &mut turn, call, (&repo, &number), changes).await?;
-    Ok(Answer::of(&json!({ "pullRequest": changed.whole() })))
+    Ok(Made {
+        pull_request: changed.whole(),
+    })
 }
 
-pub(super) async fn close(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "prNumber"])?;
-    let repo = Repo::parse(&arguments)?;
-    let number = number(&arguments, "prNumber")?;
+async fn close(github: Arc<GitHub>, named: Named, call: Call) -> Result<Closed, Fault> {
+    let (github, call) = (&*github, &call);
+    let (repo, number) = (named.repo.checked()?, named.pr_number.to_string());
     let mut turn = started(github, call).await?;
     if find(github, call, &repo, &number).await?.state != "closed" {
         let closed = Map::from_iter([("state".to_owned(), "closed".into())]);
         change(github, &mut turn, call, (&repo, &number), closed).await?;
     }
-    Ok(Answer::of(&json!({ "closed": true })))
+    Ok(Closed { closed: true })
 }
 
 async fn started<'a>(github: &'a GitHub, call: &Call) -> Result<Turn<'a>, Fault> {
@@ -132,5 +136,7 @@ async fn change(
     if !reply.status.is_success() {
         return Err(refused(github, call, repo, &reply, WHAT).await.into());
     }
-    parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))
+    reply
+        .json()
+        .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))
 }

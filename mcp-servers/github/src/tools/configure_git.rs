@@ -1,20 +1,18 @@
 //! `configureGitClientInContainer`
 
-use gavel_mcp_base::{Answer, Arguments, Secret, ToolError, invalid, missing};
+use std::sync::Arc;
+
+use gavel_mcp_base::{Fault, Kind, Secret, Tool, ToolError, internal, invalid, missing};
 use gavel_mcp_docker::{GitAccount, GitFault, configure_git};
-use rmcp::model::{JsonObject, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{self, Kind};
-use super::target::required;
+use super::Service;
 use crate::call::Call;
-use crate::error::{Code, Fault, internal};
+use crate::error::Code;
 use crate::github::GitHub;
 
-pub(super) const NAME: &str = "configureGitClientInContainer";
-
-const MAX_ID: usize = 64;
-const MAX_USERNAME: usize = 100;
 const MAX_TOKEN: usize = 1000;
 /// The user that an installation's token belongs to.
 const INSTALLATION: &str = "x-access-token";
@@ -24,41 +22,41 @@ Give git in a container the credential for GitHub and an author for commits, so 
 plain https addresses. The credential is that of the server, and is never shown. An App's lasts an hour; call this \
 again to renew it.";
 
-pub(super) fn tool() -> Tool {
-    let token = "Left out, it is the server's own, which is what is needed almost always.";
-    let arguments = json!({
-        "containerId": schema::text("The container, as createContainer returned it."),
-        "username": schema::text("The user of the credential, such as x-access-token, which an App's token always has."),
-        "token": schema::text(token)
-    });
-    let results = [
-        (
-            "configured",
-            json!({ "type": "boolean", "description": "Always true." }),
-        ),
-        ("host", schema::text("The host whose addresses git can use now.")),
-    ];
-    let required = ["containerId", "username"];
-    let tool = schema::tool(
-        NAME,
-        "Configure git in a container",
-        ABOUT,
-        Kind::Updates,
-        (arguments, &required),
-        &results,
-    );
-    schema::saying(tool, json!({ "hidden": ["token"], "scope": {}, "repositories": true }))
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    /// The container, as createContainer returned it.
+    #[schemars(length(min = 1, max = 64))]
+    container_id: String,
+    /// The user of the credential, such as x-access-token, which an App's token always has.
+    #[schemars(length(min = 1, max = 100))]
+    username: String,
+    /// Left out, it is the server's own, which is what is needed almost always.
+    #[schemars(extend("x-exact" = true))]
+    token: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Configured {
+    /// Always true.
+    configured: bool,
+    /// The host whose addresses git can use now.
+    host: String,
+}
+
+pub(super) fn tool() -> Tool<Service> {
+    let title = "Configure git in a container";
+    let tool = super::tool("configureGitClientInContainer", title, ABOUT, Kind::Updates, configure);
+    tool.with_settings(json!({ "hidden": ["token"], "scope": {}, "repositories": true }))
 }
 
 /// A further attempt does the same again.
-pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["containerId", "username", "token"])?;
-    let container = required(&arguments, "containerId", MAX_ID)?;
-    let username = required(&arguments, "username", MAX_USERNAME)?;
+async fn configure(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<Configured, Fault> {
+    let username = arguments.username;
     if username.contains(char::is_control) {
         return Err(invalid("username", "has to be one line").into());
     }
-    let given = token(&arguments)?;
+    let given = arguments.token.map(token).transpose()?;
     if call.allowed.is_some() && call.repository.is_none() {
         let words = "Outside of a planning session the credential would reach others, so git is not configured.";
         return Err(call.not_allowed(words).into());
@@ -84,24 +82,24 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
         name: git.name.clone(),
         email: git.email.clone(),
     };
-    let configuring = configure_git(&git.engine, call.owner.as_deref(), &container, &account);
+    let configuring = configure_git(&git.engine, call.owner.as_deref(), &arguments.container_id, &account);
     match tokio::time::timeout_at(call.deadline, configuring).await {
-        Ok(Ok(())) => Ok(Answer::of(&json!({ "configured": true, "host": git.host }))),
-        Ok(Err(fault)) => Err(answer(fault, call)),
+        Ok(Ok(())) => Ok(Configured {
+            configured: true,
+            host: git.host.clone(),
+        }),
+        Ok(Err(fault)) => Err(answer(fault, &call)),
         Err(_) => Err(call.unsettled("the container engine did not answer in time")),
     }
 }
 
-fn token(arguments: &Arguments) -> Result<Option<Secret>, ToolError> {
-    let Some(token) = arguments.exact_text("token")? else {
-        return Ok(None);
-    };
-    match token {
+fn token(token: String) -> Result<Secret, ToolError> {
+    match token.as_str() {
         "" => Err(missing("token")),
         token if token.len() > MAX_TOKEN || !token.chars().all(|c| c.is_ascii_graphic()) => {
             Err(invalid("token", "is not a token"))
         }
-        token => Ok(Some(Secret::new(token))),
+        token => Ok(Secret::new(token)),
     }
 }
 

@@ -1,25 +1,22 @@
 //! `createIssue`
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use gavel_mcp_base::{Answer, Arguments, Moment, ToolError};
+use gavel_mcp_base::{Fault, Kind, Moment, Tool, ToolError};
 use reqwest::Method;
-use rmcp::model::{JsonObject, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::schema::{self, Kind};
 use super::target::Repo;
-use super::{fields, refused};
+use super::{Service, fields, refused};
 use crate::call::Call;
-use crate::error::{Fault, unavailable};
-use crate::github::http::parsed;
+use crate::error::unavailable;
 use crate::github::{GitHub, Pages};
 use crate::marker::Marker;
 use crate::wire::{Issue, WireIssue};
-
-pub(super) const NAME: &str = "createIssue";
 
 /// How many issues since the first attempt are looked at, in pages of 100.
 const MAX_PAGES: usize = 10;
@@ -32,33 +29,43 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
 const ABOUT: &str = "\
 Open an issue in a repository. Labels that do not exist yet are created; without write access GitHub drops them.";
 
-pub(super) fn tool() -> Tool {
-    let arguments = schema::of_repository(json!({
-        "title": schema::text("The title, one line."),
-        "body": schema::text("The text, in Markdown."),
-        "labels": schema::names("The names of its labels.")
-    }));
-    let tool = schema::tool(
-        NAME,
-        "Open an issue",
-        ABOUT,
-        Kind::Creates,
-        (arguments, &["owner", "repo", "title"]),
-        &[("issue", schema::issue())],
-    );
-    schema::saying(tool, json!({ "creates": { "issueNumber": "issue.number" } }))
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    #[serde(flatten)]
+    repo: Repo,
+    /// The title, one line.
+    #[schemars(length(min = 1, max = fields::MAX_TITLE))]
+    title: String,
+    /// The text, in Markdown.
+    #[serde(default)]
+    #[schemars(extend("x-exact" = true))]
+    body: String,
+    /// The names of its labels.
+    #[schemars(length(max = 100), inner(length(min = 1, max = 50)))]
+    labels: Option<Vec<String>>,
 }
 
-pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "title", "body", "labels"])?;
-    let repo = Repo::parse(&arguments)?;
-    let mut body = json!({ "title": fields::title(&arguments)? });
-    let text = fields::body(&arguments)?.unwrap_or_default();
-    body["body"] = match &call.marker {
-        Some(marker) => marker.added_to(&text).into(),
-        None => text.into(),
-    };
-    if let Some(labels) = fields::labels(&arguments)? {
+/// The answer of each tool that makes or changes an issue.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Made {
+    pub(super) issue: Issue,
+}
+
+pub(super) fn tool() -> Tool<Service> {
+    let tool = super::tool("createIssue", "Open an issue", ABOUT, Kind::Creates, create);
+    tool.with_settings(json!({ "creates": { "issueNumber": "issue.number" } }))
+}
+
+async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<Made, Fault> {
+    let (github, call) = (&*github, &call);
+    let repo = arguments.repo.checked()?;
+    let text = fields::body(&arguments.body)?;
+    let text = call
+        .marker
+        .as_ref()
+        .map_or(text.clone(), |marker| marker.added_to(&text));
+    let mut body = json!({ "title": arguments.title, "body": text });
+    if let Some(labels) = fields::names("labels", arguments.labels)? {
         body["labels"] = labels.into();
     }
     let turn = github.turn(call.deadline).await;
@@ -66,7 +73,7 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
     if let (Some(first), Some(marker)) = (call.first_attempt, &call.marker) {
         let found = look(github, call, &repo, marker, first).await;
         if let Some(found) = found.map_err(|error| call.before_looking(error))? {
-            return Ok(answer(found));
+            return Ok(Made { issue: found.into() });
         }
     }
     let url = repo.url(github, &["issues"]);
@@ -74,8 +81,10 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
     if !reply.status.is_success() {
         return Err(refused(github, call, &repo, &reply, "The repository").await.into());
     }
-    let made: WireIssue = parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
-    Ok(answer(made))
+    let made: WireIssue = reply
+        .json()
+        .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
+    Ok(Made { issue: made.into() })
 }
 
 /// The issue that an earlier attempt created.
@@ -114,7 +123,7 @@ async fn look_at_list(
         .append_pair("state", "all")
         .append_pair("sort", "created")
         .append_pair("direction", "desc")
-        .append_pair("since", &text(since));
+        .append_pair("since", &since.text());
     let mut pages = Pages::of(github, url, call.deadline, "The repository");
     for _ in 0..MAX_PAGES {
         let Some(page) = pages.next::<Vec<WireIssue>>().await? else {
@@ -134,13 +143,4 @@ async fn look_at_list(
         // Too many to say that it is not among them.
         false => Err(unavailable()),
     }
-}
-
-fn text(moment: Moment) -> String {
-    let moment = DateTime::<Utc>::from_timestamp_micros(moment.0).unwrap_or_default();
-    moment.to_rfc3339_opts(SecondsFormat::Secs, true)
-}
-
-fn answer(made: WireIssue) -> Answer {
-    Answer::of(&json!({ "issue": Issue::from(made) }))
 }

@@ -1,21 +1,20 @@
 //! `createPullRequest`
 
-use gavel_mcp_base::{Answer, Arguments, ToolError, missing};
+use std::sync::Arc;
+
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
 use reqwest::Method;
-use rmcp::model::{JsonObject, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{self, Kind};
-use super::target::{Repo, reference};
-use super::{fields, pull_requests, refused};
+use super::target::{MAX_REF, Repo, reference};
+use super::{Service, fields, pull_requests, refused};
 use crate::call::Call;
-use crate::error::{Code, Fault};
-use crate::github::http::parsed;
+use crate::error::Code;
 use crate::github::refusal::says_exists;
 use crate::github::{GitHub, Pages};
-use crate::wire::WirePullRequest;
-
-pub(super) const NAME: &str = "createPullRequest";
+use crate::wire::{PullRequest, WirePullRequest};
 
 /// Pull requests of one head into one base, in all states: 300.
 const MAX_PAGES: usize = 3;
@@ -25,49 +24,49 @@ const ABOUT: &str = "\
 Open a pull request that asks to merge the branch head into the branch base. Both branches exist already, and head has \
 commits that base lacks. If one is open for them, the error already_exists has its number.";
 
-pub(super) fn tool() -> Tool {
-    let arguments = schema::of_repository(json!({
-        "title": schema::text("The title, one line."),
-        "head": schema::text("The branch with the changes: feature-x, or octocat:feature-x for a branch of a fork."),
-        "base": schema::text("The branch that receives the changes, usually the default branch."),
-        "body": schema::text("What it changes and why, in Markdown.")
-    }));
-    let tool = schema::tool(
-        NAME,
-        "Open a pull request",
-        ABOUT,
-        Kind::Creates,
-        (arguments, &["owner", "repo", "title", "head", "base"]),
-        &[("pullRequest", schema::pull_request())],
-    );
-    let scope = json!({ "head": "session.branch", "base": "session.base" });
-    schema::saying(
-        tool,
-        json!({ "scope": scope, "creates": { "prNumber": "pullRequest.number" } }),
-    )
-}
-
+#[derive(Deserialize, JsonSchema)]
 struct Request {
+    #[serde(flatten)]
     repo: Repo,
+    /// The title, one line.
+    #[schemars(length(min = 1, max = fields::MAX_TITLE))]
     title: String,
+    /// The branch with the changes: feature-x, or octocat:feature-x for a branch of a fork.
+    #[schemars(length(min = 1, max = 300))]
     head: String,
+    /// The branch that receives the changes, usually the default branch.
+    #[schemars(length(min = 1, max = MAX_REF))]
     base: String,
-    body: Option<String>,
+    /// What it changes and why, in Markdown.
+    #[serde(default)]
+    #[schemars(extend("x-exact" = true))]
+    body: String,
 }
 
-fn parse(arguments: Option<JsonObject>) -> Result<Request, ToolError> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "title", "head", "base", "body"])?;
-    Ok(Request {
-        repo: Repo::parse(&arguments)?,
-        title: fields::title(&arguments)?,
-        head: pull_requests::head(&arguments)?.ok_or_else(|| missing("head"))?,
-        base: reference(&arguments, "base")?.ok_or_else(|| missing("base"))?,
-        body: fields::body(&arguments)?,
-    })
+/// The answer of each tool that makes or changes a pull request.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Made {
+    pub(super) pull_request: PullRequest,
 }
 
-pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {
-    let request = parse(arguments)?;
+pub(super) fn tool() -> Tool<Service> {
+    let tool = super::tool("createPullRequest", "Open a pull request", ABOUT, Kind::Creates, create);
+    tool.with_settings(json!({
+        "scope": { "head": "session.branch", "base": "session.base" },
+        "creates": { "prNumber": "pullRequest.number" }
+    }))
+}
+
+async fn create(github: Arc<GitHub>, given: Request, call: Call) -> Result<Made, Fault> {
+    let (github, call) = (&*github, &call);
+    let request = Request {
+        repo: given.repo.checked()?,
+        title: given.title,
+        head: pull_requests::head(given.head)?,
+        base: reference("base", given.base)?,
+        body: fields::body(&given.body)?,
+    };
     let looked = async {
         let turn = github.turn(call.deadline).await?;
         let found = match call.first_attempt {
@@ -80,16 +79,18 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
     if let Some(found) = found {
         return settled(found);
     }
-    let mut body = json!({ "title": request.title, "head": request.head, "base": request.base });
-    let text = request.body.clone().unwrap_or_default();
-    body["body"] = match &call.marker {
-        Some(marker) => marker.added_to(&text).into(),
-        None => text.into(),
-    };
+    let text = &request.body;
+    let text = call
+        .marker
+        .as_ref()
+        .map_or(text.clone(), |marker| marker.added_to(text));
+    let body = json!({ "title": request.title, "head": request.head, "base": request.base, "body": text });
     let url = request.repo.url(github, &["pulls"]);
     let reply = github.write(&mut turn, call, Method::POST, url, &body).await?;
     if reply.status.is_success() {
-        let made: WirePullRequest = parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
+        let made: WirePullRequest = reply
+            .json()
+            .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
         return Ok(answer(made));
     }
     if says_exists(&reply) {
@@ -138,7 +139,7 @@ async fn look(github: &GitHub, call: &Call, request: &Request) -> Result<Option<
     Ok(other.map(|other| Found::Other(Box::new(other))))
 }
 
-fn settled(found: Found) -> Result<Answer, Fault> {
+fn settled(found: Found) -> Result<Made, Fault> {
     match found {
         Found::Own(found) => Ok(answer(*found)),
         Found::Other(other) => Err(already_exists()
@@ -153,6 +154,8 @@ fn already_exists() -> ToolError {
     ToolError::new(Code::AlreadyExists, words)
 }
 
-fn answer(made: WirePullRequest) -> Answer {
-    Answer::of(&json!({ "pullRequest": made.whole() }))
+fn answer(made: WirePullRequest) -> Made {
+    Made {
+        pull_request: made.whole(),
+    }
 }

@@ -1,24 +1,23 @@
 //! `createRepository`
 
-use gavel_mcp_base::{Answer, Arguments, Moment, ToolError, invalid};
+use std::sync::Arc;
+
+use gavel_mcp_base::{Fault, Kind, Moment, Tool, ToolError, invalid};
 use reqwest::Method;
-use rmcp::model::{JsonObject, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::schema::{self, Kind};
-use super::target::{is_name, required};
+use super::Service;
+use super::target::is_name;
 use crate::auth::Tokens;
 use crate::call::Call;
-use crate::error::{Code, Fault};
+use crate::error::Code;
 use crate::github::GitHub;
-use crate::github::http::parsed;
 use crate::github::refusal::{refusal, says_exists};
 use crate::wire::{Repository, WireRepository, WireUser};
 
-pub(super) const NAME: &str = "createRepository";
-
-const MAX_DESCRIPTION: usize = 350;
 /// How far GitHub's clock may be behind the caller's, in microseconds.
 const SKEW: i64 = 30_000_000;
 
@@ -26,46 +25,27 @@ const ABOUT: &str = "\
 Create an empty repository for the server's GitHub account. It is private unless isPrivate is false. An existing \
 repository with this name is the error already_exists.";
 
-pub(super) fn tool() -> Tool {
-    let arguments = json!({
-        "name": schema::text("The name, without an owner: letters, digits, `.`, `_` and `-`."),
-        "description": schema::text("One line about it."),
-        "isPrivate": { "type": "boolean", "description": "Whether only people with access see it. true when left out." }
-    });
-    let tool = schema::tool(
-        NAME,
-        "Create a repository",
-        ABOUT,
-        Kind::Creates,
-        (arguments, &["name"]),
-        &[("repository", schema::repository())],
-    );
-    schema::saying(tool, json!({ "approval": "required", "repositories": true }))
-}
-
-struct Request {
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Arguments {
+    /// The name, without an owner: letters, digits, `.`, `_` and `-`.
+    #[schemars(length(min = 1, max = 100))]
     name: String,
-    body: Value,
+    /// One line about it.
+    #[schemars(length(max = 350))]
+    description: Option<String>,
+    /// Whether only people with access see it. true when left out.
+    is_private: Option<bool>,
 }
 
-fn parse(arguments: Option<JsonObject>) -> Result<Request, ToolError> {
-    let arguments = Arguments::new(arguments, &["name", "description", "isPrivate"])?;
-    let name = required(&arguments, "name", 100)?;
-    // GitHub would change other characters instead of refusing them, and the name could not be looked up.
-    if !is_name(&name) {
-        return Err(invalid(
-            "name",
-            "has to consist of letters, digits, `.`, `_` and `-`, without an owner",
-        ));
-    }
-    let mut body = json!({ "name": name, "private": arguments.boolean("isPrivate")?.unwrap_or(true) });
-    if let Some(description) = arguments.text("description", MAX_DESCRIPTION)? {
-        if description.contains(char::is_control) {
-            return Err(invalid("description", "has to be one line"));
-        }
-        body["description"] = description.into();
-    }
-    Ok(Request { name, body })
+#[derive(Serialize, JsonSchema)]
+struct Made {
+    repository: Repository,
+}
+
+pub(super) fn tool() -> Tool<Service> {
+    let tool = super::tool("createRepository", "Create a repository", ABOUT, Kind::Creates, create);
+    tool.with_settings(json!({ "approval": "required", "repositories": true }))
 }
 
 /// Where the repository will be.
@@ -75,16 +55,33 @@ struct Place {
     url: Url,
 }
 
-pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, Fault> {
-    let request = parse(arguments)?;
+async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<Made, Fault> {
+    let (github, call) = (&*github, &call);
+    let Arguments {
+        name,
+        description,
+        is_private,
+    } = arguments;
+    // GitHub would change other characters instead of refusing them, and the name could not be looked up.
+    if !is_name(&name) {
+        let rule = "has to consist of letters, digits, `.`, `_` and `-`, without an owner";
+        return Err(invalid("name", rule).into());
+    }
+    let mut body = json!({ "name": name, "private": is_private.unwrap_or(true) });
+    if let Some(description) = description {
+        if description.contains(char::is_control) {
+            return Err(invalid("description", "has to be one line").into());
+        }
+        body["description"] = description.into();
+    }
     let looked = async {
         let turn = github.turn(call.deadline).await?;
         let mut place = place(github, call).await?;
-        allowed(github, call, &mut place, &request.name).await?;
+        allowed(github, call, &mut place, &name).await?;
         if call.first_attempt.is_none() {
             return Ok((turn, place, None));
         }
-        let found = look(github, call, &mut place, &request.name).await?;
+        let found = look(github, call, &mut place, &name).await?;
         Ok((turn, place, found))
     };
     let (mut turn, mut place, found) = looked.await.map_err(|error| call.before_looking(error))?;
@@ -92,10 +89,12 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
         return settled(found, call);
     }
     let reply = github
-        .write(&mut turn, call, Method::POST, place.url.clone(), &request.body)
+        .write(&mut turn, call, Method::POST, place.url.clone(), &body)
         .await?;
     if reply.status.is_success() {
-        let made: WireRepository = parsed(&reply).ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
+        let made: WireRepository = reply
+            .json()
+            .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
         return Ok(answer(made));
     }
     let error = refusal(&reply, "The account");
@@ -103,7 +102,7 @@ pub(super) async fn carry_out(arguments: Option<JsonObject>, github: &GitHub, ca
         return Err(error.into());
     }
     // On a further attempt it may be ours after all: what was looked up a moment ago was not up to date.
-    match look(github, call, &mut place, &request.name).await {
+    match look(github, call, &mut place, &name).await {
         Ok(Some(found)) => settled(found, call),
         Ok(None) => Err(already_exists().into()),
         Err(_) if call.first_attempt.is_none() => Err(already_exists().into()),
@@ -173,7 +172,7 @@ async fn look(
 }
 
 /// The existing repository is this call's if it was made since the first attempt.
-fn settled(found: WireRepository, call: &Call) -> Result<Answer, Fault> {
+fn settled(found: WireRepository, call: &Call) -> Result<Made, Fault> {
     let made = found.created_at.as_deref().and_then(Moment::parse);
     match (call.first_attempt, made) {
         (Some(first), Some(made)) if made.0 >= first.0 - SKEW => Ok(answer(found)),
@@ -186,6 +185,8 @@ fn already_exists() -> ToolError {
     ToolError::new(Code::AlreadyExists, words)
 }
 
-fn answer(made: WireRepository) -> Answer {
-    Answer::of(&json!({ "repository": Repository::from(made) }))
+fn answer(made: WireRepository) -> Made {
+    Made {
+        repository: made.into(),
+    }
 }

@@ -1,19 +1,19 @@
 //! `getFileContents`
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use gavel_mcp_base::{Answer, Arguments, ToolError, missing};
-use rmcp::model::{JsonObject, Tool};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError, missing};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::schema::{self, Kind, object};
-use super::target::{Repo, path, reference};
+use super::Service;
+use super::target::{MAX_REF, Repo, path, reference};
 use crate::call::Call;
 use crate::error::{Code, unavailable};
 use crate::github::GitHub;
-
-pub(super) const NAME: &str = "getFileContents";
 
 /// The largest file that is returned, in bytes.
 const MAX: u64 = 256 << 10;
@@ -22,25 +22,36 @@ const ABOUT: &str = "\
 Read one text file of a repository, at most 256 KiB of UTF-8. file is null when there is no such file. Directories, binary \
 files and larger files are errors: is_directory, not_text, too_large.";
 
-pub(super) fn tool() -> Tool {
-    let arguments = schema::of_repository(json!({
-        "path": schema::text("The file, relative to the repository's root, such as src/main.rs."),
-        "ref": schema::text("A branch, tag or commit. The default branch when left out.")
-    }));
-    let file = object(json!({
-        "path": { "type": "string" },
-        "sha": { "type": "string", "description": "The id of the content." },
-        "size": { "type": "integer", "description": "In bytes." },
-        "content": { "type": "string" }
-    }));
-    schema::tool(
-        NAME,
-        "Read a file",
-        ABOUT,
-        Kind::Reads,
-        (arguments, &["owner", "repo", "path"]),
-        &[("file", schema::nullable(file, "null when there is no such file."))],
-    )
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    #[serde(flatten)]
+    repo: Repo,
+    /// The file, relative to the repository's root, such as src/main.rs.
+    #[schemars(extend("x-exact" = true))]
+    path: String,
+    /// A branch, tag or commit. The default branch when left out.
+    #[schemars(length(min = 1, max = MAX_REF))]
+    r#ref: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Read {
+    /// null when there is no such file.
+    file: Option<File>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct File {
+    path: String,
+    /// The id of the content.
+    sha: String,
+    /// In bytes.
+    size: u64,
+    content: String,
+}
+
+pub(super) fn tool() -> Tool<Service> {
+    super::tool("getFileContents", "Read a file", ABOUT, Kind::Reads, read)
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,37 +66,37 @@ struct WireFile {
     encoding: Option<String>,
 }
 
-pub(super) async fn carry_out(
-    arguments: Option<JsonObject>,
-    github: &GitHub,
-    call: &Call,
-) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "path", "ref"])?;
-    let repo = Repo::parse(&arguments)?;
-    let path = path(&arguments)?.ok_or_else(|| missing("path"))?;
+async fn read(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<Read, Fault> {
+    let repo = arguments.repo.checked()?;
+    let path = path(&arguments.path)?.ok_or_else(|| missing("path"))?;
     let segments: Vec<_> = ["contents"]
         .into_iter()
         .chain(path.iter().map(String::as_str))
         .collect();
-    let mut url = repo.url(github, &segments);
-    if let Some(reference) = reference(&arguments, "ref")? {
-        url.query_pairs_mut().append_pair("ref", &reference);
+    let mut url = repo.url(&github, &segments);
+    if let Some(name) = arguments.r#ref {
+        url.query_pairs_mut().append_pair("ref", &reference("ref", name)?);
     }
     // A directory is a list.
     let found: Option<Value> = github.find(&url, call.deadline, "The file").await?;
     let file = match found {
-        None => return Ok(Answer::of(&json!({ "file": null }))),
+        None => return Ok(Read { file: None }),
         Some(Value::Array(_)) => {
             let words = "This is a directory. getRepositoryTree lists what is in it.";
-            return Err(ToolError::new(Code::IsDirectory, words));
+            return Err(ToolError::new(Code::IsDirectory, words).into());
         }
         Some(file) => serde_json::from_value::<WireFile>(file).map_err(|_| unavailable())?,
     };
-    let size = file.size;
     let content = text(&file)?;
-    Ok(Answer::of(&json!({
-        "file": { "path": file.path, "sha": file.sha, "size": size, "content": content }
-    })))
+    let WireFile { path, sha, size, .. } = file;
+    Ok(Read {
+        file: Some(File {
+            path,
+            sha,
+            size,
+            content,
+        }),
+    })
 }
 
 fn text(file: &WireFile) -> Result<String, ToolError> {

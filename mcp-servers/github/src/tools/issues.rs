@@ -1,32 +1,40 @@
 //! `readIssue`
 
-use gavel_mcp_base::{Answer, Arguments, ToolError};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::json;
+use std::sync::Arc;
 
-use super::schema::{self, Kind};
-use super::target::{Repo, number};
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Service;
+use super::target::Repo;
 use crate::call::Call;
 use crate::github::GitHub;
 use crate::wire::{Issue, WireIssue};
-
-pub(super) const READ: &str = "readIssue";
 
 const ABOUT: &str = "\
 Read one issue: its title, body, state, labels and author. issue is null when there is none with this number; a pull \
 request is not an issue.";
 
-pub(super) fn tool() -> Tool {
-    let arguments = schema::of_repository(json!({ "issueNumber": schema::number("issue") }));
-    let issue = schema::nullable(schema::issue(), "null when there is no such issue.");
-    schema::tool(
-        READ,
-        "Read an issue",
-        ABOUT,
-        Kind::Reads,
-        (arguments, &["owner", "repo", "issueNumber"]),
-        &[("issue", issue)],
-    )
+/// One issue of a repository.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Named {
+    #[serde(flatten)]
+    pub(super) repo: Repo,
+    /// The number of the issue.
+    #[schemars(range(min = 1))]
+    pub(super) issue_number: u32,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Read {
+    /// null when there is no such issue.
+    issue: Option<Issue>,
+}
+
+pub(super) fn tool() -> Tool<Service> {
+    super::tool("readIssue", "Read an issue", ABOUT, Kind::Reads, read)
 }
 
 /// GitHub's issues include its pull requests, which this server treats as absent here: a call for an issue must not
@@ -42,10 +50,10 @@ pub(super) async fn find(
     Ok(found.filter(|issue| issue.pull_request.is_none()))
 }
 
-pub(super) async fn read(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "issueNumber"])?;
-    let repo = Repo::parse(&arguments)?;
-    let number = number(&arguments, "issueNumber")?;
-    let found = find(github, call, &repo, &number).await?;
-    Ok(Answer::of(&json!({ "issue": found.map(Issue::from) })))
+async fn read(github: Arc<GitHub>, named: Named, call: Call) -> Result<Read, Fault> {
+    let repo = named.repo.checked()?;
+    let found = find(&github, &call, &repo, &named.issue_number.to_string()).await?;
+    Ok(Read {
+        issue: found.map(Issue::from),
+    })
 }

@@ -1,4 +1,4 @@
-//! The tools: their descriptions for models, how their arguments become requests, and their answers.
+//! The tools: their arguments and answers with their descriptions for models, and what they do.
 
 mod change_issue;
 mod change_pull_request;
@@ -11,23 +11,29 @@ mod file;
 mod issues;
 mod pull_requests;
 mod repositories;
-mod schema;
 mod target;
 mod tree;
 
-use gavel_mcp_base::{Answer, ToolError};
-use rmcp::model::{JsonObject, Tool};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::call::Call;
-use crate::error::{Code, Fault, internal};
+use gavel_mcp_base::{Answer, Fault, Kind, Output, Tool, ToolError, Whole};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::call::{Attempts, Call};
+use crate::error::Code;
 use crate::github::GitHub;
 use crate::github::http::Reply;
 use crate::github::refusal::refusal;
+use crate::settings::Settings;
 use crate::wire::WireRepository;
 use target::Repo;
 
 /// All tools, always in the same order. The one for containers needs a container engine.
-pub(crate) fn all(has_engine: bool) -> Vec<Tool> {
+pub(crate) fn all(has_engine: bool) -> Vec<Tool<Service>> {
     let mut all = vec![
         repositories::list_tool(),
         repositories::retrieve_tool(),
@@ -50,30 +56,55 @@ pub(crate) fn all(has_engine: bool) -> Vec<Tool> {
     all
 }
 
-/// Carries out a call of an existing tool.
-pub(crate) async fn carry_out(
-    name: &str,
-    arguments: Option<JsonObject>,
-    github: &GitHub,
-    call: &Call,
-) -> Result<Answer, Fault> {
-    match name {
-        repositories::LIST => Ok(repositories::list(arguments, github, call).await?),
-        repositories::RETRIEVE => Ok(repositories::retrieve(arguments, github, call).await?),
-        create_repository::NAME => create_repository::carry_out(arguments, github, call).await,
-        tree::NAME => Ok(tree::carry_out(arguments, github, call).await?),
-        file::NAME => Ok(file::carry_out(arguments, github, call).await?),
-        pull_requests::LIST => Ok(pull_requests::list(arguments, github, call).await?),
-        pull_requests::READ => Ok(pull_requests::read(arguments, github, call).await?),
-        create_pull_request::NAME => create_pull_request::carry_out(arguments, github, call).await,
-        change_pull_request::UPDATE => change_pull_request::update(arguments, github, call).await,
-        change_pull_request::CLOSE => change_pull_request::close(arguments, github, call).await,
-        issues::READ => Ok(issues::read(arguments, github, call).await?),
-        create_issue::NAME => create_issue::carry_out(arguments, github, call).await,
-        change_issue::UPDATE => change_issue::update(arguments, github, call).await,
-        change_issue::CLOSE => change_issue::close(arguments, github, call).await,
-        configure_git::NAME => configure_git::carry_out(arguments, github, call).await,
-        _ => Err(internal().into()),
+/// The service behind the tools.
+#[derive(Debug)]
+pub(crate) struct Service {
+    github: Arc<GitHub>,
+    timeout: Duration,
+    attempts: Attempts,
+}
+
+impl Service {
+    pub(crate) fn new(settings: Settings) -> anyhow::Result<Self> {
+        Ok(Self {
+            timeout: settings.timeout,
+            github: Arc::new(GitHub::new(settings)?),
+            attempts: Attempts::default(),
+        })
+    }
+}
+
+/// A tool. A call that is dropped while GitHub executes it has an unknown outcome; its next attempt looks first.
+fn tool<A, R, F>(
+    name: &'static str,
+    title: &str,
+    description: &'static str,
+    kind: Kind,
+    run: fn(Arc<GitHub>, A, Call) -> F,
+) -> Tool<Service>
+where
+    A: DeserializeOwned + JsonSchema + Send + Sync + 'static,
+    R: Output + Send + 'static,
+    F: Future<Output = Result<R, Fault>> + Send + 'static,
+{
+    let without_tokens = move |service: Arc<Service>, given: gavel_mcp_base::Call<A>| async move {
+        let done = async {
+            let deadline = Instant::now() + service.timeout;
+            let call = Call::begin(name, &given, &service.attempts, deadline).await?;
+            run(service.github.clone(), given.arguments, call).await
+        };
+        let mut answer = match done.await {
+            Ok(done) => done.into_answer(),
+            Err(Fault::Refused(error)) => Answer::from(error),
+            Err(unsettled) => return Err(unsettled),
+        };
+        service.github.tokens.redact(&mut answer.body);
+        Ok(Whole::<R::Body>::from(answer))
+    };
+    let tool = Tool::new(name, title, description, kind, without_tokens).open_world(true);
+    match tool.has_argument("owner") && tool.has_argument("repo") {
+        true => tool.with_settings(json!({ "scope": { "owner": "session.owner", "repo": "session.repo" } })),
+        false => tool,
     }
 }
 

@@ -1,17 +1,16 @@
 //! `listPullRequests` and `readPullRequest`
 
-use gavel_mcp_base::{Answer, Arguments, ToolError};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::json;
+use std::sync::Arc;
 
-use super::schema::{self, Kind};
-use super::target::{Repo, number};
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError, invalid};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Service;
+use super::target::{MAX_REF, Repo, reference};
 use crate::call::Call;
 use crate::github::{GitHub, Pages};
-use crate::wire::{PullRequest, WirePullRequest};
-
-pub(super) const LIST: &str = "listPullRequests";
-pub(super) const READ: &str = "readPullRequest";
+use crate::wire::{ListedPullRequest, PullRequest, WirePullRequest};
 
 const MAX: usize = 300;
 const MAX_PAGES: usize = 3;
@@ -24,35 +23,53 @@ const ABOUT_READ: &str = "\
 Read one pull request: its title, body, state, branches and author. pullRequest is null when there is none with this \
 number.";
 
-pub(super) fn list_tool() -> Tool {
-    let arguments = schema::of_repository(json!({
-        "head": schema::text("Only from this branch: feature-x, or octocat:feature-x for a branch of a fork."),
-        "base": schema::text("Only into this branch."),
-        "state": schema::choice(&["open", "closed", "all"], "Only in this state. open when left out.")
-    }));
-    let listed = json!({ "type": "array", "items": schema::listed_pull_request() });
-    let truncated = schema::truncated("Whether there are more than these.");
-    schema::tool(
-        LIST,
-        "List pull requests",
-        ABOUT_LIST,
-        Kind::Reads,
-        (arguments, &["owner", "repo"]),
-        &[("pullRequests", listed), ("truncated", truncated)],
-    )
+#[derive(Deserialize, JsonSchema)]
+struct Which {
+    #[serde(flatten)]
+    repo: Repo,
+    /// Only from this branch: feature-x, or octocat:feature-x for a branch of a fork.
+    #[schemars(length(min = 1, max = 300))]
+    head: Option<String>,
+    /// Only into this branch.
+    #[schemars(length(min = 1, max = MAX_REF))]
+    base: Option<String>,
+    /// Only in this state. open when left out.
+    #[schemars(extend("enum" = ["open", "closed", "all"]))]
+    state: Option<String>,
 }
 
-pub(super) fn read_tool() -> Tool {
-    let arguments = schema::of_repository(json!({ "prNumber": schema::number("pull request") }));
-    let pull_request = schema::nullable(schema::pull_request(), "null when there is no such pull request.");
-    schema::tool(
-        READ,
-        "Read a pull request",
-        ABOUT_READ,
-        Kind::Reads,
-        (arguments, &["owner", "repo", "prNumber"]),
-        &[("pullRequest", pull_request)],
-    )
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    pull_requests: Vec<ListedPullRequest>,
+    /// Whether there are more than these.
+    truncated: bool,
+}
+
+/// One pull request of a repository.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Named {
+    #[serde(flatten)]
+    pub(super) repo: Repo,
+    /// The number of the pull request.
+    #[schemars(range(min = 1))]
+    pub(super) pr_number: u32,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Read {
+    /// null when there is no such pull request.
+    pull_request: Option<PullRequest>,
+}
+
+pub(super) fn list_tool() -> Tool<Service> {
+    super::tool("listPullRequests", "List pull requests", ABOUT_LIST, Kind::Reads, list)
+}
+
+pub(super) fn read_tool() -> Tool<Service> {
+    super::tool("readPullRequest", "Read a pull request", ABOUT_READ, Kind::Reads, read)
 }
 
 /// A head with its owner, as GitHub's filter takes it.
@@ -64,45 +81,44 @@ pub(super) fn owned_head(repo: &Repo, head: &str) -> String {
 }
 
 /// A branch, possibly after the owner of a fork and a colon.
-pub(super) fn head(arguments: &Arguments) -> Result<Option<String>, ToolError> {
-    let Some(given) = arguments.visible_text("head", 300)? else {
-        return Ok(None);
-    };
+pub(super) fn head(given: String) -> Result<String, ToolError> {
     let parts: Vec<_> = given.split(':').collect();
     let plain =
         |part: &&str| !part.is_empty() && !part.contains(|each: char| each.is_whitespace() || each.is_control());
     if parts.len() > 2 || !parts.iter().all(plain) {
         let rule = "has to be a branch (feature-x), or an owner and a branch (octocat:feature-x)";
-        return Err(gavel_mcp_base::invalid("head", rule));
+        return Err(invalid("head", rule));
     }
-    Ok(Some(given))
+    Ok(given)
 }
 
-pub(super) async fn list(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "head", "base", "state"])?;
-    let repo = Repo::parse(&arguments)?;
-    let states = [("open", "open"), ("closed", "closed"), ("all", "all")];
-    let mut url = repo.url(github, &["pulls"]);
+async fn list(github: Arc<GitHub>, which: Which, call: Call) -> Result<Listed, Fault> {
+    let repo = which.repo.checked()?;
+    let mut url = repo.url(&github, &["pulls"]);
     {
         let mut query = url.query_pairs_mut();
-        query.append_pair("state", arguments.choice("state", &states)?.unwrap_or("open"));
-        if let Some(head) = head(&arguments)? {
-            query.append_pair("head", &owned_head(&repo, &head));
+        query.append_pair("state", which.state.as_deref().unwrap_or("open"));
+        if let Some(given) = which.head {
+            query.append_pair("head", &owned_head(&repo, &head(given)?));
         }
-        if let Some(base) = super::target::reference(&arguments, "base")? {
-            query.append_pair("base", &base);
+        if let Some(base) = which.base {
+            query.append_pair("base", &reference("base", base)?);
         }
     }
-    let pages = Pages::of(github, url, call.deadline, "The repository");
+    let pages = Pages::of(&github, url, call.deadline, "The repository");
     let (found, truncated) = pages.entries::<WirePullRequest>(MAX_PAGES, MAX).await?;
-    let listed: Vec<PullRequest> = found.into_iter().map(WirePullRequest::without_body).collect();
-    Ok(Answer::of(&json!({ "pullRequests": listed, "truncated": truncated })))
+    let pull_requests = found.into_iter().map(WirePullRequest::without_body).collect();
+    Ok(Listed {
+        pull_requests,
+        truncated,
+    })
 }
 
-pub(super) async fn read(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "prNumber"])?;
-    let repo = Repo::parse(&arguments)?;
-    let url = repo.url(github, &["pulls", &number(&arguments, "prNumber")?]);
+async fn read(github: Arc<GitHub>, named: Named, call: Call) -> Result<Read, Fault> {
+    let repo = named.repo.checked()?;
+    let url = repo.url(&github, &["pulls", &named.pr_number.to_string()]);
     let found: Option<WirePullRequest> = github.find(&url, call.deadline, "The pull request").await?;
-    Ok(Answer::of(&json!({ "pullRequest": found.map(WirePullRequest::whole) })))
+    Ok(Read {
+        pull_request: found.map(WirePullRequest::whole),
+    })
 }

@@ -1,18 +1,17 @@
 //! `listRepositories` and `retrieveRepository`
 
-use gavel_mcp_base::{Answer, Arguments, ToolError};
-use rmcp::model::{JsonObject, Tool};
-use serde::Deserialize;
+use std::sync::Arc;
+
+use gavel_mcp_base::{Fault, Kind, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::schema::{self, Kind};
+use super::Service;
 use super::target::Repo;
 use crate::call::Call;
 use crate::github::{GitHub, Pages};
 use crate::wire::{Repository, WireRepository};
-
-pub(super) const LIST: &str = "listRepositories";
-pub(super) const RETRIEVE: &str = "retrieveRepository";
 
 const MAX: usize = 1000;
 /// Of 100 entries each.
@@ -27,32 +26,34 @@ Look up one repository: its default branch, its addresses, whether it is private
 it does not exist or the server's GitHub account cannot see it. A renamed repository is found under its old name and \
 shown with its new one.";
 
-pub(super) fn list_tool() -> Tool {
-    let repositories = json!({ "type": "array", "items": schema::repository() });
-    let truncated = schema::truncated("Whether there are more than these.");
-    let results = [("repositories", repositories), ("truncated", truncated)];
-    let tool = schema::tool(
-        LIST,
-        "List repositories",
-        ABOUT_LIST,
-        Kind::Reads,
-        (json!({}), &[]),
-        &results,
-    );
-    schema::saying(tool, json!({ "repositories": true }))
+#[derive(Deserialize, JsonSchema)]
+struct Nothing {}
+
+#[derive(Serialize, JsonSchema)]
+struct Repositories {
+    repositories: Vec<Repository>,
+    /// Whether there are more than these.
+    truncated: bool,
 }
 
-pub(super) fn retrieve_tool() -> Tool {
-    let arguments = (schema::of_repository(json!({})), ["owner", "repo"].as_slice());
-    let repository = schema::nullable(schema::repository(), "null when there is no such repository.");
-    let results = [("repository", repository)];
-    schema::tool(
-        RETRIEVE,
+#[derive(Serialize, JsonSchema)]
+struct Found {
+    /// null when there is no such repository.
+    repository: Option<Repository>,
+}
+
+pub(super) fn list_tool() -> Tool<Service> {
+    let tool = super::tool("listRepositories", "List repositories", ABOUT_LIST, Kind::Reads, list);
+    tool.with_settings(json!({ "repositories": true }))
+}
+
+pub(super) fn retrieve_tool() -> Tool<Service> {
+    super::tool(
+        "retrieveRepository",
         "Look up a repository",
         ABOUT_RETRIEVE,
         Kind::Reads,
-        arguments,
-        &results,
+        retrieve,
     )
 }
 
@@ -61,8 +62,8 @@ struct OfInstallation {
     repositories: Vec<WireRepository>,
 }
 
-pub(super) async fn list(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, ToolError> {
-    Arguments::new(arguments, &[])?;
+async fn list(github: Arc<GitHub>, _: Nothing, call: Call) -> Result<Repositories, Fault> {
+    let github = &*github;
     let what = "The list of repositories";
     let (found, truncated) = if github.tokens.are_an_installations() {
         let mut pages = Pages::of(
@@ -87,17 +88,17 @@ pub(super) async fn list(arguments: Option<JsonObject>, github: &GitHub, call: &
             .await?
     };
     let found = found.into_iter().filter(|found| call.allows(&found.full_name));
-    let repositories: Vec<Repository> = found.map(Into::into).collect();
-    Ok(Answer::of(
-        &json!({ "repositories": repositories, "truncated": truncated }),
-    ))
+    let repositories = found.map(Into::into).collect();
+    Ok(Repositories {
+        repositories,
+        truncated,
+    })
 }
 
-pub(super) async fn retrieve(arguments: Option<JsonObject>, github: &GitHub, call: &Call) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, &["owner", "repo"])?;
-    let repo = Repo::parse(&arguments)?;
-    let found: Option<WireRepository> = github
-        .find(&repo.url(github, &[]), call.deadline, "The repository")
-        .await?;
-    Ok(Answer::of(&json!({ "repository": found.map(Repository::from) })))
+async fn retrieve(github: Arc<GitHub>, repo: Repo, call: Call) -> Result<Found, Fault> {
+    let url = repo.checked()?.url(&github, &[]);
+    let found: Option<WireRepository> = github.find(&url, call.deadline, "The repository").await?;
+    Ok(Found {
+        repository: found.map(Repository::from),
+    })
 }

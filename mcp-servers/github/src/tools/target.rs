@@ -1,45 +1,45 @@
 //! What a call names: a repository, a pull request or issue, a path, a branch. Each becomes part of an address, so each
 //! is valid or refused.
 
-use gavel_mcp_base::{Arguments, ToolError, invalid, missing};
+use gavel_mcp_base::{ToolError, invalid};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use url::Url;
 
 use crate::github::GitHub;
 
-const MAX_OWNER: usize = 100;
-const MAX_NAME: usize = 100;
-const MAX_REF: usize = 255;
 const MAX_PATH: usize = 4096;
 
 /// A repository.
-#[derive(Debug)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub(super) struct Repo {
+    /// The user or organization that owns the repository.
+    #[schemars(length(min = 1, max = 100))]
     pub(super) owner: String,
-    pub(super) name: String,
+    /// The name of the repository, without its owner.
+    #[schemars(length(min = 1, max = 100))]
+    pub(super) repo: String,
 }
 
 impl Repo {
-    pub(super) fn parse(arguments: &Arguments) -> Result<Self, ToolError> {
-        let owner = required(arguments, "owner", MAX_OWNER)?;
-        if !owner
-            .chars()
-            .all(|each| each.is_ascii_alphanumeric() || "-_".contains(each))
-        {
+    /// The same, if both names can be those of a repository.
+    pub(super) fn checked(self) -> Result<Self, ToolError> {
+        let plain = |each: char| each.is_ascii_alphanumeric() || "-_".contains(each);
+        if !self.owner.chars().all(plain) {
             return Err(invalid("owner", "is not a user or an organization, such as octocat"));
         }
-        let name = required(arguments, "repo", MAX_NAME)?;
-        if !is_name(&name) {
-            return Err(invalid(
-                "repo",
-                "is not the name of a repository, such as hello-world, without its owner",
-            ));
+        match is_name(&self.repo) {
+            true => Ok(self),
+            false => {
+                let rule = "is not the name of a repository, such as hello-world, without its owner";
+                Err(invalid("repo", rule))
+            }
         }
-        Ok(Self { owner, name })
     }
 
     /// An address below the repository.
     pub(super) fn url(&self, github: &GitHub, rest: &[&str]) -> Url {
-        github.url(&[&["repos", &self.owner, &self.name], rest].concat())
+        github.url(&[&["repos", &self.owner, &self.repo], rest].concat())
     }
 }
 
@@ -49,36 +49,25 @@ pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(plain) && name != "." && name != ".." && !name.ends_with(".git")
 }
 
-pub(super) fn required(arguments: &Arguments, name: &str, max: usize) -> Result<String, ToolError> {
-    arguments.visible_text(name, max)?.ok_or_else(|| missing(name))
-}
-
-/// The number of a pull request or an issue.
-pub(super) fn number(arguments: &Arguments, name: &str) -> Result<String, ToolError> {
-    let number = arguments.integer(name, 1, i32::MAX as u32)?;
-    number.map(|number| number.to_string()).ok_or_else(|| missing(name))
-}
+/// The longest name of a branch, a tag or a commit.
+pub(super) const MAX_REF: usize = 255;
 
 /// A branch, a tag or a commit.
-pub(super) fn reference(arguments: &Arguments, name: &str) -> Result<Option<String>, ToolError> {
-    let Some(reference) = arguments.visible_text(name, MAX_REF)? else {
-        return Ok(None);
-    };
+pub(super) fn reference(name: &str, reference: String) -> Result<String, ToolError> {
     let forbidden = |each: char| each.is_control() || each.is_whitespace() || "~^:?*[\\".contains(each);
-    let segments = reference
-        .split('/')
-        .all(|segment| !segment.is_empty() && segment != ".");
-    if reference.contains(forbidden) || reference.contains("..") || !segments {
+    let mut segments = reference.split('/');
+    if reference.contains(forbidden)
+        || reference.contains("..")
+        || !segments.all(|segment| !segment.is_empty() && segment != ".")
+    {
         return Err(invalid(name, "is not a branch, a tag or a commit"));
     }
-    Ok(Some(reference))
+    Ok(reference)
 }
 
 /// The segments of a path in a repository.
-pub(super) fn path(arguments: &Arguments) -> Result<Option<Vec<String>>, ToolError> {
-    let Some(path) = arguments.exact_text("path")?.map(|path| path.trim_end_matches('/')) else {
-        return Ok(None);
-    };
+pub(super) fn path(path: &str) -> Result<Option<Vec<String>>, ToolError> {
+    let path = path.trim_end_matches('/');
     if path.is_empty() {
         return Ok(None);
     }
@@ -93,17 +82,16 @@ pub(super) fn path(arguments: &Arguments) -> Result<Option<Vec<String>>, ToolErr
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
-    fn arguments(given: Value) -> Arguments {
-        Arguments::new(given.as_object().cloned(), &["owner", "repo", "ref", "path", "n"]).expect("known arguments")
+    fn repo(owner: &str, repo: &str) -> Repo {
+        let (owner, repo) = (owner.to_owned(), repo.to_owned());
+        Repo { owner, repo }
     }
 
     #[test]
     fn nothing_that_changes_the_address_is_accepted() {
-        for (owner, repo) in [
+        for (owner, name) in [
             ("a/b", "c"),
             ("..", "c"),
             ("a", ".."),
@@ -114,29 +102,19 @@ mod tests {
             ("a", "b#c"),
             ("a", "%2e%2e"),
             ("a", "b.git"),
-            ("", "b"),
         ] {
-            let given = arguments(json!({ "owner": owner, "repo": repo }));
-            assert!(Repo::parse(&given).is_err(), "{owner}/{repo}");
+            assert!(repo(owner, name).checked().is_err(), "{owner}/{name}");
         }
-        let given = arguments(json!({ "owner": "acme-1", "repo": "dates.rs_2" }));
-        assert!(Repo::parse(&given).is_ok());
+        assert!(repo("acme-1", "dates.rs_2").checked().is_ok());
         for path_given in ["/x", "a//b", "../x", "a/./b", "a/..", "a\nb"] {
-            assert!(path(&arguments(json!({ "path": path_given }))).is_err(), "{path_given}");
+            assert!(path(path_given).is_err(), "{path_given}");
         }
-        let segments = path(&arguments(json!({ "path": "a b/ü?.rs/" }))).expect("a path");
+        let segments = path("a b/ü?.rs/").expect("a path");
         assert_eq!(segments, Some(vec!["a b".to_owned(), "ü?.rs".to_owned()]));
-        assert_eq!(path(&arguments(json!({ "path": "/" }))).expect("the root"), None);
+        assert_eq!(path("/").expect("the root"), None);
         for given in ["a..b", "a b", "a:b", "/a", "a/", "./a", "a^"] {
-            assert!(
-                reference(&arguments(json!({ "ref": given })), "ref").is_err(),
-                "{given}"
-            );
+            assert!(reference("ref", given.to_owned()).is_err(), "{given}");
         }
-        assert!(reference(&arguments(json!({ "ref": "feature/x#1" })), "ref").is_ok());
-        for given in [json!(0), json!(-1), json!(1.5), json!("7"), json!(1e12)] {
-            assert!(number(&arguments(json!({ "n": given })), "n").is_err(), "{given}");
-        }
-        assert_eq!(number(&arguments(json!({ "n": 7.0 })), "n").expect("a number"), "7");
+        assert!(reference("ref", "feature/x#1".to_owned()).is_ok());
     }
 }

@@ -1,23 +1,20 @@
 //! `getRepositoryTree`
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use gavel_mcp_base::{Answer, Arguments, ToolError};
-use rmcp::model::{JsonObject, Tool};
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use url::Url;
 
-use super::schema::{self, Kind, object};
-use super::target::{Repo, path, reference};
+use super::Service;
+use super::target::{MAX_REF, Repo, path, reference};
 use crate::call::Call;
 use crate::error::not_found;
 use crate::github::GitHub;
-use crate::github::http::parsed;
 use crate::github::refusal::refusal;
-
-pub(super) const NAME: &str = "getRepositoryTree";
 
 const MAX: usize = 5000;
 /// The most bytes of all entries: clients accept no more than 256 KiB of a result, and would cut it anywhere.
@@ -32,45 +29,36 @@ repository's root. The entries nearest to the root come first, at most 5000; tru
 for a directory by path. commit is the commit that was listed. An empty repository \
 has none, and no entries.";
 
-pub(super) fn tool() -> Tool {
-    let arguments = schema::of_repository(json!({
-        "ref": schema::text("A branch, tag or commit. The default branch when left out."),
-        "path": schema::text("Only this directory, such as src/http. The whole repository when left out.")
-    }));
-    let entry = json!({
-        "type": "object",
-        "properties": {
-            "path": { "type": "string" },
-            "kind": { "type": "string", "enum": ["file", "directory", "link", "submodule"] },
-            "size": { "type": "integer", "description": "Of files, in bytes." }
-        },
-        "required": ["path", "kind"],
-        "additionalProperties": false
-    });
-    let entries = json!({ "type": "array", "items": entry });
-    let sha =
-        json!({ "type": ["string", "null"], "description": "The id of the tree; null when the repository is empty." });
-    let commit = json!({
-        "type": ["string", "null"],
-        "description": "The id of the commit; null when the repository is empty."
-    });
-    let tree = object(json!({
-        "commit": commit,
-        "sha": sha,
-        "entries": entries,
-        "truncated": schema::truncated("Whether there are more entries than these.")
-    }));
-    let results: Vec<_> = ["commit", "sha", "entries", "truncated"]
-        .into_iter()
-        .map(|name| (name, tree["properties"][name].clone()))
-        .collect();
-    schema::tool(
-        NAME,
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    #[serde(flatten)]
+    repo: Repo,
+    /// A branch, tag or commit. The default branch when left out.
+    #[schemars(length(min = 1, max = MAX_REF))]
+    r#ref: Option<String>,
+    /// Only this directory, such as src/http. The whole repository when left out.
+    #[schemars(extend("x-exact" = true))]
+    path: Option<String>,
+}
+
+#[derive(Default, Serialize, JsonSchema)]
+struct Tree {
+    /// The id of the commit; null when the repository is empty.
+    commit: Option<String>,
+    /// The id of the tree; null when the repository is empty.
+    sha: Option<String>,
+    entries: Vec<Entry>,
+    /// Whether there are more entries than these.
+    truncated: bool,
+}
+
+pub(super) fn tool() -> Tool<Service> {
+    super::tool(
+        "getRepositoryTree",
         "List a repository's files",
         ABOUT,
         Kind::Reads,
-        (arguments, &["owner", "repo"]),
-        &results,
+        list,
     )
 }
 
@@ -96,30 +84,29 @@ struct WireEntry {
     size: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Entry {
     path: String,
+    #[schemars(extend("enum" = ["file", "directory", "link", "submodule"]))]
     kind: &'static str,
+    /// Of files, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     size: Option<u64>,
 }
 
-pub(super) async fn carry_out(
-    arguments: Option<JsonObject>,
-    github: &GitHub,
-    call: &Call,
-) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, &["owner", "repo", "ref", "path"])?;
-    let repo = Repo::parse(&arguments)?;
-    let start = reference(&arguments, "ref")?;
-    let directory = path(&arguments)?.unwrap_or_default();
+async fn list(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<Tree, Fault> {
+    let (github, call) = (&*github, &call);
+    let repo = arguments.repo.checked()?;
+    let start = arguments.r#ref.map(|name| reference("ref", name)).transpose()?;
+    let directory = path(&arguments.path.unwrap_or_default())?.unwrap_or_default();
     let Some(commit) = commit(github, call, &repo, start.as_deref()).await? else {
-        return Ok(empty());
+        return Ok(Tree::default());
     };
     let mut sha = commit.clone();
     for segment in &directory {
         let Some(tree) = tree(github, call, &address(github, &repo, &sha, false)).await? else {
-            return Err(not_found(WHAT));
+            return Err(not_found(WHAT).into());
         };
         let inside = tree
             .tree
@@ -128,7 +115,7 @@ pub(super) async fn carry_out(
         sha = inside.ok_or_else(|| not_found(WHAT))?.sha;
     }
     let Some(whole) = tree(github, call, &address(github, &repo, &sha, true)).await? else {
-        return Ok(empty());
+        return Ok(Tree::default());
     };
     let mut entries: BTreeMap<String, WireEntry> = by_path(whole.tree);
     if whole.truncated {
@@ -153,13 +140,12 @@ pub(super) async fn carry_out(
         });
     let entries: Vec<_> = fits.collect();
     let truncated = truncated || entries.len() < count;
-    Ok(Answer::of(
-        &json!({ "commit": commit, "sha": whole.sha, "entries": entries, "truncated": truncated }),
-    ))
-}
-
-fn empty() -> Answer {
-    Answer::of(&json!({ "commit": null, "sha": null, "entries": [], "truncated": false }))
+    Ok(Tree {
+        commit: Some(commit),
+        sha: Some(whole.sha),
+        entries,
+        truncated,
+    })
 }
 
 fn by_path(entries: Vec<WireEntry>) -> BTreeMap<String, WireEntry> {
@@ -216,7 +202,7 @@ async fn read<T: DeserializeOwned>(github: &GitHub, call: &Call, url: &Url) -> R
     let reply = github.read(url, call.deadline).await?;
     match reply.status.as_u16() {
         409 => Ok(None),
-        200 => parsed(&reply).map(Some).ok_or_else(crate::error::unavailable),
+        200 => reply.json().map(Some).ok_or_else(crate::error::unavailable),
         _ => Err(refusal(&reply, WHAT)),
     }
 }

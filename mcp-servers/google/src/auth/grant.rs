@@ -5,8 +5,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gavel_mcp_base::Secret;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use reqwest::{Method, Request};
+use reqwest::Request;
 use serde::Deserialize;
 use tokio::time::Instant;
 use url::Url;
@@ -75,7 +74,7 @@ pub(crate) async fn ask(http: &Http, url: &Url, form: String, deadline: Instant)
                 // Without a code it comes from an intermediary, and says nothing about the grant.
                 return Err(code(&reply).map_or(GrantFault::Unavailable, GrantFault::Refused));
             }
-            Ok(_) | Err(Lost::NotSent | Lost::Unknown) => {}
+            Ok(_) | Err(Lost::NotSent | Lost::Unknown | Lost::TooLarge) => {}
         }
         if attempt == ATTEMPTS || Instant::now() + wait >= deadline {
             return Err(GrantFault::Unavailable);
@@ -87,17 +86,11 @@ pub(crate) async fn ask(http: &Http, url: &Url, form: String, deadline: Instant)
 
 /// A POST request with a form.
 pub(crate) fn request(url: &Url, form: String) -> Request {
-    let mut request = Request::new(Method::POST, url.clone());
-    let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
-    request.headers_mut().insert(CONTENT_TYPE, kind);
-    *request.body_mut() = Some(form.into());
-    request
+    gavel_mcp_base::http::post(url.clone(), "application/x-www-form-urlencoded", form)
 }
 
 fn read(reply: &Reply) -> Option<Granted> {
-    let answer: Answer = serde_json::from_slice(&reply.body)
-        .inspect_err(|_| tracing::warn!("an answer of the token endpoint cannot be read"))
-        .ok()?;
+    let answer: Answer = reply.json()?;
     Some(Granted {
         access_token: Secret::new(answer.access_token),
         lifetime: Duration::from_secs(answer.expires_in.unwrap_or(ASSUMED).min(LONGEST)),

@@ -1,13 +1,12 @@
 //! Access tokens: each for one user, kept in memory until shortly before it expires, never stored.
 
-mod account;
 mod grant;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gavel_mcp_base::{Moment, Secret, ToolError, UserId};
+use gavel_mcp_base::{Moment, Secret, ServiceAccount, ToolError, UserId};
 use reqwest::header::HeaderValue;
 use tokio::time::Instant;
 use url::Url;
@@ -16,12 +15,12 @@ pub(crate) use grant::{GrantFault, Granted, ask, request};
 
 use crate::address;
 use crate::error::{
-    Code, account_changed, internal, missing_scope, not_connected, reconnect_required, store_unavailable, unavailable,
+    Code, account_changed, missing_scope, not_connected, reconnect_required, store_unavailable, unavailable,
 };
 use crate::google::http::Http;
 use crate::rights::{As, Right};
 use crate::sealing::Kind;
-use crate::settings::{Credentials, OAuthClient, ServiceAccount};
+use crate::settings::{Credentials, OAuthClient};
 use crate::store::{Connection, Store};
 
 /// A token that expires sooner is not used.
@@ -139,8 +138,8 @@ impl Tokens {
                 }
                 Ok(Owner::Connected(client, Box::new(connection)))
             }
-            Credentials::ServiceAccount(account) => {
-                let mailbox = match &account.users {
+            Credentials::ServiceAccount { account, users } => {
+                let mailbox = match users {
                     Some(users) => users.get(user.as_str()).cloned(),
                     None => Some(user.as_str().to_owned()).filter(|user| address::is_bare(user)),
                 };
@@ -155,7 +154,7 @@ impl Tokens {
                 let token = self.refresh_token(client, connection).await?;
                 grant::refresh(client, &token)
             }
-            Owner::Delegated(account, mailbox) => account::assertion(account, mailbox, &self.scopes, &self.url)?,
+            Owner::Delegated(account, mailbox) => account.form(&self.url, &self.scopes.join(" "), Some(mailbox))?,
         };
         let granted = match ask(&self.http, &self.url, form, deadline).await {
             Ok(granted) => granted,
@@ -275,10 +274,4 @@ impl Granted {
     fn header(&self) -> Option<HeaderValue> {
         bearer(self.access_token.expose())
     }
-}
-
-/// The error for a claim that cannot be signed.
-fn unsigned(error: &jsonwebtoken::errors::Error) -> ToolError {
-    tracing::error!(%error, "the service account's claim cannot be signed");
-    internal()
 }

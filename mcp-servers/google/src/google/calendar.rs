@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use super::http::Reply;
 use super::http::pause;
 use super::refusal::{is_googles, is_refused, refusal};
-use super::{Google, Sent, at, get, is_transient, parsed, post};
-use crate::error::{Fault, unavailable};
+use super::{Google, Sent, at, get, is_transient, post};
+use crate::error::unavailable;
 use crate::rights::{As, Right};
+use gavel_mcp_base::Fault;
 
 const ATTEMPTS: u32 = 3;
 
@@ -56,7 +57,7 @@ impl Event {
 pub(crate) struct NewEvent {
     pub(crate) id: String,
     pub(crate) calendar_id: String,
-    pub(crate) send_updates: &'static str,
+    pub(crate) send_updates: String,
     pub(crate) conference: bool,
     /// If set, the event may be found but is not created; the text gives the reason.
     pub(crate) only_found: Option<&'static str>,
@@ -66,7 +67,7 @@ pub(crate) struct NewEvent {
 impl NewEvent {
     /// The event in an answer; `None` if it is another event.
     fn read(&self, reply: &Reply) -> Option<Event> {
-        parsed(reply).filter(|event: &Event| event.id == self.id)
+        reply.json().filter(|event: &Event| event.id == self.id)
     }
 }
 
@@ -85,7 +86,7 @@ impl Google {
         const NO_ANSWER: &str = "Google did not answer";
         let mut url = at(&self.places.calendar, &["calendars", &new.calendar_id, "events"]);
         url.query_pairs_mut()
-            .append_pair("sendUpdates", new.send_updates)
+            .append_pair("sendUpdates", &new.send_updates)
             .append_pair("conferenceDataVersion", if new.conference { "1" } else { "0" });
         let request = post(url, &new.body)?;
         let mut lost = perhaps_there;

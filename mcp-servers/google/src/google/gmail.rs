@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::http::Reply;
-use super::{Google, Sent, at, get, parsed, post};
+use super::{Google, Sent, at, get, post};
 use crate::auth::Access;
 use crate::error::{Code, missing_scope, unavailable};
 use crate::rights::{As, Right};
@@ -98,7 +98,8 @@ struct Listed {
 impl Listed {
     /// An answer that neither lists messages nor says that there are none is invalid.
     fn read(reply: &Reply) -> Result<Self, ToolError> {
-        parsed(reply)
+        reply
+            .json()
             .filter(|listed: &Self| listed.messages.is_some() || listed.result_size_estimate == Some(0))
             .ok_or_else(unavailable)
     }
@@ -176,7 +177,7 @@ impl Google {
                 let mut url = self.mailbox(&["threads", id]);
                 only_headers(&mut url, &HEADERS);
                 let reply = self.read(who, Right::ReadMail, &get(url)).await?;
-                let thread: Thread = parsed(&reply).ok_or_else(unavailable)?;
+                let thread: Thread = reply.json().ok_or_else(unavailable)?;
                 let is_draft = |found: &Found| found.label_ids.iter().any(|label| label == "DRAFT");
                 let last = thread.messages.into_iter().rfind(|found| !is_draft(found));
                 last.ok_or_else(|| ToolError::new(Code::NotFound, "This thread has no message. Nothing was done."))?
@@ -280,7 +281,7 @@ impl Google {
         let mut url = self.mailbox(&["messages", id]);
         only_headers(&mut url, headers);
         let reply = self.read(who, Right::ReadMail, &get(url)).await?;
-        parsed(&reply).ok_or_else(unavailable)
+        reply.json().ok_or_else(unavailable)
     }
 
     fn mailbox(&self, segments: &[&str]) -> url::Url {

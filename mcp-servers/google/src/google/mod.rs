@@ -5,18 +5,17 @@ pub(crate) mod gmail;
 pub(crate) mod http;
 pub(crate) mod refusal;
 
-use gavel_mcp_base::ToolError;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use gavel_mcp_base::{ToolError, internal};
+use reqwest::header::AUTHORIZATION;
 use reqwest::{Method, Request};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use url::Url;
 
-use self::http::{Http, Lost, Reply, pause};
+use self::http::{Http, Lost, Reply, at, pause};
 use self::refusal::{is_googles, is_rate_limit, refusal};
 use crate::auth::{Access, Tokens};
-use crate::error::{internal, unavailable};
+use crate::error::unavailable;
 use crate::rights::{As, Right};
 use crate::settings::Places;
 
@@ -75,7 +74,7 @@ impl Google {
                 Ok(reply) => return Sent::Answered(reply),
                 Err(Lost::NotSent) if again => again = false,
                 Err(Lost::NotSent) => return Sent::Never(unavailable()),
-                Err(Lost::Unknown) => return Sent::Unknown,
+                Err(Lost::Unknown | Lost::TooLarge) => return Sent::Unknown,
             }
         }
     }
@@ -114,15 +113,6 @@ fn authorized(request: &Request, access: &Access) -> Option<Request> {
     Some(request)
 }
 
-/// `base` with further escaped segments.
-fn at(base: &Url, segments: &[&str]) -> Url {
-    let mut url = base.clone();
-    if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty().extend(segments);
-    }
-    url
-}
-
 fn get(url: Url) -> Request {
     Request::new(Method::GET, url)
 }
@@ -132,19 +122,5 @@ fn post(url: Url, body: &impl Serialize) -> Result<Request, ToolError> {
         tracing::error!(%error, "a request could not be written as JSON");
         internal()
     })?;
-    let mut request = Request::new(Method::POST, url);
-    let json = HeaderValue::from_static("application/json");
-    request.headers_mut().insert(CONTENT_TYPE, json);
-    *request.body_mut() = Some(body.into());
-    Ok(request)
-}
-
-/// Parses an answer. An answer that cannot be parsed counts as missing.
-pub(crate) fn parsed<T: DeserializeOwned>(reply: &Reply) -> Option<T> {
-    serde_json::from_slice(&reply.body)
-        .inspect_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            tracing::warn!(line, column, "an answer of Google cannot be read");
-        })
-        .ok()
+    Ok(gavel_mcp_base::http::post(url, "application/json", body))
 }

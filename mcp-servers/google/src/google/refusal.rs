@@ -87,7 +87,7 @@ pub(crate) fn refusal(reply: &Reply, scope: &str) -> ToolError {
             Code::RateLimited,
             "Google accepts no more calls for this user now. Nothing was done; try again later.",
         );
-        let seconds = reply.retry_after.map_or(60, |wait| wait.as_secs());
+        let seconds = reply.retry_after().map_or(60, |wait| wait.as_secs());
         error.with("retryable", true).with("retry_after_s", seconds)
     } else if reply.status == 401 {
         reconnect_required()

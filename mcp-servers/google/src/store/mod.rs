@@ -4,7 +4,7 @@ mod queries;
 mod sql;
 
 use gavel_mcp_base::{Answer, Moment, UserId};
-use gavel_mcp_store::{Location, Migration, Pools, Pruning, Schema};
+use gavel_mcp_store::{Location, Migration, Pools, Pruning, Schema, on_readers, on_writer};
 use tokio_util::sync::CancellationToken;
 
 const SCHEMA: Schema = Schema {
@@ -76,24 +76,6 @@ pub(crate) struct Open {
 #[derive(Debug, Clone)]
 pub(crate) struct Store(Pools);
 
-macro_rules! write {
-    ($store:expr, $query:ident($($argument:expr),*)) => {
-        match &$store.0 {
-            Pools::Sqlite { writer, .. } => queries::sqlite::$query(writer, $($argument),*).await,
-            Pools::Postgres(pool) => queries::postgres::$query(pool, $($argument),*).await,
-        }
-    };
-}
-
-macro_rules! read {
-    ($store:expr, $query:ident($($argument:expr),*)) => {
-        match &$store.0 {
-            Pools::Sqlite { readers, .. } => queries::sqlite::$query(readers, $($argument),*).await,
-            Pools::Postgres(pool) => queries::postgres::$query(pool, $($argument),*).await,
-        }
-    };
-}
-
 impl Store {
     /// Opens the database, creates what is missing and migrates its tables.
     pub(crate) async fn open(location: &Location) -> anyhow::Result<Self> {
@@ -109,52 +91,52 @@ impl Store {
         let store = self.clone();
         Pruning::start("old idempotency keys and authorizations", stop, move |now| {
             let store = store.clone();
-            async move { write!(store, prune(now)) }
+            async move { on_writer!(store, prune(now)) }
         })
     }
 
     pub(crate) async fn connection(&self, user: &UserId) -> Result<Option<Connection>, sqlx::Error> {
-        read!(self, connection(user))
+        on_readers!(self, connection(user))
     }
 
     /// All users' connections, sorted by user id.
     pub(crate) async fn connections(&self) -> Result<Vec<Connection>, sqlx::Error> {
-        read!(self, connections())
+        on_readers!(self, connections())
     }
 
     /// Stores a connection, in place of the user's earlier one.
     pub(crate) async fn connect(&self, connection: &Connection) -> Result<(), sqlx::Error> {
-        write!(self, connect(connection))
+        on_writer!(self, connect(connection))
     }
 
     /// Removes and returns a connection.
     pub(crate) async fn disconnect(&self, user: &UserId) -> Result<Option<Connection>, sqlx::Error> {
-        write!(self, disconnect(user))
+        on_writer!(self, disconnect(user))
     }
 
     /// Records that Google no longer accepts the connection.
     pub(crate) async fn refused(&self, connection: &Connection, now: Moment) -> Result<(), sqlx::Error> {
-        write!(self, refused(connection, now))
+        on_writer!(self, refused(connection, now))
     }
 
     /// Stores the same token, sealed with a new key.
     pub(crate) async fn reseal(&self, connection: &Connection, sealed: &str) -> Result<(), sqlx::Error> {
-        write!(self, reseal(connection, sealed))
+        on_writer!(self, reseal(connection, sealed))
     }
 
     /// Stores an authorization, in place of the user's earlier one.
     pub(crate) async fn begin(&self, authorization: &Authorization) -> Result<(), sqlx::Error> {
-        write!(self, begin(authorization))
+        on_writer!(self, begin(authorization))
     }
 
     /// Does the authorization still wait to be finished?
     pub(crate) async fn waits(&self, user: &UserId, state: &str) -> Result<bool, sqlx::Error> {
-        read!(self, waits(user, state))
+        on_readers!(self, waits(user, state))
     }
 
     /// Removes and returns an authorization: it can be finished once, by the user who began it.
     pub(crate) async fn take(&self, user: &UserId, state: &str) -> Result<Option<Authorization>, sqlx::Error> {
-        write!(self, take(user, state))
+        on_writer!(self, take(user, state))
     }
 
     /// Like [`Self::take`] for any user, if the authorization returns to this address.
@@ -163,37 +145,37 @@ impl Store {
         redirect_uri: &str,
         state: &str,
     ) -> Result<Option<Authorization>, sqlx::Error> {
-        write!(self, take_from(redirect_uri, state))
+        on_writer!(self, take_from(redirect_uri, state))
     }
 
     /// The state of a key.
     pub(crate) async fn kept(&self, claim: &Claim, now: Moment) -> Result<Option<Kept>, sqlx::Error> {
-        read!(self, kept(claim, now))
+        on_readers!(self, kept(claim, now))
     }
 
     /// Would a call that was begun at that time still be recorded here, whatever its outcome?
     pub(crate) async fn keeps(&self, begun_at: Moment, now: Moment) -> Result<bool, sqlx::Error> {
-        let since = read!(self, kept_since())?;
+        let since = on_readers!(self, kept_since())?;
         Ok(begun_at.0 >= since && begun_at.0 >= now.0 - KEY_LIFE_MICROS)
     }
 
     /// Stores a key before its first attempt. Returns false if it already exists.
     pub(crate) async fn claim(&self, claim: &Claim, mailbox: &str, now: Moment) -> Result<bool, sqlx::Error> {
-        write!(self, claim(claim, mailbox, now))
+        on_writer!(self, claim(claim, mailbox, now))
     }
 
     /// Begins a further attempt, unless another process did since `open` was read.
     pub(crate) async fn try_again(&self, claim: &Claim, open: &Open, now: Moment) -> Result<bool, sqlx::Error> {
-        write!(self, try_again(claim, open, now))
+        on_writer!(self, try_again(claim, open, now))
     }
 
     /// Stores the answer under the key.
     pub(crate) async fn answered(&self, claim: &Claim, answer: &Answer, now: Moment) -> Result<(), sqlx::Error> {
-        write!(self, answered(claim, answer, now))
+        on_writer!(self, answered(claim, answer, now))
     }
 
     /// Deletes a key whose attempt at that time did nothing, if that attempt is the latest.
     pub(crate) async fn release(&self, claim: &Claim, attempted_at: Moment) -> Result<(), sqlx::Error> {
-        write!(self, release(claim, attempted_at))
+        on_writer!(self, release(claim, attempted_at))
     }
 }

@@ -27,18 +27,18 @@ macro_rules! queries_on {
                 }
             }
 
-            pub(in crate::store) async fn connection(pool: &Pool<Db>, user: &UserId) -> Result<Option<Connection>> {
+            pub(crate) async fn connection(pool: &Pool<Db>, user: &UserId) -> Result<Option<Connection>> {
                 sqlx::query_as(sql::CONNECTION)
                     .bind(user.as_str())
                     .fetch_optional(pool)
                     .await
             }
 
-            pub(in crate::store) async fn connections(pool: &Pool<Db>) -> Result<Vec<Connection>> {
+            pub(crate) async fn connections(pool: &Pool<Db>) -> Result<Vec<Connection>> {
                 sqlx::query_as(sql::CONNECTIONS).fetch_all(pool).await
             }
 
-            pub(in crate::store) async fn connect(pool: &Pool<Db>, connection: &Connection) -> Result<()> {
+            pub(crate) async fn connect(pool: &Pool<Db>, connection: &Connection) -> Result<()> {
                 sqlx::query(sql::CONNECT)
                     .bind(connection.user.as_str())
                     .bind(&connection.generation)
@@ -51,14 +51,14 @@ macro_rules! queries_on {
                     .map(drop)
             }
 
-            pub(in crate::store) async fn disconnect(pool: &Pool<Db>, user: &UserId) -> Result<Option<Connection>> {
+            pub(crate) async fn disconnect(pool: &Pool<Db>, user: &UserId) -> Result<Option<Connection>> {
                 sqlx::query_as(sql::DISCONNECT)
                     .bind(user.as_str())
                     .fetch_optional(pool)
                     .await
             }
 
-            pub(in crate::store) async fn refused(pool: &Pool<Db>, connection: &Connection, now: Moment) -> Result<()> {
+            pub(crate) async fn refused(pool: &Pool<Db>, connection: &Connection, now: Moment) -> Result<()> {
                 sqlx::query(sql::REFUSED)
                     .bind(connection.user.as_str())
                     .bind(&connection.generation)
@@ -68,7 +68,7 @@ macro_rules! queries_on {
                     .map(drop)
             }
 
-            pub(in crate::store) async fn reseal(pool: &Pool<Db>, connection: &Connection, sealed: &str) -> Result<()> {
+            pub(crate) async fn reseal(pool: &Pool<Db>, connection: &Connection, sealed: &str) -> Result<()> {
                 sqlx::query(sql::RESEAL)
                     .bind(connection.user.as_str())
                     .bind(&connection.generation)
@@ -79,7 +79,7 @@ macro_rules! queries_on {
                     .map(drop)
             }
 
-            pub(in crate::store) async fn begin(pool: &Pool<Db>, authorization: &Authorization) -> Result<()> {
+            pub(crate) async fn begin(pool: &Pool<Db>, authorization: &Authorization) -> Result<()> {
                 let mut transaction = pool.begin().await?;
                 sqlx::query(sql::FORGET_AUTHORIZATIONS)
                     .bind(authorization.user.as_str())
@@ -96,11 +96,7 @@ macro_rules! queries_on {
                 transaction.commit().await
             }
 
-            pub(in crate::store) async fn take(
-                pool: &Pool<Db>,
-                user: &UserId,
-                state: &str,
-            ) -> Result<Option<Authorization>> {
+            pub(crate) async fn take(pool: &Pool<Db>, user: &UserId, state: &str) -> Result<Option<Authorization>> {
                 let taken: Option<(String, String, i64)> = sqlx::query_as(sql::TAKE)
                     .bind(state)
                     .bind(user.as_str())
@@ -115,7 +111,7 @@ macro_rules! queries_on {
                 }))
             }
 
-            pub(in crate::store) async fn take_from(
+            pub(crate) async fn take_from(
                 pool: &Pool<Db>,
                 redirect_uri: &str,
                 state: &str,
@@ -137,7 +133,7 @@ macro_rules! queries_on {
                 }))
             }
 
-            pub(in crate::store) async fn waits(pool: &Pool<Db>, user: &UserId, state: &str) -> Result<bool> {
+            pub(crate) async fn waits(pool: &Pool<Db>, user: &UserId, state: &str) -> Result<bool> {
                 let found: i64 = sqlx::query_scalar(sql::WAITS)
                     .bind(state)
                     .bind(user.as_str())
@@ -146,7 +142,7 @@ macro_rules! queries_on {
                 Ok(found > 0)
             }
 
-            pub(in crate::store) async fn kept(pool: &Pool<Db>, claim: &Claim, now: Moment) -> Result<Option<Kept>> {
+            pub(crate) async fn kept(pool: &Pool<Db>, claim: &Claim, now: Moment) -> Result<Option<Kept>> {
                 let row: Option<(String, String, Option<String>, i64)> = sqlx::query_as(sql::KEPT)
                     .bind(claim.user.as_str())
                     .bind(claim.tool)
@@ -168,22 +164,14 @@ macro_rules! queries_on {
                     })));
                 };
                 let body = serde_json::from_str(&answer).map_err(|error| sqlx::Error::Decode(error.into()))?;
-                Ok(Some(Kept::Answer(Answer {
-                    is_error: false,
-                    body,
-                })))
+                Ok(Some(Kept::Answer(Answer::new(false, body))))
             }
 
-            pub(in crate::store) async fn kept_since(pool: &Pool<Db>) -> Result<i64> {
+            pub(crate) async fn kept_since(pool: &Pool<Db>) -> Result<i64> {
                 sqlx::query_scalar(sql::KEPT_SINCE).fetch_one(pool).await
             }
 
-            pub(in crate::store) async fn claim(
-                pool: &Pool<Db>,
-                claim: &Claim,
-                mailbox: &str,
-                now: Moment,
-            ) -> Result<bool> {
+            pub(crate) async fn claim(pool: &Pool<Db>, claim: &Claim, mailbox: &str, now: Moment) -> Result<bool> {
                 sqlx::query(sql::FORGET_KEY)
                     .bind(claim.user.as_str())
                     .bind(claim.tool)
@@ -203,12 +191,7 @@ macro_rules! queries_on {
                 Ok(claimed.rows_affected() == 1)
             }
 
-            pub(in crate::store) async fn try_again(
-                pool: &Pool<Db>,
-                claim: &Claim,
-                open: &Open,
-                now: Moment,
-            ) -> Result<bool> {
+            pub(crate) async fn try_again(pool: &Pool<Db>, claim: &Claim, open: &Open, now: Moment) -> Result<bool> {
                 let taken = sqlx::query(sql::TRY_AGAIN)
                     .bind(claim.user.as_str())
                     .bind(claim.tool)
@@ -220,12 +203,7 @@ macro_rules! queries_on {
                 Ok(taken.rows_affected() == 1)
             }
 
-            pub(in crate::store) async fn answered(
-                pool: &Pool<Db>,
-                claim: &Claim,
-                answer: &Answer,
-                now: Moment,
-            ) -> Result<()> {
+            pub(crate) async fn answered(pool: &Pool<Db>, claim: &Claim, answer: &Answer, now: Moment) -> Result<()> {
                 sqlx::query(sql::ANSWERED)
                     .bind(claim.user.as_str())
                     .bind(claim.tool)
@@ -237,7 +215,7 @@ macro_rules! queries_on {
                     .map(drop)
             }
 
-            pub(in crate::store) async fn release(pool: &Pool<Db>, claim: &Claim, attempted_at: Moment) -> Result<()> {
+            pub(crate) async fn release(pool: &Pool<Db>, claim: &Claim, attempted_at: Moment) -> Result<()> {
                 sqlx::query(sql::RELEASE)
                     .bind(claim.user.as_str())
                     .bind(claim.tool)
@@ -248,7 +226,7 @@ macro_rules! queries_on {
                     .map(drop)
             }
 
-            pub(in crate::store) async fn prune(pool: &Pool<Db>, now: Moment) -> Result<u64> {
+            pub(crate) async fn prune(pool: &Pool<Db>, now: Moment) -> Result<u64> {
                 let calls = sqlx::query(sql::PRUNE_CALLS)
                     .bind(now.0 - KEY_LIFE_MICROS)
                     .execute(pool)

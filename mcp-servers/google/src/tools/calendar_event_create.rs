@@ -1,30 +1,30 @@
 //! `calendar_event_create`
 
+use std::sync::Arc;
+
 use chrono::Utc;
-use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, Class, Code as Common, ToolError, digest, invalid, key_reused, missing};
-use rmcp::model::{JsonObject, Tool};
+use gavel_mcp_base::{Answer, Call, Class, Code as Common, Fault, Kind, Tool, ToolError, Whole, invalid, key_reused};
+use rmcp::model::JsonObject;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{recipients, reference};
-use crate::address::{self, Recipient};
+use super::{of_arguments, reference};
+use crate::address::{self, Given, Recipient};
 use crate::auth::Access;
 use crate::effect::{Earlier, Effect, NOT_KEPT};
-use crate::error::{Code, Fault};
+use crate::error::Code;
 use crate::google::Google;
 use crate::google::calendar::{DIGEST, Made, NewEvent};
-use crate::rights::As;
+use crate::rights::{As, Right};
+use crate::server::{self, Service};
 use crate::settings::Limits;
 use crate::time::{self, Span};
 
 pub(crate) const NAME: &str = "calendar_event_create";
 
-const MAX_SUMMARY: usize = 1024;
 const MAX_TEXT: usize = 8192;
-const MAX_REMINDERS: usize = 5;
-/// Four weeks, which is Google's limit.
-const MAX_REMINDER_MINUTES: u64 = 40_320;
 
 const DESCRIPTION: &str = "\
 Create one event in the user's own Google Calendar and invite the attendees, if any. Invitations go out at once, so the time and \
@@ -33,115 +33,116 @@ the attendees must be what the user wants; never make up an address. start and e
 (2026-03-31), where end is the day after the last day. Work out words such as 'tomorrow at ten' yourself, in the user's time zone. \
 Answers with the event and its link.";
 
-pub(crate) fn tool() -> Tool {
-    let tool = schema::tool(
-        NAME,
-        "Create a calendar event",
-        DESCRIPTION,
-        schema::input(
-            json!({
-                "summary": { "type": "string", "description": "The title." },
-                "description": { "type": "string", "description": "Details for all guests, as plain text: markup is shown as it is written." },
-                "location": { "type": "string", "description": "Where it is." },
-                "start": { "type": "string", "description": "When it begins: a date-time, or a date for whole days. Write the local time without an offset beside time_zone (2026-03-31T09:00:00 and Europe/Berlin); a time that ends with Z is in UTC, and hours off where a local time was meant." },
-                "end": {
-                    "type": "string",
-                    "description": "When it ends, in the form of start. For whole days the day after the last one."
-                },
-                "time_zone": {
-                    "type": "string",
-                    "description": "The IANA time zone of start and end, such as Europe/Berlin. Needed where they have no offset."
-                },
-                "attendees": recipients("Who is invited: ann@example.com, or Ann Example <ann@example.com>."),
-                "conference": { "type": "boolean", "description": "Whether to add a Google Meet video call. false when left out." },
-                "send_updates": {
-                    "type": "string",
-                    "enum": ["all", "externalOnly", "none"],
-                    "description": "Whom Google notifies: all attendees (also when left out), only those outside Google Calendar, or none."
-                },
-                "calendar_id": {
-                    "type": "string",
-                    "description": "Which calendar. The user's own (primary) when left out."
-                },
-                "reminders": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "method": { "type": "string", "enum": ["email", "popup"] },
-                            "minutes": { "type": "integer", "description": "How long before the start." }
-                        },
-                        "required": ["method", "minutes"],
-                        "additionalProperties": false
-                    },
-                    "description": "The user's own reminders, at most 5; an empty list means none. Those of the calendar when left out."
-                },
-                "allow_past": {
-                    "type": "boolean",
-                    "description": "Only true lets the event begin in the past. Set it when the user wants to note down something that has ended."
-                }
-            }),
-            &["summary", "start", "end"],
-        ),
-        schema::output(
-            schema::properties([
-                (
-                    "event",
-                    json!({
-                        "type": "object",
-                        "description": "The event as Google keeps it.",
-                        "properties": {
-                            "id": { "type": "string" },
-                            "calendar_id": { "type": "string" },
-                            "status": { "type": "string", "description": "confirmed; cancelled when it was deleted since." },
-                            "summary": { "type": "string" },
-                            "start": { "type": "object" },
-                            "end": { "type": "object" },
-                            "attendees": { "type": "array", "items": { "type": "string" } },
-                            "link": { "type": "string" },
-                            "meet_link": { "type": "string" }
-                        },
-                        "required": ["id", "calendar_id", "attendees"],
-                        "additionalProperties": false
-                    }),
-                ),
-                (
-                    "recovered",
-                    json!({
-                        "type": "boolean",
-                        "description": "An earlier call with the same key had created it, and its answer was lost."
-                    }),
-                ),
-            ]),
-            &["event", "recovered"],
-        ),
-        Behaviour {
-            read_only: false,
-            destructive: false,
-            idempotent: false,
-            open_world: true,
-        },
-    );
-    schema::with_settings(
-        tool,
-        json!({
-            "preflight": "google_account",
-            "recipients": ["attendees"],
-            "freeArguments": [
-                "summary", "description", "location", "start", "end", "time_zone", "conference", "send_updates",
-                "reminders", "allow_past"
-            ],
-            "singleLine": ["summary", "location"],
-            "times": { "start": "start", "end": "end", "zone": "time_zone", "allowPast": "allow_past" }
-        }),
-    )
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Arguments {
+    /// The title.
+    #[schemars(length(min = 1, max = 1024))]
+    summary: String,
+    /// Details for all guests, as plain text: markup is shown as it is written.
+    #[schemars(length(max = MAX_TEXT))]
+    description: Option<String>,
+    /// Where it is.
+    #[schemars(length(max = MAX_TEXT))]
+    location: Option<String>,
+    /// When it begins: a date-time, or a date for whole days. Write the local time without an offset beside time_zone
+    /// (2026-03-31T09:00:00 and Europe/Berlin); a time that ends with Z is in UTC, and hours off where a local time was
+    /// meant.
+    #[schemars(length(max = 64))]
+    start: String,
+    /// When it ends, in the form of start. For whole days the day after the last one.
+    #[schemars(length(max = 64))]
+    end: String,
+    /// The IANA time zone of start and end, such as Europe/Berlin. Needed where they have no offset.
+    #[schemars(length(min = 1, max = 64))]
+    time_zone: Option<String>,
+    /// Who is invited: ann@example.com, or Ann Example <ann@example.com>.
+    #[serde(default)]
+    attendees: Vec<Given>,
+    /// Whether to add a Google Meet video call. false when left out.
+    conference: Option<bool>,
+    /// Whom Google notifies: all attendees (also when left out), only those outside Google Calendar, or none.
+    #[schemars(extend("enum" = ["all", "externalOnly", "none"]))]
+    send_updates: Option<String>,
+    /// Which calendar. The user's own (primary) when left out.
+    #[schemars(length(min = 1, max = 254))]
+    calendar_id: Option<String>,
+    /// The user's own reminders, at most 5; an empty list means none. Those of the calendar when left out.
+    #[schemars(length(max = 5))]
+    reminders: Option<Vec<Reminder>>,
+    /// Only true lets the event begin in the past. Set it when the user wants to note down something that has ended.
+    allow_past: Option<bool>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+struct Reminder {
+    #[schemars(extend("enum" = ["email", "popup"]))]
+    method: String,
+    /// How long before the start.
+    // Four weeks, which is Google's limit.
+    #[schemars(range(max = 40_320))]
+    minutes: u32,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Answered {
+    /// The event as Google keeps it.
+    event: Shown,
+    /// An earlier call with the same key had created it, and its answer was lost.
+    recovered: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Shown {
+    id: String,
+    calendar_id: String,
+    /// confirmed; cancelled when it was deleted since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    status: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    summary: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "JsonObject")]
+    start: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "JsonObject")]
+    end: Option<Value>,
+    attendees: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    link: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    meet_link: Option<String>,
+}
+
+pub(crate) fn tool() -> Tool<Service> {
+    let run = |service: Arc<Service>, call: Call<Arguments>| async move {
+        let digest = call.digest.clone();
+        let made = service
+            .effect(NAME, call, |arguments, limits| parse(arguments, limits, digest))
+            .await?;
+        Ok(Whole::<Answered>::from(made))
+    };
+    let tool = Tool::new(NAME, "Create a calendar event", DESCRIPTION, Kind::Creates, run);
+    tool.open_world(true).with_class().with_settings(json!({
+        "preflight": "google_account",
+        "recipients": ["attendees"],
+        "freeArguments": [
+            "summary", "description", "location", "start", "end", "time_zone", "conference", "send_updates",
+            "reminders", "allow_past"
+        ],
+        "singleLine": ["summary", "location"],
+        "times": { "start": "start", "end": "end", "zone": "time_zone", "allowPast": "allow_past" }
+    }))
 }
 
 /// A call with parsed arguments.
 #[derive(Debug)]
 pub(crate) struct Request {
     calendar_id: String,
-    send_updates: &'static str,
+    send_updates: String,
     conference: bool,
     /// It would begin in the past, and `allow_past` is not set.
     is_past: bool,
@@ -150,56 +151,39 @@ pub(crate) struct Request {
     digest: String,
 }
 
-pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Request, ToolError> {
-    let digest = digest(arguments.as_ref());
-    let arguments = Arguments::new(
-        arguments,
-        &[
-            "summary",
-            "description",
-            "location",
-            "start",
-            "end",
-            "time_zone",
-            "attendees",
-            "conference",
-            "send_updates",
-            "calendar_id",
-            "reminders",
-            "allow_past",
-        ],
-    )?;
-    let summary = arguments
-        .visible_text("summary", MAX_SUMMARY)?
-        .ok_or_else(|| missing("summary"))?;
+pub(crate) fn parse(arguments: Arguments, limits: &Limits, digest: String) -> Result<Request, ToolError> {
+    request(arguments, limits, digest).map_err(of_arguments)
+}
+
+fn request(given: Arguments, limits: &Limits, digest: String) -> Result<Request, ToolError> {
+    let summary = given.summary;
     if summary.chars().any(char::is_control) {
         let words = "`summary` contains a line break or another control character.";
         return Err(ToolError::new(Code::UnsafeText, words).about("summary"));
     }
-    let span = span(&arguments)?;
-    let past_is_meant = arguments.boolean("allow_past")?.unwrap_or_default();
+    let zone = given.time_zone.map(|name| time::zone(&name)).transpose()?;
+    let span = Span::parse(&given.start, &given.end, zone)?;
     let (start, end) = span.json();
-    let attendees = address::recipients(&arguments, "attendees", limits.recipients)?;
+    let attendees = address::recipients("attendees", &given.attendees, limits.recipients)?;
     let mut body = json!({ "summary": summary, "start": start, "end": end });
-    let text = |name| Ok(arguments.text(name, MAX_TEXT)?.filter(|text| !text.is_empty()));
-    if let Some(location) = text("location")? {
+    let has_content = |text: &String| !text.is_empty();
+    if let Some(location) = given.location.filter(has_content) {
         body["location"] = location.into();
     }
-    if let Some(description) = text("description")? {
+    if let Some(description) = given.description.filter(has_content) {
         body["description"] = as_html(&description)?.into();
     }
     if !attendees.is_empty() {
         body["attendees"] = attendees.iter().map(attendee).collect();
     }
-    if let Some(reminders) = reminders(&arguments)? {
-        body["reminders"] = reminders;
+    if let Some(reminders) = given.reminders {
+        body["reminders"] = json!({ "useDefault": false, "overrides": reminders });
     }
-    let updates = [("all", "all"), ("externalOnly", "externalOnly"), ("none", "none")];
     Ok(Request {
-        calendar_id: calendar_id(&arguments)?,
-        send_updates: arguments.choice("send_updates", &updates)?.unwrap_or("all"),
-        conference: arguments.boolean("conference")?.unwrap_or_default(),
-        is_past: !past_is_meant && span.is_past(Utc::now()),
+        calendar_id: calendar_id(given.calendar_id)?,
+        send_updates: given.send_updates.unwrap_or_else(|| "all".to_owned()),
+        conference: given.conference.unwrap_or_default(),
+        is_past: !given.allow_past.unwrap_or_default() && span.is_past(Utc::now()),
         body,
         digest,
     })
@@ -220,13 +204,6 @@ fn as_html(text: &str) -> Result<String, ToolError> {
     Ok(html)
 }
 
-fn span(arguments: &Arguments) -> Result<Span, ToolError> {
-    let zone = arguments.visible_text("time_zone", 64)?;
-    let zone = zone.map(|name| time::zone(&name)).transpose()?;
-    let text = |name| arguments.text(name, 64)?.ok_or_else(|| missing(name));
-    Span::parse(&text("start")?, &text("end")?, zone)
-}
-
 fn in_the_past() -> ToolError {
     ToolError::new(
         Code::InThePast,
@@ -243,36 +220,14 @@ fn attendee(recipient: &Recipient) -> Value {
     attendee
 }
 
-fn calendar_id(arguments: &Arguments) -> Result<String, ToolError> {
-    let id = arguments
-        .visible_text("calendar_id", 254)?
-        .unwrap_or_else(|| "primary".to_owned());
+fn calendar_id(given: Option<String>) -> Result<String, ToolError> {
+    let id = given.unwrap_or_else(|| "primary".to_owned());
     let fits = |character: char| character.is_ascii_alphanumeric() || "@._-+#".contains(character);
     // A segment of dots would lead to another URL.
     if !id.chars().all(fits) || id.chars().all(|character| character == '.') {
         return Err(invalid("calendar_id", "is not an id that Google Calendar gave"));
     }
     Ok(id)
-}
-
-fn reminders(arguments: &Arguments) -> Result<Option<Value>, ToolError> {
-    let Some(items) = arguments.list("reminders", MAX_REMINDERS)? else {
-        return Ok(None);
-    };
-    let rule = "has to list reminders such as {\"method\": \"popup\", \"minutes\": 10}, at most four weeks before";
-    let fits = |item: &&Value| {
-        let known = item.as_object().is_some_and(|object| object.len() == 2);
-        let method = matches!(item["method"].as_str(), Some("email" | "popup"));
-        known
-            && method
-            && item["minutes"]
-                .as_u64()
-                .is_some_and(|minutes| minutes <= MAX_REMINDER_MINUTES)
-    };
-    if !items.iter().all(|item| fits(&item)) {
-        return Err(invalid("reminders", rule));
-    }
-    Ok(Some(json!({ "useDefault": false, "overrides": items })))
 }
 
 /// Could the event be created?
@@ -283,8 +238,23 @@ pub(crate) fn check(request: &Request) -> Result<(), ToolError> {
     }
 }
 
+impl server::Request for Request {
+    const RIGHT: Right = Right::WriteEvents;
+
+    async fn carry_out(
+        self,
+        service: &Service,
+        effect: &Effect<'_>,
+        who: As<'_>,
+        access: Access,
+        earlier: Earlier,
+    ) -> Result<Answer, Fault> {
+        carry_out(&service.google, effect, who, access, earlier, self).await
+    }
+}
+
 /// Creates the event, at most once per key, unless an earlier call did.
-pub(crate) async fn carry_out(
+async fn carry_out(
     google: &Google,
     effect: &Effect<'_>,
     who: As<'_>,
@@ -358,21 +328,19 @@ fn answer(made: Made, calendar_id: &str) -> Answer {
         .into_iter()
         .filter_map(|attendee| attendee.email)
         .collect();
-    let mut shown = json!({ "id": event.id, "calendar_id": calendar_id, "attendees": attendees });
-    for (name, text) in [
-        ("status", event.status),
-        ("summary", event.summary),
-        ("link", event.html_link),
-        ("meet_link", event.hangout_link),
-    ] {
-        if let Some(text) = text {
-            shown[name] = text.into();
-        }
-    }
-    for (name, value) in [("start", event.start), ("end", event.end)] {
-        if let Some(value) = value.filter(Value::is_object) {
-            shown[name] = value;
-        }
-    }
-    Answer::of(&json!({ "event": shown, "recovered": existed }))
+    let is_object = |value: &Value| value.is_object();
+    Answer::from_body(&Answered {
+        event: Shown {
+            id: event.id,
+            calendar_id: calendar_id.to_owned(),
+            status: event.status,
+            summary: event.summary,
+            start: event.start.filter(is_object),
+            end: event.end.filter(is_object),
+            attendees,
+            link: event.html_link,
+            meet_link: event.hangout_link,
+        },
+        recovered: existed,
+    })
 }

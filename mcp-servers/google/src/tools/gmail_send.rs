@@ -1,23 +1,28 @@
 //! `gmail_send`
 
-use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, Class, Code as Common, Moment, ToolError, invalid, missing};
-use rmcp::model::{JsonObject, Tool};
+use std::sync::Arc;
+
+use gavel_mcp_base::{
+    Answer, Call, Class, Code as Common, Fault, Kind, Moment, Tool, ToolError, Whole, internal, invalid, missing,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{recipients, reference};
-use crate::address::{Recipient, some_recipients, too_many};
+use super::{of_arguments, reference};
+use crate::address::{Given, Recipient, recipients, too_many};
 use crate::auth::Access;
 use crate::effect::{Earlier, Effect, NOT_KEPT};
-use crate::error::{Code, Fault, internal};
+use crate::error::Code;
 use crate::google::gmail::{Lookup, Mail, Original, ReplyTo};
 use crate::google::refusal::{is_refused, refusal};
 use crate::google::{Google, Sent};
 use crate::mime::{self, Email};
 use crate::rights::{As, Right};
+use crate::server::{self, Service};
 use crate::settings::Limits;
-use crate::{address, attachment, google};
+use crate::{address, attachment};
 
 pub(crate) const NAME: &str = "gmail_send";
 
@@ -31,88 +36,71 @@ undone, so the recipients, the subject and the text must be what the user wants;
 message give reply_to_message_id or thread_id; the recipients must still be named. Attachments are text files only. \
 Answers with the ids of the message and of its thread.";
 
-pub(crate) fn tool() -> Tool {
-    let tool = schema::tool(
-        NAME,
-        "Send an e-mail",
-        DESCRIPTION,
-        schema::input(
-            json!({
-                "to": recipients("The recipients: ann@example.com, or Ann Example <ann@example.com>. At least one."),
-                "cc": recipients("The recipients of a copy that all recipients see."),
-                "bcc": recipients("The recipients of a copy that the other recipients do not see."),
-                "subject": {
-                    "type": "string",
-                    "description": "The subject, in one line. In a reply: the subject of the original after `Re: `."
-                },
-                "body": { "type": "string", "description": "The text, plain." },
-                "html_body": {
-                    "type": "string",
-                    "contentMediaType": "text/html",
-                    "description": "The same text as HTML, for programs that show it. Leave it out unless formatting matters."
-                },
-                "attachments": attachment::schema(),
-                "reply_to_message_id": {
-                    "type": "string",
-                    "description": "The Gmail id of the message that this answers."
-                },
-                "thread_id": {
-                    "type": "string",
-                    "description": "The Gmail id of the thread whose last message this answers."
-                }
-            }),
-            &["to", "subject", "body"],
-        ),
-        schema::output(
-            schema::properties([
-                (
-                    "message",
-                    json!({
-                        "type": "object",
-                        "description": "The message that was sent.",
-                        "properties": {
-                            "id": { "type": "string" },
-                            "thread_id": { "type": "string" },
-                            "subject": { "type": "string" },
-                            "to": { "type": "array", "items": { "type": "string" } },
-                            "cc": { "type": "array", "items": { "type": "string" } },
-                            "bcc": { "type": "array", "items": { "type": "string" } },
-                            "attachments": {
-                                "type": "array",
-                                "items": { "type": "string" },
-                                "description": "The names of the files that went with it."
-                            }
-                        },
-                        "required": ["id", "thread_id", "subject", "to", "cc", "bcc", "attachments"],
-                        "additionalProperties": false
-                    }),
-                ),
-                (
-                    "recovered",
-                    json!({
-                        "type": "boolean",
-                        "description": "An earlier call with the same key had sent it, and its answer was lost."
-                    }),
-                ),
-            ]),
-            &["message", "recovered"],
-        ),
-        Behaviour {
-            read_only: false,
-            destructive: true,
-            idempotent: false,
-            open_world: true,
-        },
-    );
-    schema::with_settings(
-        tool,
-        json!({
-            "preflight": "google_account",
-            "recipients": ["to", "cc", "bcc"],
-            "freeArguments": ["subject", "body", "html_body", "attachments", "reply_to_message_id", "thread_id"],
-            "singleLine": ["subject", "attachments[].filename"]
-        }),
-    )
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Arguments {
+    /// The recipients: ann@example.com, or Ann Example <ann@example.com>. At least one.
+    to: Vec<Given>,
+    /// The recipients of a copy that all recipients see.
+    #[serde(default)]
+    cc: Vec<Given>,
+    /// The recipients of a copy that the other recipients do not see.
+    #[serde(default)]
+    bcc: Vec<Given>,
+    /// The subject, in one line. In a reply: the subject of the original after `Re: `.
+    #[schemars(length(min = 1, max = MAX_SUBJECT))]
+    subject: String,
+    /// The text, plain.
+    #[schemars(extend("x-exact" = true))]
+    body: String,
+    /// The same text as HTML, for programs that show it. Leave it out unless formatting matters.
+    #[schemars(extend("x-exact" = true, "contentMediaType" = "text/html"))]
+    html_body: Option<String>,
+    #[serde(default)]
+    #[schemars(length(max = attachment::MOST))]
+    attachments: Vec<attachment::Given>,
+    /// The Gmail id of the message that this answers.
+    #[schemars(length(min = 1, max = MAX_ID))]
+    reply_to_message_id: Option<String>,
+    /// The Gmail id of the thread whose last message this answers.
+    #[schemars(length(min = 1, max = MAX_ID))]
+    thread_id: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Answered {
+    /// The message that was sent.
+    message: Message,
+    /// An earlier call with the same key had sent it, and its answer was lost.
+    recovered: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Message {
+    id: String,
+    thread_id: String,
+    subject: String,
+    to: Vec<String>,
+    cc: Vec<String>,
+    bcc: Vec<String>,
+    /// The names of the files that went with it.
+    attachments: Vec<String>,
+}
+
+pub(crate) fn tool() -> Tool<Service> {
+    let run = |service: Arc<Service>, call: Call<Arguments>| async move {
+        let sent = service.effect(NAME, call, parse).await?;
+        Ok(Whole::<Answered>::from(sent))
+    };
+    let tool = Tool::new(NAME, "Send an e-mail", DESCRIPTION, Kind::Acts, run)
+        .open_world(true)
+        .with_class();
+    let tool = tool.with_argument("attachments", json!({ "description": attachment::description() }));
+    tool.with_settings(json!({
+        "preflight": "google_account",
+        "recipients": ["to", "cc", "bcc"],
+        "freeArguments": ["subject", "body", "html_body", "attachments", "reply_to_message_id", "thread_id"],
+        "singleLine": ["subject", "attachments[].filename"]
+    }))
 }
 
 /// A call with parsed arguments.
@@ -124,39 +112,31 @@ pub(crate) struct Request {
     thread_id: Option<String>,
 }
 
-pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Request, ToolError> {
-    let arguments = Arguments::new(
-        arguments,
-        &[
-            "to",
-            "cc",
-            "bcc",
-            "subject",
-            "body",
-            "html_body",
-            "attachments",
-            "reply_to_message_id",
-            "thread_id",
-        ],
-    )?;
+pub(crate) fn parse(arguments: Arguments, limits: &Limits) -> Result<Request, ToolError> {
+    request(arguments, limits).map_err(of_arguments)
+}
+
+fn request(arguments: Arguments, limits: &Limits) -> Result<Request, ToolError> {
     let max = limits.recipients;
-    let to = some_recipients(&arguments, "to", max)?;
-    let cc = address::recipients(&arguments, "cc", max)?;
-    let bcc = address::recipients(&arguments, "bcc", max)?;
+    let to = recipients("to", &arguments.to, max)?;
+    if to.is_empty() {
+        return Err(missing("to"));
+    }
+    let cc = recipients("cc", &arguments.cc, max)?;
+    let bcc = recipients("bcc", &arguments.bcc, max)?;
     let count = to.len() + cc.len() + bcc.len();
     if count > max {
         return Err(too_many(count, max));
     }
-    let message_id = id(&arguments, "reply_to_message_id")?;
-    let thread_id = id(&arguments, "thread_id")?;
+    let message_id = id("reply_to_message_id", arguments.reply_to_message_id)?;
+    let thread_id = id("thread_id", arguments.thread_id)?;
     let reply_to = match (message_id, &thread_id) {
         (Some(id), _) => Some(ReplyTo::Message(id)),
         (None, Some(id)) => Some(ReplyTo::Thread(id.clone())),
         (None, None) => None,
     };
     // Required for replies too: the approver must see what is sent, and the original's subject is untrusted text.
-    let subject = arguments.visible_text("subject", MAX_SUBJECT)?;
-    let subject = subject.ok_or_else(|| missing("subject"))?;
+    let subject = arguments.subject;
     if subject.chars().any(char::is_control) {
         return Err(ToolError::new(
             Code::UnsafeText,
@@ -164,11 +144,10 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
         )
         .about("subject"));
     }
-    let text = arguments.exact_text("body")?.ok_or_else(|| missing("body"))?;
-    let html = arguments.exact_text("html_body")?;
-    let attachments = attachment::attachments(&arguments)?;
+    let (text, html) = (arguments.body, arguments.html_body);
+    let attachments = attachment::attachments(arguments.attachments)?;
     let says_nothing = |text: &str| text.chars().all(|c| c.is_whitespace() || address::is_unsafe(c));
-    if says_nothing(text) && html.is_none_or(says_nothing) && attachments.is_empty() {
+    if says_nothing(&text) && html.as_deref().is_none_or(says_nothing) && attachments.is_empty() {
         return Err(invalid(
             "body",
             "is empty, and the e-mail has no HTML and no attachment either: it would have no content",
@@ -180,8 +159,8 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
             cc,
             bcc,
             subject,
-            text: text.to_owned(),
-            html: html.map(str::to_owned),
+            text,
+            html,
             attachments,
         },
         reply_to,
@@ -189,8 +168,7 @@ pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Re
     })
 }
 
-fn id(arguments: &Arguments, name: &str) -> Result<Option<String>, ToolError> {
-    let id = arguments.visible_text(name, MAX_ID)?;
+fn id(name: &str, id: Option<String>) -> Result<Option<String>, ToolError> {
     let plain = |id: &String| {
         id.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
@@ -215,8 +193,23 @@ pub(crate) async fn check(google: &Google, who: As<'_>, request: &Request, limit
     written.map(drop).map_err(|error| error.class(Class::Arguments))
 }
 
+impl server::Request for Request {
+    const RIGHT: Right = Right::Send;
+
+    async fn carry_out(
+        self,
+        service: &Service,
+        effect: &Effect<'_>,
+        who: As<'_>,
+        access: Access,
+        earlier: Earlier,
+    ) -> Result<Answer, Fault> {
+        carry_out(&service.google, effect, who, access, earlier, self, &service.limits).await
+    }
+}
+
 /// Sends the e-mail, at most once per key, unless an earlier call did.
-pub(crate) async fn carry_out(
+async fn carry_out(
     google: &Google,
     effect: &Effect<'_>,
     who: As<'_>,
@@ -271,7 +264,7 @@ pub(crate) async fn carry_out(
     }
     let thread_id = original.map(|original| original.thread_id);
     match google.send_mail(who, &message, thread_id.as_deref()).await {
-        Sent::Answered(reply) if reply.status.is_success() => match google::parsed::<Mail>(&reply) {
+        Sent::Answered(reply) if reply.status.is_success() => match reply.json::<Mail>() {
             Some(mail) => Ok(effect.done(answer(&request.email, &mail, false)).await),
             None => Err(effect.unsettled(SENT, "Google's answer cannot be read")),
         },
@@ -351,17 +344,17 @@ fn domain(access: &Access) -> &str {
 }
 
 fn answer(email: &Email, mail: &Mail, recovered: bool) -> Answer {
-    let shown = |recipients: &[Recipient]| recipients.iter().map(Recipient::to_string).collect::<Vec<_>>();
-    Answer::of(&json!({
-        "message": {
-            "id": mail.id,
-            "thread_id": mail.thread_id,
-            "subject": email.subject,
-            "to": shown(&email.to),
-            "cc": shown(&email.cc),
-            "bcc": shown(&email.bcc),
-            "attachments": email.attachments.iter().map(|one| &one.filename).collect::<Vec<_>>(),
+    let shown = |recipients: &[Recipient]| recipients.iter().map(Recipient::to_string).collect();
+    Answer::from_body(&Answered {
+        message: Message {
+            id: mail.id.clone(),
+            thread_id: mail.thread_id.clone(),
+            subject: email.subject.clone(),
+            to: shown(&email.to),
+            cc: shown(&email.cc),
+            bcc: shown(&email.bcc),
+            attachments: email.attachments.iter().map(|one| one.filename.clone()).collect(),
         },
-        "recovered": recovered,
-    }))
+        recovered,
+    })
 }

@@ -1,104 +1,96 @@
 //! `google_account`
 
-use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, ToolError, missing};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::json;
+use std::sync::Arc;
 
-use super::{Request, calendar_event_create, gmail_send};
-use crate::google::Google;
+use gavel_mcp_base::{Call, Fault, Kind, Tool, ToolError, UserId, digest, read};
+use rmcp::model::JsonObject;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{calendar_event_create, gmail_send, of_arguments};
 use crate::rights::{As, Right};
-use crate::settings::Limits;
-
-pub(crate) const NAME: &str = "google_account";
+use crate::server::Service;
 
 const DESCRIPTION: &str = "\
 Check whether another tool could be called: whether the user's Google account is connected and allows what it needs, and, if its \
 arguments are given, whether they are valid. It changes nothing. If the call is not possible, the error says what to do; \
 otherwise the other tool can be called, and acts from the account in the answer.";
 
-/// The tools that can be checked.
-const FOR: [(&str, &str); 2] = [
-    (gmail_send::NAME, gmail_send::NAME),
-    (calendar_event_create::NAME, calendar_event_create::NAME),
-];
-
-pub(crate) fn tool() -> Tool {
-    schema::tool(
-        NAME,
-        "Check whether a call can be made",
-        DESCRIPTION,
-        schema::input(
-            json!({
-                "for": {
-                    "type": "string",
-                    "enum": FOR.map(|(name, _)| name),
-                    "description": "The tool to check."
-                },
-                "arguments": { "type": "object", "description": "Its arguments." }
-            }),
-            &["for"],
-        ),
-        schema::output(
-            schema::properties([
-                ("ready", json!({ "type": "boolean", "description": "Always true." })),
-                (
-                    "account",
-                    json!({ "type": "string", "description": "The address of the account from which it acts, if known." }),
-                ),
-            ]),
-            &["ready"],
-        ),
-        Behaviour {
-            read_only: true,
-            destructive: false,
-            idempotent: true,
-            open_world: true,
-        },
-    )
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// The tool to check.
+    r#for: Checked,
+    /// Its arguments.
+    arguments: Option<JsonObject>,
 }
 
-/// What to check.
-#[derive(Debug)]
-pub(crate) enum Question {
-    /// Could a tool be called that needs this right?
-    Any(Right),
-    /// Could this call be made?
-    Call(Box<Request>),
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Checked {
+    GmailSend,
+    CalendarEventCreate,
 }
 
-pub(crate) fn parse(arguments: Option<JsonObject>, limits: &Limits) -> Result<Question, ToolError> {
-    let arguments = Arguments::new(arguments, &["for", "arguments"])?;
-    let tool = arguments.choice("for", &FOR)?.ok_or_else(|| missing("for"))?;
-    match arguments.object("arguments")? {
-        Some(call) => Request::parse(tool, Some(call.clone()), limits).map(|call| Question::Call(Box::new(call))),
-        None if tool == gmail_send::NAME => Ok(Question::Any(Right::Send)),
-        None => Ok(Question::Any(Right::WriteEvents)),
-    }
+/// A call that is checked.
+enum Request {
+    Mail(gmail_send::Request),
+    Event(calendar_event_create::Request),
 }
 
-/// Fetches a token if there is none, so that Google reports a revoked consent.
-pub(crate) async fn carry_out(
-    google: &Google,
-    who: As<'_>,
-    question: &Question,
-    limits: &Limits,
-) -> Result<Answer, ToolError> {
-    let right = match question {
-        Question::Any(right) => *right,
-        Question::Call(request) => request.right(),
+#[derive(Serialize, JsonSchema)]
+struct Ready {
+    /// Always true.
+    ready: bool,
+    /// The address of the account from which it acts, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    account: Option<String>,
+}
+
+pub(super) fn tool() -> Tool<Service> {
+    let title = "Check whether a call can be made";
+    Tool::new("google_account", title, DESCRIPTION, Kind::Reads, look).open_world(true)
+}
+
+async fn look(service: Arc<Service>, call: Call<Arguments>) -> Result<Ready, Fault> {
+    let user = service.user(&call.meta)?;
+    let checked = check(&service, &user, call.arguments).await;
+    checked.map_err(|error| service.refused(error.into(), &user))
+}
+
+/// Is the account connected, and does it allow the call? This has no effect, so it needs no idempotency key. It fetches a
+/// token if there is none, so that Google reports a revoked consent.
+async fn check(service: &Service, user: &UserId, arguments: Arguments) -> Result<Ready, ToolError> {
+    let Arguments { r#for, arguments } = arguments;
+    let limits = &service.limits;
+    let request = arguments.map(|given| {
+        let digest = digest(Some(&given));
+        match r#for {
+            Checked::GmailSend => read(given).and_then(|given| gmail_send::parse(given, limits).map(Request::Mail)),
+            Checked::CalendarEventCreate => {
+                read(given).and_then(|given| calendar_event_create::parse(given, limits, digest).map(Request::Event))
+            }
+        }
+    });
+    let request = request.transpose().map_err(of_arguments)?;
+    let right = match r#for {
+        Checked::GmailSend => Right::Send,
+        Checked::CalendarEventCreate => Right::WriteEvents,
     };
-    let access = google.access(who, right).await?;
-    match question {
-        Question::Any(_) => {}
-        Question::Call(call) => match &**call {
-            Request::Mail(request) => gmail_send::check(google, who, request, limits).await?,
-            Request::Event(request) => calendar_event_create::check(request)?,
-        },
+    let who = As {
+        user,
+        mailbox: None,
+        deadline: Instant::now() + limits.timeout,
+    };
+    let access = service.google.access(who, right).await?;
+    match &request {
+        None => {}
+        Some(Request::Mail(request)) => gmail_send::check(&service.google, who, request, limits).await?,
+        Some(Request::Event(request)) => calendar_event_create::check(request)?,
     }
-    let mut answer = json!({ "ready": true });
-    if access.mailbox.contains('@') {
-        answer["account"] = access.mailbox.into();
-    }
-    Ok(Answer::of(&answer))
+    Ok(Ready {
+        ready: true,
+        account: Some(access.mailbox).filter(|mailbox| mailbox.contains('@')),
+    })
 }

@@ -130,8 +130,8 @@ on_both! {
             (json!({ "conference": "yes" }), "invalid_argument", "conference"),
             (json!({ "calendar_id": ".." }), "invalid_argument", "calendar_id"),
             (json!({ "calendar_id": "a/b" }), "invalid_argument", "calendar_id"),
-            (json!({ "reminders": [{ "method": "sms", "minutes": 1 }] }), "invalid_argument", "reminders"),
-            (json!({ "reminders": [{ "method": "popup", "minutes": 99999 }] }), "invalid_argument", "reminders"),
+            (json!({ "reminders": [{ "method": "sms", "minutes": 1 }] }), "invalid_argument", "reminders/0/method"),
+            (json!({ "reminders": [{ "method": "popup", "minutes": 99999 }] }), "invalid_argument", "reminders/0/minutes"),
             (json!({ "user_id": "ben" }), "unknown_argument", "user_id"),
         ];
         for (change, code, argument) in cases {

@@ -104,7 +104,7 @@ on_both! {
             (json!([{ "filename": "a\u{13441}.txt", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
             (json!([{ "filename": "Rechnung.pdf             .txt", "text": "x" }]), "invalid_argument", "attachments/0/filename"),
             (json!([{ "filename": "a.txt", "text": "x" }, { "filename": "b.txt" }]), "missing_argument", "attachments/1/text"),
-            (json!([{ "filename": "a.txt", "text": "x", "url": "y" }]), "unknown_argument", "attachments/0"),
+            (json!([{ "filename": "a.txt", "text": "x", "url": "y" }]), "unknown_argument", "attachments/0/url"),
             (json!(["a.txt"]), "invalid_argument", "attachments/0"),
         ] {
             let mut arguments = email();
@@ -255,7 +255,7 @@ on_both! {
             (json!({ "to": ["=?utf-8?Q?boss=40x.com?= <eve@example.org>"] }), "invalid_recipient", "to/0"),
             (json!({ "to": ["Ann \u{2800}\u{fe0f}\u{34f} <eve@example.org>"] }), "invalid_recipient", "to/0"),
             (json!({ "to": [""] }), "invalid_recipient", "to/0"),
-            (json!({ "to": [7] }), "invalid_recipient", "to/0"),
+            (json!({ "to": [7] }), "invalid_argument", "to/0"),
             (json!({ "to": "ben@example.com" }), "invalid_argument", "to"),
             (json!({ "to": [] }), "missing_argument", "to"),
             (json!({ "to": Value::Null }), "missing_argument", "to"),

@@ -54,7 +54,6 @@ async fn an_invalid_setting_stops_the_start_and_is_named() {
             "30".to_owned(),
             "must be more than GOOGLE_TIMEOUT_SECONDS",
         ),
-        ("GOOGLE_SCOPES", " ".to_owned(), "no scope"),
         ("GOOGLE_DATABASE_URL", "mysql://canary".to_owned(), "sqlite://PATH"),
     ];
     for (name, value, words) in cases {

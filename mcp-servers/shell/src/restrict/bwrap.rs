@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::Context;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::{seccomp, system};
+use super::{PROGRAMS, seccomp, system_files};
 use crate::job::Job;
 
 /// The program that runs the command in namespaces of its own.
@@ -26,7 +26,7 @@ pub(super) fn command(job: &Job) -> anyhow::Result<Command> {
     for (name, value) in job.environment() {
         command.args([OsStr::new("--setenv"), OsStr::new(name), value.as_os_str()]);
     }
-    for path in system::PROGRAMS.map(Path::new) {
+    for path in PROGRAMS.map(Path::new) {
         match fs::read_link(path) {
             Ok(target) => {
                 command.arg("--symlink").arg(target).arg(path);
@@ -35,7 +35,7 @@ pub(super) fn command(job: &Job) -> anyhow::Result<Command> {
             Err(_) => {}
         }
     }
-    system::files(job.sandbox.network).for_each(|path| read_only(&mut command, path));
+    system_files(job.sandbox.network).for_each(|path| read_only(&mut command, path));
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     // What is in them is in memory.
     let memory = job.limits.memory << 20;

@@ -6,7 +6,7 @@ use landlock::{
     RulesetStatus, Scope, path_beneath_rules,
 };
 
-use super::system;
+use super::{PROGRAMS, system_files};
 use crate::job::Job;
 
 /// The least version that is enough: with TCP and with `truncate`.
@@ -34,8 +34,8 @@ pub(super) fn restrict(job: &Job) -> anyhow::Result<()> {
     let read = AccessFs::from_read(BEST);
     let files = AccessFs::ReadFile | AccessFs::WriteFile;
     let status = ruleset
-        .add_rules(path_beneath_rules(system::PROGRAMS, read))?
-        .add_rules(path_beneath_rules(system::files(job.sandbox.network), read))?
+        .add_rules(path_beneath_rules(PROGRAMS, read))?
+        .add_rules(path_beneath_rules(system_files(job.sandbox.network), read))?
         .add_rules(path_beneath_rules(&job.sandbox.read_only, read))?
         .add_rules(path_beneath_rules(DEVICES, files))?
         .add_rules(path_beneath_rules([job.work()], work()))?

@@ -3,9 +3,7 @@
 
 mod bwrap;
 mod landlock;
-mod limits;
 mod seccomp;
-mod system;
 
 use std::fs::File;
 use std::io::Write;
@@ -15,13 +13,12 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 use rustix::fs::Mode;
-use rustix::process::{Signal, set_parent_process_death_signal, umask};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, getuid, set_parent_process_death_signal, setrlimit, umask};
 use rustix::thread::set_no_new_privs;
 
-use crate::cgroup;
-use crate::job::{Job, read};
-use crate::level::Level;
+use crate::job::{Job, Level, read};
 use crate::root::{FAILED, JOB};
+use crate::{cgroup, processes};
 
 /// The shell's own code for a command that cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;
@@ -51,7 +48,7 @@ fn prepare(call: &Path, groups: &[PathBuf]) -> anyhow::Result<Command> {
         cgroup::join(group).with_context(|| format!("cannot join {}", group.display()))?;
     }
     umask(Mode::WGRP | Mode::WOTH);
-    limits::apply(&job).context("a limit cannot be set")?;
+    limit(&job).context("a limit cannot be set")?;
     set_no_new_privs(true)?;
     if job.user.is_none() {
         // With a user of its own, the command cannot kill the supervisor.
@@ -70,7 +67,7 @@ fn prepare(call: &Path, groups: &[PathBuf]) -> anyhow::Result<Command> {
         // Also drops all other groups and, with the user, all capabilities.
         command.uid(user).gid(user);
     }
-    limits::apply_last(&job).context("a limit cannot be set")?;
+    limit_last(&job).context("a limit cannot be set")?;
     Ok(command)
 }
 
@@ -79,4 +76,83 @@ fn shell(job: &Job) -> Command {
     command.args(["-c", "--", &job.command]);
     command.env_clear().envs(job.environment()).current_dir(job.work());
     command
+}
+
+const OPEN_FILES: u64 = 1024;
+
+/// Sets the limits for this process and what it becomes.
+fn limit(job: &Job) -> rustix::io::Result<()> {
+    let limits = job.limits;
+    set(Resource::Core, 0)?;
+    set(Resource::Nofile, OPEN_FILES)?;
+    set(Resource::Nproc, limits.pids.saturating_add(others(job)))?;
+    Ok(())
+}
+
+/// Sets the limit of each file, and that of the memory of each process, which is for want of control groups. This
+/// process may write and use more than the command may, so they come last.
+fn limit_last(job: &Job) -> rustix::io::Result<()> {
+    set(Resource::Fsize, job.limits.disk << 20)?;
+    match job.sandbox.has_cgroups {
+        true => Ok(()),
+        false => set(Resource::As, job.limits.memory << 20),
+    }
+}
+
+/// The limit of processes counts all of the user's. A user that is not the command's own may have others.
+fn others(job: &Job) -> u64 {
+    match job.user {
+        Some(_) => 0,
+        None => {
+            let own = getuid().as_raw();
+            let all = processes::all();
+            all.iter()
+                .filter(|process| process.user == own)
+                .map(|process| process.threads)
+                .sum()
+        }
+    }
+}
+
+/// Never above what this process may have.
+fn set(resource: Resource, limit: u64) -> rustix::io::Result<()> {
+    let limit = getrlimit(resource).maximum.map_or(limit, |maximum| maximum.min(limit));
+    let both = Rlimit {
+        current: Some(limit),
+        maximum: Some(limit),
+    };
+    setrlimit(resource, both)
+}
+
+/// Directories with programs. On most systems all but the first are links into it.
+const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
+/// What the programs of `/usr` need beyond it: links of Debian's `/usr/bin`, and where libraries are.
+const FILES: [&str; 4] = [
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+];
+
+/// What they need to find hosts and to check their certificates.
+const NETWORK: [&str; 8] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+];
+
+/// The files and directories of `/etc` that can be read, as far as they exist.
+fn system_files(network: bool) -> impl Iterator<Item = &'static Path> {
+    let network = network.then_some(NETWORK).into_iter().flatten();
+    FILES
+        .into_iter()
+        .chain(network)
+        .map(Path::new)
+        .filter(|path| path.exists())
 }

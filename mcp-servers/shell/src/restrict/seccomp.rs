@@ -8,94 +8,39 @@ use seccompiler::{
     sock_filter,
 };
 
-use crate::job::Job;
-use crate::level::Level;
+use crate::job::{Job, Level};
+
+macro_rules! libc {
+    ($($name:ident)*) => {
+        [$(libc::$name),*]
+    };
+}
 
 /// Calls that no command needs: they change the system, reach into other processes, or have been ways out of sandboxes.
-const DENIED: [i64; 48] = [
-    libc::SYS_acct,
-    libc::SYS_add_key,
-    libc::SYS_adjtimex,
-    libc::SYS_bpf,
-    libc::SYS_chroot,
-    libc::SYS_clock_adjtime,
-    libc::SYS_clock_settime,
-    libc::SYS_delete_module,
-    libc::SYS_fanotify_init,
-    libc::SYS_finit_module,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fsopen,
-    libc::SYS_fspick,
-    libc::SYS_init_module,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_io_uring_setup,
-    libc::SYS_kcmp,
-    libc::SYS_kexec_load,
-    libc::SYS_keyctl,
-    libc::SYS_mount,
-    libc::SYS_mount_setattr,
-    libc::SYS_move_mount,
-    libc::SYS_move_pages,
-    libc::SYS_name_to_handle_at,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_open_tree,
-    libc::SYS_perf_event_open,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_pivot_root,
-    libc::SYS_process_madvise,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_ptrace,
-    libc::SYS_quotactl,
-    libc::SYS_reboot,
-    libc::SYS_request_key,
-    libc::SYS_setdomainname,
-    libc::SYS_sethostname,
-    libc::SYS_setns,
-    libc::SYS_settimeofday,
-    libc::SYS_swapoff,
-    libc::SYS_swapon,
-    libc::SYS_syslog,
-    libc::SYS_umount2,
-    libc::SYS_userfaultfd,
-    libc::SYS_vhangup,
+const DENIED: [i64; 48] = libc![
+    SYS_acct SYS_add_key SYS_adjtimex SYS_bpf SYS_chroot SYS_clock_adjtime SYS_clock_settime SYS_delete_module
+    SYS_fanotify_init SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_init_module
+    SYS_io_uring_enter SYS_io_uring_register SYS_io_uring_setup SYS_kcmp SYS_kexec_load SYS_keyctl SYS_mount
+    SYS_mount_setattr SYS_move_mount SYS_move_pages SYS_name_to_handle_at SYS_open_by_handle_at SYS_open_tree
+    SYS_perf_event_open SYS_pidfd_getfd SYS_pivot_root SYS_process_madvise SYS_process_vm_readv
+    SYS_process_vm_writev SYS_ptrace SYS_quotactl SYS_reboot SYS_request_key SYS_setdomainname SYS_sethostname
+    SYS_setns SYS_settimeofday SYS_swapoff SYS_swapon SYS_syslog SYS_umount2 SYS_userfaultfd SYS_vhangup
 ];
 
 /// Calls that are harmless in namespaces of one's own, and reach others without.
-const DENIED_WITHOUT_NAMESPACES: [i64; 12] = [
-    libc::SYS_mq_open,
-    libc::SYS_mq_unlink,
-    libc::SYS_msgctl,
-    libc::SYS_msgget,
-    libc::SYS_msgrcv,
-    libc::SYS_msgsnd,
-    libc::SYS_semctl,
-    libc::SYS_semget,
-    libc::SYS_semop,
-    libc::SYS_shmat,
-    libc::SYS_shmctl,
-    libc::SYS_shmget,
+const DENIED_WITHOUT_NAMESPACES: [i64; 12] = libc![
+    SYS_mq_open SYS_mq_unlink SYS_msgctl SYS_msgget SYS_msgrcv SYS_msgsnd SYS_semctl SYS_semget SYS_semop
+    SYS_shmat SYS_shmctl SYS_shmget
 ];
 
 /// Calls for memory that belongs to no process, so that only control groups limit it.
-const DENIED_WITHOUT_CONTROL_GROUPS: [i64; 4] = [
-    libc::SYS_memfd_create,
-    libc::SYS_memfd_secret,
-    libc::SYS_msgget,
-    libc::SYS_shmget,
+const DENIED_WITHOUT_CONTROL_GROUPS: [i64; 4] = libc![
+    SYS_memfd_create SYS_memfd_secret SYS_msgget SYS_shmget
 ];
 
 /// All namespaces that both `unshare` and `clone` make.
-const NAMESPACES: [i32; 7] = [
-    libc::CLONE_NEWCGROUP,
-    libc::CLONE_NEWIPC,
-    libc::CLONE_NEWNET,
-    libc::CLONE_NEWNS,
-    libc::CLONE_NEWPID,
-    libc::CLONE_NEWUSER,
-    libc::CLONE_NEWUTS,
+const NAMESPACES: [i32; 7] = libc![
+    CLONE_NEWCGROUP CLONE_NEWIPC CLONE_NEWNET CLONE_NEWNS CLONE_NEWPID CLONE_NEWUSER CLONE_NEWUTS
 ];
 /// For `clone`, this bit is a part of a signal's number.
 const NEWTIME: i32 = 0x80;

@@ -62,30 +62,3 @@ pub(super) fn wait_for_all(child: &Child, events: &Sender<Event>) -> anyhow::Res
     })?;
     Ok(())
 }
-
-/// The name of a signal, such as SIGKILL.
-pub(super) fn signal_name(number: i32) -> String {
-    use rustix::process::Signal;
-    let names = [
-        (Signal::HUP, "SIGHUP"),
-        (Signal::INT, "SIGINT"),
-        (Signal::QUIT, "SIGQUIT"),
-        (Signal::ILL, "SIGILL"),
-        (Signal::TRAP, "SIGTRAP"),
-        (Signal::ABORT, "SIGABRT"),
-        (Signal::BUS, "SIGBUS"),
-        (Signal::FPE, "SIGFPE"),
-        (Signal::KILL, "SIGKILL"),
-        (Signal::USR1, "SIGUSR1"),
-        (Signal::SEGV, "SIGSEGV"),
-        (Signal::USR2, "SIGUSR2"),
-        (Signal::PIPE, "SIGPIPE"),
-        (Signal::ALARM, "SIGALRM"),
-        (Signal::TERM, "SIGTERM"),
-        (Signal::XCPU, "SIGXCPU"),
-        (Signal::XFSZ, "SIGXFSZ"),
-        (Signal::SYS, "SIGSYS"),
-    ];
-    let found = names.iter().find(|(signal, _)| signal.as_raw() == number);
-    found.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
-}

@@ -19,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use gavel_mcp_base::text;
 use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
 
 use crate::cgroup::{self, Group};
@@ -28,7 +29,7 @@ use crate::processes::Family;
 use crate::root::{BEGUN, FAILED, JOB, LOCK, PARTIAL, RESULT, try_lock};
 use capture::Shared;
 use disk::Disk;
-use events::{Event, signal_name};
+use events::Event;
 
 /// How a supervisor ends whose command has no result.
 pub(crate) mod exit {
@@ -277,4 +278,9 @@ impl<'a> Run<'a> {
             disk_full: self.disk_full,
         }
     }
+}
+
+fn signal_name(number: i32) -> String {
+    let name = usize::try_from(number).ok().and_then(text::signal);
+    name.map_or_else(|| format!("signal {number}"), str::to_owned)
 }

@@ -26,19 +26,23 @@ async fn a_fork_bomb_stays_within_its_limit_and_ends(level: &'static str) {
     let world = World::at(level).set("SHELL_PIDS", "40");
     let Some(server) = world.server().await else { return };
     // Bounded in time by itself too, in case that nothing else holds.
-    let bomb = "perl -e 'my $end = time + 8; while (time < $end) { fork; select undef, undef, undef, 0.01 }'";
-    let arguments = json!({ "command": bomb, "timeoutSeconds": 3 });
+    let bomb = "perl -e 'my $end = time + 60; while (time < $end) { fork; select undef, undef, undef, 0.01 }'";
+    let arguments = json!({ "command": bomb, "timeoutSeconds": 4 });
     let handle = server.begin(arguments, json!({})).await;
     let begin = Instant::now();
+    let mut answer = std::pin::pin!(server.end(handle));
     let mut most = 0;
-    while begin.elapsed() < Duration::from_millis(2500) {
+    let result = loop {
         if is_root() {
             most = most.max(of_user(work(&world.root()).1));
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let result = server.end(handle).await.expect("an answer").ok();
-    assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+        tokio::select! {
+            answer = &mut answer => break answer.expect("an answer").ok(),
+            () = tokio::time::sleep(Duration::from_millis(50)) => {}
+        }
+    };
+    // Not by itself.
+    assert!(begin.elapsed() < Duration::from_secs(50), "{:?}", begin.elapsed());
     assert_eq!((&result["timedOut"], &result["exitCode"]), (&json!(true), &json!(null)));
     if is_root() {
         assert!((20..=40).contains(&most), "{most} processes");
@@ -60,7 +64,8 @@ async fn a_child_with_a_session_of_its_own_ends_with_the_command(level: &'static
     let begin = Instant::now();
     let result = server.run(&command).await;
     assert_eq!((stdout(&result), &result["exitCode"]), ("started\n", &json!(0)));
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    // What was left would sleep for more than a day.
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
     assert_eq!(with_word(&word), [0; 0]);
 }
 

@@ -7,8 +7,7 @@ mod token;
 
 use std::fmt;
 
-use gavel_mcp_base::{Code, ToolError, UserId, meta};
-use rmcp::model::JsonObject;
+use gavel_mcp_base::{Code, Meta, ToolError, UserId, meta};
 
 pub(crate) use token::Verifier;
 
@@ -27,9 +26,9 @@ pub(crate) enum Identity {
 }
 
 impl Identity {
-    pub(crate) fn user(&self, given: &JsonObject) -> Result<UserId, ToolError> {
+    pub(crate) fn user(&self, given: &Meta) -> Result<UserId, ToolError> {
         match self {
-            Self::Stdio { user } => match meta::named_user(given)? {
+            Self::Stdio { user } => match given.user()? {
                 Some(named) => Ok(named),
                 None => user.clone().ok_or_else(|| {
                     ToolError::new(

@@ -1,8 +1,7 @@
 //! Identity tokens: JWT with HS256 only.
 
-use gavel_mcp_base::{Code, Secret, ToolError, UserId};
+use gavel_mcp_base::{Code, Meta, Secret, ToolError, UserId};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, errors::ErrorKind};
-use rmcp::model::JsonObject;
 use serde::Deserialize;
 
 use super::invalid;
@@ -42,7 +41,7 @@ impl Verifier {
         }
     }
 
-    pub(super) fn user(&self, meta: &JsonObject) -> Result<UserId, ToolError> {
+    pub(super) fn user(&self, meta: &Meta) -> Result<UserId, ToolError> {
         let Some(token) = meta.get(TOKEN_KEY) else {
             return Err(ToolError::new(
                 Code::UserRequired,

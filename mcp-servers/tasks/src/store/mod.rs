@@ -4,7 +4,7 @@ mod queries;
 mod sql;
 
 use gavel_mcp_base::{Answer, Moment, ToolError, UserId};
-use gavel_mcp_store::{Location, Migration, Pools, Pruning, Schema};
+use gavel_mcp_store::{Location, Migration, Pools, Pruning, Schema, on_readers, on_writer};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Code;
@@ -22,7 +22,7 @@ const KEY_LIFE_MICROS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 /// The caller's claim that calls with the same key are one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
-    pub(crate) tool: String,
+    pub(crate) tool: &'static str,
     pub(crate) key: String,
     /// The digest of the arguments, which detects a key that is reused for other arguments.
     pub(crate) digest: String,
@@ -82,10 +82,7 @@ impl Store {
         claim: Option<&Claim>,
         now: Moment,
     ) -> Result<Answer, ChangeFault> {
-        match &self.0 {
-            Pools::Sqlite { writer, .. } => queries::sqlite::change(writer, user, change, claim, now).await,
-            Pools::Postgres(pool) => queries::postgres::change(pool, user, change, claim, now).await,
-        }
+        on_writer!(self, change(user, change, claim, now))
     }
 
     /// At most `limit` tasks after `after`, and the number of matches on all pages.
@@ -96,26 +93,17 @@ impl Store {
         after: &Place,
         limit: i64,
     ) -> Result<(Vec<(Task, Place)>, u64), sqlx::Error> {
-        match &self.0 {
-            Pools::Sqlite { readers, .. } => queries::sqlite::list(readers, user, filter, after, limit).await,
-            Pools::Postgres(pool) => queries::postgres::list(pool, user, filter, after, limit).await,
-        }
+        on_readers!(self, list(user, filter, after, limit))
     }
 
     /// Deletes expired idempotency keys.
     pub(crate) async fn prune(&self, now: Moment) -> Result<u64, sqlx::Error> {
-        match &self.0 {
-            Pools::Sqlite { writer, .. } => queries::sqlite::prune(writer, now).await,
-            Pools::Postgres(pool) => queries::postgres::prune(pool, now).await,
-        }
+        on_writer!(self, prune(now))
     }
 
     /// Whether the database answers.
     pub(crate) async fn ping(&self) -> Result<(), sqlx::Error> {
-        match &self.0 {
-            Pools::Sqlite { readers, .. } => queries::sqlite::ping(readers).await,
-            Pools::Postgres(pool) => queries::postgres::ping(pool).await,
-        }
+        on_readers!(self, ping())
     }
 
     pub(crate) async fn close(&self) {

@@ -1,19 +1,17 @@
 //! `list_tasks`
 
-use gavel_mcp_base::{Answer, Arguments, ToolError, UserId};
-use rmcp::model::{JsonObject, Tool};
-use serde::Serialize;
-use serde_json::json;
+use std::sync::Arc;
+
+use gavel_mcp_base::{Call, Fault, Kind, Tool};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::MAX_DESCRIPTION;
-use super::schema::{self, Behaviour};
 use crate::cursor;
 use crate::due::Due;
-use crate::store::Store;
+use crate::server::Tasks;
 use crate::task::{Filter, Place, Task};
 use crate::text;
-
-pub(super) const NAME: &str = "list_tasks";
 
 const DEFAULT_LIMIT: u32 = 50;
 const MAX_LIMIT: u32 = 200;
@@ -26,157 +24,90 @@ first, then oldest first; done tasks by when they were done, latest first. posit
 in this order from 1: 'the first one' is position 1. total counts all that match; when next_cursor \
 is present there are more: call again with it and the same filters.";
 
-const STATUSES: [(&str, (bool, bool)); 3] = [("open", (true, false)), ("done", (false, true)), ("all", (true, true))];
-
-pub(super) fn tool() -> Tool {
-    schema::tool(
-        NAME,
-        "List tasks",
-        DESCRIPTION,
-        schema::input(
-            json!({
-                "status": {
-                    "type": "string",
-                    "enum": ["open", "done", "all"],
-                    "description": "Which tasks: open (when left out), done, or all."
-                },
-                "query": {
-                    "type": "string",
-                    "maxLength": MAX_DESCRIPTION,
-                    "description": "Only tasks whose description or notes contain this text; upper \
-                                    and lower case are the same. Give one word rather than a sentence."
-                },
-                "due_before": {
-                    "type": "string",
-                    "description": "Only tasks due before this: a date as YYYY-MM-DD (the day itself \
-                                    not included) or an RFC 3339 date-time. For one day give the day \
-                                    before as due_after and the day after as due_before."
-                },
-                "due_after": {
-                    "type": "string",
-                    "description": "Only tasks due after this: a date as YYYY-MM-DD (the day itself \
-                                    not included) or an RFC 3339 date-time."
-                },
-                "limit": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": MAX_LIMIT,
-                    "description": "At most this many tasks in the answer. 50 when left out."
-                },
-                "cursor": {
-                    "type": "string",
-                    "description": "next_cursor of the answer before, to get the tasks that follow."
-                }
-            }),
-            &[],
-        ),
-        schema::output(
-            schema::properties([
-                ("tasks", json!({ "type": "array", "items": schema::listed_task() })),
-                (
-                    "total",
-                    json!({
-                        "type": "integer",
-                        "minimum": 0,
-                        "description": "How many tasks match, on all pages together."
-                    }),
-                ),
-                (
-                    "next_cursor",
-                    json!({ "type": "string", "description": "Present when more tasks follow." }),
-                ),
-            ]),
-            &["tasks", "total"],
-        ),
-        Behaviour {
-            read_only: true,
-            destructive: false,
-            idempotent: true,
-            open_world: false,
-        },
-    )
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// Which tasks: open (when left out), done, or all.
+    status: Option<Statuses>,
+    /// Only tasks whose description or notes contain this text; upper and lower case are the same. Give one word rather
+    /// than a sentence.
+    #[schemars(length(max = MAX_DESCRIPTION))]
+    query: Option<String>,
+    /// Only tasks due before this: a date as YYYY-MM-DD (the day itself not included) or an RFC 3339 date-time. For one
+    /// day give the day before as due_after and the day after as due_before.
+    due_before: Option<String>,
+    /// Only tasks due after this: a date as YYYY-MM-DD (the day itself not included) or an RFC 3339 date-time.
+    due_after: Option<String>,
+    /// At most this many tasks in the answer. 50 when left out.
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
+    limit: Option<u32>,
+    /// next_cursor of the answer before, to get the tasks that follow.
+    cursor: Option<String>,
 }
 
-/// A request for one page.
-#[derive(Debug)]
-pub(crate) struct ListRequest {
-    filter: Filter,
-    limit: u32,
-    after: Place,
-    position: u64,
+#[derive(Clone, Copy, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Statuses {
+    Open,
+    Done,
+    All,
 }
 
-pub(super) fn parse(arguments: Option<JsonObject>) -> Result<ListRequest, ToolError> {
-    let arguments = Arguments::new(
-        arguments,
-        &["status", "query", "due_before", "due_after", "limit", "cursor"],
-    )?;
-    let (open, done) = arguments.choice("status", &STATUSES)?.unwrap_or((true, false));
-    let bound = |name| -> Result<Option<Due>, ToolError> {
-        let text = arguments.text(name, 64)?;
-        text.map(|text| Due::parse(name, &text)).transpose()
-    };
-    let filter = Filter {
-        open,
-        done,
-        query: arguments
-            .text("query", MAX_DESCRIPTION)?
-            .map(|query| text::key(&query))
-            .filter(|query| !query.is_empty()),
-        due_before: bound("due_before")?.map(Due::start),
-        due_after: bound("due_after")?.map(Due::end),
-    };
-    let (after, position) = match arguments.text("cursor", 1000)? {
-        Some(cursor) => cursor::read(&filter, &cursor)?,
-        None => (Place::start(), 0),
-    };
-    Ok(ListRequest {
-        filter,
-        limit: arguments.integer("limit", 1, MAX_LIMIT)?.unwrap_or(DEFAULT_LIMIT),
-        after,
-        position,
-    })
-}
-
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Page {
     tasks: Vec<Listed>,
+    /// How many tasks match, on all pages together.
     total: u64,
+    /// Present when more tasks follow.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     next_cursor: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Listed {
+    /// The task's number in the list, from 1.
+    #[schemars(range(min = 1))]
     position: u64,
     #[serde(flatten)]
     task: Task,
 }
 
-pub(crate) async fn page(store: &Store, user: &UserId, request: &ListRequest) -> Result<Answer, sqlx::Error> {
-    let ListRequest {
-        filter,
-        limit,
-        after,
-        position,
-    } = request;
+pub(super) fn tool() -> Tool<Tasks> {
+    Tool::new("list_tasks", "List tasks", DESCRIPTION, Kind::Reads, list)
+}
+
+async fn list(tasks: Arc<Tasks>, call: Call<Arguments>) -> Result<Page, Fault> {
+    let user = tasks.identity.user(&call.meta)?;
+    let given = call.arguments;
+    let status = given.status.unwrap_or(Statuses::Open);
+    let bound = |name, text: Option<String>| text.map(|text| Due::parse(name, &text)).transpose();
+    let filter = Filter {
+        open: status != Statuses::Done,
+        done: status != Statuses::Open,
+        query: given
+            .query
+            .map(|query| text::key(&query))
+            .filter(|query| !query.is_empty()),
+        due_before: bound("due_before", given.due_before)?.map(Due::start),
+        due_after: bound("due_after", given.due_after)?.map(Due::end),
+    };
+    let (after, position) = match given.cursor {
+        Some(cursor) => cursor::read(&filter, &cursor)?,
+        None => (Place::start(), 0),
+    };
+    let limit = given.limit.unwrap_or(DEFAULT_LIMIT);
     // One task more than shown reveals whether more follow.
-    let (mut found, total) = store.list(user, filter, after, i64::from(*limit) + 1).await?;
-    let shown = (*limit as usize).min(found.len());
+    let reading = tasks.store.list(&user, &filter, &after, i64::from(limit) + 1);
+    let (mut found, total) = tasks.read(reading).await?;
+    let shown = (limit as usize).min(found.len());
     let more = found.len() > shown;
     found.truncate(shown);
-    let next_cursor = found
-        .last()
-        .filter(|_| more)
-        .map(|(_, place)| cursor::write(filter, place, position + shown as u64));
-    let tasks = found
-        .into_iter()
-        .zip(position + 1..)
-        .map(|((task, _), position)| Listed { position, task })
-        .collect();
-    Ok(Answer::of(&Page {
-        tasks,
+    let last = found.last().filter(|_| more);
+    let next_cursor = last.map(|(_, place)| cursor::write(&filter, place, position + shown as u64));
+    let listed = found.into_iter().zip(position + 1..);
+    Ok(Page {
+        tasks: listed.map(|((task, _), position)| Listed { position, task }).collect(),
         total,
         next_cursor,
-    }))
+    })
 }

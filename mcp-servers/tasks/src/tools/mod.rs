@@ -1,51 +1,29 @@
-//! The five tools: their descriptions for models, and how their arguments become a request.
+//! The five tools: their arguments and answers with their descriptions for models, and the requests that they are.
 
-mod add;
-mod complete;
-mod delete;
-pub(crate) mod list;
-mod schema;
-mod target;
-mod update;
+mod change;
+mod list;
 
-use std::sync::LazyLock;
+use gavel_mcp_base::{Server, Tool, about};
 
-use gavel_mcp_base::{Code, ToolError};
-use rmcp::model::{JsonObject, Tool};
+use crate::identity::Identity;
+use crate::server::Tasks;
+use crate::store::Store;
 
-use crate::task::Change;
+const MAX_DESCRIPTION: usize = 500;
 
-pub(crate) const MAX_DESCRIPTION: usize = 500;
-pub(crate) const MAX_NOTES: usize = 4000;
+const INSTRUCTIONS: &str = "\
+The task list of one user. Tasks are found by `id` (exact, from list_tasks) or by `title` (the words \
+of the description). Call list_tasks before acting on 'the first one' or on a task that is only \
+vaguely named. An `ambiguous_title` error lists the candidates: ask the user which one is meant, do \
+not guess. Delete only what the user named, one task at a time.";
 
-/// A call with parsed arguments.
-#[derive(Debug)]
-pub(crate) enum Request {
-    List(list::ListRequest),
-    Change(Change),
+/// The MCP server.
+pub(crate) fn server(store: Store, identity: Identity) -> Server<Tasks> {
+    Server::new(about!("Tasks", INSTRUCTIONS), Tasks { store, identity }, all())
 }
 
 /// All tools, always in the same order.
-pub(crate) fn all() -> &'static [Tool] {
-    static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
-        vec![
-            add::tool(),
-            list::tool(),
-            update::tool(),
-            complete::tool(),
-            delete::tool(),
-        ]
-    });
-    &TOOLS
-}
-
-pub(crate) fn parse(name: &str, arguments: Option<JsonObject>) -> Result<Request, ToolError> {
-    match name {
-        add::NAME => add::parse(arguments).map(Request::Change),
-        list::NAME => list::parse(arguments).map(Request::List),
-        update::NAME => update::parse(arguments).map(Request::Change),
-        complete::NAME => complete::parse(arguments).map(Request::Change),
-        delete::NAME => delete::parse(arguments).map(Request::Change),
-        _ => Err(ToolError::new(Code::Internal, "There is no such tool.")),
-    }
+pub(crate) fn all() -> Vec<Tool<Tasks>> {
+    let [add, update, complete, delete] = change::tools();
+    vec![add, list::tool(), update, complete, delete]
 }

@@ -72,8 +72,8 @@ everywhere! {
         let cases: &[(Value, &str, &str)] = &[
             (json!({}), "missing_argument", "description"),
             (json!({ "description": null }), "missing_argument", "description"),
-            (json!({ "description": "" }), "empty_description", "description"),
-            (json!({ "description": " \t\u{200b} " }), "empty_description", "description"),
+            (json!({ "description": "" }), "invalid_argument", "description"),
+            (json!({ "description": " \t\u{200b} " }), "invalid_argument", "description"),
             (json!({ "description": 7 }), "invalid_argument", "description"),
             (json!({ "description": ["x"] }), "invalid_argument", "description"),
             (json!({ "description": long }), "too_long", "description"),

@@ -218,7 +218,7 @@ everywhere! {
         let patches: &[(Value, &str)] = &[
             (json!({}), "nothing_to_change"),
             (json!({ "description": null, "priority": null }), "nothing_to_change"),
-            (json!({ "description": "" }), "empty_description"),
+            (json!({ "description": "" }), "invalid_argument"),
             (json!({ "description": "d".repeat(501) }), "too_long"),
             (json!({ "due": "later" }), "invalid_due"),
             (json!({ "priority": "highest" }), "invalid_argument"),

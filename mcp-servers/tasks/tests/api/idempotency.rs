@@ -81,7 +81,7 @@ everywhere! {
     async fn arguments_that_are_refused_do_not_use_up_the_key(world: World) {
         let anna = world.caller("anna").await;
         let invalid = json!({ "description": "" });
-        assert_eq!(anna.with_key("k", "add_task", invalid).await.code(), "empty_description");
+        assert_eq!(anna.with_key("k", "add_task", invalid).await.code(), "invalid_argument");
         anna.with_key("k", "add_task", json!({ "description": "x" })).await.ok();
     }
 

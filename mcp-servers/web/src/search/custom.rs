@@ -1,11 +1,12 @@
 //! The Custom Search JSON API: a list of pages, without an answer.
 
 use gavel_mcp_base::{Secret, ToolError};
+use reqwest::{Method, Request};
 use serde::Deserialize;
 use url::Url;
 
 use super::api::Api;
-use super::{Found, Source};
+use super::{Found, Source, authorize};
 
 #[derive(Debug, Deserialize)]
 struct Reply {
@@ -27,7 +28,8 @@ pub(super) async fn find(api: &Api, url: &Url, key: &Secret, engine: &str, query
         .append_pair("cx", engine)
         .append_pair("q", query);
     // The key is in a header: a URL is written to logs.
-    let request = api.client(url).get(asked).header("x-goog-api-key", key.expose());
+    let mut request = Request::new(Method::GET, asked);
+    authorize(&mut request, "x-goog-api-key", key.expose())?;
     let reply: Reply = api.send(request).await?;
     let mut found = Found {
         queries: vec![query.to_owned()],

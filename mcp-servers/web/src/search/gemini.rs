@@ -1,14 +1,14 @@
 //! Gemini with its own search (grounding with Google Search), in one request.
 
 use gavel_mcp_base::ToolError;
-use reqwest::header::CONTENT_TYPE;
+use gavel_mcp_base::http::post;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::api::Api;
 use super::citations::{Segment, citations};
 use super::token::Tokens;
-use super::{Access, Credentials, Found, Source};
+use super::{Access, Credentials, Found, Source, authorize};
 use crate::error::search_unavailable;
 
 const TASK: &str = "\
@@ -84,16 +84,12 @@ pub(super) async fn find(api: &Api, tokens: &Tokens, access: &Access, query: &st
         "contents": [{ "role": "user", "parts": [{ "text": query }] }],
         "tools": [{ "googleSearch": {} }]
     });
-    let mut request = api
-        .client(&access.url)
-        .post(access.url.clone())
-        .header(CONTENT_TYPE, "application/json")
-        .body(body.to_string());
+    let mut request = post(access.url.clone(), "application/json", body.to_string());
     if let Credentials::Key(key) = &access.credentials {
-        request = request.header("x-goog-api-key", key.expose());
+        authorize(&mut request, "x-goog-api-key", key.expose())?;
     }
     if let Some(token) = tokens.get(api, &access.credentials).await? {
-        request = request.bearer_auth(token.expose());
+        authorize(&mut request, "authorization", &format!("Bearer {}", token.expose()))?;
     }
     let reply: Reply = api.send(request).await?;
     found(reply).ok_or_else(search_unavailable)

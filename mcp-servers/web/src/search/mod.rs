@@ -6,10 +6,9 @@ mod custom;
 mod gemini;
 mod token;
 
-use std::fmt;
-
-use gavel_mcp_base::{Secret, ToolError};
-use jsonwebtoken::EncodingKey;
+use gavel_mcp_base::{Secret, ServiceAccount, ToolError, internal};
+use reqwest::Request;
+use reqwest::header::HeaderValue;
 use url::Url;
 
 use api::Api;
@@ -39,26 +38,10 @@ pub(crate) struct Access {
 #[derive(Debug, Clone)]
 pub(crate) enum Credentials {
     Key(Secret),
-    Account(Account),
+    /// The account, and where its tokens come from.
+    Account(ServiceAccount, Url),
     /// The URL of the machine's tokens.
     Metadata(Url),
-}
-
-/// A service account of Google Cloud.
-#[derive(Clone)]
-pub(crate) struct Account {
-    pub(crate) email: String,
-    pub(crate) key: EncodingKey,
-    pub(crate) key_id: Option<String>,
-    pub(crate) token_url: Url,
-}
-
-impl fmt::Debug for Account {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Account")
-            .field("email", &self.email)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A page that was found.
@@ -113,4 +96,12 @@ impl Search {
             Service::CustomSearch { url, key, engine } => custom::find(&self.api, url, key, engine, query).await,
         }
     }
+}
+
+/// Adds a header with a credential, which no log shows.
+fn authorize(request: &mut Request, name: &'static str, value: &str) -> Result<(), ToolError> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| internal())?;
+    value.set_sensitive(true);
+    request.headers_mut().insert(name, value);
+    Ok(())
 }

@@ -1,18 +1,16 @@
-//! Access tokens for Vertex AI: of a service account (RFC 7523), or of the machine in Google Cloud.
+//! Access tokens for Vertex AI: of a service account, or of the machine in Google Cloud.
 
 use std::time::{Duration, Instant};
 
+use gavel_mcp_base::http::post;
 use gavel_mcp_base::{Secret, ToolError};
-use jsonwebtoken::{Algorithm, Header};
-use reqwest::header::CONTENT_TYPE;
-use serde::{Deserialize, Serialize};
+use reqwest::header::HeaderValue;
+use reqwest::{Method, Request};
+use serde::Deserialize;
 use tokio::sync::Mutex;
-use url::Url;
-use url::form_urlencoded::Serializer;
 
+use super::Credentials;
 use super::api::Api;
-use super::{Account, Credentials};
-use crate::error::internal;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 /// The longest lifetime that Google accepts, in seconds.
@@ -30,15 +28,6 @@ struct WireToken {
     expires_in: u64,
 }
 
-#[derive(Serialize)]
-struct Claims<'a> {
-    iss: &'a str,
-    scope: &'a str,
-    aud: &'a str,
-    iat: u64,
-    exp: u64,
-}
-
 impl Tokens {
     /// A token, or None if the credentials are a key. Concurrent calls share one request.
     pub(super) async fn get(&self, api: &Api, credentials: &Credentials) -> Result<Option<Secret>, ToolError> {
@@ -48,17 +37,16 @@ impl Tokens {
         }
         let token: WireToken = match credentials {
             Credentials::Key(_) => return Ok(None),
-            Credentials::Account(account) => {
-                let request = api
-                    .client(&account.token_url)
-                    .post(account.token_url.clone())
-                    .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-                    .body(assertion(account, &account.token_url)?);
-                api.send(request).await?
+            Credentials::Account(account, url) => {
+                let form = account.form(url, SCOPE, None)?;
+                let kind = "application/x-www-form-urlencoded";
+                api.send(post(url.clone(), kind, form)).await?
             }
             Credentials::Metadata(url) => {
-                api.send(api.client(url).get(url.clone()).header("Metadata-Flavor", "Google"))
-                    .await?
+                let mut request = Request::new(Method::GET, url.clone());
+                let flavor = HeaderValue::from_static("Google");
+                request.headers_mut().insert("Metadata-Flavor", flavor);
+                api.send(request).await?
             }
         };
         let end = Instant::now() + Duration::from_secs(token.expires_in.min(SECONDS));
@@ -66,27 +54,4 @@ impl Tokens {
         *kept = Some((token.clone(), end));
         Ok(Some(token))
     }
-}
-
-fn assertion(account: &Account, url: &Url) -> Result<String, ToolError> {
-    let header = Header {
-        kid: account.key_id.clone(),
-        ..Header::new(Algorithm::RS256)
-    };
-    let now = jsonwebtoken::get_current_timestamp();
-    let claims = Claims {
-        iss: &account.email,
-        scope: SCOPE,
-        aud: url.as_str(),
-        iat: now,
-        exp: now + SECONDS,
-    };
-    let signed = jsonwebtoken::encode(&header, &claims, &account.key).map_err(|error| {
-        tracing::error!(%error, "a request for a token cannot be signed");
-        internal()
-    })?;
-    Ok(Serializer::new(String::new())
-        .append_pair("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer")
-        .append_pair("assertion", &signed)
-        .finish())
 }

@@ -2,17 +2,13 @@
 
 mod search;
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use gavel_mcp_base::settings;
 
 use crate::args::Args;
 use crate::guard::{Guard, Hosts, private_hosts};
 use crate::search::Service;
-
-const TIMEOUT: u64 = 30;
-const TIMEOUTS: RangeInclusive<u64> = 1..=120;
 
 /// Consistent settings.
 #[derive(Debug, Clone)]
@@ -46,38 +42,19 @@ impl TryFrom<Args> for Settings {
     type Error = anyhow::Error;
 
     fn try_from(args: Args) -> anyhow::Result<Self> {
-        let text = |option: &'_ Option<String>| option.clone().unwrap_or_default();
+        let hosts = |option| settings::given(option).unwrap_or_default();
         let guard = Guard {
-            allow: Hosts::parse("WEB_ALLOW", &text(&args.allow))?,
-            deny: Hosts::parse("WEB_DENY", &text(&args.deny))?,
-            private: private_hosts("WEB_ALLOW_PRIVATE", &text(&args.allow_private))?,
+            allow: Hosts::parse("WEB_ALLOW", hosts(&args.allow))?,
+            deny: Hosts::parse("WEB_DENY", hosts(&args.deny))?,
+            private: private_hosts("WEB_ALLOW_PRIVATE", hosts(&args.allow_private))?,
         };
-        let respects_robots = match &*text(&args.robots) {
-            "" | "respect" => true,
-            "ignore" => false,
-            _ => bail!("WEB_ROBOTS must be respect or ignore"),
-        };
+        let robots = [("respect", true), ("ignore", false)];
+        let timeout = settings::number("WEB_TIMEOUT_SECONDS", &args.timeout_seconds, 30, 1..=120)?;
         Ok(Self {
             guard,
-            respects_robots,
-            timeout: timeout(given(args.timeout_seconds.as_deref()))?,
+            respects_robots: settings::choice("WEB_ROBOTS", &args.robots, &robots)?,
+            timeout: Duration::from_secs(timeout),
             search: search::service(&args)?,
         })
     }
-}
-
-/// An empty setting counts as unset.
-fn given(text: Option<&str>) -> Option<&str> {
-    text.filter(|text| !text.is_empty())
-}
-
-fn timeout(text: Option<&str>) -> anyhow::Result<Duration> {
-    let Some(text) = text else {
-        return Ok(Duration::from_secs(TIMEOUT));
-    };
-    let seconds = text.parse().ok().filter(|seconds| TIMEOUTS.contains(seconds));
-    seconds.map(Duration::from_secs).with_context(|| {
-        let (least, most) = (TIMEOUTS.start(), TIMEOUTS.end());
-        format!("WEB_TIMEOUT_SECONDS must be a whole number from {least} to {most}")
-    })
 }

@@ -1,106 +1,76 @@
 //! `google_web_search`
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use gavel_mcp_base::schema::{self, Behaviour};
-use gavel_mcp_base::{Answer, Arguments, ToolError, missing};
-use rmcp::model::{JsonObject, Tool};
-use serde_json::{Value, json};
+use gavel_mcp_base::{Answer, Call, Fault, Kind, Tool, Whole};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::ENTRY_POINT;
 use crate::error;
 use crate::fetch::Fetcher;
 use crate::page::visible;
-use crate::search::{Found, Search, Source};
-
-pub(super) const NAME: &str = "google_web_search";
-/// The property of an answer that is its text.
-pub(super) const TEXT: &str = "answer";
-
-const MAX_QUERY: usize = 2_000;
+use crate::search::{Found, Search};
 
 const ABOUT: &str = "\
 Search the public web with Google. The answer cites its sources by number and ends with their URLs; web_fetch reads \
 them. If it says that it has no sources, it is not from a search: do not rely on it.";
 
-pub(super) fn tool() -> Tool {
-    let arguments = json!({
-        "query": { "type": "string", "description": "What to find, as a question or in key words." }
-    });
-    let source = json!({
-        "type": "object",
-        "properties": { "title": { "type": ["string", "null"] }, "url": { "type": "string" } },
-        "required": ["title", "url"],
-        "additionalProperties": false
-    });
-    let results = schema::properties([
-        (
-            TEXT,
-            json!({ "type": "string", "description": "The answer, with [1] for the first source, and the sources." }),
-        ),
-        (
-            "sources",
-            json!({ "type": "array", "items": source, "description": "In the order of their numbers." }),
-        ),
-        (
-            "queries",
-            json!({
-                "type": "array",
-                "items": { "type": "string" },
-                "description": "What was searched for."
-            }),
-        ),
-    ]);
-    schema::tool(
-        NAME,
-        "Search the web",
-        ABOUT,
-        schema::input(arguments, &["query"]),
-        schema::output(results, &[TEXT, "sources", "queries"]),
-        Behaviour {
-            read_only: true,
-            destructive: false,
-            idempotent: true,
-            open_world: true,
-        },
-    )
+/// What Google's terms require to be shown to the user. It is for the host alone.
+const ENTRY_POINT: &str = "gavel/search_entry_point";
+
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// What to find, as a question or in key words.
+    #[schemars(length(min = 1, max = 2_000))]
+    query: String,
 }
 
-pub(super) async fn carry_out(
-    arguments: Option<JsonObject>,
-    search: &Search,
-    fetcher: &Fetcher,
-) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(arguments, &["query"])?;
-    let query = arguments
-        .visible_text("query", MAX_QUERY)?
-        .ok_or_else(|| missing("query"))?;
-    let limit: Duration = fetcher.limit;
-    let found = timeout(limit, async {
-        let mut found = search.find(&query).await?;
+#[derive(Serialize, JsonSchema)]
+struct Results {
+    /// The answer, with [1] for the first source, and the sources.
+    answer: String,
+    /// In the order of their numbers.
+    sources: Vec<Source>,
+    /// What was searched for.
+    queries: Vec<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Source {
+    title: Option<String>,
+    url: String,
+}
+
+pub(super) fn tool(search: Arc<Search>) -> Tool<Fetcher> {
+    let find = move |fetcher, call| find(fetcher, search.clone(), call);
+    let tool = Tool::new("google_web_search", "Search the web", ABOUT, Kind::Reads, find);
+    tool.open_world(true).with_text("answer")
+}
+
+async fn find(fetcher: Arc<Fetcher>, search: Arc<Search>, call: Call<Arguments>) -> Result<Whole<Results>, Fault> {
+    let found = timeout(fetcher.limit, async {
+        let mut found = search.find(&call.arguments.query).await?;
         fetcher.complete(&mut found.sources).await;
         Ok(found)
     });
-    let found = found.await.unwrap_or_else(|_| Err(error::timeout(limit)))?;
-    Ok(Answer::of(&body(&found)))
-}
-
-fn body(found: &Found) -> Value {
+    let found = found.await.unwrap_or_else(|_| Err(error::timeout(fetcher.limit)))?;
+    let shown = |source: &crate::search::Source| Source {
+        title: source.title.as_deref().map(visible),
+        url: source.url.clone(),
+    };
     let sources: Vec<_> = found.sources.iter().map(shown).collect();
-    let mut body = json!({ TEXT: text(found, &sources), "sources": sources, "queries": found.queries });
-    if let Some(html) = &found.entry_point {
-        body[ENTRY_POINT] = html.as_str().into();
-    }
-    body
+    let mut answer = Answer::from_body(&Results {
+        answer: text(&found, &sources),
+        sources,
+        queries: found.queries,
+    });
+    let entry_point = found.entry_point.map(|html| (ENTRY_POINT.to_owned(), html.into()));
+    answer.meta.extend(entry_point);
+    Ok(answer.into())
 }
 
-fn shown(source: &Source) -> Value {
-    let title = source.title.as_deref().map(visible);
-    json!({ "title": title, "url": source.url })
-}
-
-fn text(found: &Found, sources: &[Value]) -> String {
+fn text(found: &Found, sources: &[Source]) -> String {
     let answer = visible(&found.cited());
     if sources.is_empty() {
         return match answer.is_empty() {
@@ -109,10 +79,8 @@ fn text(found: &Found, sources: &[Value]) -> String {
         };
     }
     let mut text = format!("{answer}\n\nSources:");
-    for (number, source) in (1..).zip(sources) {
-        let title = source["title"].as_str().unwrap_or_default();
-        let url = source["url"].as_str().unwrap_or_default();
-        text.push_str(&format!("\n[{number}] {title} {url}"));
+    for (number, Source { title, url }) in (1..).zip(sources) {
+        text.push_str(&format!("\n[{number}] {} {url}", title.as_deref().unwrap_or_default()));
     }
     text
 }

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::{ARGUMENTS, WORDS};
-use crate::cli::client::Change;
 use crate::cli::output::count;
 use crate::cli::plan::text::changes;
 use crate::cli::table::{clipped, single_line};
+use crate::domain::plan::Change;
 
 /// The width of the name of a phase.
 const PHASE: usize = 8;

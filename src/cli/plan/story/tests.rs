@@ -3,8 +3,8 @@ use serde_json::json;
 use super::*;
 
 fn story() -> SessionStory {
-    let session = json!({"sessionId": "0199", "deadline": "2026-11-22T12:00:00Z"});
-    SessionStory::new(&serde_json::from_value(session).unwrap())
+    let session = json!({"deadline": "2026-11-22T12:00:00Z"});
+    SessionStory::new(&crate::cli::tests::samples::sample(session))
 }
 
 /// Two steps of a task, with all phases.

@@ -1,148 +1,94 @@
 //! Reads cases: id, message and preconditions.
 
-use super::reader::Reader;
+use gavel_reading::{At, FLAG, Fields, OneOf, Record, Several, With};
+
+use super::expectations::{DAY, TEXT, expectation};
 use crate::chat::case::{Case, Kind, SeedTask, Turn};
-use crate::node::{Content, Node};
+
+/// The most cases of a file.
+const MOST_CASES: usize = 10_000;
 
 struct Defaults<'a> {
+    file: &'a str,
+    outcomes: &'a [&'a str],
     kind: Kind,
-    language: Option<&'a str>,
-    tasks: &'a [SeedTask],
+    language: Option<String>,
+    tasks: Vec<SeedTask>,
 }
 
-impl Reader<'_> {
-    pub(super) fn file(&mut self, root: &Node) -> Vec<Case> {
-        let fields = self.fields(root, "the file", &["kind", "language", "tasks", "cases"]);
-        let names = Kind::NAMES.map(|(name, _)| name).join(", ");
-        let kind = match fields.get("kind") {
-            Some(node) => {
-                let text = self.text(node, "kind").unwrap_or_default();
-                let kind = Kind::NAMES
-                    .iter()
-                    .find(|(name, _)| *name == text)
-                    .map(|(_, kind)| *kind);
-                if kind.is_none() {
-                    self.invalid(node, "kind", &names);
-                }
-                kind
-            }
-            None => {
-                self.error(None, "kind", "nothing", &names);
-                None
-            }
-        };
-        let language = fields.get("language").and_then(|node| self.text(node, "language"));
-        let tasks = fields
-            .get("tasks")
-            .map(|node| self.seeds(node, "tasks"))
-            .unwrap_or_default();
-        let cases = match fields.get("cases").map(|node| &node.content) {
-            Some(Content::List(items)) => items.as_slice(),
-            _ => {
-                self.error(Some(root.line), "cases", "nothing to read", "a list of cases");
-                &[]
-            }
-        };
-        let defaults = Defaults {
-            kind: kind.unwrap_or(Kind::Clear),
-            language: language.as_deref(),
-            tasks: &tasks,
-        };
-        cases.iter().filter_map(|node| self.case(node, &defaults)).collect()
+pub(super) fn file(fields: &Fields<'_>, file: &str, outcomes: &[&str]) -> Option<Vec<Case>> {
+    let defaults = Defaults {
+        file,
+        outcomes,
+        kind: fields.need("kind", OneOf(&Kind::NAMES)).unwrap_or(Kind::Clear),
+        language: fields.take("language", TEXT),
+        tasks: fields.take("tasks", Several(With("a task", seed))).unwrap_or_default(),
+    };
+    let cases = fields.get("cases");
+    if cases.is_none() {
+        fields.missing("cases", "a list of cases");
     }
+    let cases = cases?.items(MOST_CASES)?;
+    let cases = cases
+        .iter()
+        .filter_map(|at| at.record(|fields| case(fields, &defaults)));
+    Some(cases.collect())
+}
 
-    fn case(&mut self, node: &Node, defaults: &Defaults<'_>) -> Option<Case> {
-        let known = ["id", "message", "language", "history", "tasks", "expect"];
-        let fields = self.fields(node, "case", &known);
-        for name in ["id", "message", "expect"] {
-            if !fields.contains_key(name) && matches!(node.content, Content::Map(_)) {
-                self.missing(node, name, "a case has an id, a message and what to expect");
-            }
-        }
-        let id = fields.get("id").and_then(|node| self.text(node, "id"));
-        let path = id.clone().unwrap_or_else(|| "case".to_owned());
-        let at = |field: &str| format!("{path}.{field}");
-        let message = fields.get("message").and_then(|node| self.text(node, &at("message")));
-        let language = fields.get("language").and_then(|node| self.text(node, &at("language")));
-        let history = fields
-            .get("history")
-            .map(|node| self.history(node, &at("history")))
-            .unwrap_or_default();
-        let tasks = fields.get("tasks").map(|node| self.seeds(node, &at("tasks")));
-        let expect = fields
-            .get("expect")
-            .and_then(|node| self.expectation(node, &at("expect")));
-        let kind = defaults.kind;
-        let language = language
-            .or_else(|| defaults.language.map(str::to_owned))
-            .unwrap_or_else(|| "en".to_owned());
-        let place = (self.file.to_owned(), node.line);
-        let tasks = tasks.unwrap_or_else(|| defaults.tasks.to_vec());
-        Some(Case {
-            id: id?,
-            place,
-            kind,
-            language,
-            message: message?,
-            history,
-            tasks,
-            expect: expect?,
+fn case(fields: &Fields<'_>, defaults: &Defaults<'_>) -> Option<Case> {
+    let id = fields.need("id", TEXT);
+    let message = fields.need("message", TEXT);
+    let language = fields.take("language", TEXT).or_else(|| defaults.language.clone());
+    let history = fields.take("history", Several(Record("a map of role and content", turn)));
+    let tasks = fields.take("tasks", Several(With("a task", seed)));
+    let expect = Record("a map of what to expect", |fields: &Fields<'_>| {
+        expectation(fields, defaults.outcomes)
+    });
+    let expect = fields.need("expect", expect);
+    Some(Case {
+        id: id?,
+        place: (defaults.file.to_owned(), fields.at.node.line),
+        kind: defaults.kind,
+        language: language.unwrap_or_else(|| "en".to_owned()),
+        message: message?,
+        history: history.unwrap_or_default(),
+        tasks: tasks.unwrap_or_else(|| defaults.tasks.clone()),
+        expect: expect?,
+    })
+}
+
+fn turn(fields: &Fields<'_>) -> Option<Turn> {
+    let role = fields.need("role", OneOf(&[("user", "user"), ("assistant", "assistant")]));
+    let text = fields.need("content", TEXT);
+    Some(Turn {
+        role: role?,
+        text: text?,
+    })
+}
+
+/// A task of the user before: its description, or a map.
+fn seed(at: &At<'_>) -> Option<SeedTask> {
+    if let Some(description) = at.node.text() {
+        let description = description.to_owned();
+        return Some(SeedTask {
+            description,
+            ..SeedTask::default()
+        });
+    }
+    at.record(|fields| {
+        let description = fields.need("description", TEXT);
+        let (due, priority, notes) = (
+            fields.take("due", DAY),
+            fields.take("priority", TEXT),
+            fields.take("notes", TEXT),
+        );
+        let done = fields.take("done", FLAG).unwrap_or(false);
+        Some(SeedTask {
+            description: description?,
+            due,
+            priority,
+            notes,
+            done,
         })
-    }
-
-    fn history(&mut self, node: &Node, path: &str) -> Vec<Turn> {
-        let mut turns = Vec::new();
-        for item in Self::items(node) {
-            let fields = self.fields(item, path, &["role", "content"]);
-            let mut text = |name: &str| fields.get(name).and_then(|node| self.text(node, path));
-            let (given, content) = (text("role"), text("content"));
-            let role = ["user", "assistant"]
-                .into_iter()
-                .find(|role| given.as_deref() == Some(role));
-            match (role, content) {
-                (Some(role), Some(text)) => turns.push(Turn { role, text }),
-                (None, _) => {
-                    let found = given.as_deref().unwrap_or("nothing");
-                    self.error(Some(item.line), &format!("{path}.role"), found, "user, assistant");
-                }
-                (_, None) => self.missing(item, &format!("{path}.content"), "the text of the message"),
-            }
-        }
-        turns
-    }
-
-    fn seeds(&mut self, node: &Node, path: &str) -> Vec<SeedTask> {
-        let mut seeds = Vec::new();
-        for item in Self::items(node) {
-            if let Content::Text(description) = &item.content {
-                seeds.push(SeedTask {
-                    description: description.clone(),
-                    ..SeedTask::default()
-                });
-                continue;
-            }
-            let fields = self.fields(item, path, &["description", "due", "priority", "notes", "done"]);
-            let mut text = |name: &str| {
-                fields
-                    .get(name)
-                    .and_then(|node| self.text(node, &format!("{path}.{name}")))
-            };
-            let (description, priority, notes) = (text("description"), text("priority"), text("notes"));
-            let due = fields
-                .get("due")
-                .and_then(|node| self.day(node, &format!("{path}.due")));
-            let done = self.flag(fields.get("done").copied(), &format!("{path}.done"), false);
-            match description {
-                Some(description) => seeds.push(SeedTask {
-                    description,
-                    due,
-                    priority,
-                    notes,
-                    done,
-                }),
-                None => self.missing(item, &format!("{path}.description"), "the text of the task"),
-            }
-        }
-        seeds
-    }
+    })
 }

@@ -27,25 +27,25 @@
 
 mod cases;
 mod expectations;
-mod reader;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use super::case::Case;
-use crate::node::{LineError, Node};
-use reader::Reader;
+use gavel_reading::{At, Node, ReadError};
 
-/// An error in a case: file, line, field, what was found, what is allowed.
-pub type CaseError = LineError;
+use super::case::Case;
+
+/// The most values in a file of cases.
+const MOST_NODES: usize = 250_000;
 
 /// Reads every `*.yaml` and `*.yml` file of a directory, sorted by name, or one file. A case may expect these outcomes.
 ///
 /// # Errors
 /// Every error of every file at once; also a directory without cases, and a duplicate id.
-pub fn load(path: &Path, outcomes: &[&str]) -> Result<Vec<Case>, Vec<CaseError>> {
-    let unreadable = |path: &Path, error: &std::io::Error| CaseError {
+pub fn load(path: &Path, outcomes: &[&str]) -> Result<Vec<Case>, Vec<ReadError>> {
+    let unreadable = |path: &Path, error: &std::io::Error| ReadError {
         file: path.display().to_string(),
         line: None,
         field: "the file".to_owned(),
@@ -70,7 +70,7 @@ pub fn load(path: &Path, outcomes: &[&str]) -> Result<Vec<Case>, Vec<CaseError>>
     let mut seen: HashMap<&str, &Case> = HashMap::new();
     for case in &cases {
         if let Some(first) = seen.insert(&case.id, case) {
-            errors.push(CaseError {
+            errors.push(ReadError {
                 file: case.place.0.clone(),
                 line: Some(case.place.1),
                 field: "id".to_owned(),
@@ -80,7 +80,7 @@ pub fn load(path: &Path, outcomes: &[&str]) -> Result<Vec<Case>, Vec<CaseError>>
         }
     }
     if errors.is_empty() && cases.is_empty() {
-        errors.push(CaseError {
+        errors.push(ReadError {
             file: path.display().to_string(),
             line: None,
             field: "cases".to_owned(),
@@ -113,23 +113,21 @@ fn yaml_files(path: &Path) -> std::io::Result<Vec<std::path::PathBuf>> {
 ///
 /// # Errors
 /// Every error at once.
-pub fn parse(text: &str, file: &str, outcomes: &[&str]) -> Result<Vec<Case>, Vec<CaseError>> {
-    let mut reader = Reader {
-        file,
-        outcomes,
-        errors: Vec::new(),
-    };
-    let root = match Node::parse(text) {
-        Ok(root) => root,
-        Err((line, message)) => {
-            reader.error(line, "the file", &message, "YAML");
-            return Err(reader.errors);
-        }
-    };
-    let cases = reader.file(&root);
-    if reader.errors.is_empty() {
-        return Ok(cases);
+pub fn parse(text: &str, file: &str, outcomes: &[&str]) -> Result<Vec<Case>, Vec<ReadError>> {
+    let root = Node::parse(text, MOST_NODES).map_err(|error| {
+        vec![ReadError {
+            file: file.to_owned(),
+            line: error.line,
+            field: "the file".to_owned(),
+            found: error.message,
+            allowed: "YAML".to_owned(),
+        }]
+    })?;
+    let errors = RefCell::default();
+    let cases = At::root(&errors, file, &root).record(|fields| cases::file(fields, file, outcomes));
+    let errors = errors.into_inner();
+    match cases {
+        Some(cases) if errors.is_empty() => Ok(cases),
+        _ => Err(errors.into_vec(file)),
     }
-    reader.errors.sort_by_key(|error| error.line);
-    Err(reader.errors)
 }

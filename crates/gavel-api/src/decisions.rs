@@ -1,0 +1,224 @@
+//! The decision log and the tool-call log.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::filter::{Filter, Kind, Listed, names as names_of};
+use super::names::described_here;
+use super::names::sent;
+use super::page;
+use crate::domain::decision::{DecisionType, Outcome};
+use crate::domain::names::names;
+use crate::domain::time::Timestamp;
+use crate::domain::tool::FailureCode;
+
+names! {
+    /// `open` until its outcome is recorded.
+    RecordStatus {
+        /// It is being decided.
+        Open = "open",
+        /// It has its outcome.
+        Closed = "closed",
+    }
+}
+
+names! {
+    /// The state of a call; `in_doubt`: it may or may not have had its effect.
+    CallStatus {
+        /// It was sent, or is about to be.
+        Started = "started",
+        /// It succeeded.
+        Completed = "completed",
+        /// It failed.
+        Failed = "failed",
+        /// It was sent, and its outcome is unknown.
+        InDoubt = "in_doubt",
+        /// It was not sent.
+        NotSent = "not_sent",
+    }
+}
+
+described_here!(RecordStatus, CallStatus);
+
+page! {
+    /// A page of decisions.
+    DecisionPage { decisions: DecisionRecord }
+}
+
+impl Listed for DecisionPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("decision_type", Kind::Names(names_of::<DecisionType>)),
+        Filter("outcome_category", Kind::Names(names_of::<Outcome>)),
+        Filter("intent", Kind::Text),
+        Filter("user_id", Kind::Text),
+        Filter("conversation_id", Kind::Text),
+        Filter("surface", Kind::Text),
+        Filter("model", Kind::Text),
+        Filter("requested_model", Kind::Text),
+        Filter("status", Kind::Names(names_of::<RecordStatus>)),
+        Filter("created_at", Kind::Time),
+        Filter("duration_ms", Kind::Duration),
+        Filter("iterations", Kind::Number),
+    ];
+    const EXAMPLE: &'static str = "outcome_category = \"ERROR:*\"";
+}
+
+page! {
+    /// A page of tool calls.
+    ToolInvocationPage { tool_invocations: ToolInvocation }
+}
+
+impl Listed for ToolInvocationPage {
+    const FILTERS: &'static [Filter] = &[
+        Filter("tool", Kind::Text),
+        Filter("server", Kind::Text),
+        Filter("status", Kind::Names(names_of::<CallStatus>)),
+        Filter("success", Kind::Success),
+        Filter("decision_id", Kind::Text),
+        Filter("created_at", Kind::Time),
+        Filter("duration_ms", Kind::Duration),
+        Filter("user_id", Kind::Text),
+    ];
+    const EXAMPLE: &'static str = "tool = \"add_task\" AND success = false";
+}
+
+sent! {
+    /// A recorded decision. Values that are not kept or not known yet are null.
+    DecisionRecord as "DecisionRecord" {
+        /// Its id.
+        #[shape(Shape::UUID)]
+        decision_id: String,
+        /// The caller's conversation.
+        conversation_id: String,
+        /// Its type; null while it is open.
+        decision_type: Option<DecisionType>,
+        /// Its outcome; null while it is open.
+        outcome_category: Option<Outcome>,
+        /// Depending on `records.content`: the text, its keyed hash, or null.
+        response: Option<String>,
+        /// Model calls.
+        iterations: Option<u32>,
+        /// The model that answered last; null if none did.
+        model: Option<String>,
+        /// The model that was asked. Google answers some names with another model.
+        requested_model: String,
+        /// The tier that served the answer, such as `standard`, if Google names it.
+        service_tier: Option<String>,
+        /// Tokens of all model calls.
+        usage: RecordedUsage,
+        /// Time from the parsed request to the record of its outcome.
+        duration_ms: Option<u64>,
+        /// The surface that decided: `chat`.
+        surface: String,
+        /// The acting user.
+        user_id: String,
+        /// Whether it has its outcome.
+        status: RecordStatus,
+        /// The first tool called, or `respond`, `clarify`, `refuse`, `none`.
+        intent: Option<String>,
+        /// As `response`, depending on `records.content`.
+        message: Option<String>,
+        /// When its request was parsed.
+        created_at: Timestamp,
+        /// Hash of the definition in effect for this decision.
+        definition_hash: String,
+        /// Details of a failure, for operators.
+        error_detail: Option<String>,
+        /// The id of the request.
+        request_id: String,
+        /// Whether recovery closed the decision after its process had died.
+        recovered: bool,
+    }
+}
+
+sent! {
+    /// Token counts, null while unknown.
+    RecordedUsage as "RecordedUsage" {
+        /// Of what the model read.
+        input_tokens: Option<u64>,
+        /// Of what the model wrote.
+        output_tokens: Option<u64>,
+        /// Of the model's thoughts.
+        thought_tokens: Option<u64>,
+        /// Of what the model read, those that came from a cache.
+        cached_tokens: Option<u64>,
+    }
+}
+
+/// A recorded decision, with its tool calls.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DecisionDetail {
+    /// The decision.
+    #[serde(flatten)]
+    pub decision: DecisionRecord,
+    /// Its tool calls, in order.
+    pub tool_calls: Vec<ToolInvocation>,
+}
+
+sent! {
+    /// A recorded tool call.
+    ToolInvocation as "ToolInvocation" {
+        /// Its id.
+        #[shape(Shape::UUID)]
+        tool_invocation_id: String,
+        /// Its decision.
+        #[shape(Shape::UUID)]
+        decision_id: String,
+        /// Its place in the decision: 0, 1, 2 …
+        sequence: u32,
+        /// The tool, or the name that the model used for one that is not on the allowlist.
+        tool: String,
+        /// Canonical arguments, depending on `records.content`.
+        parameters: Option<Box<RawValue>>,
+        /// Its result.
+        result: RecordedResult,
+        /// The tool's server.
+        server: Option<String>,
+        /// Its state.
+        status: CallStatus,
+        /// Digest of the tool's definition at the time of the call.
+        tool_digest: Option<String>,
+        /// Whether a call of the tool can change something.
+        side_effect: bool,
+        /// Hex SHA-256 of the canonical arguments; a keyed hash or null, depending on `records.content`.
+        input_hash: Option<String>,
+        /// The last policy decision: `allow`, `require_approval` or `deny`; null if the call ended before the policy
+        /// decided.
+        policy: Option<String>,
+        /// The source of that decision: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`, `parameters`,
+        /// `session`, `plan`, `repositories`; null if no approval was required, or the call was invalid.
+        decided_by: Option<String>,
+        /// The acting user.
+        user_id: String,
+        /// When it was sent, or when its decision began if it was not.
+        created_at: Timestamp,
+        /// When it was sent; null if it was not.
+        started_at: Option<Timestamp>,
+    }
+}
+
+sent! {
+    /// The result of a call.
+    RecordedResult as "RecordedResult" {
+        /// Whether it succeeded.
+        success: bool,
+        /// Depending on `records.content`.
+        data: Option<Box<RawValue>>,
+        /// Why it did not succeed.
+        error: Option<ToolFailure>,
+        /// Time from sending to the answer.
+        duration_ms: Option<u64>,
+    }
+}
+
+sent! {
+    /// Why a tool call failed, in a form that is safe to show.
+    #[derive(PartialEq, Eq)]
+    ToolFailure as "ToolFailure" {
+        /// A code from a closed list; docs/reference/outcomes.md explains it.
+        code: FailureCode,
+        /// Text for people.
+        message: String,
+    }
+}

@@ -1,0 +1,118 @@
+//! What was decided: types, outcomes and tokens.
+
+use super::names::{names, record};
+
+names! {
+    /// The type of a decision: the first that applies, in the order REFUSE, REQUEST_CLARIFICATION, INVOKE_TOOL,
+    /// RESPOND_ONLY.
+    DecisionType {
+        /// Refused: out of scope, blocked, over quota, or rejected under load.
+        Refuse = "REFUSE",
+        /// The agent asks the user a question.
+        RequestClarification = "REQUEST_CLARIFICATION",
+        /// At least one tool ran.
+        InvokeTool = "INVOKE_TOOL",
+        /// Answered with text. Includes an error without a tool call.
+        RespondOnly = "RESPOND_ONLY",
+    }
+}
+
+names! {
+    /// The outcome of the decision, `CATEGORY:SUBCATEGORY`; a closed list.
+    Outcome {
+        /// A tool completed the task.
+        TaskCompleted = "SUCCESS:TASK_COMPLETED",
+        /// Answered without tools.
+        ResponseGiven = "SUCCESS:RESPONSE_GIVEN",
+        /// The agent asks the user a question.
+        UnclearIntent = "AMBIGUITY:UNCLEAR_INTENT",
+        /// The agent asks the user a question because a tool result had several candidates.
+        MultipleMatches = "AMBIGUITY:MULTIPLE_MATCHES",
+        /// The model refused, harmful requests included.
+        OutOfScope = "REFUSAL:OUT_OF_SCOPE",
+        /// The caller lacks a permission.
+        MissingPermission = "REFUSAL:MISSING_PERMISSION",
+        /// The policy denied what the answer needed.
+        PolicyDenied = "REFUSAL:POLICY_DENIED",
+        /// Gemini blocked the prompt or the answer.
+        SafetyBlocked = "REFUSAL:SAFETY_BLOCKED",
+        /// The caller's quota was exceeded.
+        RateLimited = "REFUSAL:RATE_LIMITED",
+        /// Rejected under load: too many requests in progress.
+        Overloaded = "REFUSAL:OVERLOADED",
+        /// The run was cancelled.
+        Cancelled = "REFUSAL:CANCELLED",
+        /// The message or the history exceeds its limit.
+        UserInput = "ERROR:USER_INPUT",
+        /// The model could not be reached, after retries.
+        ModelUnavailable = "ERROR:MODEL_UNAVAILABLE",
+        /// The model took too long.
+        ModelTimeout = "ERROR:MODEL_TIMEOUT",
+        /// The model's answer was truncated, empty, invalid or unknown.
+        MalformedOutput = "ERROR:MALFORMED_OUTPUT",
+        /// A tool failed, and no later call repaired it.
+        ToolInvocation = "ERROR:TOOL_INVOCATION",
+        /// The iteration limit was reached.
+        LoopLimit = "ERROR:LOOP_LIMIT",
+        /// The time limit was reached.
+        Deadline = "ERROR:DEADLINE",
+        /// A fault of gavel, or a crash that was found later.
+        Internal = "ERROR:INTERNAL",
+    }
+}
+
+impl Outcome {
+    /// The subcategory as a code: `model_timeout` of `ERROR:MODEL_TIMEOUT`.
+    #[must_use]
+    pub fn code(self) -> String {
+        let (_, subcategory) = self.as_str().split_once(':').unwrap_or_default();
+        subcategory.to_ascii_lowercase()
+    }
+}
+
+record! {
+    /// Tokens, summed over the model calls of one decision.
+    #[derive(PartialEq, Eq, Copy, Default)]
+    Usage as "Usage" {
+        /// Prompt tokens, including cached ones.
+        input_tokens: u64,
+        /// Tokens of the answer, without thoughts.
+        output_tokens: u64,
+        /// Thinking tokens.
+        thought_tokens: u64,
+        /// The part of `input_tokens` that came from a cache.
+        cached_tokens: u64,
+    }
+}
+
+impl Usage {
+    /// All tokens, each counted once: a cached token is an input token.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.input_tokens
+            .saturating_add(self.output_tokens)
+            .saturating_add(self.thought_tokens)
+    }
+}
+
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.thought_tokens = self.thought_tokens.saturating_add(other.thought_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_reads_back_from_its_name() {
+        for outcome in Outcome::ALL {
+            assert_eq!(Outcome::parse(outcome.as_str()), Some(*outcome));
+        }
+        assert_eq!(Outcome::parse("SUCCESS:ANYTHING"), None);
+    }
+}

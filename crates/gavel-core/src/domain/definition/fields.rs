@@ -1,0 +1,218 @@
+//! The spelling table: all names of each field in each form, which parsing accepts, and its type.
+//!
+//! The first name is the portable one, which is written. The others are protobuf's (`snake_case`), those of Gemini
+//! CLI's agent files (`temperature`, `max_turns`, `timeout_mins` at the top level) and of agent execution (`max_steps`,
+//! `default_timeout`). A field that is given under two names must have one value. The JSON Schema of definitions and
+//! the table in the documentation are generated from it.
+
+mod sort;
+
+pub(super) use self::sort::{Fields, Given, GivenGroup, sort};
+
+/// The type of a field, for its description. The reader implements the conversion.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holds {
+    /// Text that is not blank.
+    Text,
+    /// 1 to 64 letters, digits, `_` or `-`.
+    Name,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A number from 0 to this.
+    Number(f32),
+    /// A whole number from this.
+    Whole(i32),
+    /// True or false.
+    Bool,
+    /// A duration in seconds, or as a text with units.
+    Seconds,
+    /// A duration in minutes.
+    Minutes,
+    /// A list of tools.
+    Tools,
+    /// A list of agents.
+    SubAgents,
+    /// A map from argument to its description.
+    Inputs,
+    /// A JSON Schema, or the name of one.
+    Schema,
+    /// A list of steps.
+    Steps,
+}
+
+pub(super) const INPUT: &str = "inputConfig";
+pub(super) const OUTPUT: &str = "outputConfig";
+pub(super) const PROMPT: &str = "promptConfig";
+const MODEL: &str = "modelConfig";
+const TOOLS: &str = "toolConfig";
+const RUN: &str = "runConfig";
+
+/// Groups: portable name, other names.
+pub(super) const GROUPS: &[(&str, &[&str])] = &[
+    (INPUT, &["input_config"]),
+    (OUTPUT, &["output_config"]),
+    (PROMPT, &["prompt_config"]),
+    (MODEL, &["model_config"]),
+    (TOOLS, &["tool_config"]),
+    (RUN, &["run_config"]),
+];
+
+/// One row of the table.
+pub(super) struct Row {
+    pub(super) field: Field,
+    /// Its group, and its names in the group.
+    pub(super) grouped: Option<(&'static str, &'static [&'static str])>,
+    /// Its names at the top level.
+    pub(super) flat: &'static [&'static str],
+    pub(super) holds: Holds,
+    /// A one-sentence description for authors of definitions.
+    pub(super) about: &'static str,
+}
+
+/// The table, in the order in which a definition is written. A line: the field, its group with its names there, its names
+/// at the top level, what it holds, and what it is.
+macro_rules! table {
+    ($($field:ident: $grouped:expr, $flat:expr, $holds:expr, $about:expr;)+) => {
+        /// A field of a definition, regardless of its spelling.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[expect(missing_docs, reason = "each is the field of that name")]
+        pub enum Field { $($field,)+ }
+
+        /// A row for each field, in their order.
+        pub(super) const TABLE: &[Row] = &[$(Row {
+            field: Field::$field,
+            grouped: $grouped,
+            flat: $flat,
+            holds: $holds,
+            about: $about,
+        },)+];
+    };
+}
+
+table! {
+    SchemaOfFile: None, &["$schema"], Holds::Text,
+        "For editors: the JSON Schema of this file (`gavel agents schema`). No part of the definition.";
+    Name: None, &["name"], Holds::Name,
+        "Required. Unique; the name under which the agent is called as a tool. Not complete_task or exit_loop.";
+    DisplayName: None, &["displayName", "display_name"], Holds::Text,
+        "The name for people.";
+    Description: None, &["description"], Holds::Text,
+        "Required. What the agent does: a parent agent reads it to decide on delegation.";
+    Kind: None, &["kind"], Holds::Choice(&["local"]),
+        "Gemini CLI's marker for an agent that runs locally, as all agents of gavel do.";
+    FlowType: None, &["flow_type", "flowType"], Holds::Choice(&["single", "sequential", "loop"]),
+        "How it works: once (default), its steps in order, or in a loop.";
+    Inputs: Some((INPUT, &["inputs"])), &[], Holds::Inputs,
+        "Its arguments by name: description, type, required (default false). Absent: one required string, `query`.";
+    Steps: None, &["steps"], Holds::Steps,
+        "What a flow runs in order: names of agents, or maps of name, agent, input and timeout. Absent: the agent itself.";
+    MaxIterations: None, &["max_iterations", "maxIterations"], Holds::Whole(1),
+        "The most iterations of a loop; default 3.";
+    OutputName: Some((OUTPUT, &["outputName", "output_name"])), &[], Holds::Name,
+        "The argument of `complete_task` that carries the output. Without outputConfig plain text ends the run.";
+    OutputDescription: Some((OUTPUT, &["description"])), &[], Holds::Text,
+        "What the output is.";
+    OutputSchema: Some((OUTPUT, &["schema"])), &[], Holds::Schema,
+        "The JSON Schema that the output conforms to, or the NAME of schemas/NAME.json.";
+    ProcessOutput: None, &["processOutput", "process_output"], Holds::Text,
+        "Template of the final text: ${report} is the whole output if outputName is report, and ${summary} its property summary. Absent: JSON.";
+    Query: Some((PROMPT, &["query"])), &["query"], Holds::Text,
+        "The first message to the model; ${INPUT} is replaced by an input. Absent: `${query}`.";
+    SystemPrompt: Some((PROMPT, &["systemPrompt", "system_prompt"])), &["systemPrompt", "system_prompt"], Holds::Text,
+        "Required, unless there are steps. Persona and rules; in Markdown the text below the front matter.";
+    Provider: Some((MODEL, &["provider"])), &[], Holds::Choice(&["gemini", "vertex"]),
+        "The Gemini Developer API or Vertex AI. Absent: the configured one.";
+    Model: Some((MODEL, &["model", "name"])), &["model"], Holds::Text,
+        "The model's name. Absent, or `inherit`: the configured one.";
+    Temperature: Some((MODEL, &["temp", "temperature"])), &["temp", "temperature"], Holds::Number(2.0),
+        "Sampling temperature. Absent: the model's default.";
+    TopP: Some((MODEL, &["top_p", "topP"])), &["top_p", "topP"], Holds::Number(1.0),
+        "Nucleus sampling threshold. Absent: the model's default.";
+    ThinkingBudget: Some((MODEL, &["thinkingBudget", "thinking_budget"])),
+        &["thinkingBudget", "thinking_budget"], Holds::Whole(-1),
+        "Tokens for thinking; -1: no limit. Not beside thinkingLevel.";
+    ThinkingLevel: Some((MODEL, &["thinkingLevel", "thinking_level"])),
+        &["thinkingLevel", "thinking_level"], Holds::Choice(&["minimal", "low", "medium", "high", "xhigh"]),
+        "How much the model thinks. A level that the model does not know becomes the nearest one. Absent: the configured \
+         level.";
+    IncludeThoughts: Some((MODEL, &["includeThoughts", "include_thoughts"])),
+        &["includeThoughts", "include_thoughts"], Holds::Bool,
+        "Whether the model summarizes its thinking: shown as it arrives, kept with the run, never part of the answer. Absent: true; for a chat, false.";
+    MaxOutputTokens: Some((MODEL, &["maxOutputTokens", "max_output_tokens"])), &[], Holds::Whole(1),
+        "The most tokens of one answer, including thinking.";
+    Tools: Some((TOOLS, &["tools"])), &["tools"], Holds::Tools,
+        "The tools that it may use, and no others: TOOL, or SERVER__TOOL. A TOOL whose name contains `__` must be \
+         given as SERVER__TOOL. With the name of an agent it may call that agent, as with sub_agents. Absent: none.";
+    SubAgents: None, &["sub_agents", "subAgents"], Holds::SubAgents,
+        "The agents that it may call as tools: names, or maps of agent and timeout (seconds), which replaces the agent's \
+         own limit. Absent: none.";
+    MaxTurns: Some((RUN, &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"])),
+        &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"], Holds::Whole(1),
+        "The most model calls of a run, plus one for a summary. Absent: 50 as a sub-agent, else no limit.";
+    MaxTokens: Some((RUN, &["max_tokens", "maxTokens"])), &["max_tokens"], Holds::Whole(1),
+        "The most input and output tokens over all model calls of a run; for a flow, over its steps. Tokens of sub-agents do not count. Absent: no limit.";
+    MaxTimeMinutes: Some((RUN, &["max_time_minutes", "maxTimeMinutes", "timeout_mins"])),
+        &["max_time_minutes", "timeout_mins"], Holds::Minutes,
+        "Time limit of a run in minutes, plus up to 30 s for a summary. A fraction is rounded to whole seconds.";
+    DeadlineSeconds: Some((RUN, &["deadline_seconds", "deadlineSeconds", "default_timeout", "defaultTimeout"])),
+        &["deadline_seconds", "default_timeout", "defaultTimeout"], Holds::Seconds,
+        "The same limit in seconds, or as a text such as 90s, 5m or 1h30m.";
+    Approval: None, &["approval"], Holds::Choice(&["never", "side_effects", "always"]),
+        "When a tool call requires approval: never, for tools that can change something (default), always.";
+}
+
+impl Field {
+    pub(super) fn row(self) -> &'static Row {
+        &TABLE[self as usize]
+    }
+
+    /// The portable name in its group, or at the top level.
+    pub(super) fn name(self) -> &'static str {
+        let row = self.row();
+        row.grouped.map_or(row.flat, |(_, names)| names)[0]
+    }
+
+    /// The portable spelling, with its group.
+    pub fn portable(self) -> String {
+        self.row().spellings().remove(0)
+    }
+}
+
+impl Row {
+    /// Every spelling, the portable one first.
+    pub(super) fn spellings(&self) -> Vec<String> {
+        let grouped = self.grouped.into_iter().flat_map(|(group, names)| {
+            let groups = GROUPS
+                .iter()
+                .filter(move |(name, _)| *name == group)
+                .flat_map(|(name, others)| std::iter::once(name).chain(*others));
+            groups.flat_map(move |group| names.iter().map(move |name| format!("{group}.{name}")))
+        });
+        grouped.chain(self.flat.iter().map(|name| (*name).to_owned())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::sort::group_named;
+    use super::*;
+
+    #[test]
+    fn no_name_means_two_fields() {
+        let mut seen = std::collections::BTreeSet::new();
+        for row in TABLE {
+            for name in row.flat {
+                assert!(seen.insert((*name).to_owned()), "{name}");
+                assert!(group_named(name).is_none(), "{name}");
+            }
+            if let Some((group, names)) = row.grouped {
+                assert!(group_named(group).is_some(), "{group}");
+                for name in names {
+                    assert!(seen.insert(format!("{group}.{name}")), "{group}.{name}");
+                }
+            }
+        }
+    }
+}

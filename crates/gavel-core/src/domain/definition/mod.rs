@@ -1,0 +1,303 @@
+//! Agent definitions: what an agent is, apart from how it runs.
+//!
+//! There is one type, [`Definition`], and one reader for every text form. A form parses its text into a [`node::Node`]
+//! tree with line numbers. [`read`] converts the tree into a definition and collects every error. [`fields`] is the
+//! table of all fields, [`form`] has the four forms, and [`agents`] checks the consistency of several definitions.
+//!
+//! The constitution is a definition too: [`Constitution`] adds the rules of the chat surface.
+
+mod agents;
+mod arguments;
+mod canonical;
+mod constitution;
+mod duration;
+mod fields;
+mod flow;
+mod form;
+mod inputs;
+mod json_schema;
+mod markdown;
+mod model_settings;
+mod prompt;
+mod proto;
+mod read;
+mod reference;
+mod schema;
+mod tree;
+mod unknown;
+mod values;
+mod well_known;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use gavel_reading::ReadError;
+pub use gavel_reading::{MOST_REPORTED, quoted, strict_json, unknown_name_message};
+
+pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, answerer, check};
+pub use arguments::ArgumentError;
+pub use constitution::{ChatLimits, Constitution};
+pub use fields::Field;
+pub use flow::{Flow, Step};
+pub use form::{Form, MAX_BYTES};
+pub use json_schema::{json_schema, json_schema_of_front_matter};
+pub use model_settings::{ModelSettings, ThinkingLevel};
+pub use reference::reference;
+pub use well_known::well_known_tool;
+
+/// An agent: persona, allowlist of tools, model and limits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// Unique; the tool name by which other agents call it. 1..=64 of `[A-Za-z0-9_-]`.
+    pub name: String,
+    /// The name for people; if absent, `name`.
+    pub display_name: Option<String>,
+    /// What a parent agent reads to decide on delegation. Never blank.
+    pub description: String,
+    /// Arguments by name. Without `inputConfig`, one required string, `query`.
+    pub inputs: BTreeMap<String, Input>,
+    /// The output that the agent must return; if absent, plain text ends the run.
+    pub output: Option<Output>,
+    /// Template that formats the structured output as the final text; if absent, JSON.
+    pub process_output: Option<String>,
+    /// The flow of its work.
+    pub flow: Flow,
+    /// The prompt of the model; absent if the flow has steps, because it then calls no model itself.
+    pub prompt: Option<Prompt>,
+    /// Model and sampling settings.
+    pub model: ModelSettings,
+    /// The Google service to use; if absent, the configured one.
+    pub provider: Option<Provider>,
+    /// The tools that it may use, and no others. With the name of an agent it may call that agent. In the given order,
+    /// without duplicates.
+    pub tools: Vec<String>,
+    /// The agents that it may call as tools. In the given order, without duplicates, none that `tools` names.
+    pub sub_agents: Vec<SubAgent>,
+    /// The limits of its runs.
+    pub limits: RunLimits,
+    /// When a tool call requires approval.
+    pub approval: Approval,
+    /// Hex SHA-256 of the canonical form: the same for the same definition in any form.
+    pub hash: Arc<str>,
+}
+
+impl Definition {
+    /// Parses a definition in any form. `path` is used only in errors; no file is opened.
+    ///
+    /// # Errors
+    /// All errors, in the order of their lines.
+    pub fn read(bytes: &[u8], form: Form, path: &str) -> Result<Self, Vec<ReadError>> {
+        match form::read(bytes, form, path) {
+            Ok((definition, _)) => Ok(definition),
+            Err(refused) => Err(refused.errors),
+        }
+    }
+
+    /// As [`Self::read`], for a caller that already has the errors: an invalid definition returns its name, if it has
+    /// one.
+    pub fn read_named(bytes: &[u8], form: Form) -> Result<Self, Option<String>> {
+        match form::read(bytes, form, "") {
+            Ok((definition, _)) => Ok(definition),
+            Err(refused) => Err(refused.name),
+        }
+    }
+
+    /// Writes the definition in any form; each form parses back into the same definition.
+    #[must_use]
+    pub fn write(&self, form: Form) -> Vec<u8> {
+        form::write(self, form)
+    }
+
+    /// Inserts the output schema if the definition only names one.
+    pub fn put_in_schema(&mut self, schema: &Value) {
+        if let Some(output) = &mut self.output
+            && let OutputSchema::Named(_) = output.schema
+        {
+            output.schema = OutputSchema::Inline(schema.clone());
+            self.hash = canonical::hash(self);
+        }
+    }
+
+    /// The agents that it calls: sub-agents, those that `tools` names, and those of its steps, with repetitions.
+    /// `is_agent` reports whether a name is an agent.
+    #[must_use]
+    pub fn calls(&self, is_agent: impl Fn(&str) -> bool) -> Vec<&str> {
+        let sub_agents = self.sub_agents.iter().map(|sub_agent| sub_agent.agent.as_str());
+        let tools = self.tools.iter().map(String::as_str).filter(|name| is_agent(name));
+        let steps = self.flow.steps().iter().map(|step| step.agent.as_str());
+        sub_agents.chain(tools).chain(steps).collect()
+    }
+
+    /// The server tools that it may use: the names in `tools` that are not agents.
+    #[must_use]
+    pub fn server_tools(&self, is_agent: impl Fn(&str) -> bool) -> Vec<String> {
+        self.tools.iter().filter(|name| !is_agent(name)).cloned().collect()
+    }
+
+    /// The timeout that it sets for an agent that its model calls, if any.
+    #[must_use]
+    pub fn timeout_of(&self, agent: &str) -> Option<Duration> {
+        let mut sub_agents = self.sub_agents.iter();
+        sub_agents.find(|sub_agent| sub_agent.agent == agent)?.timeout
+    }
+
+    /// The portable form as JSON, with canonical spellings and without absent fields. The hash covers this form.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        canonical::to_json(self)
+    }
+}
+
+/// An agent that another agent may call as a tool (`sub_agents`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubAgent {
+    /// Its name.
+    pub agent: String,
+    /// Its time limit, which replaces its own; whole seconds.
+    pub timeout: Option<Duration>,
+}
+
+/// An argument of an agent (`inputConfig.inputs`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Its purpose.
+    pub description: String,
+    /// Its type.
+    pub kind: InputType,
+    /// Whether it is required; if absent, it is optional.
+    pub required: bool,
+}
+
+/// The type of an [`Input`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputType {
+    /// `string`
+    String,
+    /// `number`
+    Number,
+    /// `integer`
+    Integer,
+    /// `boolean`
+    Boolean,
+    /// `string[]`
+    Strings,
+    /// `number[]`
+    Numbers,
+    /// `integer[]`
+    Integers,
+    /// `boolean[]`
+    Booleans,
+}
+
+impl InputType {
+    /// Every type with its name in a definition.
+    pub const NAMES: [(&'static str, Self); 8] = [
+        ("string", Self::String),
+        ("number", Self::Number),
+        ("integer", Self::Integer),
+        ("boolean", Self::Boolean),
+        ("string[]", Self::Strings),
+        ("number[]", Self::Numbers),
+        ("integer[]", Self::Integers),
+        ("boolean[]", Self::Booleans),
+    ];
+}
+
+/// The output that an agent must return (`outputConfig`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// The argument of `complete_task` that carries it.
+    pub name: String,
+    /// Its description.
+    pub description: String,
+    /// The schema that it must match.
+    pub schema: OutputSchema,
+}
+
+/// The location of an output's schema.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OutputSchema {
+    /// A registered schema, `agents/schemas/NAME.json`.
+    Named(String),
+    /// A JSON Schema in the definition itself.
+    Inline(Value),
+}
+
+/// The prompt of the model (`promptConfig`). `${name}` is replaced by an input, in both texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// The first user message; if absent, `${query}`.
+    pub query: String,
+    /// Persona and rules.
+    pub system_prompt: String,
+}
+
+/// The limits of a run (`runConfig`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunLimits {
+    /// Model calls, without retries.
+    pub max_turns: Option<u32>,
+    /// Input and output tokens over all model calls.
+    pub max_tokens: Option<u32>,
+    /// Wall-clock time; whole seconds.
+    pub max_time: Option<Duration>,
+}
+
+/// When a tool call requires approval, from the least to the most often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Approval {
+    /// Never: the listed tools require no approval.
+    Never,
+    /// For every tool that can change something.
+    #[default]
+    SideEffects,
+    /// For every tool.
+    Always,
+}
+
+impl Approval {
+    /// Every mode with its name in a definition.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("never", Self::Never),
+        ("side_effects", Self::SideEffects),
+        ("always", Self::Always),
+    ];
+
+    /// The name in a definition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::SideEffects => "side_effects",
+            Self::Always => "always",
+        }
+    }
+}
+
+/// A Google service that offers Gemini.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// The Gemini Developer API.
+    Gemini,
+    /// Vertex AI.
+    Vertex,
+}
+
+impl Provider {
+    /// Each service with its name in a definition.
+    pub const NAMES: [(&'static str, Self); 2] = [("gemini", Self::Gemini), ("vertex", Self::Vertex)];
+
+    /// The name in a definition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gemini => "gemini",
+            Self::Vertex => "vertex",
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Converts a tree of nodes of any form into a definition.
+
+mod sub_agents;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use self::sub_agents::{sub_agents, tools};
+use super::fields::{self, Field};
+use super::flow::{flow, only_for_models};
+use super::inputs::{inputs, output};
+use super::model_settings::ModelSettings;
+use super::prompt::prompt;
+use super::values::{self, BODY, Named, Places, Values};
+use super::{Approval, Definition, Flow, Provider, RunLimits, canonical};
+use gavel_reading::{Content, Key, Node};
+use gavel_reading::{Errors, ReadError};
+
+/// Reserved names: the functions that end an agent.
+const TAKEN: [&str; 2] = ["complete_task", "exit_loop"];
+
+/// A definition with its locations, or all errors.
+pub(super) type Result = std::result::Result<(Definition, Places), Refused>;
+
+/// An invalid definition.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// Its name, if valid: other definitions may refer to it.
+    pub(super) name: Option<String>,
+    pub(super) errors: Vec<ReadError>,
+    /// Its references, as far as they could be read.
+    pub(super) names: Box<Named>,
+    pub(super) places: Places,
+}
+
+impl Refused {
+    /// A text that is not a definition at all, with a single error.
+    pub(super) fn whole(file: &str, line: Option<u64>, field: &str, found: String, allowed: &str) -> Self {
+        let error = ReadError {
+            file: file.to_owned(),
+            line,
+            field: field.to_owned(),
+            found,
+            allowed: allowed.to_owned(),
+        };
+        Self {
+            name: None,
+            errors: vec![error.clipped()],
+            names: Box::default(),
+            places: Places::default(),
+        }
+    }
+}
+
+/// The source of a definition.
+pub(super) struct Text<'a> {
+    /// The name in errors.
+    pub(super) file: &'a str,
+    /// The whole text; empty for a form without lines.
+    pub(super) text: &'a str,
+    /// Duplicate keys, in the order of the text. The first value counts.
+    pub(super) twice: Vec<Key>,
+}
+
+impl<'a> Text<'a> {
+    /// The source of a form without lines.
+    pub(super) fn without_lines(file: &'a str) -> Self {
+        Self {
+            file,
+            text: "",
+            twice: Vec::new(),
+        }
+    }
+}
+
+/// Reads a definition. `body` is the system prompt, with its line, of a form that keeps it apart from the fields.
+pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
+    let Text { file, text, twice } = text;
+    let mut errors = Errors::default();
+    for key in &twice {
+        errors.add(|| given_twice(key, file));
+    }
+    let entries = match &root.content {
+        Content::Map(entries) => entries.as_slice(),
+        Content::Null => &[],
+        _ => {
+            let (line, found) = (Some(root.line), root.found());
+            return Err(Refused::whole(file, line, "the definition", found, "a map of fields"));
+        }
+    };
+    let (mut fields, groups) = fields::sort(entries, file, &mut errors);
+    if let Some(node) = body {
+        let given = fields::Given {
+            path: BODY.to_owned(),
+            line: node.line,
+            node,
+        };
+        fields.entry(Field::SystemPrompt).or_default().push(given);
+    }
+    let mut values = Values {
+        file,
+        text,
+        fields,
+        groups,
+        errors: RefCell::new(errors),
+        places: Places::default(),
+        names: Named::default(),
+    };
+    let name = name(&mut values);
+    let definition = definition(&mut values, name.clone());
+    let mut places = values.places;
+    for (field, given) in &values.fields {
+        for given in given.iter().filter(|given| !given.is_null()).take(1) {
+            places.insert(field.portable(), given.path.clone(), given.line);
+        }
+    }
+    match definition {
+        Some(definition) if values.errors.borrow().is_empty() => Ok((definition, places)),
+        _ => Err(Refused {
+            name,
+            errors: values.errors.into_inner().into_vec(file),
+            names: Box::new(values.names),
+            places,
+        }),
+    }
+}
+
+/// The error for a duplicate key; the key's name is its path.
+pub(super) fn given_twice(key: &Key, file: &str) -> ReadError {
+    ReadError {
+        file: file.to_owned(),
+        line: Some(key.line),
+        field: key.name.clone(),
+        found: "the key a second time".to_owned(),
+        allowed: "each key once".to_owned(),
+    }
+}
+
+fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definition> {
+    values.text(Field::SchemaOfFile);
+    values.choice(Field::Kind, &[("local", ())]);
+    let display_name = values.text(Field::DisplayName);
+    let description = values.text(Field::Description);
+    if values.line(Field::Description).is_none() {
+        values.missing(
+            Field::Description,
+            "what the agent does, so that a caller can decide to use it",
+        );
+    }
+    let before = values.errors.borrow().count();
+    let inputs = inputs(values);
+    values.names.inputs = inputs.clone().filter(|_| values.errors.borrow().count() == before);
+    let flow = flow(values, inputs.as_ref());
+    // Steps without a flow type are already an error, so a missing prompt is not reported in addition.
+    let steps_given = values.line(Field::Steps).is_some();
+    let has_steps = steps_given && !matches!(flow, Flow::Single);
+    if has_steps {
+        only_for_models(values);
+    }
+    let (output, process_output) = output(values);
+    // Outer `Option`: whether it is valid. Inner: whether there is one.
+    let prompt = if has_steps || (steps_given && values.line(Field::SystemPrompt).is_none()) {
+        Some(None)
+    } else {
+        let persona = match flow {
+            Flow::Single => "the agent's persona and rules",
+            Flow::Sequential { .. } | Flow::Loop { .. } => "the agent's persona and rules; or `steps`",
+        };
+        prompt(values, inputs.as_ref(), persona).map(Some)
+    };
+    let model = model(values);
+    let provider = values.choice(Field::Provider, &Provider::NAMES);
+    let tools = tools(values);
+    let sub_agents = sub_agents(values, &tools);
+    let limits = limits(values);
+    let approval = values.choice(Field::Approval, &Approval::NAMES).unwrap_or_default();
+    let mut definition = Definition {
+        name: name?,
+        display_name,
+        description: description?,
+        inputs: inputs?,
+        output,
+        process_output,
+        flow,
+        prompt: prompt?,
+        model,
+        provider,
+        tools,
+        sub_agents,
+        limits,
+        approval,
+        hash: Arc::from(""),
+    };
+    definition.hash = canonical::hash(&definition);
+    Some(definition)
+}
+
+fn name(values: &mut Values<'_>) -> Option<String> {
+    if values.line(Field::Name).is_none() {
+        values.missing(Field::Name, values::NAME);
+    }
+    let near = values.given(Field::Name).and_then(|given| match &given.node.content {
+        Content::Text(text) => near_name(text),
+        _ => None,
+    });
+    let allowed = match near {
+        Some(near) => format!("{}, such as `{near}`", values::NAME),
+        None => values::NAME.to_owned(),
+    };
+    let name = values.get(Field::Name, &allowed, |node| {
+        values::text(node).filter(|text| values::is_name(text))
+    })?;
+    if TAKEN.contains(&name.as_str()) {
+        let line = values.line(Field::Name);
+        let allowed = "another name: it is reserved for a function that ends an agent";
+        values.error(line, "name", &format!("{name:?}"), allowed);
+        return None;
+    }
+    Some(name)
+}
+
+/// A valid name similar to an invalid one: its words, joined by `-`.
+fn near_name(text: &str) -> Option<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let name = words.join("-").to_ascii_lowercase();
+    values::is_name(&name).then_some(name)
+}
+
+fn model(values: &mut Values<'_>) -> ModelSettings {
+    let mut model = ModelSettings::read(values);
+    let place = values
+        .given(Field::ThinkingLevel)
+        .map(|given| (given.line, given.path.clone()));
+    if let (Some((line, path)), Some(budget), Some(level)) = (place, model.thinking_budget, model.thinking_level) {
+        let found = format!("{:?} beside a thinkingBudget of {budget}", level.as_str());
+        values.error(Some(line), &path, &found, "one of the two");
+    }
+    // Gemini CLI's name for the configured model.
+    model.model = model.model.filter(|model| model != "inherit");
+    model
+}
+
+/// `max_time_minutes` and `deadline_seconds` are one limit in two units.
+fn limits(values: &mut Values<'_>) -> RunLimits {
+    let max_turns = values.count(Field::MaxTurns);
+    let minutes = values.minutes(Field::MaxTimeMinutes);
+    let seconds = values.seconds(Field::DeadlineSeconds);
+    if let (Some(minutes), Some(seconds)) = (minutes, seconds)
+        && minutes != seconds
+    {
+        let found = format!(
+            "{} s, while the limit in minutes is {} s",
+            seconds.as_secs(),
+            minutes.as_secs()
+        );
+        let place = values
+            .given(Field::DeadlineSeconds)
+            .map(|given| (given.line, given.path.clone()));
+        if let Some((line, path)) = place {
+            values.error(Some(line), &path, &found, "one value; both are the same limit");
+        }
+    }
+    RunLimits {
+        max_turns,
+        max_tokens: values.count(Field::MaxTokens),
+        max_time: seconds.or(minutes),
+    }
+}

@@ -1,0 +1,289 @@
+//! HTML that an approver decides on: its words, where its links lead, what it may hide, and how it is shown.
+//!
+//! The console shows it in a frame that runs and loads nothing. Mail programs differ in how they show complex HTML, and
+//! styles can hide, add or reverse words. So everything except known plain HTML is reported, and the approver then checks
+//! the markup as well.
+
+mod frame;
+mod links;
+mod plain;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use html5ever::tokenizer::states::RawKind;
+use html5ever::tokenizer::{
+    BufferQueue, CharacterTokens, CommentToken, EndTag, ParseError, StartTag, Tag, TagToken, Token, TokenSink,
+    TokenSinkResult, Tokenizer, TokenizerOpts,
+};
+
+use super::text::is_hidden;
+
+pub use frame::framed;
+
+/// The most bytes of HTML that are read.
+pub(crate) const MOST: usize = 64 * 1024;
+
+/// The most attributes of one tag, estimated by the characters that can end one. The time for a tag grows with their
+/// square. An embedded picture's address has fewer of these characters in 64 KiB.
+const MOST_ATTRIBUTES: usize = 3000;
+
+/// Bytes that the reader receives at once.
+const PIECE: usize = 1024;
+
+/// The most empty lines before words that a reader will not take for the end.
+const MOST_LINES: usize = 8;
+/// The most blanks in a row that HTML does not collapse into one.
+const MOST_BLANKS: usize = 60;
+/// The deepest nesting of elements that make text smaller.
+const SMALLEST: usize = 2;
+
+/// What is in HTML.
+pub struct ReadOut {
+    /// All its words, including hidden ones.
+    pub text: String,
+    /// Elements, attributes and style properties that may change what its readers see.
+    pub suspicious: BTreeSet<String>,
+    /// Its links, and where its forms lead, in order.
+    pub links: Vec<Link>,
+    /// Whether it has pictures that are loaded from elsewhere each time it is opened.
+    pub fetches: bool,
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its text.
+    pub words: String,
+    /// Where it leads, as written.
+    pub target: String,
+    /// The address that its text shows, if that is another one than the target.
+    pub named: Option<String>,
+}
+
+/// Reads HTML. `None` if it is too long, or if a tag has too many attributes.
+pub fn read_out(html: &str) -> Option<ReadOut> {
+    if html.len() > MOST {
+        return None;
+    }
+    let input = BufferQueue::default();
+    let reader = Tokenizer::new(Reader::default(), TokenizerOpts::default());
+    let mut rest = html;
+    let mut ends = 0;
+    while !rest.is_empty() {
+        let (piece, more) = rest.split_at(rest.ceil_char_boundary(PIECE.min(rest.len())));
+        rest = more;
+        input.push_back(piece.into());
+        // It stops at scripts, which gavel does not run.
+        while !input.is_empty() {
+            let _ = reader.feed(&input);
+        }
+        // The reader emits nothing until a tag ends.
+        if reader.sink.0.borrow_mut().has_read() {
+            ends = 0;
+        }
+        ends += piece
+            .bytes()
+            .filter(|byte| byte.is_ascii_whitespace() || b"/'\"".contains(byte))
+            .count();
+        if ends > MOST_ATTRIBUTES {
+            return None;
+        }
+    }
+    reader.end();
+    let mut read = reader.sink.0.into_inner();
+    read.leave_links();
+    read.leave_title();
+    Some(ReadOut {
+        text: read.text,
+        suspicious: read.suspicious,
+        links: read.links,
+        fetches: read.fetches,
+    })
+}
+
+#[derive(Default)]
+struct Reader(RefCell<Reading>);
+
+#[derive(Default)]
+struct Reading {
+    text: String,
+    /// Targets of the open links, and the text of each.
+    open: Vec<(String, String)>,
+    links: Vec<Link>,
+    fetches: bool,
+    suspicious: BTreeSet<String>,
+    /// The words of a title, which mail programs never show.
+    title: Option<String>,
+    /// Open elements of SVG and MathML. The names of HTML elements have no meaning inside them.
+    foreign: usize,
+    /// Open elements that make text smaller, or keep the blanks and line breaks of the source.
+    smaller: usize,
+    preformatted: usize,
+    /// Empty lines and blanks since the last word.
+    lines: usize,
+    blanks: usize,
+    /// Whether something was read since the last call of `has_read`.
+    read: bool,
+}
+
+impl Reading {
+    fn has_read(&mut self) -> bool {
+        std::mem::take(&mut self.read)
+    }
+
+    fn words(&mut self, words: &str) {
+        if let Some(title) = &mut self.title {
+            title.push_str(words);
+        }
+        // A new link ends the previous one.
+        if let Some((_, of_link)) = self.open.last_mut() {
+            of_link.push_str(words);
+        }
+        self.text.push_str(words);
+        for c in words.chars() {
+            match c {
+                '\n' if self.preformatted > 0 => self.lines += 1,
+                _ if c.is_ascii_whitespace() => self.blanks += usize::from(self.preformatted > 0),
+                _ if c.is_whitespace() || is_hidden(c) => self.blanks += 1,
+                _ => self.shown(),
+            }
+        }
+    }
+
+    /// Words are shown here, or a picture: after an emptiness, and of this size.
+    fn shown(&mut self) {
+        if self.lines > MOST_LINES {
+            self.suspicious.insert("many empty lines".to_owned());
+        }
+        if self.blanks > MOST_BLANKS {
+            self.suspicious.insert("many blanks in a row".to_owned());
+        }
+        if self.smaller > SMALLEST {
+            self.suspicious.insert("small text within small text".to_owned());
+        }
+        (self.lines, self.blanks) = (0, 0);
+    }
+
+    fn begins(&mut self, tag: &Tag) -> TokenSinkResult<()> {
+        let name = &*tag.name;
+        if !plain::element(name) {
+            self.suspicious.insert(format!("<{name}>"));
+        }
+        self.suspicious.extend(
+            tag.attrs
+                .iter()
+                .filter_map(|attribute| plain::suspicious(name, attribute)),
+        );
+        match name {
+            "br" | "hr" => self.lines += 1,
+            "img" => self.fetches |= tag.attrs.iter().any(plain::fetches),
+            "a" => self.leave_links(),
+            _ => {}
+        }
+        self.smaller += usize::from(is_smaller(name));
+        self.preformatted += usize::from(name == "pre");
+        self.text.push(' ');
+        for attribute in &tag.attrs {
+            let (of, value) = (&*attribute.name.local, attribute.value.trim());
+            match of {
+                "href" if name == "a" => self.open.push((value.to_owned(), String::new())),
+                // It is loaded, not followed.
+                "href" if name == "link" => {}
+                "href" | "action" | "formaction" | "ping" => self.leads(name, value),
+                _ if of.ends_with(":href") => self.leads(name, value),
+                _ => {}
+            }
+        }
+        if matches!(name, "svg" | "math") && !tag.self_closing {
+            self.foreign += 1;
+        }
+        // Reading markup as text by error only reports too much; the reverse would hide text.
+        let raw = match name {
+            _ if self.foreign > 0 => return TokenSinkResult::Continue,
+            "script" | "style" => RawKind::Rawtext,
+            "title" => {
+                self.title = Some(String::new());
+                RawKind::Rcdata
+            }
+            "textarea" => RawKind::Rcdata,
+            "xmp" | "iframe" | "noembed" | "noframes" => RawKind::Rawtext,
+            "plaintext" => return TokenSinkResult::Plaintext,
+            _ => return TokenSinkResult::Continue,
+        };
+        TokenSinkResult::RawData(raw)
+    }
+
+    /// An element that is no link leads somewhere.
+    fn leads(&mut self, element: &str, target: &str) {
+        self.links.push(Link {
+            words: format!("<{element}>"),
+            target: target.to_owned(),
+            named: None,
+        });
+    }
+
+    fn ends(&mut self, tag: &Tag) {
+        let name = &*tag.name;
+        match name {
+            "title" => self.leave_title(),
+            "svg" | "math" => self.foreign = self.foreign.saturating_sub(1),
+            "a" => self.leave_links(),
+            "p" => self.lines += 1,
+            "pre" => self.preformatted = self.preformatted.saturating_sub(1),
+            _ if is_smaller(name) => self.smaller = self.smaller.saturating_sub(1),
+            _ => {}
+        }
+        self.text.push(' ');
+    }
+
+    fn leave_title(&mut self) {
+        if self.title.take().is_some_and(|title| !title.trim().is_empty()) {
+            self.suspicious.insert("<title>".to_owned());
+        }
+    }
+
+    fn leave_links(&mut self) {
+        for (target, words) in std::mem::take(&mut self.open) {
+            self.links.push(Link {
+                named: links::named_instead(&words, &target),
+                words: words.split_whitespace().collect::<Vec<_>>().join(" "),
+                target,
+            });
+        }
+    }
+}
+
+fn is_smaller(element: &str) -> bool {
+    matches!(element, "small" | "sub" | "sup")
+}
+
+impl TokenSink for Reader {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
+        let mut reading = self.0.borrow_mut();
+        // Inside an unfinished tag, the tokenizer emits only errors.
+        reading.read |= !matches!(token, ParseError(_));
+        match token {
+            CharacterTokens(words) => reading.words(&words),
+            // `</br>` is a line break as well, in every browser.
+            TagToken(tag) if tag.kind == StartTag || &*tag.name == "br" => {
+                return reading.begins(&tag);
+            }
+            TagToken(tag) if tag.kind == EndTag => reading.ends(&tag),
+            // Some programs show the content of comments that are made for them: `<!--[if mso]>`.
+            CommentToken(words) if words.trim_start().starts_with("[if") => {
+                reading
+                    .suspicious
+                    .insert("a comment that some programs show".to_owned());
+                reading.text.push_str(&words);
+            }
+            _ => {}
+        }
+        TokenSinkResult::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests;

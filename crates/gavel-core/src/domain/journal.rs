@@ -1,0 +1,275 @@
+//! The journal of a run: its whole state.
+//!
+//! Provider requests, log rows, streams and spans are projections of these entries. The entries of an agent's run are
+//! stored as one JSON text each. A journal that is read back leads to the same next step.
+
+mod decision;
+mod result;
+mod target;
+mod turn;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+pub use self::decision::PolicyDecision;
+pub use self::result::{CallFailure, CallResult, OwnError, WordsOf};
+pub use self::target::{Completion, Target, ToolRef, Verdict};
+pub use self::turn::{FaultKind, FunctionCall, ModelTurn, Part, Served};
+use super::agent_run::StopReason;
+use super::decision::Usage;
+use super::ids::{ActionId, RunId};
+use super::names::names;
+use super::tool::{FailureCode, Tool};
+
+/// The speaker of an earlier line of the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaker {
+    /// The user.
+    User,
+    /// The service, as plain text.
+    Assistant,
+}
+
+/// A call that the model proposed, with its position in the run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Proposed {
+    /// gavel's id; the provider's id is in `call`.
+    pub id: ActionId,
+    /// 1, 2, 3 … across the run.
+    pub sequence: u32,
+    /// The call as the model wrote it.
+    pub call: FunctionCall,
+    /// The target.
+    pub target: Target,
+}
+
+impl Proposed {
+    /// A call of a tool that no model has proposed, for asking the policy about it.
+    #[must_use]
+    pub fn of(tool: &Arc<Tool>, arguments: Box<RawValue>) -> Self {
+        Self {
+            id: ActionId::new(),
+            sequence: 1,
+            call: FunctionCall {
+                id: None,
+                name: tool.name.to_string(),
+                args: arguments,
+            },
+            target: Target::Tool(Arc::clone(tool)),
+        }
+    }
+}
+
+/// Approximate size of an entry without its texts, in bytes.
+const ENTRY: usize = 256;
+
+impl Entry {
+    /// Approximate memory size in bytes: its texts plus a constant.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let args = |call: &Proposed| call.call.args.get().len();
+        let words = match self {
+            Self::User(text) | Self::Prompted { text, .. } => text.len(),
+            Self::ModelFault { said, .. } => said.as_ref().map_or(0, String::len),
+            Self::ModelTurn { turn, calls } => turn.content.get().len() + calls.iter().map(args).sum::<usize>(),
+            Self::Step { call, .. } => args(call),
+            Self::Decided { decision, .. } => match decision {
+                PolicyDecision::Allow { arguments, .. } | PolicyDecision::RequireApproval { arguments, .. } => {
+                    arguments.get().len()
+                }
+                PolicyDecision::Refuse { message, .. } => message.len(),
+            },
+            Self::Result { result, .. } => match &result.outcome {
+                Ok(data) => data.get().len(),
+                Err(failure) => failure.message.len(),
+            },
+            _ => 0,
+        };
+        ENTRY + words
+    }
+}
+
+/// May the model call functions?
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallMode {
+    /// The model decides.
+    Auto,
+    /// Text only.
+    None,
+    /// The model must call one of these.
+    Any(Vec<String>),
+}
+
+/// Why the engine says something to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The run is resumed.
+    Resumed,
+    /// The model ended with text where its structured output is required. The engine asks for the output, once.
+    OutputDue,
+    /// The next phase of a step begins.
+    Phase {
+        /// Which phase.
+        phase: Phase,
+        /// Is the phase asked for a second time, since the first answer was unusable?
+        again: bool,
+        /// The first eight bytes of the SHA-256 of its template, as a number.
+        template: u64,
+    },
+    /// A limit was reached. The engine asks the model for a summary, with one last call.
+    Limit {
+        /// The limit.
+        reason: StopReason,
+        /// Elapsed time of the run, in microseconds.
+        elapsed_us: i64,
+    },
+}
+
+names! {
+    /// A phase of a step of a task.
+    Phase {
+        /// The model says in text what to do next, and why.
+        Reason = "reason",
+        /// It calls one function.
+        Act = "act",
+        /// It says what the result showed.
+        Reflect = "reflect",
+    }
+}
+
+/// The function with which a model returns its output.
+pub const COMPLETE_TASK: &str = "complete_task";
+
+/// One entry of a journal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// The user's message.
+    User(String),
+    /// A turn of the model.
+    ModelTurn {
+        /// The turn, verbatim and parsed.
+        turn: ModelTurn,
+        /// Its calls with their targets.
+        calls: Vec<Proposed>,
+    },
+    /// The model call failed, after all retries.
+    ModelFault {
+        /// The kind of failure.
+        kind: FaultKind,
+        /// Tokens that were used all the same.
+        usage: Usage,
+        /// The model that was asked, and the one that answered, if any.
+        served: Served,
+        /// The text of the model's turn so far, if the turn was cut or the time limit interrupted it.
+        said: Option<String>,
+    },
+    /// The policy's decision on a call.
+    Decided {
+        /// The call.
+        call: ActionId,
+        /// The decision.
+        decision: PolicyDecision,
+    },
+    /// An approver's answer for a call, or that none came in time.
+    ApprovalResolved {
+        /// The call.
+        call: ActionId,
+        /// Whether it may run.
+        approved: bool,
+        /// The approver; `None` if the approval request expired.
+        by: Option<String>,
+        /// Why not: the approver's reason.
+        reason: Option<String>,
+    },
+    /// The call is about to be sent. The intent of a side effect is already durable.
+    Started {
+        /// The call.
+        call: ActionId,
+        /// Microseconds since the epoch.
+        at_us: i64,
+        /// The run of the called agent.
+        child: Option<RunId>,
+    },
+    /// The result of a call. Each call has exactly one; `InDoubt` is one of its failure codes.
+    Result {
+        /// The call.
+        call: ActionId,
+        /// The result.
+        result: CallResult,
+    },
+    /// The next step of a flow: a call that comes from the definition, not from a model.
+    Step {
+        /// The step, counted from 0; always 0 in a loop without steps.
+        step: u32,
+        /// The round, counted from 1.
+        round: u32,
+        /// The call.
+        call: Proposed,
+    },
+    /// The engine says something to the model.
+    Prompted {
+        /// The text.
+        text: String,
+        /// May the model call functions, until the next entry of this kind?
+        mode: CallMode,
+        /// Why.
+        cause: Cause,
+    },
+    /// The process that ran it was shut down in an orderly way, between two steps.
+    Halted,
+    /// The run waits for an approver; a worker continues it after the answer.
+    Suspended,
+    /// A person settled a call in doubt of a run that this one called.
+    OutcomeSettled {
+        /// The call.
+        call: ActionId,
+        /// Did it have its effect?
+        happened: bool,
+        /// The person's name.
+        by: String,
+    },
+    /// Another process continues the run, because the previous one died.
+    Recovered,
+    /// The paused run was resumed. Its limits count from here.
+    Resumed {
+        /// Model calls until then; for a flow, those of its steps.
+        steps: u32,
+        /// Their tokens.
+        usage: Usage,
+    },
+}
+
+impl Entry {
+    /// The result of a call that failed without being sent.
+    #[must_use]
+    pub fn failed(call: ActionId, code: FailureCode, message: impl Into<String>) -> Self {
+        Self::Result {
+            call,
+            result: CallResult::not_sent(code, message),
+        }
+    }
+
+    /// Does it bring the run further? What a process adds when it takes a run over does not.
+    #[must_use]
+    pub const fn is_progress(&self) -> bool {
+        matches!(self, Self::ModelTurn { .. } | Self::Result { .. })
+    }
+
+    /// The calls that this entry proposes.
+    #[must_use]
+    pub fn calls(&self) -> &[Proposed] {
+        match self {
+            Self::ModelTurn { calls, .. } => calls,
+            Self::Step { call, .. } => std::slice::from_ref(call),
+            _ => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

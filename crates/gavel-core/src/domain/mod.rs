@@ -1,0 +1,40 @@
+//! Plain data and its state machines. No I/O, no wall clock, and no randomness except for new ids. One stopwatch: a
+//! check by a schema from outside gavel has a time limit (`schema`).
+
+pub use gavel_reading::{malformed, nesting};
+
+pub mod action;
+pub mod address;
+pub mod agent_run;
+pub mod argument_path;
+pub mod budget;
+pub mod canonical;
+pub mod decision;
+pub mod definition;
+pub mod error_class;
+pub mod evidence;
+pub mod family;
+pub mod hypertext;
+pub mod ids;
+pub mod journal;
+pub mod known;
+pub mod model_schema;
+pub mod names;
+pub mod object;
+pub mod plan;
+pub mod planning_session;
+pub mod policy;
+pub mod reflection;
+pub mod repository;
+pub mod schema;
+pub mod session_value;
+pub mod settings;
+pub mod surrogates;
+pub mod templates;
+pub mod text;
+pub mod thread;
+pub mod time;
+pub mod times;
+pub mod tool;
+pub mod tool_settings;
+pub mod warnings;

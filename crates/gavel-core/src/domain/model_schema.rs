@@ -1,0 +1,384 @@
+//! Translates a tool's input schema into the form that Gemini accepts (`parametersJsonSchema`).
+//!
+//! Arguments are checked against the original. The translation only tells the model what to write, within the limits of
+//! the API (`docs/explanation/gemini.md`):
+//!
+//! - local `$ref`s are expanded, with their siblings merged in (a sibling takes precedence); `$defs` and `definitions`
+//!   are removed, used or not; a reference to elsewhere is an error;
+//! - a reference to a schema that is already being expanded becomes a stub: its type and a note about its form. If
+//!   references would exceed the limits, those of the third level, then of the second, become stubs too;
+//! - `enum` contains only non-empty text and numbers, and `const` is an `enum` of one value; for other values the type
+//!   is given (`choices`);
+//! - `oneOf` becomes `anyOf`, `allOf` is merged into its schema;
+//! - the root is an object; an array without `items` gets `{}`; a `true` schema is `{}`, and a property that is `false`
+//!   is removed;
+//! - invisible characters are removed from all text; names and `enum` values, which the model has to repeat exactly,
+//!   must not contain any;
+//! - every other keyword of JSON Schema is kept if it contains no schema; unknown keywords are dropped: one might
+//!   contain a `$ref`, and a `$ref` without a target fails the entire request.
+//!
+//! A server may send half a megabyte of schema, and references multiply. So each byte that is read or copied counts,
+//! and a tool that needs too many is left out.
+
+mod choices;
+mod hidden;
+mod merge;
+mod references;
+
+use serde_json::{Map, Value, json};
+
+use self::merge::{Required, merge};
+use super::text::{is_visible, visible};
+
+/// A schema that nests deeper is rejected, not sent.
+const MAX_DEPTH: usize = 48;
+/// The largest schema for the model, in bytes of JSON.
+pub(crate) const MAX_BYTES: usize = 64 * 1024;
+/// Work limit of one translation, in bytes read or copied. Much of it may be removed again (merged or hidden parts), so
+/// it is a multiple of the final limit.
+const MAX_WORK: usize = 16 * MAX_BYTES;
+/// Levels of references to expand if expanding all of them is too much.
+const LEVELS: [usize; 3] = [2, 1, 0];
+/// The cost of each value, in addition to its text.
+const PART: usize = 8;
+
+/// Keywords whose value is text, a number, a boolean, or a list of these.
+const PLAIN: [&str; 25] = [
+    "type",
+    "format",
+    "title",
+    "description",
+    "nullable",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minContains",
+    "maxContains",
+    "minProperties",
+    "maxProperties",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentEncoding",
+    "contentMediaType",
+];
+
+/// Translates `schema`. The properties in `hidden` are removed.
+///
+/// # Errors
+/// Why there is no translation, for an operator. The text may quote the schema at length.
+pub fn translate(schema: &Value, hidden: &[&str]) -> Result<Value, String> {
+    let Value::Object(root) = schema else {
+        return Err("its schema is not an object".to_owned());
+    };
+    match expanded(schema, root, hidden, usize::MAX) {
+        Err(Untranslatable { why, is_too_much: true }) => {
+            let mut fewer = LEVELS.iter().map(|levels| expanded(schema, root, hidden, *levels));
+            fewer.find_map(Result::ok).ok_or(why)
+        }
+        Err(Untranslatable { why, .. }) => Err(why),
+        Ok(shown) => Ok(shown),
+    }
+}
+
+/// Why there is no translation.
+struct Untranslatable {
+    why: String,
+    /// It would be too large; fewer levels of references may fit.
+    is_too_much: bool,
+}
+
+impl From<String> for Untranslatable {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            is_too_much: false,
+        }
+    }
+}
+
+/// The translation with at most this many nested references expanded.
+fn expanded(
+    schema: &Value,
+    root: &Map<String, Value>,
+    hidden: &[&str],
+    levels: usize,
+) -> Result<Value, Untranslatable> {
+    let mut work = Translation {
+        root: schema,
+        open: Vec::new(),
+        levels,
+        left: MAX_WORK,
+        is_too_much: false,
+    };
+    let translated = work.object(root, 0);
+    let is_too_much = work.is_too_much;
+    let mut out = translated.map_err(|why| Untranslatable { why, is_too_much })?;
+    match out.get("type") {
+        None => {
+            out.insert("type".to_owned(), json!("object"));
+        }
+        Some(Value::String(kind)) if kind == "object" => {}
+        Some(Value::Array(kinds)) if kinds.contains(&json!("object")) => {
+            out.insert("type".to_owned(), json!("object"));
+        }
+        Some(other) => return Err(format!("its schema is of type {other}, not an object").into()),
+    }
+    for name in hidden {
+        hidden::hide(&mut out, name)?;
+    }
+    let out = Value::Object(out);
+    let bytes = out.to_string().len();
+    if bytes > MAX_BYTES {
+        return Err(Untranslatable {
+            why: format!("its translated schema has {bytes} bytes; at most {MAX_BYTES} are sent"),
+            is_too_much: true,
+        });
+    }
+    Ok(out)
+}
+
+struct Translation<'a> {
+    root: &'a Value,
+    /// The references being expanded, outermost first.
+    open: Vec<String>,
+    /// How many of them may be expanded at once.
+    levels: usize,
+    /// The remainder of [`MAX_WORK`].
+    left: usize,
+    /// Whether it was exhausted, or the schema nests too deeply.
+    is_too_much: bool,
+}
+
+impl Translation<'_> {
+    fn spend(&mut self, bytes: usize) -> Result<(), String> {
+        let Some(left) = self.left.checked_sub(bytes) else {
+            self.is_too_much = true;
+            return Err(format!(
+                "its schema has more than {MAX_WORK} bytes to read with its references in place"
+            ));
+        };
+        self.left = left;
+        Ok(())
+    }
+
+    fn within(&mut self, depth: usize) -> Result<(), String> {
+        if depth > MAX_DEPTH {
+            self.is_too_much = true;
+            return Err(format!("its schema is nested deeper than {MAX_DEPTH} levels"));
+        }
+        Ok(())
+    }
+
+    fn schema(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
+        match schema {
+            Value::Object(object) => self.object(object, depth).map(Value::Object),
+            Value::Bool(true) => Ok(json!({})),
+            Value::Bool(false) => Err("a schema that allows nothing (`false`)".to_owned()),
+            other => Err(format!("{other} where a schema should be")),
+        }
+    }
+
+    fn object(&mut self, schema: &Map<String, Value>, depth: usize) -> Result<Map<String, Value>, String> {
+        self.within(depth)?;
+        self.spend(PART)?;
+        let mut out = Map::new();
+        let mut required = Required::default();
+        for (key, value) in schema {
+            self.spend(key.len() + PART)?;
+            match key.as_str() {
+                "properties" | "patternProperties" | "dependentSchemas" => {
+                    out.insert(key.clone(), self.properties(value, depth)?);
+                }
+                "items" | "additionalProperties" | "not" | "contains" | "propertyNames" | "if" | "then" | "else"
+                    if value.is_object() =>
+                {
+                    out.insert(key.clone(), self.schema(value, depth + 1)?);
+                }
+                "additionalProperties" | "not" | "contains" | "propertyNames" | "if" | "then" | "else"
+                    if value.is_boolean() =>
+                {
+                    out.insert(key.clone(), value.clone());
+                }
+                // The form of a tuple before draft 2020-12.
+                "items" if value.is_array() => {
+                    out.insert("prefixItems".to_owned(), self.list(value, depth)?);
+                }
+                "items" => {
+                    out.insert(key.clone(), json!({}));
+                }
+                "anyOf" | "prefixItems" => {
+                    out.insert(key.clone(), self.list(value, depth)?);
+                }
+                "required" => required.add(self.names(value)?),
+                "propertyOrdering" => {
+                    out.insert(key.clone(), self.names(value)?.into());
+                }
+                "dependentRequired" => {
+                    out.insert(key.clone(), self.dependent(value)?);
+                }
+                "default" | "example" | "examples" => {
+                    out.insert(key.clone(), self.copy(value, depth)?);
+                }
+                plain if PLAIN.contains(&plain) && is_plain(value) => {
+                    out.insert(key.clone(), self.copy(value, depth)?);
+                }
+                // Read below, or dropped.
+                _ => {}
+            }
+        }
+        if let Some(Value::Array(values)) = schema.get("enum") {
+            self.choices(&mut out, values)?;
+        }
+        if let Some(value) = schema.get("const") {
+            self.choices(&mut out, std::slice::from_ref(value))?;
+        }
+        if let Some(choices) = schema.get("oneOf") {
+            let choices = self.list(choices, depth)?;
+            // A schema rarely has both; the model then sees `anyOf`.
+            out.entry("anyOf").or_insert(choices);
+        }
+        if let Some(Value::Array(parts)) = schema.get("allOf") {
+            for part in parts {
+                self.spend(PART)?;
+                if let Value::Object(part) = part {
+                    let part = self.object(part, depth + 1)?;
+                    merge(&mut out, &mut required, part);
+                }
+            }
+        }
+        if let Some(reference) = schema.get("$ref") {
+            let target = self.reference(reference, depth)?;
+            merge(&mut out, &mut required, target);
+        }
+        if !required.names.is_empty() {
+            out.insert("required".to_owned(), required.names.into());
+        }
+        if choices::types(&out).contains(&"array") && !out.contains_key("items") && !out.contains_key("prefixItems") {
+            out.insert("items".to_owned(), json!({}));
+        }
+        Ok(out)
+    }
+
+    fn properties(&mut self, value: &Value, depth: usize) -> Result<Value, String> {
+        let Value::Object(properties) = value else {
+            return Err("`properties` that is not an object".to_owned());
+        };
+        let mut out = Map::new();
+        for (name, schema) in properties {
+            self.exact(name)?;
+            if *schema != Value::Bool(false) {
+                out.insert(name.clone(), self.schema(schema, depth + 1)?);
+            }
+        }
+        Ok(Value::Object(out))
+    }
+
+    fn list(&mut self, value: &Value, depth: usize) -> Result<Value, String> {
+        let Value::Array(items) = value else {
+            return Err(format!("{value} where a list of schemas should be"));
+        };
+        let mut out = Vec::new();
+        for schema in items {
+            self.spend(PART)?;
+            if *schema != Value::Bool(false) {
+                out.push(self.schema(schema, depth + 1)?);
+            }
+        }
+        Ok(Value::Array(out))
+    }
+
+    fn choices(&mut self, out: &mut Map<String, Value>, values: &[Value]) -> Result<(), String> {
+        for value in values {
+            match value {
+                Value::String(text) => self.exact(text)?,
+                _ => self.spend(PART)?,
+            }
+        }
+        choices::put(out, values);
+        Ok(())
+    }
+
+    /// A list of property names.
+    fn names(&mut self, value: &Value) -> Result<Vec<Value>, String> {
+        let Value::Array(names) = value else {
+            return Err(format!("{value} where a list of names should be"));
+        };
+        for name in names {
+            match name {
+                Value::String(name) => self.exact(name)?,
+                other => return Err(format!("{other} where a name should be")),
+            }
+        }
+        Ok(names.clone())
+    }
+
+    fn dependent(&mut self, value: &Value) -> Result<Value, String> {
+        let Value::Object(lists) = value else {
+            return Err("`dependentRequired` that is not an object".to_owned());
+        };
+        let mut out = Map::new();
+        for (name, names) in lists {
+            self.exact(name)?;
+            out.insert(name.clone(), self.names(names)?.into());
+        }
+        Ok(Value::Object(out))
+    }
+
+    /// A value that is not a schema, with only visible characters in its texts.
+    fn copy(&mut self, value: &Value, depth: usize) -> Result<Value, String> {
+        self.within(depth)?;
+        self.spend(PART)?;
+        Ok(match value {
+            Value::String(text) => {
+                self.spend(text.len())?;
+                Value::String(visible(text))
+            }
+            Value::Array(items) => {
+                let items: Result<_, String> = items.iter().map(|item| self.copy(item, depth + 1)).collect();
+                Value::Array(items?)
+            }
+            Value::Object(members) => {
+                let mut out = Map::new();
+                for (key, value) in members {
+                    self.spend(key.len())?;
+                    out.insert(visible(key), self.copy(value, depth + 1)?);
+                }
+                Value::Object(out)
+            }
+            scalar => scalar.clone(),
+        })
+    }
+
+    /// Text that the model has to repeat exactly, so nothing can be removed from it.
+    fn exact(&mut self, text: &str) -> Result<(), String> {
+        self.spend(text.len() + PART)?;
+        if is_visible(text) {
+            return Ok(());
+        }
+        Err(format!(
+            "a name or a value of its schema, `{}`, contains invisible characters",
+            visible(text)
+        ))
+    }
+}
+
+/// Whether it contains no object, which might be a schema.
+fn is_plain(value: &Value) -> bool {
+    match value {
+        Value::Object(_) => false,
+        Value::Array(items) => !items.iter().any(|item| item.is_object() || item.is_array()),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! JSON Schemas from outside gavel, checked within limits.
+//!
+//! A schema of a few kilobytes can require unbounded work: references that double, patterns that backtrack, cycles. The
+//! crate `jsonschema` does the check. This module limits its work in two steps:
+//!
+//! - [`JsonSchema::compile`] estimates the cost of a check with every reference expanded. It rejects a schema that is
+//!   too large, and names the part and the limit ([`cost`]);
+//! - [`JsonSchema::check`] counts each access of a keyword to the value ([`counted`]) and each match of a pattern
+//!   ([`pattern`]), and ends when an [`Effort`] is exhausted.
+
+mod cost;
+mod counted;
+mod pattern;
+
+use std::fmt::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub use self::counted::Effort;
+use self::counted::{Counted, Looks};
+
+/// The most errors that are reported for one value.
+const MOST_ERRORS: usize = 8;
+/// Accesses allowed for collecting all errors of a value. Beyond that, only the first error is collected; beyond the
+/// second limit, the message only says that the value is invalid. Errors contain what they refer to, so each access may
+/// take memory.
+const LOOKS_FOR_ERRORS: u64 = 200_000;
+const LOOKS_FOR_FIRST: u64 = 600_000;
+
+/// A compiled schema.
+pub struct JsonSchema {
+    original: Box<RawValue>,
+    validator: jsonschema::Validator<Looks>,
+}
+
+/// Why a schema was rejected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// It is not a schema, or it refers to something outside of it. The compiler's message.
+    #[error("{0}")]
+    Invalid(String),
+    /// A check would cost too much.
+    #[error("{what} at {place:?}; at most {limit} are allowed")]
+    TooCostly {
+        /// JSON pointer into the schema; empty for the whole schema.
+        place: String,
+        /// What exceeds the limit, with the amount.
+        what: String,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+/// Why a value was rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckError {
+    /// Up to 8 messages, each with the JSON pointer of its subject. They quote the value, up to 512 bytes.
+    Invalid(Vec<String>),
+    /// The effort was exhausted before there was a result. After [`Effort::Quick`], a check with [`Effort::Full`] may
+    /// still return one.
+    TooCostly,
+}
+
+/// The text for users and models if a check with [`Effort::Full`] ends without a result.
+pub const TOO_COSTLY: &str = "checking this value against its schema takes more steps than are allowed";
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(errors) => f.write_str(&errors.join("; ")),
+            Self::TooCostly => f.write_str(TOO_COSTLY),
+        }
+    }
+}
+
+impl JsonSchema {
+    /// Compiles `original`. A remote `$ref` is not fetched.
+    ///
+    /// # Errors
+    /// [`SchemaError`]: it is not a schema, or a check by it would cost too much.
+    pub fn compile(original: Box<RawValue>) -> Result<Self, SchemaError> {
+        let invalid = |message: String| SchemaError::Invalid(message);
+        let schema: Value = serde_json::from_str(original.get()).map_err(|error| invalid(error.to_string()))?;
+        cost::estimate(&schema)?;
+        let compiled = counted::within(Effort::Full, || {
+            pattern::options().build(&schema).map_err(|error| limited(&error))
+        });
+        let validator = compiled
+            .ok_or_else(|| SchemaError::TooCostly {
+                place: String::new(),
+                what: "more steps than are allowed to compile the schema".to_owned(),
+                limit: Effort::Full.looks(),
+            })?
+            .map_err(invalid)?;
+        Ok(Self { original, validator })
+    }
+
+    /// Whether a check by this schema stays within the limits. Compiles nothing. Returns the total size of its patterns
+    /// in bytes.
+    ///
+    /// # Errors
+    /// [`SchemaError::TooCostly`], with the place.
+    pub fn estimate(schema: &Value) -> Result<u64, SchemaError> {
+        cost::estimate(schema)
+    }
+
+    /// The original text of the schema.
+    #[must_use]
+    pub fn original(&self) -> &RawValue {
+        &self.original
+    }
+
+    /// The schema, parsed.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        serde_json::from_str(self.original.get()).unwrap_or_default()
+    }
+
+    /// Whether it names this argument.
+    #[must_use]
+    pub fn has_property(&self, name: &str) -> bool {
+        self.value()["properties"].get(name).is_some()
+    }
+
+    /// Checks a value within `effort`.
+    ///
+    /// # Errors
+    /// [`CheckError`]: the value is invalid, or the effort is exhausted.
+    pub fn check(&self, value: &Value, effort: Effort) -> Result<(), CheckError> {
+        let valid = counted::within(effort, || self.validator.is_valid(Counted(value))).ok_or(CheckError::TooCostly)?;
+        if valid {
+            return Ok(());
+        }
+        let collected = counted::within(effort.at_most(LOOKS_FOR_ERRORS), || {
+            let errors = self.validator.iter_errors(Counted(value));
+            errors.take(MOST_ERRORS).map(|error| message(&error)).collect()
+        });
+        let first = || {
+            counted::within(effort.at_most(LOOKS_FOR_FIRST), || {
+                let error = self.validator.validate(Counted(value)).err();
+                error.iter().map(message).collect()
+            })
+        };
+        let collected: Option<Vec<String>> = collected.or_else(first);
+        // Each branch repeats its errors with what they refer to. Very many of them take memory and help no reader.
+        Err(match (collected, effort) {
+            (Some(errors), _) => CheckError::Invalid(errors),
+            // A check with more effort may still return the errors.
+            (None, Effort::Quick) => CheckError::TooCostly,
+            (None, Effort::Full | Effort::AtMost(_)) => CheckError::Invalid(vec![format!(
+                "{TOP}: it does not match the schema; finding the exact place takes too long"
+            )]),
+        })
+    }
+}
+
+/// The location of a whole value in a message.
+const TOP: &str = "/";
+
+/// Runs `work` so that [`counted::exhausted`] ends it.
+fn until_exhausted<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // Nothing that `work` changes is used after it ended early.
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => Some(done),
+        Err(ended) if ended.is::<counted::Exhausted>() => None,
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+fn message(error: &jsonschema::ValidationError<'_>) -> String {
+    let mut message = Message::default();
+    let place = error.instance_path().as_str();
+    let place = if place.is_empty() { TOP } else { place };
+    // A full message rejects more text; no other error is possible.
+    if write!(message, "{place}: {error}").is_err() {
+        message.0.push('…');
+    }
+    message.0
+}
+
+fn limited(error: &jsonschema::ValidationError<'_>) -> String {
+    let mut message = Message::default();
+    if write!(message, "{error}").is_err() {
+        message.0.push('…');
+    }
+    message.0
+}
+
+/// A message about a value of any size.
+#[derive(Default)]
+struct Message(String);
+
+impl Message {
+    const MOST_BYTES: usize = 512;
+}
+
+impl fmt::Write for Message {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let fits = text.floor_char_boundary(Self::MOST_BYTES - self.0.len());
+        self.0.push_str(&text[..fits]);
+        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+impl fmt::Debug for JsonSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.original.get())
+    }
+}
+
+/// The longest reference that is followed outside of a check, in bytes. It is read once for each value.
+const MOST_REFERENCE: usize = 1000;
+
+/// The schema, or the one in the same document that it refers to.
+pub fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+    let target = schema["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
+    target
+        .filter(|target| target.len() <= MOST_REFERENCE)
+        .and_then(|pointer| root.pointer(pointer))
+        .unwrap_or(schema)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Sends one call, and repeats it if that is safe. The only caller of [`Tools::call`].
+//!
+//! [`Tools::call`]: crate::ports::tools::Tools::call
+
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::Instrument;
+
+use serde_json::value::RawValue;
+use tracing::Span;
+
+use super::super::gate::{Attempt, Facts, Offered};
+use super::super::ledger::Call;
+use super::super::run::{Engine, Run};
+use super::super::{approvals, spans};
+use super::{Cleared, LEASE_LOST, decide, facts, offered};
+use crate::domain::ids::PlanningSessionId;
+use crate::domain::journal::{CallFailure, CallResult, PolicyDecision};
+use crate::domain::tool::{FailureCode, Tool};
+use crate::ports::tools::{CallReply, CallRequest};
+use crate::trace;
+
+/// A call is not sent a second time with less time left.
+const WORTH_A_SECOND: Duration = Duration::from_secs(1);
+/// The pauses between further attempts at a call whose outcome stays unknown.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
+
+/// Makes the call in a span of its own.
+pub(super) async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
+    let span = spans::tool_call(tool, one.call.id);
+    let result = call(engine, run, one, tool).instrument(span.clone()).await;
+    spans::called(&span, &result);
+    result
+}
+
+/// Sends the call. If its outcome is unknown and repeating it is harmless, it is sent again in the time left.
+pub(super) async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
+    let began = engine.clock.instant();
+    let took = || engine.clock.instant().saturating_duration_since(began);
+    let time = run.context.limits.tool_time(tool.timeout, run.record.elapsed(began));
+    let reply = if time.is_zero() {
+        let message = "no time was left for this call; it was not sent".to_owned();
+        CallReply::NotSent(CallFailure::new(FailureCode::LimitReached, message))
+    } else {
+        attempt(engine, run, one, tool, time, Nth::First).await
+    };
+    let (outcome, sent) = match reply {
+        CallReply::Data(data) => (Ok(data), true),
+        CallReply::NotSent(failure) => (Err(failure), false),
+        CallReply::Failed(failure) => (Err(failure), true),
+        CallReply::Unknown(failure) => {
+            let left = time.saturating_sub(took());
+            (retry_call(engine, run, one, tool, left, failure).await, true)
+        }
+    };
+    CallResult {
+        outcome,
+        sent,
+        duration_us: i64::try_from(took().as_micros()).unwrap_or(i64::MAX),
+    }
+}
+
+/// Which attempt at a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Nth {
+    First,
+    Further,
+}
+
+/// Sends the call, unless another process may hold the run by now and send it too.
+pub(super) async fn attempt(
+    engine: &Engine,
+    run: &Run,
+    one: &Cleared<'_>,
+    tool: &Arc<Tool>,
+    time: Duration,
+    nth: Nth,
+) -> CallReply {
+    if !run.record.is_ours() {
+        return CallReply::NotSent(CallFailure::new(FailureCode::Unavailable, LEASE_LOST.to_owned()));
+    }
+    // The server's spans are children of this call's span, or else of the caller's.
+    let own_place = trace::traceparent(&Span::current());
+    let ledger = run.record.journal.ledger();
+    let state = ledger.call(one.call.id);
+    let repository = repository(run);
+    let repositories = || engine.policy.repositories.of(&run.record.decision.tenant);
+    let repositories = (tool.settings.repositories == Some(true)).then(repositories).flatten();
+    let request = CallRequest {
+        tool,
+        arguments: &one.arguments,
+        tenant: run.record.decision.tenant.as_str(),
+        user: &tool.user(&run.record.decision.tenant, &run.record.decision.user),
+        origin: run.record.decision.surface,
+        run_id: &run.record.decision.id.to_string(),
+        action_id: one.call.id,
+        idempotency_key: &one.key,
+        first_attempt_us: state.filter(|_| nth == Nth::Further).and_then(Call::first_started_us),
+        account: state.filter(|_| run.can_wait()).and_then(Call::account),
+        session: session(run),
+        repository: repository.as_deref(),
+        repositories: repositories.as_deref(),
+        deadline_us: run.context.limits.until.map(|until| until.at_us),
+        traceparent: own_place.as_deref().or(run.context.traceparent.as_deref()),
+        timeout: time,
+        cancel: &run.context.cancel,
+        is_approved: state.is_some_and(Call::is_by_user),
+        hold: run.record.log().map(|log| &log.hold),
+    };
+    engine.tools.call(request).await
+}
+
+/// The planning session whose confirmed plan the run works on; also that of the runs that it calls.
+fn session(run: &Run) -> Option<PlanningSessionId> {
+    run.context.scope.as_ref()?;
+    PlanningSessionId::parse(run.context.bound.as_ref()?.get("id")?)
+}
+
+/// `OWNER/REPO`, if the run may use only that one.
+fn repository(run: &Run) -> Option<String> {
+    let bound = run.context.bound.as_ref()?;
+    Some(format!("{}/{}", bound.get("owner")?, bound.get("repo")?))
+}
+
+/// Repeats a call whose outcome is unknown, where that is harmless, at most three times. Only the tool's data proves the outcome. A second
+/// attempt that was not sent proves nothing. Neither does a tool's error: a second delete finds nothing because the
+/// first one worked, and a server without its database cannot look up our key.
+pub(super) async fn retry_call(
+    engine: &Engine,
+    run: &Run,
+    one: &Cleared<'_>,
+    tool: &Arc<Tool>,
+    left: Duration,
+    first: CallFailure,
+) -> Result<Arc<RawValue>, CallFailure> {
+    let asked = engine.clock.instant();
+    let left_now = || left.saturating_sub(engine.clock.instant().saturating_duration_since(asked));
+    let mut pauses = PAUSES.iter();
+    while tool.repeatable()
+        && left_now() > WORTH_A_SECOND
+        && !run.context.cancel.is_cancelled()
+        && tokio::time::timeout(left_now(), still_allowed(engine, run, one))
+            .await
+            .unwrap_or(false)
+        && left_now() > WORTH_A_SECOND
+    {
+        tracing::info!(decision_id = %run.record.decision.id, tool = %tool.name, "no answer to a repeatable call; sent again");
+        match attempt(engine, run, one, tool, left_now(), Nth::Further).await {
+            CallReply::Data(data) => return Ok(data),
+            CallReply::Failed(failure) if !tool.side_effect => return Err(failure),
+            CallReply::Failed(_) => break,
+            // What is still not known is asked again. Without a log a person waits for the answer.
+            CallReply::NotSent(_) | CallReply::Unknown(_) if run.record.log().is_none() => break,
+            CallReply::NotSent(_) | CallReply::Unknown(_) => {}
+        }
+        match pauses.next() {
+            Some(pause) if left_now() > *pause + WORTH_A_SECOND => tokio::time::sleep(*pause).await,
+            _ => break,
+        }
+    }
+    Err(if tool.side_effect { in_doubt(&first) } else { first })
+}
+
+/// May a started call be sent again? Since then the grant may have been revoked, the run cancelled (by another process
+/// too), or the policy changed.
+async fn still_allowed(engine: &Engine, run: &Run, one: &Cleared<'_>) -> bool {
+    if let Some(log) = run.record.log()
+        && !log.cleans_up
+        && !matches!(log.runs.is_cancelled(log.run).await, Ok(false))
+    {
+        return false;
+    }
+    let ledger = run.record.journal.ledger();
+    let Some(call) = ledger.call(one.call.id) else {
+        return false;
+    };
+    let grants = match call.grant() {
+        Some(_) => approvals::grants(run, std::slice::from_ref(one.call)).await,
+        None => Vec::new(),
+    };
+    let facts = Facts {
+        offered: match call.is_by_user() {
+            true => offered(engine, &one.callee).await,
+            false => Offered::Later,
+        },
+        ..facts(engine, run, std::slice::from_ref(one.call), grants)
+    };
+    let attempt = call.first_started_us().map_or(Attempt::First, Attempt::Again);
+    let decision = decide(engine, one.call, &facts, call.resolution(), attempt).await;
+    matches!(decision.outcome, PolicyDecision::Allow { .. })
+}
+
+fn in_doubt(failure: &CallFailure) -> CallFailure {
+    let message = format!(
+        "the outcome of this call is unknown ({}); do not repeat it, tell the user",
+        failure.message
+    );
+    CallFailure {
+        words_of: failure.words_of,
+        ..CallFailure::new(FailureCode::InDoubt, message)
+    }
+}

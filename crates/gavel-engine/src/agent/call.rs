@@ -1,0 +1,332 @@
+//! Calls from one agent to another: as a tool of its model, or as a step of its flow.
+
+use crate::journal::Journal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::outcome::outcome;
+use super::{Agents, Ended, Left, Round, Settings};
+use crate::attempt::current;
+use crate::children::ChildRuns;
+use crate::domain::agent_run::RunStatus;
+use crate::domain::canonical;
+use crate::domain::definition::{Definition, Flow};
+use crate::domain::ids::{ProjectId, RunId};
+use crate::domain::journal::{CallFailure, CallResult, Entry, Proposed, Target};
+use crate::domain::plan::TaskId;
+use crate::domain::tool::FailureCode;
+use crate::flow;
+use crate::ledger::Call;
+use crate::limits::{AtLimit, Limits};
+use crate::log::{self, Log};
+use crate::ports::BoxFuture;
+use crate::ports::commit::Spent;
+use crate::ports::records::OpenDecision;
+use crate::ports::runs::{Created, NewRun, Origin, Parent, Reopen, Reopened, ReopenedFor};
+use crate::record::{self, Record};
+use crate::snapshot::DefinitionSnapshot;
+use crate::stop::{CutStep, Stop};
+use crate::strategy::Strategy;
+use crate::strategy::plan::Progress;
+
+/// The child runs of one run of an agent.
+pub(super) struct Children {
+    pub(super) agents: Arc<Agents>,
+    pub(super) project: ProjectId,
+    /// The agent's definition.
+    pub(super) definition: Arc<Definition>,
+    /// The definitions that the run needs.
+    pub(super) snapshot: Arc<DefinitionSnapshot>,
+    pub(super) settings: Settings,
+    pub(super) strategy: Strategy,
+    pub(super) limits: Limits,
+    /// Fires when the run is cancelled.
+    pub(super) cancel: CancellationToken,
+    /// Held while a child run is driven.
+    pub(super) driving: Mutex<()>,
+}
+
+impl ChildRuns for Children {
+    fn call<'a>(
+        &'a self,
+        record: &'a Record,
+        call: &'a Proposed,
+        arguments: &'a Arc<RawValue>,
+    ) -> BoxFuture<'a, Result<CallResult, Stop>> {
+        Box::pin(self.call_child(record, call, arguments))
+    }
+
+    fn continuing<'a>(&'a self, record: &'a Record, call: &'a Proposed) -> BoxFuture<'a, Result<(RunId, bool), Stop>> {
+        Box::pin(async move {
+            if record.log().is_none() {
+                return Err(Stop::LeaseLost);
+            }
+            let journal = &record.journal;
+            let ledger = journal.ledger();
+            let state = ledger.call(call.id);
+            let Some(child) = state.and_then(Call::child) else {
+                return Ok((RunId::new(), true));
+            };
+            let started = state.and_then(Call::last_start).map(|(at, _)| at);
+            let resumed = journal.len() - current(journal).len();
+            let run_state = self.agents.runs.run_state(child).await?;
+            let is_paused = run_state.is_some_and(|child| child.status == RunStatus::Paused);
+            Ok((child, is_paused && started.is_some_and(|started| started < resumed)))
+        })
+    }
+
+    fn cancel<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<Vec<Entry>, Stop>> {
+        Box::pin(async move {
+            let mut results = Vec::new();
+            let Some(log) = record.log() else {
+                return Ok(results);
+            };
+            let ledger = record.journal.ledger();
+            // A call that was resumed to settle its outcome counts as in progress until it has ended again.
+            for call in ledger.calls().filter(|call| call.is_in_progress()) {
+                let (Target::Agent(name), Some(child)) = (&call.proposed.target, call.child()) else {
+                    continue;
+                };
+                if self.agents.runs.run_state(child).await?.is_none() {
+                    continue;
+                }
+                let began = self.now();
+                let ended = self.drive(record, log, child).await?;
+                // A step that was cut short has no result.
+                if let Ok(outcome) = outcome(&self.strategy, &self.settings, name, ended) {
+                    let result = self.ended_after(began, outcome);
+                    results.push(Entry::Result {
+                        call: call.id(),
+                        result,
+                    });
+                }
+            }
+            Ok(results)
+        })
+    }
+
+    fn idle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move { drop(self.driving.lock().await) })
+    }
+}
+
+impl Children {
+    fn now(&self) -> Instant {
+        self.agents.engine.clock.instant()
+    }
+
+    /// Drives a child run. If this run is cancelled, the child run is cancelled too, and awaited.
+    async fn drive(&self, record: &Record, log: &Log, child: RunId) -> Result<Ended, Stop> {
+        let _driving = self.driving.lock().await;
+        let log = log.of(child, self.flows(record, log));
+        let cancel = self.cancel.child_token();
+        self.agents.drive_logged(log, cancel, Some(&self.snapshot)).await
+    }
+
+    /// The flows to which the child run belongs as a step. A run that a model calls is no step: the parent counts its
+    /// own model calls.
+    fn flows(&self, record: &Record, log: &Log) -> Vec<Spent> {
+        if !self.strategy.has_steps() {
+            return Vec::new();
+        }
+        let (steps, usage) = self.strategy.total(&record.journal);
+        record::with_flows(log, steps, usage)
+    }
+
+    fn ended_after(&self, began: Instant, outcome: Result<Arc<RawValue>, CallFailure>) -> CallResult {
+        let took = self.now().saturating_duration_since(began);
+        CallResult {
+            outcome,
+            sent: true,
+            duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+        }
+    }
+
+    async fn call_child(
+        &self,
+        record: &Record,
+        call: &Proposed,
+        arguments: &Arc<RawValue>,
+    ) -> Result<CallResult, Stop> {
+        let began = self.now();
+        let ledger = record.journal.ledger();
+        let state = ledger.call(call.id);
+        let child = state.and_then(Call::child);
+        let starts = state.and_then(Call::last_start).map_or(0, |(_, starts)| starts);
+        let (Some(log), Some(child), Target::Agent(name)) = (record.log(), child, &call.target) else {
+            return Err(Stop::LeaseLost);
+        };
+        let Some(member) = self.snapshot.get(name) else {
+            let message = format!("{name:?} was not among the agents when this run began");
+            return Ok(CallResult::not_sent(FailureCode::UnknownTool, message));
+        };
+        let (input, settings) = self.given(record, call, &member.definition, arguments);
+        if starts > 1 {
+            self.reopen(log, child, starts, &settings).await?;
+        }
+        let new = NewRun {
+            id: child,
+            project: self.project.clone(),
+            agent: Arc::clone(name),
+            version: None,
+            decision: OpenDecision {
+                id: child.decision(),
+                message: Arc::from(input.get()),
+                definition_hash: Arc::clone(&member.definition.hash),
+                requested_model: self.agents.requested_model(&member.definition),
+                created_at: self.agents.engine.clock.now_us(),
+                ..record.decision.clone()
+            },
+            origin: Origin::Called(Parent {
+                run: log.run,
+                action: call.id,
+                lease: log.hold.lease(),
+            }),
+            snapshot: self.snapshot.snapshot(),
+            input,
+            settings: settings.to_raw(),
+            entries: Vec::new(),
+            queued: false,
+            claim: None,
+        };
+        match self.agents.runs.create(new).await? {
+            Created::New(_) | Created::Replayed(_) => {}
+            Created::LeaseLost => return Err(Stop::LeaseLost),
+            Created::Mismatch
+            | Created::ThreadBusy(_)
+            | Created::NoThread
+            | Created::NoSession
+            | Created::SessionMoved(..)
+            | Created::TooManySessions(_) => {
+                let message = "the run of the agent could not be created";
+                return Ok(CallResult::not_sent(FailureCode::Unavailable, message));
+            }
+        }
+        let ended = self.drive(record, log, child).await?;
+        let outcome = outcome(&self.strategy, &self.settings, name, ended)?;
+        Ok(self.ended_after(began, outcome))
+    }
+
+    /// Reopens a child run that was cut short, and whose call was started this often, if that was not done yet.
+    async fn reopen(&self, log: &Log, child: RunId, starts: usize, settings: &Settings) -> Result<(), Stop> {
+        let Some(state) = self.agents.runs.run_state(child).await? else {
+            return Ok(());
+        };
+        if state.status != RunStatus::Paused || (state.attempt as usize) + 1 >= starts {
+            return Ok(());
+        }
+        // The step that made an in-doubt call receives the user's answer about it.
+        let settings = Settings {
+            settled: self.settings.settled.clone(),
+            ..settings.clone()
+        };
+        let reopen = Reopen {
+            run: child,
+            attempt: state.attempt,
+            place: ReopenedFor::Parent(log.hold.lease()),
+            session: None,
+            settings: settings.to_raw(),
+            entry: log::resumed(state.steps, state.usage),
+            at_us: self.agents.engine.clock.now_us(),
+        };
+        match self.agents.runs.reopen(reopen).await? {
+            // One that is not paused was reopened in a commit that was not acknowledged.
+            Reopened::Yes(_) | Reopened::NotPaused(_) => Ok(()),
+            Reopened::LeaseLost
+            | Reopened::NotFound
+            | Reopened::Replayed
+            | Reopened::Mismatch
+            | Reopened::TooManySessions(_) => Err(Stop::LeaseLost),
+        }
+    }
+
+    /// The input and the settings of a child run. A model sets its time limit by an argument of the call; else the
+    /// definition sets it, for a sub-agent or for a step.
+    fn given(
+        &self,
+        record: &Record,
+        call: &Proposed,
+        called: &Definition,
+        arguments: &Arc<RawValue>,
+    ) -> (Arc<RawValue>, Settings) {
+        let left = self.left(record);
+        if let Strategy::Plan(execution) = &self.strategy {
+            let progress = Progress::of(&record.journal, execution);
+            let step = record.journal.ledger().call(call.id).and_then(|call| call.step);
+            let task = TaskId::of(step.map_or(0, |(number, _)| number));
+            let (_, spent) = flow::spent(&record.journal, &CutStep::default());
+            let work = progress.work(task, execution, spent);
+            return (
+                Arc::clone(arguments),
+                self.settings.called(called, None, left).on_task(work, progress.created),
+            );
+        }
+        if let Strategy::Steps(flow) = &self.strategy {
+            let ledger = record.journal.ledger();
+            let place = ledger.call(call.id).and_then(|call| call.step);
+            let step = place.and_then(|(step, _)| flow.steps().get(step as usize));
+            let settings = Settings {
+                in_loop: matches!(flow, Flow::Loop { .. }),
+                round: round(flow, &record.journal, place),
+                ..self.settings.called(called, step.and_then(|step| step.timeout), left)
+            };
+            return (Arc::clone(arguments), settings);
+        }
+        let by_definition = self.definition.timeout_of(&called.name);
+        let (input, timeout) = match serde_json::from_str(arguments.get()) {
+            Ok(read) => {
+                let (input, by_model) = called.split_call(read);
+                let input = Arc::from(canonical::to_raw(&Value::Object(input)));
+                (input, by_model.or(by_definition))
+            }
+            // The gate has read them as an object.
+            Err(_) => (Arc::clone(arguments), by_definition),
+        };
+        (input, self.settings.called(called, timeout, left))
+    }
+
+    /// The limits that this run has left.
+    fn left(&self, record: &Record) -> Left {
+        let time = self
+            .limits
+            .time
+            .map(|time| time.saturating_sub(record.elapsed(self.now())));
+        if !self.strategy.has_steps() {
+            return Left {
+                time,
+                steps: None,
+                tokens: None,
+                grace: Duration::ZERO,
+            };
+        }
+        // A flow counts its steps' usage as its own, and only its steps can write a summary.
+        let (steps, tokens) = flow::spent(&record.journal, &CutStep::default());
+        let grace = match self.limits.at_limit {
+            AtLimit::SumUp { grace } => grace,
+            AtLimit::End => Duration::ZERO,
+        };
+        Left {
+            time,
+            steps: self.limits.iterations.map(|most| most.saturating_sub(steps)),
+            tokens: self.limits.tokens.map(|most| most.saturating_sub(tokens)),
+            grace,
+        }
+    }
+}
+
+/// The current round, if the agent itself is the loop. `place`: the step and the round of the call.
+fn round(flow: &Flow, journal: &Journal, place: Option<(u32, u32)>) -> Option<Round> {
+    let Flow::Loop { steps, max_iterations } = flow else {
+        return None;
+    };
+    steps.is_empty().then(|| Round {
+        number: place.map_or(1, |(_, round)| round),
+        of: *max_iterations,
+        before: flow::last_output(journal),
+    })
+}

@@ -1,0 +1,338 @@
+//! A run from its row to its end: load, prepare, run, finish.
+
+use crate::journal::Journal;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::ended::{Ended, ended};
+use super::fresh::Fresh;
+use super::given::Known;
+use super::history::{History, is_resumed};
+use super::prepare::{self, Unable};
+use super::waiting::WaitsFor;
+use super::{Agents, Settings};
+use crate::domain::definition::Definition;
+use crate::domain::ids::RunId;
+use crate::domain::journal::Entry;
+use crate::live::Live;
+use crate::log::{Halt, Log};
+use crate::next::Ending;
+use crate::ports::BoxFuture;
+use crate::ports::commit::Committed;
+use crate::ports::runs::{Hold, StoredRun};
+use crate::run::{Engine, Run};
+use crate::snapshot::DefinitionSnapshot;
+use crate::stop::Stop;
+use crate::strategy::{Strategy, plan};
+use crate::{spans, write};
+
+/// How often, and after which pause, the journal of a run whose driver panicked is read again for the entries that were
+/// being written.
+const MOST_LOOKS: u32 = 20;
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Waits until another process may hold the run because its lease was not renewed in time, for whatever reason.
+async fn run_out(hold: &Hold) {
+    loop {
+        let left = hold.left();
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
+    }
+}
+
+/// Did the run of this journal neither wait nor begin, but work?
+fn was_at_work(journal: &Journal) -> bool {
+    use Entry::{Halted, Resumed, Suspended};
+    !matches!(journal.last(), None | Some(Halted | Suspended | Resumed { .. }))
+}
+
+impl Agents {
+    /// Drives a run to its end under a held lease, starting from its current state.
+    ///
+    /// # Errors
+    /// The run cannot continue now: the store is unavailable, or the lease is lost. The next worker finds the run
+    /// unchanged.
+    pub fn drive<'a>(
+        self: &'a Arc<Self>,
+        id: RunId,
+        hold: Hold,
+        live: Live,
+        cancel: CancellationToken,
+        halt: Halt,
+    ) -> BoxFuture<'a, Result<Ended, Stop>> {
+        let log = self.log(id, hold, live, halt);
+        self.drive_logged(log, cancel, None)
+    }
+
+    /// Like [`Agents::drive`], for a run that this process has just created.
+    ///
+    /// # Errors
+    /// As [`Agents::drive`].
+    pub fn drive_fresh(self: &Arc<Self>, fresh: Fresh, hold: Hold, halt: Halt) -> BoxFuture<'_, Result<Ended, Stop>> {
+        Box::pin(async move {
+            let Fresh {
+                stored,
+                journal,
+                given,
+                live,
+                cancel,
+                registered: _registered,
+            } = fresh;
+            let log = Log {
+                written: journal.len(),
+                is_fresh: true,
+                ..self.log(stored.id, hold, live, halt)
+            };
+            let history = History {
+                journal,
+                ..History::default()
+            };
+            let bundle = Arc::clone(&given.bundle);
+            let driven = self.driven(log.clone(), cancel, stored, history, Known::All(Box::new(given)));
+            self.guarded(log, driven, Some(&bundle)).await
+        })
+    }
+
+    fn log(&self, run: RunId, hold: Hold, live: Live, halt: Halt) -> Log {
+        Log {
+            runs: Arc::clone(&self.runs),
+            hold,
+            run,
+            written: 0,
+            flows: Vec::new(),
+            live,
+            halt,
+            is_fresh: false,
+            cleans_up: false,
+            is_lost: false,
+            unseen: Duration::ZERO,
+            intending: false,
+            writing: Arc::default(),
+        }
+    }
+
+    /// Like [`Agents::drive`], with the definitions that the caller has already read.
+    pub(super) fn drive_logged<'a>(
+        self: &'a Arc<Self>,
+        log: Log,
+        cancel: CancellationToken,
+        known: Option<&'a Arc<DefinitionSnapshot>>,
+    ) -> BoxFuture<'a, Result<Ended, Stop>> {
+        Box::pin(async move {
+            let _unfinished = self.running.begin(log.run, log.live.clone(), cancel.clone());
+            let driven = self.read_and_driven(log.clone(), cancel, known);
+            self.guarded(log, driven, known).await
+        })
+    }
+
+    /// Stops a run when its lease may be lost, and ends one whose driver panics.
+    async fn guarded(
+        self: &Arc<Self>,
+        log: Log,
+        driven: impl Future<Output = Result<Ended, Stop>>,
+        known: Option<&Arc<DefinitionSnapshot>>,
+    ) -> Result<Ended, Stop> {
+        let hold = log.hold.clone();
+        let driven = async {
+            tokio::select! {
+                // First: a run that has ended by itself is not interrupted.
+                biased;
+                driven = driven => driven,
+                () = run_out(&hold) => Err(Stop::LeaseLost),
+            }
+        };
+        match AssertUnwindSafe(driven).catch_unwind().await {
+            Ok(driven) => driven,
+            // The next worker would panic as well.
+            Err(_) => self.broken_down(log, known).await,
+        }
+    }
+
+    async fn read_and_driven(
+        self: &Arc<Self>,
+        mut log: Log,
+        cancel: CancellationToken,
+        known: Option<&Arc<DefinitionSnapshot>>,
+    ) -> Result<Ended, Stop> {
+        let (stored, history) = self.read(&mut log).await?;
+        if stored.status.has_ended() {
+            return Ok(ended(
+                &stored,
+                history.as_ref().map_or(&[], |history| &history.journal),
+                known,
+            ));
+        }
+        let (journal, why) = match (history, Settings::read(&stored.settings)) {
+            (Ok(history), Ok(_)) => return self.driven(log, cancel, stored, history, Known::Bundle(known)).await,
+            (Ok(history), Err(why)) => (history.journal, why),
+            (Err(why), _) => (Journal::default(), why),
+        };
+        // No process can continue the run.
+        self.unable(&stored, journal, log, Ending::Unable(why).into()).await
+    }
+
+    // Longer than a screen: what a run goes through, in this order, and each way in which it ends before it begins.
+    async fn driven(
+        self: &Arc<Self>,
+        mut log: Log,
+        cancel: CancellationToken,
+        stored: StoredRun,
+        history: History,
+        known: Known<'_>,
+    ) -> Result<Ended, Stop> {
+        let (id, History { journal, clock }) = (stored.id, history);
+        let is_new = log.is_fresh || journal.is_empty();
+        let begins = is_new || is_resumed(&journal);
+        log.is_lost |= stored.is_lost && !stored.cancel;
+        if stored.cancel || log.is_lost {
+            cancel.cancel();
+        }
+        let mut before = self.clock(clock).await?;
+        if stored.origin.parent().is_none() {
+            log.unseen = stored.worked.saturating_sub(before);
+        }
+        // A run that waited, or has not begun, was not worked on when the process died.
+        if stored.origin.parent().is_none() || was_at_work(&journal) {
+            before += log.unseen;
+        }
+        let is_past_deadline = || {
+            let settings = Settings::read(&stored.settings);
+            settings.is_ok_and(|settings| settings.is_past(self.engine.clock.now_us()))
+        };
+        // A run of a thread cannot be resumed, nor can its child runs. So it continues without a server: its calls
+        // there fail, and other approvals remain valid.
+        let tolerate_missing_tools = !is_new && self.is_of_thread(&stored, log.hold.lease().run).await?;
+        let (_, cut) = log.cut_short();
+        if !cancel.is_cancelled()
+            && let Err(why) = self.refresh_servers(log.hold.lease().run, &journal).await?
+            && !tolerate_missing_tools
+        {
+            let ending = match is_past_deadline() {
+                true => Ending::PAST_DEADLINE,
+                false => Ending::Waiting(why),
+            };
+            return self.unable(&stored, journal, log, ending.into()).await;
+        }
+        let mut run = match prepare::parts(self, &stored, known, tolerate_missing_tools).await {
+            Ok(parts) => match self.continued(&parts, &stored, journal, begins) {
+                Ok(journal) => parts.run(self, &stored, journal, before, log, cancel),
+                Err((journal, ending)) => return self.unable(&stored, journal, log, ending.into()).await,
+            },
+            // A cancelled run does not need its tools.
+            Err(_) if cancel.is_cancelled() => {
+                return self.unable(&stored, journal, log, cut.into()).await;
+            }
+            // Nothing begins after the deadline, so the run needs no tools either.
+            Err(_) if is_past_deadline() => {
+                return self.unable(&stored, journal, log, Ending::PAST_DEADLINE.into()).await;
+            }
+            // Completed work is not lost because a server is unavailable: the run can be resumed later.
+            Err(Unable {
+                ending: Ending::Unable(why),
+                detail,
+            }) if !is_new => {
+                let ending = Ending::Waiting(why);
+                return self.unable(&stored, journal, log, Unable { ending, detail }).await;
+            }
+            Err(why) => return self.unable(&stored, journal, log, why).await,
+        };
+        let place = run.context.agent.as_ref().map(|place| Arc::clone(&place.definition));
+        let engine = self.engine_for(place.as_deref());
+        let name = Arc::clone(&stored.agent);
+        let span = spans::agent(&name, id, &engine);
+        if begins {
+            // Watchers see at once how the run begins, and a process that takes over knows that it was started.
+            write::flush(&engine, &mut run, Vec::new()).await?;
+        }
+        if stored.origin.thread().is_some() {
+            run.context.history = self.said_before(id).await?;
+        }
+        let ending = loop {
+            self.apply_resolutions(&mut run).await?;
+            let waits_for = match engine.go(&mut run).instrument(span.clone()).await {
+                Ok(Ending::Suspended(calls)) => WaitsFor::Approvals(calls),
+                Ok(Ending::Unsettled(calls)) => WaitsFor::Settlement(calls),
+                Err(Stop::Suspended(child)) => WaitsFor::Child(child),
+                ended => break ended?,
+            };
+            match self.suspend(&engine, &mut run, waits_for).await? {
+                Committed::Written => return Err(Stop::Suspended(id)),
+                // An approval was resolved just now.
+                Committed::Answered => {}
+                Committed::LeaseLost | Committed::ApprovalGone => return Err(Stop::LeaseLost),
+            }
+        };
+        if let Strategy::Plan(execution) = run.context.strategy.clone() {
+            plan::clean_up(&engine, &mut run, &execution).await?;
+        }
+        let Run { record, context } = run;
+        let ended = self.finish(&stored, record, Some(&context), &ending).await?;
+        spans::agent_ended(&span, ended.status);
+        Ok(ended)
+    }
+
+    /// Does the run, or its outermost run, belong to a thread?
+    async fn is_of_thread(&self, stored: &StoredRun, root: RunId) -> Result<bool, Stop> {
+        if stored.id == root {
+            return Ok(stored.origin.thread().is_some());
+        }
+        let root = self.runs.run_state(root).await?;
+        Ok(root.is_some_and(|root| root.origin.thread().is_some()))
+    }
+
+    /// Ends a run whose driver panicked.
+    async fn broken_down(
+        self: &Arc<Self>,
+        mut log: Log,
+        known: Option<&Arc<DefinitionSnapshot>>,
+    ) -> Result<Ended, Stop> {
+        tracing::error!(run_id = %log.run, "the execution of a run panicked");
+        log.is_fresh = false;
+        // The driver may have waited for a commit, which the store still writes, or refuses. Its entries belong to what is
+        // ended. Behind a later write of one queue they are there; with several writers it may take a moment.
+        let due = log.writing.load(Ordering::Relaxed);
+        self.runs.renew(vec![log.hold.lease()]).await?;
+        let (mut stored, mut history) = self.read(&mut log).await?;
+        for _ in 0..MOST_LOOKS {
+            let read = history.as_ref().map_or(0, |history| history.journal.len());
+            if read >= due || stored.status.has_ended() {
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+            (stored, history) = self.read(&mut log).await?;
+        }
+        if stored.status.has_ended() {
+            return Ok(ended(
+                &stored,
+                history.as_ref().map_or(&[], |history| &history.journal),
+                known,
+            ));
+        }
+        let journal = history.map(|history| history.journal).unwrap_or_default();
+        self.unable(&stored, journal, log, Ending::Broken.into()).await
+    }
+
+    /// The model that a run of the definition asks.
+    #[must_use]
+    pub fn requested_model(&self, definition: &Definition) -> Arc<str> {
+        let engine = self.engine_for(Some(definition));
+        engine.model.requested(&definition.model).into()
+    }
+
+    /// The engine, with the model that the definition asks for.
+    pub(super) fn engine_for(&self, definition: Option<&Definition>) -> Engine {
+        let model = definition.and_then(|definition| self.models.of(definition).ok().flatten());
+        Engine {
+            model: model.map_or_else(|| Arc::clone(&self.engine.model), Arc::clone),
+            ..self.engine.clone()
+        }
+    }
+}

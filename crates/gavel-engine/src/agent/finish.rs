@@ -1,0 +1,331 @@
+//! Ends a run: its row, the rest of its journal and its decision, in one commit.
+
+use crate::journal::Journal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::ended::{Ended, exits_loop};
+use super::given::Known;
+use super::prepare::{self, Unable};
+use super::summary::{final_message, lacks_model_summary, recovered_from, summarize};
+use super::texts::formatted;
+use super::{Agents, Settings, fresh};
+use crate::api::planning::Cleanup;
+use crate::api::runs::InDoubtCall;
+use crate::attempt::iterations;
+use crate::domain::action::ActionStatus;
+use crate::domain::agent_run::{RunStatus, StopReason};
+use crate::domain::ids::RunId;
+use crate::domain::journal::{Entry, Target};
+use crate::domain::planning_session::SessionReason;
+use crate::domain::thread;
+use crate::domain::tool::FailureCode;
+use crate::ledger::Call;
+use crate::limits::Limits;
+use crate::log::Log;
+use crate::next::Ending;
+use crate::ports::BoxFuture;
+use crate::ports::commit::{Committed, Fact, Planned, RunEnd};
+use crate::ports::runs::{RunState, StoredRun};
+use crate::record::{self, Durability, Record};
+use crate::run::{Context, Run};
+use crate::stop::Stop;
+use crate::strategy::plan::{self, TaskWork};
+use crate::strategy::{Strategy, react};
+use crate::{approvals, derive, flow, write};
+
+impl Agents {
+    /// Ends a run that cannot start or continue. Boxed, since agents call each other from within.
+    pub(super) fn unable<'a>(
+        self: &'a Arc<Self>,
+        stored: &'a StoredRun,
+        journal: Journal,
+        log: Log,
+        Unable { ending, detail }: Unable,
+    ) -> BoxFuture<'a, Result<Ended, Stop>> {
+        Box::pin(async move {
+            let began = self.engine.clock.instant();
+            let mut record = Record {
+                journal,
+                fault_detail: detail,
+                ..Record::new(stored.decision.clone(), Durability::Log(log), began)
+            };
+            // The step of a flow stays open, so that it can be resumed.
+            let is_flow = record
+                .journal
+                .iter()
+                .any(|entry| matches!(entry, Entry::Step { call, .. } if matches!(call.target, Target::Agent(_))));
+            let stays = matches!(ending, Ending::Waiting(_) | Ending::Stopped(StopReason::ProcessLost, _));
+            if !(is_flow && stays) {
+                let why = "the run could not continue";
+                let results = record::unfinished_calls(&record, why, FailureCode::Unavailable);
+                record.journal.extend(results);
+            }
+            // What a session left behind is removed whatever ends its run.
+            if let Ok(settings) = Settings::read(&stored.settings)
+                && let Some(execution) = settings.execution
+                && let Ok(parts) = prepare::parts(self, stored, Known::Bundle(None), true).await
+            {
+                let log = record.log().cloned().ok_or(Stop::LeaseLost)?;
+                let run = parts.run(
+                    self,
+                    stored,
+                    Journal::default(),
+                    Duration::ZERO,
+                    log,
+                    CancellationToken::new(),
+                );
+                let mut run = Run { record, ..run };
+                plan::clean_up(&self.engine, &mut run, &execution).await?;
+                return self.finish(stored, run.record, Some(&run.context), &ending).await;
+            }
+            self.finish(stored, record, None, &ending).await
+        })
+    }
+
+    /// Writes the run's row, the rest of its journal and its decision, in one commit.
+    ///
+    /// `context` is absent if the run could not be prepared.
+    // Longer than a screen: every fact of the one commit that ends a run, each derived once.
+    pub(super) async fn finish(
+        &self,
+        stored: &StoredRun,
+        mut record: Record,
+        context: Option<&Context>,
+        ending: &Ending,
+    ) -> Result<Ended, Stop> {
+        let own = &record.journal;
+        let is_fresh = record.log().is_some_and(|log| log.is_fresh);
+        let place = context.and_then(|context| context.agent.as_ref());
+        let now_us = self.engine.clock.now_us();
+        // `None`: they cannot be read, which is why the run ends.
+        let settings = Settings::read(&stored.settings).ok();
+        let (strategy, limits) = match (context, &settings) {
+            (Some(context), _) => (&context.strategy, context.limits),
+            (None, Some(settings)) => (&Strategy::Turns, settings.limits_at(now_us, Duration::ZERO, false)),
+            (None, None) => (&Strategy::Turns, Limits::AGENT),
+        };
+        let formatted = formatted(place.map(|place| &*place.definition), ending);
+        let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
+        let ending = too_long.as_ref().unwrap_or(ending);
+        let derived = derive::derive(own, ending);
+        let mut summary = summarize(&record, strategy, &limits, ending, formatted.unwrap_or_default());
+        let task = task_work(settings.as_ref(), context);
+        let is_of_session = stored.origin.session().is_some() || task.is_some();
+        let fails = match summary.stop_reason {
+            // It can be resumed all the same, and its child runs with it.
+            Some(StopReason::ProcessLost) => stored.origin.parent().is_none(),
+            // A run of a thread cannot be resumed: its user sends another message, within the limits of threads. Nor can
+            // one of a planning session, which asks for another plan.
+            _ => stored.origin.thread().is_some() || is_of_session,
+        };
+        if fails && summary.status == RunStatus::Paused {
+            summary.status = RunStatus::Failed;
+        }
+        let started = stored.started_at.unwrap_or(now_us);
+        let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
+        let response = summary
+            .summary
+            .as_deref()
+            .or(summary.error_message.as_deref())
+            .unwrap_or_default();
+        let mut decision = record.closed(&derived, response, duration, None);
+        if decision.error_detail.is_none() {
+            decision.error_detail = match ending {
+                // The error quotes arguments, which the decision log stores only as `records.content` allows.
+                Ending::Rejected(..) => summary
+                    .error_message
+                    .as_ref()
+                    .map(|_| Arc::from("the user rejected a call")),
+                _ => summary.error_message.as_deref().map(Arc::from),
+            };
+        }
+        let mut in_doubt = self.calls_in_doubt(&record.journal).await?;
+        // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
+        let (mut steps, mut usage) = (iterations(own), decision.usage);
+        if strategy.has_steps() {
+            (steps, usage) = strategy.total(&record.journal);
+            // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
+            if let Some(step) = self.unfinished_step(&record.journal).await? {
+                steps = steps.saturating_add(step.steps);
+                usage += step.usage;
+                in_doubt = step.in_doubt;
+            }
+        }
+        if let Some(work) = &task {
+            // However it ends: the run that works through the plan reads what the task has come to. With a call in doubt
+            // the task can be complete; the session is not, before a person has settled the call.
+            let calls = in_doubt.iter().map(|call| call.action_id).collect();
+            let detail = summary.error_message.as_deref();
+            let outcome = react::outcome(&record.journal, work, ending, detail, calls);
+            summary.output = serde_json::value::to_raw_value(&outcome).ok().map(Arc::from);
+        }
+        if summary.status == RunStatus::Completed && !in_doubt.is_empty() {
+            summary.in_doubt(&in_doubt);
+            decision.error_detail = summary.error_message.as_deref().map(Arc::from);
+        }
+        let completed_effects = match stored.origin.thread().is_some()
+            && lacks_model_summary(&summary, ending)
+            && summary.stop_reason != Some(StopReason::InDoubt)
+        {
+            true => self.completed_effects(&record, stored.id).await?,
+            false => None,
+        };
+        let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
+        let planned = self
+            .planned(
+                stored,
+                settings.as_ref(),
+                &record,
+                ending,
+                summary.error_message.as_deref(),
+            )
+            .await?;
+        let end = RunEnd {
+            status: summary.status,
+            summary: summary.summary.as_deref().map(Arc::from),
+            output: summary.output.clone(),
+            error_message: summary.error_message.as_deref().map(Arc::from),
+            stop_reason: summary.stop_reason,
+            recovered_from: recovered_from(own, summary.status),
+            in_doubt: in_doubt.clone(),
+            acted: !is_fresh || acted(&record.journal),
+            steps,
+            usage,
+            completed_at: now_us,
+        };
+        let exits_loop = exits_loop(own);
+        let shown = is_fresh.then(|| fresh::shown(stored, &end, decision.outcome)).flatten();
+        let facts = approvals::outcomes(&record).into_iter().map(Fact::Outcome);
+        let facts = facts
+            .chain([Fact::Closed(decision), Fact::Ended(end)])
+            .chain(said)
+            .chain(planned);
+        if write::commit(&self.engine, &mut record, facts.collect()).await? != Committed::Written {
+            return Err(Stop::LeaseLost);
+        }
+        tracing::info!(
+            run_id = %stored.id,
+            agent = %stored.agent,
+            status = summary.status.as_str(),
+            stop_reason = summary.stop_reason.map(StopReason::as_str),
+            steps,
+            "an agent run ended"
+        );
+        Ok(Ended {
+            in_thread: stored.origin.thread().is_some(),
+            shown: shown.map(Box::new),
+            status: summary.status,
+            summary: summary.summary,
+            output: summary.output,
+            formatted: summary.formatted,
+            error_message: summary.error_message,
+            stop_reason: summary.stop_reason,
+            exits_loop,
+            steps,
+            usage,
+            in_doubt,
+        })
+    }
+
+    /// The effects, completed or in doubt, of a run that ends without a message of its own, including its child runs.
+    async fn completed_effects(&self, record: &Record, id: RunId) -> Result<Option<String>, Stop> {
+        let known = self.actions.of_run(id).await?;
+        let new = approvals::outcomes(record);
+        let ledger = record.journal.ledger();
+        let (mut done, mut in_doubt) = (Vec::new(), Vec::new());
+        for action in known.iter().filter(|action| action.side_effect) {
+            let outcome = new.iter().rev().find(|outcome| outcome.id == action.id);
+            let summary = match ledger.call(action.id) {
+                Some(call) => approvals::render_call(call),
+                // Made by a child run.
+                None => action.tool.clone(),
+            };
+            match outcome.map_or(action.status, |outcome| outcome.status) {
+                ActionStatus::Completed => done.push(summary),
+                ActionStatus::InDoubt | ActionStatus::Executing => in_doubt.push(summary),
+                _ => {}
+            }
+        }
+        Ok(thread::completed_effects(&done, &in_doubt))
+    }
+
+    /// In-doubt calls. For an agent that was called, its own in-doubt calls, since those are what a user can settle.
+    async fn calls_in_doubt(&self, journal: &Journal) -> Result<Vec<InDoubtCall>, Stop> {
+        let mut found = Vec::new();
+        let ledger = journal.ledger();
+        for call in ledger.calls().filter(|call| call.is_in_doubt()) {
+            let called = match call.child() {
+                Some(child) => self.runs.run_state(child).await?,
+                None => None,
+            };
+            match called.map(|called| called.in_doubt) {
+                Some(theirs) if !theirs.is_empty() => found.extend(theirs),
+                _ => found.push(InDoubtCall {
+                    action_id: call.id(),
+                    tool: call.name().to_string(),
+                    parameters: serde_json::from_str(call.proposed.call.args.get()).unwrap_or_default(),
+                }),
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the end of a run leads to in its planning session, if it works for one.
+    async fn planned(
+        &self,
+        stored: &StoredRun,
+        settings: Option<&Settings>,
+        record: &Record,
+        ending: &Ending,
+        message: Option<&str>,
+    ) -> Result<Option<Fact>, Stop> {
+        let Some(session) = stored.origin.session().copied() else {
+            return Ok(None);
+        };
+        if let Some(execution) = settings.and_then(|settings| settings.execution.as_ref()) {
+            let mut worked = execution.ended(&record.journal, ending, message);
+            // A journal that cannot be read does not say what its tasks made.
+            if record.journal.is_empty()
+                && !self.runs.journal(stored.id, 0, 1).await?.is_empty()
+                && let Some(end) = &mut worked.ended
+            {
+                end.cleanup = Some(Cleanup::unknown("it was not done"));
+            }
+            return Ok(Some(Fact::Worked(session, Box::new(worked))));
+        }
+        let opening = settings.and_then(|settings| settings.opening.as_deref());
+        let planned = settings.and_then(|settings| settings.planning.as_ref()).map_or_else(
+            // Its settings cannot be read.
+            || Planned::None(SessionReason::Internal, message.unwrap_or("the run failed").into()),
+            |work| work.planned(session, opening, &record.journal, ending, message),
+        );
+        Ok(Some(Fact::Planned(session, planned)))
+    }
+
+    /// The run of a flow's last step, if it did not complete.
+    async fn unfinished_step(&self, journal: &Journal) -> Result<Option<RunState>, Stop> {
+        let begun = flow::unfinished(journal).and_then(|call| journal.ledger().call(call).and_then(Call::child));
+        match begun {
+            Some(child) => Ok(self.runs.run_state(child).await?),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The task that a run works on, if it is one of a plan.
+fn task_work(settings: Option<&Settings>, context: Option<&Context>) -> Option<Arc<TaskWork>> {
+    match context.map(|context| &context.strategy) {
+        Some(Strategy::React(work)) => Some(Arc::clone(work)),
+        Some(_) => None,
+        None => settings?.task.clone(),
+    }
+}
+
+/// Has a call of the journal an action, or a child run? Most reads have neither.
+fn acted(journal: &Journal) -> bool {
+    let ledger = journal.ledger();
+    ledger.calls().any(|call| call.is_action() || call.child().is_some())
+}

@@ -1,0 +1,277 @@
+//! Approvals: the approval requests of a run, their resolutions, and the outcomes of the calls they are about.
+//! Everything is read from the journal; the store keeps a copy for approvers.
+
+mod outcomes;
+mod text;
+
+use crate::api::approvals;
+use crate::journal::Journal;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+pub(super) use self::outcomes::outcomes;
+pub(super) use self::text::render_call;
+use self::text::{in_a_sentence, in_short};
+use super::derive;
+use super::ledger::Call;
+use super::run::Run;
+use crate::domain::action::{Action, ActionStatus, Details};
+use crate::domain::address;
+use crate::domain::ids::{ActionId, ApprovalId};
+use crate::domain::journal::{Entry, Proposed, Target, ToolRef};
+use crate::domain::policy::{AGENTS, Grant};
+use crate::domain::templates::Text;
+use crate::domain::tool::{FailureCode, Tool};
+use crate::ports::commit::NewAction;
+use crate::ports::records::OpenCall;
+
+/// The servers of approved calls that have no result. A rejected call needs no server.
+pub(super) fn servers(journal: &Journal, actions: &[Action]) -> BTreeSet<Arc<str>> {
+    let approved = |id| {
+        actions
+            .iter()
+            .any(|action| action.id == id && action.status == ActionStatus::Approved)
+    };
+    let ledger = journal.ledger();
+    let open = ledger
+        .calls()
+        .filter(|call| call.is_open() && call.requested().is_some() && approved(call.id()));
+    open.filter_map(Call::server).map(Arc::clone).collect()
+}
+
+/// The grants of the run's user for the called tools. If they cannot be read, there are none, so approval is requested.
+pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
+    let Some(place) = &run.context.agent else {
+        return Vec::new();
+    };
+    let mut grants = Vec::new();
+    let mut known = BTreeSet::new();
+    for tool in calls.iter().filter_map(tool) {
+        if tool.settings.recipients.is_empty() || !known.insert((&tool.server, &tool.name)) {
+            continue;
+        }
+        let (tenant, user) = (&run.record.decision.tenant, &run.record.decision.user);
+        match place.actions.granted(tenant, user, &tool.server, &tool.name).await {
+            Ok(found) => grants.extend(found.into_iter().filter_map(approvals::Grant::to_policy)),
+            Err(error) => {
+                tracing::warn!(run_id = %run.record.decision.id, %error, "grants cannot be read, so the call needs an approval")
+            }
+        }
+    }
+    grants
+}
+
+/// The approval requests for these calls. They expire with the run's deadline, which is `left` from now, at the latest.
+pub(super) fn questions(run: &Run, calls: &[ActionId], lifetime: Duration, left: Option<Duration>) -> Vec<NewAction> {
+    let lifetime = left.map_or(lifetime, |left| left.min(lifetime));
+    let model = model(run);
+    let ledger = run.record.journal.ledger();
+    let waiting = ledger.calls().filter(|call| calls.contains(&call.id()));
+    waiting
+        .filter_map(|call| {
+            let callee = callee(run, call)?;
+            let (arguments, details) = (call.requested()?, call.details()?);
+            let tool = call.tool().map(AsRef::as_ref);
+            let with = in_short(tool, arguments, details.recipients.as_ref());
+            let account = details.account.as_deref().map(in_a_sentence);
+            let account = account.map_or_else(String::new, |account| format!(" from {account}"));
+            let with = if with.is_empty() { with } else { format!(" ({with})") };
+            let asked = format!("{}{account}{with}", callee.name);
+            let words = Text::ApprovalRequest.with(&[("call", &asked), ("reason", &details.reason)]);
+            let details = Details {
+                request: Some(words.clone()),
+                ..details
+            };
+            Some(NewAction {
+                id: call.id(),
+                approval: Some((ApprovalId::new(), lifetime)),
+                sequence: call.proposed.sequence,
+                tool: callee,
+                arguments: Arc::clone(arguments),
+                model: Arc::clone(&model),
+                details,
+                grant: None,
+                words: words.into(),
+            })
+        })
+        .collect()
+}
+
+/// Approved calls whose start is not written yet.
+pub(super) fn asked(run: &Run) -> Vec<ActionId> {
+    let started = newly_started(run);
+    if started.is_empty() {
+        return started;
+    }
+    let ledger = run.record.journal.ledger();
+    let requested = |id: &ActionId| ledger.call(*id).is_some_and(|call| call.requested().is_some());
+    started.into_iter().filter(requested).collect()
+}
+
+/// Calls whose start is not written yet.
+fn newly_started(run: &Run) -> Vec<ActionId> {
+    let started = run
+        .record
+        .journal
+        .iter()
+        .skip(run.record.written())
+        .filter_map(|entry| match entry {
+            Entry::Started { call, .. } => Some(*call),
+            _ => None,
+        });
+    started.collect()
+}
+
+/// Actions that start without an approval request: side effects, and read-only calls that a grant allows.
+pub(super) fn unasked(run: &Run, intents: &[OpenCall]) -> Vec<NewAction> {
+    let started = newly_started(run);
+    if started.is_empty() {
+        return Vec::new();
+    }
+    let (model, ledger) = (model(run), run.record.journal.ledger());
+    let action = |call: Call<'_>, tool: &Arc<Tool>, arguments: &Arc<RawValue>| NewAction {
+        id: call.id(),
+        approval: None,
+        sequence: call.proposed.sequence,
+        tool: ToolRef::from(&**tool),
+        arguments: Arc::clone(arguments),
+        model: Arc::clone(&model),
+        details: reached(tool, arguments),
+        grant: call.grant(),
+        words: "".into(),
+    };
+    let effects = intents.iter().filter_map(|intent| {
+        let call = ledger.call(intent.id).filter(|call| call.requested().is_none())?;
+        Some(action(call, intent.tool.as_ref()?, &intent.arguments))
+    });
+    let reads = started.iter().filter_map(|id| {
+        let call = ledger.call(*id).filter(|call| call.grant().is_some())?;
+        let tool = call.tool().filter(|tool| !tool.side_effect)?;
+        Some(action(call, tool, call.allowed()?))
+    });
+    effects.chain(reads).collect()
+}
+
+/// The recipients of a call, for users who must find out its outcome. They were checked when the call was decided.
+fn reached(tool: &Tool, arguments: &RawValue) -> Details {
+    if tool.settings.recipients.is_empty() {
+        return Details::default();
+    }
+    let found = serde_json::from_str(arguments.get()).map_err(|error| vec![error.to_string()]);
+    let found =
+        found.and_then(|arguments| address::recipients(&tool.settings.recipients, &arguments, usize::MAX, || false));
+    match found {
+        Ok(found) => Details {
+            recipients: Some(found.recipients).filter(|recipients| !recipients.is_empty()),
+            ..Details::default()
+        },
+        Err(errors) => {
+            tracing::error!(tool = %tool.name, ?errors, "the recipients of a call cannot be read, so its approval request names none");
+            Details::default()
+        }
+    }
+}
+
+/// Did an approval request expire with the deadline of its run? The store's clock says so, even if that of this process
+/// is behind. `lifetime`: that of a request without a deadline.
+pub(super) fn expired_with_deadline(actions: &[Action], lifetime: Duration) -> bool {
+    let lifetime_us = i64::try_from(lifetime.as_micros()).unwrap_or(i64::MAX);
+    actions.iter().any(|action| {
+        let is_shorter = |at: i64| at.saturating_sub(action.created_at) < lifetime_us;
+        action.status == ActionStatus::Expired
+            && action.resolution.is_none()
+            && action
+                .expires_at
+                .is_some_and(|at| is_shorter(at) && action.completed_at >= Some(at))
+    })
+}
+
+/// Adds resolved approvals to the journal.
+pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
+    for action in actions {
+        let ledger = run.record.journal.ledger();
+        let call = ledger.call(action.id);
+        let asked = call.filter(|call| call.is_open()).and_then(Call::requested);
+        let asked = asked.map(|arguments| arguments.get() == action.arguments.get());
+        let known = call.and_then(Call::was_approved);
+        let approved = match action.status {
+            // The approver saw the arguments in the action's row, so the approval is for these alone.
+            ActionStatus::Approved if asked == Some(false) => {
+                tracing::error!(action_id = %action.id, "the arguments of an approval request are not those of its call");
+                let message = "the approved arguments are not those of this call: the approval request was changed in the database";
+                run.push(Entry::failed(action.id, FailureCode::Denied, message.to_owned()));
+                continue;
+            }
+            ActionStatus::Approved => true,
+            ActionStatus::Rejected | ActionStatus::Expired => false,
+            _ => continue,
+        };
+        // An approved action expires as well if it could not start in time.
+        if asked.is_some() && known.is_none_or(|known| known && !approved) {
+            run.push(Entry::ApprovalResolved {
+                call: action.id,
+                approved,
+                by: action
+                    .resolved_by
+                    .clone()
+                    .filter(|_| action.status != ActionStatus::Expired),
+                // The reason of an approver who approved in time is about the approval, not about the expiry.
+                reason: match (action.status, action.resolution) {
+                    (ActionStatus::Expired, Some(_)) => {
+                        Some("it was approved, but the approval expired before it could start".into())
+                    }
+                    _ => action.reason.clone(),
+                },
+            });
+        }
+    }
+    for call in cannot_be_asked(run, actions) {
+        let message = "it requires approval, and its tool was changed or removed since it was called";
+        run.push(Entry::failed(call, FailureCode::Unavailable, message.to_owned()));
+    }
+}
+
+/// Calls that require approval, were never requested because their process died, and whose tools no server offers
+/// unchanged. Their approval cannot be requested anymore, so the run would wait forever.
+fn cannot_be_asked(run: &Run, actions: &[Action]) -> Vec<ActionId> {
+    let ledger = run.record.journal.ledger();
+    let unasked = ledger.calls().filter(|call| {
+        matches!(call.proposed.target, Target::Unresolved(_))
+            && call.is_open()
+            && call.requested().is_some()
+            && actions.iter().all(|action| action.id != call.id())
+    });
+    unasked.map(Call::id).collect()
+}
+
+/// The tool or the agent that a call is of; `None` if it is of neither.
+fn callee(run: &Run, call: Call<'_>) -> Option<ToolRef> {
+    match &call.proposed.target {
+        Target::Tool(tool) => Some(ToolRef::from(&**tool)),
+        Target::Agent(name) => {
+            let member = run.context.agent.as_ref()?.snapshot.get(name)?;
+            Some(ToolRef {
+                server: AGENTS.into(),
+                name: Arc::clone(name),
+                digest: Arc::clone(&member.definition.hash),
+                side_effect: false,
+            })
+        }
+        Target::Unresolved(_) | Target::Verdict(_) | Target::Unknown => None,
+    }
+}
+
+fn model(run: &Run) -> Arc<str> {
+    let served = derive::served(&run.record.journal);
+    served.and_then(|served| served.model.clone()).unwrap_or_default()
+}
+
+fn tool(call: &Proposed) -> Option<&Arc<Tool>> {
+    match &call.target {
+        Target::Tool(tool) => Some(tool),
+        _ => None,
+    }
+}

@@ -1,0 +1,258 @@
+//! The work on a confirmed plan: a flow whose next step comes from the plan (P-302, P-304, P-306).
+//!
+//! Every step is a run of its own, which works on one task ([`react`](super::react)). The plan as it stands is read from
+//! the journal: the confirmed plan, and the outcome of every step, which holds the plan as that task left it.
+
+mod cleanup;
+mod end;
+mod progress;
+mod task;
+
+use crate::api::planning::Confirmation;
+use crate::journal::Journal;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub(crate) use self::cleanup::clean_up;
+pub use self::progress::Progress;
+pub(crate) use self::task::step;
+use super::super::flow;
+use super::super::limits::Limits;
+use super::super::next::{Ending, Next};
+use crate::domain::agent_run::StopReason;
+use crate::domain::ids::{ActionId, PlanningSessionId};
+use crate::domain::journal::{Completion, Entry, Target};
+use crate::domain::plan::{Plan, TaskId, TaskReason, TaskStatus};
+pub use crate::domain::planning_session::CLEANUP_TOOL;
+use crate::domain::settings::TaskLimits;
+use crate::ports::commit::Worked;
+
+/// The tool with which a task makes what that one removes.
+pub const CONTAINER_TOOL: &str = "createContainer";
+/// The number of the cleanup's step; tasks count from 1.
+pub const CLEANUP_STEP: u32 = 0;
+/// The most changes of a plan while it is worked through.
+pub const MOST_CHANGES: u32 = 20;
+
+/// What a run that works through a plan is given. Stored with its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Execution {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The goal, in the user's own text.
+    pub goal: String,
+    /// The address of the repository.
+    pub repo_url: String,
+    /// The confirmed plan.
+    pub plan: Plan,
+    /// The tools that a task may name.
+    pub tools: Vec<String>,
+    /// How its tasks are worked on.
+    pub rules: TaskRules,
+}
+
+/// How tasks are worked on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRules {
+    /// Its limits.
+    pub limits: TaskLimits,
+    /// The templates of the three phases.
+    pub templates: PhaseTemplates,
+}
+
+/// The templates of the three phases of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseTemplates {
+    /// Asks what to do next, and why.
+    pub reason: String,
+    /// Asks for one call.
+    pub act: String,
+    /// Asks what the result showed.
+    pub reflect: String,
+}
+
+/// What a run that works on one task is given. Stored with its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskWork {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The task.
+    pub task: TaskId,
+    /// The plan as it stood when the task began; the task is in progress.
+    pub plan: Plan,
+    /// The tools that a task may name.
+    pub tools: Vec<String>,
+    /// How tasks are worked on; `steps` and `tokens` are what the session has left.
+    pub rules: TaskRules,
+    /// How many changes of the plan the session has left.
+    pub changes: u32,
+}
+
+impl TaskWork {
+    /// Has no other task begun?
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        let mut others = self.plan.tasks.iter().filter(|task| task.id != self.task);
+        others.all(|task| task.run_id.is_none())
+    }
+}
+
+/// What a task has come to: the output of its run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOutcome {
+    /// Completed or failed.
+    pub status: TaskStatus,
+    /// Why it failed.
+    pub reason: Option<TaskReason>,
+    /// Details of that.
+    pub detail: String,
+    /// What its last reflection says.
+    pub summary: String,
+    /// What later tasks should know.
+    pub learnings: Vec<String>,
+    /// Its steps.
+    pub steps: u32,
+    /// The plan as the task left it, with the task itself.
+    pub plan: Plan,
+    /// The changes of the plan.
+    pub changes: u32,
+    /// Its calls that are in doubt.
+    pub in_doubt: BTreeSet<ActionId>,
+    /// What its calls have created.
+    pub created: BTreeSet<String>,
+}
+
+impl TaskOutcome {
+    /// Reads the result of a task's run, as the journal of the run that works through the plan has it.
+    pub fn read(data: &RawValue) -> serde_json::Result<Self> {
+        serde_json::from_value(flow::StepOutput::read(data).output)
+    }
+}
+
+/// What a confirmed plan allows without asking a person again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// The tools of the confirmed plan, by the names that the allowlist uses.
+    pub tools: BTreeSet<String>,
+    /// What branches that are written begin with.
+    pub branch_prefix: String,
+    /// The repository's default branch, as code read it before the plan was made.
+    pub base: Option<String>,
+    /// Tools whose every call asks a person, as the confirmation says.
+    pub ask_for: BTreeSet<String>,
+    /// The confirmation; `None` before it.
+    pub confirmed: Option<Confirmation>,
+    /// What the session has created (`Tool::created`).
+    pub created: BTreeSet<String>,
+    /// Does code make the call, and bind it to the session itself?
+    pub by_code: bool,
+}
+
+impl Scope {
+    /// With more that the session has created.
+    #[must_use]
+    pub fn with(self: &Arc<Self>, created: BTreeSet<String>) -> Arc<Self> {
+        if created.is_empty() {
+            return Arc::clone(self);
+        }
+        let mut scope = Self::clone(self);
+        scope.created.extend(created);
+        Arc::new(scope)
+    }
+}
+
+/// What the calls of a journal have created.
+pub(crate) fn created(journal: &Journal) -> BTreeSet<String> {
+    let ledger = journal.ledger();
+    let mut created = BTreeSet::new();
+    for call in ledger.of_tools() {
+        if let (Some(tool), Some(data)) = (
+            call.tool().filter(|tool| !tool.settings.creates.is_empty()),
+            call.data(),
+        ) {
+            let read = |text: &RawValue| serde_json::from_str(text.get()).unwrap_or(Value::Null);
+            created.extend(tool.created(&read(&call.arguments()), &read(data)));
+        }
+    }
+    created
+}
+
+/// Decides from the journal which task is next. Whether anything is left is looked at before the deadline.
+pub(super) fn next<'a>(journal: &'a Journal, execution: &Execution, limits: &Limits, elapsed: Duration) -> Next<'a> {
+    let past_deadline = limits.is_past_deadline(elapsed);
+    let ledger = journal.ledger();
+    let mut tasks = ledger.calls().rev().filter(|call| is_task(&call.proposed.target));
+    if let Some(call) = tasks.next()
+        && call.result().is_none()
+    {
+        return flow::unfinished_step(call, past_deadline);
+    }
+    let progress = Progress::of(journal, execution);
+    if let Some(task) = progress.plan.failed() {
+        let code = task.status_reason.as_ref().map(|reason| reason.code);
+        return Next::End(match code {
+            // The deadline of the task is that of the session.
+            Some(TaskReason::Deadline) => Ending::PAST_DEADLINE,
+            _ => Ending::StepFailed(failure(task)),
+        });
+    }
+    let Some(task) = progress.plan.next_task() else {
+        let unsettled: Vec<_> = progress.in_doubt.iter().copied().collect();
+        return match (unsettled.is_empty(), past_deadline) {
+            (true, _) => Next::End(Ending::Flow(Completion::Text(progress.summary()))),
+            (false, true) => Next::End(Ending::PAST_DEADLINE),
+            (false, false) => Next::AwaitSettlement(unsettled),
+        };
+    };
+    let (_, tokens) = flow::spent(journal, &super::super::stop::CutStep::default());
+    let reached = [
+        (past_deadline, StopReason::Deadline),
+        (
+            progress.steps >= execution.rules.limits.max_steps,
+            StopReason::StepLimit,
+        ),
+        (
+            execution.rules.limits.max_tokens.is_some_and(|most| tokens >= most),
+            StopReason::TokenLimit,
+        ),
+    ];
+    match reached.into_iter().find(|(reached, _)| *reached) {
+        Some((_, reason)) => Next::End(Ending::Stopped(reason, None)),
+        None => Next::Step(task.id.number(), 1),
+    }
+}
+
+fn is_task(target: &Target) -> bool {
+    matches!(target, Target::Agent(_))
+}
+
+/// Why a session fails with this task.
+fn failure(task: &crate::domain::plan::Task) -> String {
+    let why = task.status_reason.as_ref().map_or_else(String::new, |reason| {
+        format!(" ({}): {}", reason.code.as_str(), reason.detail)
+    });
+    format!("the task {} {:?} failed{why}", task.id, task.title)
+}
+
+/// What the entries from `written` on change in the session: a task has begun or ended.
+pub(super) fn worked(journal: &Journal, written: usize, execution: &Execution) -> Option<Worked> {
+    let ledger = journal.ledger();
+    let of_task = |id: &ActionId| ledger.call(*id).is_some_and(|call| is_task(&call.proposed.target));
+    let changes = |entry: &Entry| match entry {
+        Entry::Started { call, .. } | Entry::Result { call, .. } => of_task(call),
+        _ => false,
+    };
+    journal.iter().skip(written).any(changes).then(|| Worked {
+        plan: Progress::of(journal, execution).plan,
+        changed: None,
+        ended: None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,357 @@
+//! One model call: attempts, one at a time, until one succeeds; and hops, until the turn is complete.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use super::api_error::ApiError;
+use super::client::{Target, Waiting, too_large};
+use super::content::Pieces;
+use super::delivery::Delivery;
+use super::failure::{Failure, Health};
+use super::metrics::Metrics;
+use super::reply::{Hop, Reply};
+use super::retry::{Retry, backoff};
+use super::sse::{Frame, Framer};
+use super::{Gemini, Prepared, limits, request};
+use crate::domain::budget::Held;
+use crate::domain::decision::Usage;
+use crate::domain::journal::{ModelTurn, Served};
+use crate::ports::model::{ModelEvent, ModelFault, ModelRequest};
+use gavel_upstream::upstream::Response;
+
+/// 16 hops of 64K tokens cover the context window of every existing model.
+const MAX_HOPS: u32 = 16;
+
+const SERVER_TIMEOUT: HeaderName = HeaderName::from_static("x-server-timeout");
+
+/// A call in progress.
+pub(super) struct Call<'a, 'd> {
+    pub(super) gemini: &'a Gemini,
+    pub(super) metrics: &'a Metrics,
+    pub(super) request: ModelRequest<'a>,
+    pub(super) prepared: Prepared,
+    /// The one repaired try was made.
+    pub(super) repaired: bool,
+    pub(super) target: Arc<Target>,
+    pub(super) stream: bool,
+    pub(super) delivery: Delivery<'d>,
+    /// Tokens used by all attempts, including failed ones.
+    pub(super) usage: Usage,
+    pub(super) attempts: u32,
+    pub(super) served: Served,
+}
+
+impl Call<'_, '_> {
+    /// Makes the call.
+    pub(super) async fn run(mut self) -> Result<ModelTurn, ModelFault> {
+        match self.turn().await {
+            Ok(turn) => Ok(turn),
+            Err(failure) => {
+                self.metrics.fault(failure.kind);
+                Err(ModelFault {
+                    kind: failure.kind,
+                    detail: self.gemini.auth.redact(failure.detail),
+                    usage: self.usage,
+                    attempts: self.attempts,
+                    served: Box::new(self.served),
+                    said: failure.said,
+                })
+            }
+        }
+    }
+
+    async fn turn(&mut self) -> Result<ModelTurn, Failure> {
+        let mut pieces = Pieces::default();
+        let mut token: Option<String> = None;
+        for _ in 0..MAX_HOPS {
+            let hop = match self.hop(token.as_deref(), pieces.is_empty()).await {
+                Ok(hop) => hop,
+                Err(failure) => {
+                    let said = failure.said.map(|said| pieces.text() + &said);
+                    return Err(Failure { said, ..failure });
+                }
+            };
+            if hop.next.is_some() && self.delivery.has_listener() {
+                self.delivery.settle(hop.pieces.parts());
+            }
+            pieces.append(hop.pieces);
+            // Each hop repeats the original request with the latest token. Content already received is not sent as
+            // history.
+            token = match hop.next {
+                None => return self.complete(pieces),
+                next => next,
+            };
+        }
+        Err(Failure::malformed(format!(
+            "not complete after {MAX_HOPS} continuations"
+        )))
+    }
+
+    fn complete(&self, pieces: Pieces) -> Result<ModelTurn, Failure> {
+        if let Some(why) = pieces.no_answer() {
+            return Err(Failure::malformed(why));
+        }
+        let (content, parts) = pieces
+            .finish()
+            .map_err(|_| Failure::malformed("the answer cannot be echoed"))?;
+        limits::check(&parts)?;
+        Ok(ModelTurn {
+            content,
+            parts,
+            usage: self.usage,
+            served: Served {
+                // A gateway may not name the model that answered.
+                model: self
+                    .served
+                    .model
+                    .clone()
+                    .or(Some(Arc::clone(&self.served.requested_model))),
+                ..self.served.clone()
+            },
+        })
+    }
+
+    /// Sends one request until it is answered or a retry is pointless. The first hop may contain the complete answer.
+    async fn hop(&mut self, token: Option<&str>, is_first: bool) -> Result<Hop, Failure> {
+        self.gemini.budget.deposit();
+        let (mut attempt, mut renewed) = (0, false);
+        let mut last: Option<Failure> = None;
+        loop {
+            let Ok(permit) = self.gemini.breaker.admit(Instant::now()) else {
+                return Err(
+                    last.unwrap_or_else(|| Failure::unavailable("the breaker is open: Gemini has been failing"))
+                );
+            };
+            attempt += 1;
+            self.attempts += 1;
+            let (begun, spent) = (Instant::now(), self.usage);
+            let span = self.span(attempt);
+            let body = match token {
+                None => self.prepared.body.clone(),
+                Some(token) => request::with_continuation(&self.prepared.body, token),
+            };
+            let answer = self.attempt(body, is_first).instrument(span.clone()).await;
+            if let (false, Err(failure)) = (span.is_disabled(), &answer) {
+                span.record("error.type", failure.kind.as_str());
+                span.record("otel.status_code", "ERROR");
+            }
+            let health = answer.as_ref().map_or_else(|failure| failure.health, |_| Health::Well);
+            health.report(permit);
+            self.metrics.breaker(self.gemini.state());
+            let fault = answer.as_ref().err().map(|failure| failure.kind);
+            self.metrics.attempt(fault, begun.elapsed(), since(spent, self.usage));
+            let failure = match answer {
+                Ok(hop) => return Ok(hop),
+                Err(failure) => failure,
+            };
+            let wait = match failure.retry {
+                repair @ (Retry::Once | Retry::Unsigned | Retry::ThinkLess) if self.repair(repair) => Duration::ZERO,
+                Retry::Reauthenticate if !std::mem::replace(&mut renewed, true) => Duration::ZERO,
+                Retry::No | Retry::Once | Retry::Unsigned | Retry::ThinkLess | Retry::Reauthenticate => {
+                    return Err(failure);
+                }
+                Retry::Backoff => backoff(&self.gemini.retry, attempt),
+                // Jitter is added so that callers with the same delay do not retry at the same moment.
+                Retry::After(reported) => reported.saturating_add(backoff(&self.gemini.retry, 1)),
+            };
+            self.may_repeat(attempt, wait, &failure)?;
+            tracing::warn!(
+                model = &*self.served.requested_model,
+                attempt,
+                detail = self.gemini.auth.redact(failure.detail.clone()),
+                wait_ms = wait.as_millis(),
+                "a request to Gemini failed; retrying"
+            );
+            self.metrics.retry(failure.kind);
+            self.delivery.take_back();
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            last = Some(failure);
+        }
+    }
+
+    /// Prepares the one repaired try of the call. False if it was made already, or would send the same again.
+    fn repair(&mut self, how: Retry) -> bool {
+        if std::mem::replace(&mut self.repaired, true) {
+            return false;
+        }
+        let repaired = self.gemini.prepare(&self.request, &self.served.requested_model, how);
+        let before = std::mem::replace(&mut self.prepared, repaired);
+        how == Retry::Once || before.body != self.prepared.body
+    }
+
+    /// The span of one attempt, named like an HTTP client span of OpenTelemetry.
+    fn span(&self, attempt: u32) -> Span {
+        tracing::debug_span!(
+            "model_attempt",
+            otel.kind = "client",
+            otel.status_code = Empty,
+            gen_ai.request.model = &*self.served.requested_model,
+            gen_ai.request.stream = self.stream,
+            http.request.method = "POST",
+            // Signed, because OpenTelemetry integers are signed; an unsigned value would be exported as text.
+            http.request.resend_count = (attempt > 1).then(|| i64::from(attempt) - 1),
+            server.address = self.target.url.host_str(),
+            server.port = self.target.url.port_or_known_default().map(i64::from),
+            error.type = Empty,
+        )
+    }
+
+    /// Are there an attempt, time and retry budget left?
+    fn may_repeat(&self, attempt: u32, wait: Duration, failure: &Failure) -> Result<(), Failure> {
+        let give_up = |why: String| {
+            Err(Failure {
+                detail: format!("{}; {why}", failure.detail),
+                ..failure.clone()
+            })
+        };
+        if attempt >= self.gemini.retry.max_attempts {
+            return give_up(format!("given up after attempt {attempt}"));
+        }
+        if Instant::now()
+            .checked_add(wait)
+            .is_none_or(|then| then >= self.request.deadline)
+        {
+            return give_up(format!("the next attempt, in {wait:?}, would come after the deadline"));
+        }
+        if !self.gemini.budget.withdraw() {
+            return give_up("not retried: the retry budget is exhausted".to_owned());
+        }
+        Ok(())
+    }
+
+    async fn attempt(&mut self, body: Bytes, is_first: bool) -> Result<Hop, Failure> {
+        let (begun, deadline) = (Instant::now(), self.request.deadline);
+        if begun >= deadline {
+            return Err(Failure::deadline(Health::Unknown));
+        }
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.stream {
+            headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        }
+        self.gemini.auth.apply(&mut headers, deadline).await?;
+        // Whole seconds, rounded up: the provider must not give up before gavel does.
+        let left = deadline
+            .saturating_duration_since(Instant::now())
+            .as_millis()
+            .div_ceil(1000)
+            .max(1);
+        headers.insert(SERVER_TIMEOUT, u64::try_from(left).unwrap_or(u64::MAX).into());
+        let sent = self.gemini.auth.is_oauth().then(|| headers.clone());
+
+        let mut timeouts = self.gemini.timeouts;
+        if self.prepared.thinks_long {
+            timeouts.first_byte = Duration::MAX;
+            if self.stream {
+                timeouts.idle = Duration::MAX;
+            }
+        }
+        let waiting = Waiting {
+            timeouts: &timeouts,
+            deadline,
+            begun,
+        };
+        let client = &self.gemini.client;
+        let response = waiting.post(client, &self.target, headers, body).await?;
+        let status = response.status();
+        if !status.is_success() {
+            if status.as_u16() == 401
+                && let Some(sent) = sent
+            {
+                self.gemini.auth.refused(&sent);
+            }
+            let after = retry_after(response.headers());
+            let mut error = ApiError::of_body(status.as_u16(), &waiting.error_body(response).await);
+            error.retry_after = error.retry_after.or(after);
+            return Err(error.into_failure(self.gemini.auth.is_oauth()));
+        }
+        let mut reply = Reply::default();
+        let mut held = limits::held(self.request.holder);
+        let read = match self.stream {
+            true => self.read_stream(&waiting, response, &mut reply, &mut held).await,
+            false => match waiting.body(response, self.gemini.max_body, &mut held).await {
+                Ok(body) => reply.take_whole(&body, self.gemini.auth.is_oauth()),
+                Err(failure) => Err(failure),
+            },
+        };
+        self.usage += reply.usage();
+        self.note(&reply);
+        let hop = match read {
+            Ok(()) => reply.finish()?,
+            Err(failure) => return Err(reply.interrupted(failure)),
+        };
+        match hop.pieces.no_answer() {
+            // The model may do better on a retry.
+            Some(why) if is_first && hop.next.is_none() => Err(Failure::garbled(why)),
+            _ => Ok(hop),
+        }
+    }
+
+    /// Keeps which model answered, also if its reply is not usable.
+    fn note(&mut self, reply: &Reply) {
+        let (model, tier) = reply.served_by();
+        let (gemini, requested) = (self.gemini, &self.served.requested_model);
+        let model = model.map(|model| gemini.routes.note(gemini.endpoint, requested, model));
+        self.served.model = model.or(self.served.model.take());
+        self.served.service_tier = tier.map(Arc::from).or(self.served.service_tier.take());
+    }
+
+    /// Reads until the connection closes, because a finish reason is not always the end. A model that thinks long may
+    /// be silent until it answers.
+    async fn read_stream(
+        &mut self,
+        thinking: &Waiting<'_>,
+        mut response: Response,
+        reply: &mut Reply,
+        held: &mut Held<'_>,
+    ) -> Result<(), Failure> {
+        let (cap, oauth) = (self.gemini.max_body, self.gemini.auth.is_oauth());
+        let (mut framer, mut total) = (Framer::default(), 0_usize);
+        let answering = Waiting {
+            timeouts: &self.gemini.timeouts,
+            ..*thinking
+        };
+        loop {
+            let waiting = if reply.has_begun() { &answering } else { thinking };
+            let piece = waiting.piece(&mut response).await?;
+            let mut each = |frame: Frame<'_>| {
+                let mut tell = |event: ModelEvent<'_>| self.delivery.tell(event);
+                match frame {
+                    Frame::Event(json) => reply.take_chunk(json, oauth, &mut tell),
+                    Frame::Bare(json) => reply.take_bare(json, oauth, &mut tell),
+                }
+            };
+            let Some(piece) = piece else {
+                return framer.end(&mut each);
+            };
+            total = total.saturating_add(piece.len());
+            if total > cap {
+                return Err(too_large(cap));
+            }
+            held.add(piece.len()).map_err(limits::no_room)?;
+            framer.feed(&piece, &mut each)?;
+        }
+    }
+}
+
+/// Google does not send this header, but a proxy may. Only whole seconds are supported.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(reqwest::header::RETRY_AFTER)?.to_str().ok()?;
+    Some(Duration::from_secs(value.trim().parse::<u64>().ok()?.min(86_400)))
+}
+
+fn since(before: Usage, after: Usage) -> Usage {
+    Usage {
+        input_tokens: after.input_tokens - before.input_tokens,
+        output_tokens: after.output_tokens - before.output_tokens,
+        thought_tokens: after.thought_tokens - before.thought_tokens,
+        cached_tokens: after.cached_tokens - before.cached_tokens,
+    }
+}

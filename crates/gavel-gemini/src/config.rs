@@ -1,0 +1,106 @@
+//! The adapter's configuration: plain data, made by the application.
+
+use std::time::Duration;
+
+use metrics::Gauge;
+use secrecy::SecretString;
+
+use super::auth::Credentials;
+use super::retry::RetrySettings;
+use super::timeouts::Timeouts;
+use crate::domain::definition::ThinkingLevel;
+use gavel_upstream::breaker::Breaker;
+
+/// The Developer API, by default.
+pub const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";
+/// Vertex AI in express mode, by default.
+pub const EXPRESS_BASE: &str = "https://aiplatform.googleapis.com";
+
+/// The configuration of a [`super::Gemini`].
+#[derive(Clone, Debug)]
+pub struct GeminiConfig {
+    /// Where requests go and how they are authenticated.
+    pub endpoint: Endpoint,
+    /// Used if a definition names no model.
+    pub default_model: String,
+    /// Used if a definition sets neither a level nor a budget.
+    pub thinking_level: Option<ThinkingLevel>,
+    /// Timeouts.
+    pub timeouts: Timeouts,
+    /// Maximum bytes of one reply, including a whole stream.
+    pub max_body: usize,
+    /// When attempts are retried.
+    pub retry: RetrySettings,
+    /// When the circuit breaker stops requests.
+    pub breaker: BreakerSettings,
+}
+
+impl GeminiConfig {
+    /// The defaults for `endpoint`.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, default_model: impl Into<String>) -> Self {
+        Self {
+            endpoint,
+            default_model: default_model.into(),
+            thinking_level: None,
+            timeouts: Timeouts::default(),
+            max_body: 8 * 1024 * 1024,
+            retry: RetrySettings::default(),
+            breaker: BreakerSettings::default(),
+        }
+    }
+}
+
+/// When the circuit breaker of the endpoint opens and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerSettings {
+    /// Consecutive failures that open it.
+    pub failures: u32,
+    /// How long it stays open before a trial.
+    pub open_for: Duration,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self {
+            failures: 10,
+            open_for: Duration::from_secs(5),
+        }
+    }
+}
+
+impl BreakerSettings {
+    pub(super) fn breaker(self) -> Breaker {
+        Breaker::new(self.failures, self.open_for..=self.open_for, Gauge::noop())
+    }
+}
+
+/// Which of Google's two APIs, and how requests are authenticated.
+#[derive(Clone, Debug)]
+pub enum Endpoint {
+    /// The Gemini Developer API with a key.
+    Developer {
+        /// Scheme, host and port; [`DEVELOPER_BASE`] is Google's.
+        base_url: String,
+        /// Sent as `x-goog-api-key`, never in a URL.
+        api_key: SecretString,
+    },
+    /// Vertex AI with a key, without project and location.
+    VertexExpress {
+        /// Scheme, host and port; [`EXPRESS_BASE`] is Google's.
+        base_url: String,
+        /// Sent as `x-goog-api-key`, never in a URL.
+        api_key: SecretString,
+    },
+    /// Vertex AI with an access token.
+    Vertex {
+        /// Project id or number.
+        project: String,
+        /// `global`, `us`, `eu` or a region.
+        location: String,
+        /// Host, or scheme, host and port, instead of the host derived from the location.
+        endpoint: Option<String>,
+        /// The source of access tokens.
+        credentials: Credentials,
+    },
+}

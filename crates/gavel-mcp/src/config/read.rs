@@ -1,0 +1,438 @@
+//! Reads the servers of `mcp.json`.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gavel_reading::{
+    At, Content, Errors, FLAG, Fields, List, Node, Parser, ReadError, Record, TEXT, With, json, nearest, quoted,
+};
+use reqwest::header::{HeaderName, HeaderValue};
+use secrecy::SecretString;
+use url::Url;
+
+use super::expand::expand;
+use super::{IDENTITY_SECRET, Identity, McpConfig, PASSED_ON, ServerConfig, Settings, TransportConfig};
+use crate::domain::policy::AGENTS;
+use crate::domain::tool_settings::MILLIS;
+
+/// Default call timeout.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A shorter HS256 secret is weaker than the hash (RFC 7518 section 3.2).
+const SECRET_BYTES: usize = 32;
+
+/// The keys that say how a server is reached. Those of an entry that is off are not read.
+const TRANSPORT: [&str; 8] = ["type", "command", "args", "env", "cwd", "url", "httpUrl", "headers"];
+
+pub(super) fn read(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<McpConfig, Vec<ReadError>> {
+    let reader = Reader {
+        file,
+        env,
+        warnings: RefCell::default(),
+        expanded: RefCell::default(),
+    };
+    let errors = RefCell::default();
+    let (servers, identity_secret) = reader.servers(&errors, text);
+    let errors = errors.into_inner();
+    if !errors.is_empty() {
+        return Err(errors.into_vec(file));
+    }
+    Ok(McpConfig {
+        servers,
+        warnings: reader.warnings.into_inner().into_vec(file),
+        identity_secret,
+        base_env: PASSED_ON
+            .iter()
+            .filter_map(|name| env(name).map(|value| (*name, value)))
+            .collect(),
+    })
+}
+
+struct Reader<'a> {
+    file: &'a str,
+    env: &'a dyn Fn(&str) -> Option<String>,
+    warnings: RefCell<Errors>,
+    /// The variables used in the current entry.
+    expanded: RefCell<Vec<(String, SecretString)>>,
+}
+
+impl Reader<'_> {
+    fn servers(&self, errors: &RefCell<Errors>, text: &str) -> (Vec<ServerConfig>, Option<SecretString>) {
+        let nothing = Node::bare(Content::Null);
+        let whole = At::root(errors, self.file, &nothing).named("the file");
+        let (root, twice) = match json::parse(&json::plain(text)) {
+            Ok(read) => read,
+            Err(error) => {
+                let (found, allowed) = error.describe("JSON");
+                let line = error.line.unwrap_or_default();
+                let node = Node {
+                    line,
+                    ..nothing.clone()
+                };
+                whole.holding(&node).error(found, allowed);
+                return Default::default();
+            }
+        };
+        for key in &twice {
+            let node = Node {
+                line: key.line,
+                ..nothing.clone()
+            };
+            whole
+                .holding(&node)
+                .named(&key.name)
+                .error("the key a second time", "each key once");
+        }
+        let mut servers: Vec<ServerConfig> = Vec::new();
+        let mut identity_secret = None;
+        let root = At::root(errors, self.file, &root);
+        // The keys of other programs are theirs.
+        let _ = root.open_record(|file| {
+            // VS Code's name for the same key.
+            let (own, theirs) = (file.get("mcpServers"), file.get("servers"));
+            if let (Some(_), Some(theirs)) = (&own, &theirs) {
+                self.warn(
+                    theirs,
+                    "`servers` beside `mcpServers`",
+                    "one of the two; `servers` is ignored",
+                );
+            }
+            let Some(all) = own.or(theirs) else {
+                file.missing(
+                    "mcpServers",
+                    "the servers by name (`servers`, as VS Code calls them, is read too)",
+                );
+                return Some(());
+            };
+            for (name, entry) in all.entries()? {
+                let Some(server) = self.server(name, &entry) else {
+                    continue;
+                };
+                match servers.iter().any(|known| known.name == server.name) {
+                    true => entry.error(format!("a second server `{}`", server.name), "each name once"),
+                    false => {
+                        if identity_secret.is_none() && server.off.is_none() && server.gavel.identity == Identity::Token
+                        {
+                            identity_secret = self.identity_secret(&entry);
+                        }
+                        servers.push(server);
+                    }
+                }
+            }
+            Some(())
+        });
+        servers.sort_by(|a, b| a.name.cmp(&b.name));
+        (servers, identity_secret)
+    }
+
+    fn warn(&self, at: &At<'_>, found: &str, allowed: &str) {
+        at.reporting_to(&self.warnings).error(found, allowed);
+    }
+
+    fn server(&self, name: &str, at: &At<'_>) -> Option<ServerConfig> {
+        // Names of tools, URLs and commands have no white space.
+        let one_word = name.split_whitespace().collect::<Vec<_>>().join("-");
+        if one_word != *name && !one_word.is_empty() {
+            self.warn(
+                at,
+                "a name with white space",
+                &format!("a name without; the name `{one_word}` is used"),
+            );
+        }
+        if one_word == AGENTS {
+            at.error(
+                format!("the name `{AGENTS}`"),
+                format!("another name: a policy names agents `{AGENTS}__NAME`"),
+            );
+            return None;
+        }
+        if one_word.is_empty() || one_word.len() > 64 || one_word.chars().any(char::is_control) {
+            let allowed = "a server's name of 1 to 64 bytes, without control characters";
+            at.error(format!("the name {}", quoted(name)), allowed);
+        }
+        let (server, rest) = at.open_record(|entry| self.entry(&one_word, entry))?;
+        for key in &rest.unknown {
+            // Other clients have more keys. But a misspelled one would change what this server does.
+            let meant = match key.name.as_str() {
+                "cmd" => Some("command"),
+                name => nearest(name, rest.known.iter().copied()),
+            };
+            match meant {
+                Some(meant) => rest.report(key, &format!("did you mean `{meant}`?")),
+                None => rest
+                    .reporting_to(&self.warnings)
+                    .report(key, "a key of another program, which is ignored"),
+            }
+        }
+        server
+    }
+
+    fn entry(&self, name: &str, entry: &Fields<'_>) -> Option<ServerConfig> {
+        let own = Record("a map of gavel's settings", Settings::read);
+        let empty = Node::bare(Content::Map(Vec::new()));
+        let gavel = match entry.get("gavel") {
+            Some(at) => own.parse(&at),
+            None => own.parse(&entry.at.holding(&empty)),
+        };
+        self.warn_of_recipients(entry);
+        let disabled = entry.take("disabled", FLAG).unwrap_or(false);
+        let enabled = entry.take("enabled", FLAG).unwrap_or(true);
+        let timeout = entry.take("timeout", MILLIS).unwrap_or(DEFAULT_TIMEOUT);
+        if let Some(at) = entry.get("timeout").filter(|_| timeout < Duration::from_secs(1)) {
+            let ms = timeout.as_millis();
+            self.warn(
+                &at,
+                &format!("{ms} milliseconds"),
+                &format!("{} for {ms} seconds", ms * 1000),
+            );
+        }
+        let include = entry.take("includeTools", List(TEXT));
+        let exclude = entry.take("excludeTools", List(TEXT)).unwrap_or_default();
+        entry.known(&TRANSPORT);
+        // For people.
+        entry.known(&["description"]);
+        let required = gavel.as_ref().map_or(&[][..], |gavel| &gavel.required_env);
+        let off = match disabled || !enabled {
+            true => Some(format!("disabled in {}", self.file)),
+            false => self.lacks(required, entry),
+        };
+        // An entry that is off may use unset variables.
+        self.expanded.take();
+        let transport = if off.is_some() { None } else { self.transport(entry) };
+        Some(ServerConfig {
+            name: Arc::from(name),
+            transport,
+            off,
+            timeout,
+            include,
+            exclude,
+            expanded: self.expanded.take(),
+            gavel: gavel?,
+        })
+    }
+
+    fn warn_of_recipients(&self, entry: &Fields<'_>) {
+        let Some(gavel) = entry.get("gavel") else { return };
+        let tools = gavel.open_record(|gavel| gavel.get("tools")?.entries());
+        for (_, tool) in tools.and_then(|(tools, _)| tools).into_iter().flatten() {
+            let lacks =
+                tool.open_record(|tool| Some(tool.get("recipients").is_some() && tool.get("freeArguments").is_none()));
+            if let Some((Some(true), _)) = lacks {
+                let allowed = "`freeArguments` too: a grant covers only calls that set nothing besides the recipients";
+                self.warn(&tool, "`recipients` without `freeArguments`", allowed);
+            }
+        }
+    }
+
+    /// The required variables that are missing both in gavel's environment and in the entry's `env`. If one alternative
+    /// is partly set, only its missing variables.
+    fn lacks(&self, required: &[Vec<String>], entry: &Fields<'_>) -> Option<String> {
+        let in_entry = |name: &str| match &entry.at.node.at(&format!("/env/{name}")).content {
+            // Unset variables in it are reported where the value is used.
+            Content::Text(text) => expand(text, self.env).ok(),
+            _ => None,
+        };
+        let given = |name: &str| {
+            let mut values = (self.env)(name).into_iter().chain(in_entry(name));
+            values.any(|value| !value.is_empty())
+        };
+        let is_set = |name: &&String| given(name) || given(&format!("{name}_FILE"));
+        let missing: Vec<Vec<&str>> = required
+            .iter()
+            .map(|all| all.iter().filter(|name| !is_set(name)).map(String::as_str).collect())
+            .collect();
+        if missing.is_empty() || missing.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let begun = required
+            .iter()
+            .zip(&missing)
+            .find(|(all, missing)| missing.len() < all.len());
+        if let Some((all, missing)) = begun {
+            let set: Vec<_> = all.iter().filter(is_set).map(String::as_str).collect();
+            return Some(format!(
+                "needs {} in addition to {}",
+                missing.join(" and "),
+                set.join(" and ")
+            ));
+        }
+        if let [one] = &missing[..]
+            && let [name] = one[..]
+        {
+            return Some(format!("needs {name}, which is not set"));
+        }
+        let lists: Vec<_> = missing.iter().map(|missing| missing.join(" and ")).collect();
+        Some(format!("needs {}; none of them is set", lists.join(", or ")))
+    }
+
+    fn transport(&self, entry: &Fields<'_>) -> Option<TransportConfig> {
+        let command = entry.get("command");
+        // `httpUrl` is Gemini CLI's name for streamable HTTP. It takes precedence if both are present.
+        let url = entry.get("httpUrl").or_else(|| entry.get("url"));
+        if let Some(at) = entry.get("type") {
+            let fits = match TEXT.parse(&at)?.as_str() {
+                "stdio" => command.is_some(),
+                "http" | "streamable-http" | "streamableHttp" | "streamable_http" => url.is_some(),
+                _ => false,
+            };
+            if !fits {
+                at.invalid("`stdio` with a `command`, `http` (streamable HTTP, not sse) with a `url`");
+                return None;
+            }
+        }
+        match (command, url) {
+            (Some(command), None) => self.stdio(&command, entry),
+            (None, Some(url)) => self.http(&url, entry),
+            (command, _) => {
+                let found = if command.is_some() { "both" } else { "neither" };
+                entry
+                    .at
+                    .error(found, "a `command` (stdio) or a `url` (streamable HTTP)");
+                None
+            }
+        }
+    }
+
+    fn stdio(&self, command: &At<'_>, entry: &Fields<'_>) -> Option<TransportConfig> {
+        let program = self.expanded(command);
+        if program.as_deref() == Some("") {
+            command.invalid("text that is not empty");
+        }
+        let cwd = entry.get("cwd").and_then(|cwd| self.expanded(&cwd)).map(PathBuf::from);
+        // Paths are not secret, and are useful in an error message.
+        self.expanded.take();
+        let args = entry.get("args").map(unshown).and_then(|args| {
+            let expanded = |at: &At<'_>| self.expanded(at);
+            List(With("text", expanded)).parse(&args)
+        });
+        let mut env = Vec::new();
+        for (name, value) in self.pairs(entry, "env") {
+            match name.is_empty() || name.contains(['=', '\0']) {
+                true => value.0.error(quoted(&name), "the name of a variable"),
+                false => env.push((name, SecretString::from(value.1))),
+            }
+        }
+        Some(TransportConfig::Stdio {
+            command: program?,
+            args: args.unwrap_or_default(),
+            env,
+            cwd,
+        })
+    }
+
+    fn http(&self, url: &At<'_>, entry: &Fields<'_>) -> Option<TransportConfig> {
+        let text = self.expanded(&unshown(url.clone()));
+        let mut headers = Vec::new();
+        for (name, (at, value)) in self.pairs(entry, "headers") {
+            match (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&value)) {
+                (Ok(name), Ok(_)) if is_ours(&name) => at.error("a header of the protocol itself", "other headers"),
+                (Ok(name), Ok(_)) => headers.push((name, SecretString::from(value))),
+                (Err(_), _) => at.error(quoted(&name), "the name of a header"),
+                (_, Err(_)) => at.invalid("a value that is valid in a header"),
+            }
+        }
+        let parsed = Url::parse(&text?).ok();
+        let parsed = parsed.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        if parsed.is_none() {
+            unshown(url.clone()).invalid("an http or https URL");
+        }
+        let url = parsed?;
+        Some(TransportConfig::Http { url, headers })
+    }
+
+    /// The entries of `env` or `headers`, expanded.
+    fn pairs<'f>(&self, entry: &Fields<'f>, key: &'static str) -> Vec<(String, (At<'f>, String))> {
+        let entries = entry
+            .get(key)
+            .map(unshown)
+            .and_then(|at| at.entries())
+            .unwrap_or_default();
+        let pair = |(name, at): (&str, At<'f>)| {
+            let value = self.expanded(&at)?;
+            Some((name.to_owned(), (at, value)))
+        };
+        entries.into_iter().filter_map(pair).collect()
+    }
+
+    /// A text, with the values of its variables.
+    fn expanded(&self, at: &At<'_>) -> Option<String> {
+        let text = TEXT.parse(at)?;
+        let values = RefCell::new(Vec::new());
+        let noting = |name: &str| {
+            let value = (self.env)(name)?;
+            if !PASSED_ON.contains(&name) {
+                values.borrow_mut().push((name.to_owned(), SecretString::from(&*value)));
+            }
+            Some(value)
+        };
+        let expanded = expand(&text, &noting);
+        self.expanded.borrow_mut().append(&mut values.into_inner());
+        expanded.map_err(|error| at.error(error.found(), error.allowed())).ok()
+    }
+
+    fn identity_secret(&self, entry: &At<'_>) -> Option<SecretString> {
+        let secret = (self.env)(IDENTITY_SECRET);
+        let found = match &secret {
+            Some(secret) if secret.len() >= SECRET_BYTES => return Some(SecretString::from(&**secret)),
+            Some(_) => "too short",
+            None => "not set",
+        };
+        let path = format!("{}.gavel.identity", entry.path);
+        entry.clone().named(path).error(
+            format!("\"token\", and {IDENTITY_SECRET} is {found}"),
+            format!("\"token\" with a {IDENTITY_SECRET} of at least {SECRET_BYTES} bytes"),
+        );
+        None
+    }
+}
+
+/// The value; errors do not show it, because it may be secret.
+fn unshown(at: At<'_>) -> At<'_> {
+    at.shown_by(|node| match node.content {
+        Content::Text(_) => "a text that is not shown".to_owned(),
+        _ => node.found(),
+    })
+}
+
+/// Headers that belong to the protocol and to the HTTP client.
+fn is_ours(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "accept"
+            | "content-type"
+            | "content-length"
+            | "host"
+            | "transfer-encoding"
+            | "connection"
+            | "last-event-id"
+            | "traceparent"
+    ) || name.as_str().starts_with("mcp-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_has_each_key_of_an_entry() {
+        let (errors, node) = (RefCell::default(), Node::bare(Content::Map(Vec::new())));
+        let reader = Reader {
+            file: "",
+            env: &|_| None,
+            warnings: RefCell::default(),
+            expanded: RefCell::default(),
+        };
+        let entry = At::root(&errors, "", &node).open_record(|entry| reader.entry("s", entry));
+        let page = include_str!("../../../../docs/reference/mcp-json.md");
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let known = entry.map_or_else(Vec::new, |(_, rest)| rest.known);
+        assert_eq!(known.len(), 15);
+        for key in known {
+            let in_code = format!("`{key}`");
+            let first = |row: &&str| row.split(" | ").next().is_some_and(|cell| cell.contains(&in_code));
+            assert!(rows.iter().any(first), "{key}");
+        }
+    }
+}

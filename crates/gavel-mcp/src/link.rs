@@ -1,0 +1,300 @@
+//! One connection to a server, kept alive: opened in the background, monitored, and reopened when it is lost.
+
+mod attend;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio::time::error::Elapsed;
+use tokio_util::sync::CancellationToken;
+
+use self::attend::until;
+use super::attempt::Fault;
+use super::background::SideTasks;
+use super::common::Common;
+use super::config::ServerConfig;
+use super::connect::{self, Open};
+use super::connection::Connection;
+use super::inbox::Flood;
+use super::log;
+use super::pause::Pause;
+use super::source::Source;
+use gavel_upstream::breaker::Breaker;
+
+/// Consecutive faults after which calls are rejected for a while, and for how long.
+const FAULTS: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A connection that lasted this long was good, and is reopened immediately when it is lost.
+const STABLE: Duration = Duration::from_secs(5);
+const CLOSE: Duration = Duration::from_secs(10);
+/// The message for callers after a connection was closed permanently.
+const CLOSED: &str = "the connection to the server is closed";
+
+/// Receives a connection's tools and losses. It may read and write files, and is called on a blocking thread.
+pub(super) trait Listener: Send + Sync {
+    /// These are its tools, listed for the first time or again.
+    fn listed(&self, list: &[Value]);
+    /// The connection is lost. With `soon`, it is being reopened at this moment.
+    fn lost(&self, reason: &str, soon: bool);
+}
+
+/// The state of a connection.
+#[derive(Clone)]
+pub(super) enum State {
+    /// Being opened. `lost` is why the previous connection ended, if there was one.
+    Connecting {
+        lost: Option<Arc<str>>,
+    },
+    Up(Arc<Connection>),
+    Down(Arc<str>),
+    Closed,
+}
+
+/// One connection that is kept alive.
+pub(super) struct Link {
+    server: Arc<ServerConfig>,
+    pub(super) source: Arc<Source>,
+    base_env: Arc<Vec<(&'static str, String)>>,
+    listener: Arc<dyn Listener>,
+    attempt_limit: Duration,
+    /// Whether calls succeed.
+    pub(super) breaker: Breaker,
+    state: watch::Sender<State>,
+    /// Counts started lists and failed attempts to connect.
+    begun: AtomicU64,
+    /// The latest of them that has ended, for callers that requested a new list.
+    ended: watch::Sender<u64>,
+    background: SideTasks,
+    poke: Notify,
+    /// A new list is requested immediately.
+    relist: Notify,
+    stop: CancellationToken,
+    opened: AtomicU64,
+}
+
+fn connections_lost(server: &ServerConfig) -> metrics::Counter {
+    metrics::counter!("gavel_mcp_connections_lost_total", "server" => server.name.to_string())
+}
+
+impl Link {
+    pub(super) fn new(
+        server: Arc<ServerConfig>,
+        source: Arc<Source>,
+        common: &Common,
+        listener: Arc<dyn Listener>,
+    ) -> Arc<Self> {
+        let gauge = metrics::gauge!("gavel_mcp_breaker_open", "server" => server.name.to_string());
+        // Registered from the start, otherwise the first increase is not visible.
+        connections_lost(&server).increment(0);
+        Arc::new(Self {
+            server,
+            source,
+            base_env: common.base_env.clone(),
+            listener,
+            attempt_limit: common.attempt_limit,
+            breaker: Breaker::new(FAULTS, FIRST_PAUSE..=LONGEST_PAUSE, gauge),
+            state: watch::Sender::new(State::Connecting { lost: None }),
+            begun: AtomicU64::new(0),
+            ended: watch::Sender::new(0),
+            background: SideTasks::new(&common.tasks),
+            poke: Notify::new(),
+            relist: Notify::new(),
+            stop: common.stop.child_token(),
+            opened: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// Is it being opened for the first time?
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(*self.state.borrow(), State::Connecting { lost: None })
+    }
+
+    /// How often it was opened.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Waits while it is being opened, at most until `deadline`.
+    ///
+    /// # Errors
+    /// There is no connection, in a message for callers. The reason is only for operators, in the status and the log,
+    /// because it may contain text that the server wrote to stderr.
+    pub(super) async fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, &'static str> {
+        if let State::Up(connection) = &*self.state.borrow()
+            && connection.is_usable()
+        {
+            return Ok(connection.clone());
+        }
+        let mut state = self.state.subscribe();
+        let settled = state.wait_for(|state| match state {
+            State::Connecting { .. } => false,
+            State::Up(connection) => connection.is_usable(),
+            State::Down(_) | State::Closed => true,
+        });
+        match tokio::time::timeout_at(deadline.into(), settled).await {
+            Ok(Ok(state)) => match &*state {
+                State::Up(connection) => Ok(connection.clone()),
+                State::Down(_) => Err("the server is not connected; gavel retries in the background"),
+                State::Closed | State::Connecting { .. } => Err(CLOSED),
+            },
+            Ok(Err(_)) => Err(CLOSED),
+            Err(_) => Err("the server is still being connected"),
+        }
+    }
+
+    /// Waits until the first attempt has ended.
+    pub(super) async fn started(&self) {
+        let mut state = self.state.subscribe();
+        // The sender lives in `self`, so the wait always ends.
+        let _ = state
+            .wait_for(|state| !matches!(state, State::Connecting { lost: None }))
+            .await;
+    }
+
+    /// This connection is no longer usable, for this reason: a new one is opened.
+    pub(super) fn renew(&self, connection: &Connection, why: &str) {
+        if connection.end(why) {
+            self.poke.notify_one();
+        }
+    }
+
+    /// Until when the server asked not to be called.
+    pub(super) fn rests(&self) -> Option<Instant> {
+        self.background.rests()
+    }
+
+    /// A call could not reach the server, so the server is checked.
+    pub(super) fn suspect(&self) {
+        self.background.suspect.notify_one();
+    }
+
+    /// Lists the tools again immediately, or connects immediately instead of after the pause. A list that was started
+    /// earlier does not count, because it may lack recent changes.
+    ///
+    /// # Errors
+    /// Why there is no connection afterwards.
+    pub(super) async fn refresh(&self, deadline: Instant) -> Result<(), String> {
+        let before = self.begun.load(Ordering::Acquire);
+        let mut ended = self.ended.subscribe();
+        self.relist.notify_one();
+        self.poke.notify_one();
+        let listed = ended.wait_for(|ended| *ended > before);
+        if tokio::time::timeout_at(deadline.into(), listed).await.is_err() {
+            return Err("it did not answer in time".to_owned());
+        }
+        match self.state() {
+            State::Up(_) | State::Connecting { .. } => Ok(()),
+            State::Down(reason) => Err(reason.to_string()),
+            State::Closed => Err("closed".to_owned()),
+        }
+    }
+
+    /// Stops the link.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Keeps the connection alive until it is stopped.
+    pub(super) async fn supervise(self: Arc<Self>) {
+        let mut pause = Pause::default();
+        'connections: loop {
+            let attempt = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => break,
+                attempt = self.open() => attempt,
+            };
+            let fault = match attempt {
+                (number, Ok(Ok(open))) => {
+                    let since = Instant::now();
+                    let inbox = open.connection.inbox.clone();
+                    let reason = self.attend(open, number).await;
+                    if self.stop.is_cancelled() {
+                        break;
+                    }
+                    connections_lost(&self.server).increment(1);
+                    if inbox.is_flooded() {
+                        // The server would probably flood again, so it is not reopened immediately.
+                        Some(Fault::passing(Flood.to_string()))
+                    } else {
+                        log::line!(self.source.log, warn, "connection lost", reason, "connection lost");
+                        let reason: Arc<str> = Arc::from(reason);
+                        let lost = reason.clone();
+                        self.tell(move |listener| listener.lost(&lost, true)).await;
+                        self.state.send_replace(State::Connecting { lost: Some(reason) });
+                        if since.elapsed() >= STABLE {
+                            pause = Pause::default();
+                            if self.rests().is_none() {
+                                continue;
+                            }
+                        }
+                        None
+                    }
+                }
+                (_, Ok(Err(fault))) => Some(fault),
+                (_, Err(_)) => Some(Fault::passing(format!(
+                    "no handshake within {} ms",
+                    self.attempt_limit.as_millis()
+                ))),
+            };
+            let is_lasting = fault.as_ref().is_some_and(|fault| fault.is_lasting);
+            if let Some(Fault { words: reason, .. }) = fault {
+                log::line!(self.source.log, warn, "not connected", reason, "not connected");
+                let reason: Arc<str> = Arc::from(reason);
+                let lost = reason.clone();
+                self.tell(move |listener| listener.lost(&lost, false)).await;
+                self.state.send_replace(State::Down(reason));
+                // Callers that requested a list meanwhile are also answered.
+                self.has_ended(self.next_number());
+            }
+            let over = Instant::now() + pause.after(is_lasting);
+            loop {
+                let rests = self.rests();
+                tokio::select! {
+                    () = self.stop.cancelled() => break 'connections,
+                    () = until(Some(rests.map_or(over, |rests| rests.max(over)))) => break,
+                    // An operator does not wait for gavel's own pause, but for a pause that the server requested.
+                    () = self.poke.notified() => match rests {
+                        None => break,
+                        Some(_) => self.has_ended(self.next_number()),
+                    },
+                }
+            }
+        }
+        self.state.send_replace(State::Closed);
+    }
+
+    /// One attempt to connect, with the number of its list.
+    async fn open(&self) -> (u64, Result<Result<Open, Fault>, Elapsed>) {
+        let number = self.next_number();
+        let opened = connect::open(&self.server, &self.base_env, &self.source, &self.background);
+        (number, tokio::time::timeout(self.attempt_limit, opened).await)
+    }
+
+    fn next_number(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn has_ended(&self, number: u64) {
+        self.ended.send_modify(|ended| *ended = number.max(*ended));
+    }
+
+    /// Calls the listener, and waits until it has finished.
+    async fn tell(&self, what: impl FnOnce(&dyn Listener) + Send + 'static) {
+        let listener = self.listener.clone();
+        if tokio::task::spawn_blocking(move || what(&*listener)).await.is_err() {
+            tracing::error!(
+                server = &*self.server.name,
+                "its tools could not be added to the catalog"
+            );
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The store of actions, approval resolutions, grants and threads.
+
+use std::sync::Arc;
+
+use super::BoxFuture;
+use super::records::{ListQuery, Page, QueryError, RecordError};
+use crate::api::approvals::Grant;
+use crate::api::threads::{Thread, ThreadMessage, ThreadSummary};
+use crate::domain::action::{Action, ActionStatus, Resolution};
+use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
+
+/// The store of actions. Every change is one conditional UPDATE within one commit.
+pub trait Actions: Send + Sync {
+    /// A page of actions.
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ActionQuery,
+    ) -> BoxFuture<'a, Result<Page<Action>, QueryError>>;
+
+    /// The action of an approval. `None` when the tenant (or the given user) has no such action.
+    fn of_approval<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        approval: ApprovalId,
+    ) -> BoxFuture<'a, Result<Option<Action>, QueryError>>;
+
+    /// One action, with the same rules as [`Actions::of_approval`].
+    fn action<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        action: ActionId,
+    ) -> BoxFuture<'a, Result<Option<Action>, QueryError>>;
+
+    /// All actions of a run and of its child runs, in order. Arguments are filled for actions that are awaiting
+    /// approval or approved, details only for actions that are awaiting approval; otherwise both are empty.
+    fn of_run(&self, root: RunId) -> BoxFuture<'_, Result<Vec<Action>, QueryError>>;
+
+    /// Resolves an approval. When several callers resolve the same approval, one wins. The run that this wakes can be
+    /// claimed by any process.
+    fn resolve(&self, resolve: Resolve) -> BoxFuture<'_, Result<Resolved, RecordError>>;
+
+    /// Settles an in-doubt action after its outermost run has ended: did the action happen?
+    fn settle(&self, settle: Settle) -> BoxFuture<'_, Result<SettleDone, RecordError>>;
+
+    /// Expires actions whose approval was not resolved in time. The runs that wait for them continue.
+    fn expire(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
+
+    /// The grants of a user for a tool that are not revoked.
+    fn granted<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: &'a UserId,
+        server: &'a str,
+        tool: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Grant>, QueryError>>;
+
+    /// A page of grants, revoked ones too.
+    fn grants<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<Grant>, QueryError>>;
+
+    /// One grant, revoked or not, with the same rules as [`Actions::of_approval`].
+    fn grant<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        grant: GrantId,
+    ) -> BoxFuture<'a, Result<Option<Grant>, QueryError>>;
+
+    /// Revokes a grant. False when there is no such grant, or when it was already revoked.
+    fn revoke<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        grant: GrantId,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<bool, RecordError>>;
+
+    /// A thread with its latest messages before number `before`, in order.
+    fn thread<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        user: Option<&'a UserId>,
+        thread: ThreadId,
+        before: Option<u64>,
+        most: u32,
+    ) -> BoxFuture<'a, Result<Option<Thread>, QueryError>>;
+
+    /// A page of threads, most recently active first.
+    fn threads<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<ThreadSummary>, QueryError>>;
+
+    /// The messages of a thread before a run's own message, in order: at most `most`, the latest ones.
+    fn history(&self, run: RunId, most: u32) -> BoxFuture<'_, Result<Vec<ThreadMessage>, QueryError>>;
+
+    /// The next run to start in this run's thread, if no run is active there.
+    fn next_after(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunId>, QueryError>>;
+}
+
+/// The actions of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those in this state.
+    In(ActionStatus),
+    /// Those whose approval was requested, and that do not wait for it any more: it was resolved, or expired.
+    Answered,
+}
+
+/// Which actions a list shows: the oldest first, unless the caller orders it otherwise.
+#[derive(Clone, Debug)]
+pub struct ActionQuery {
+    /// Which ones.
+    pub which: Which,
+    /// Of tools whose names begin with this.
+    pub tool: Option<String>,
+    /// Of the user with this name, among those that the caller may see.
+    pub of_user: Option<String>,
+    /// The page, and what the caller asks for.
+    pub list: ListQuery,
+}
+
+/// A request to resolve an approval.
+#[derive(Clone, Debug)]
+pub struct Resolve {
+    /// Which approval.
+    pub approval: ApprovalId,
+    /// The action, as it was read.
+    pub action: ActionId,
+    /// Its outermost run, as it was read.
+    pub root: RunId,
+    /// The resolution.
+    pub resolution: Resolution,
+    /// The approver's reason.
+    pub reason: Option<Arc<str>>,
+    /// The approver's name.
+    pub by: Arc<str>,
+    /// The id of the grant to create, if one was requested.
+    pub grant: Option<GrantId>,
+    /// The thread message about it.
+    pub words: Arc<str>,
+}
+
+/// The result of resolving an approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// The resolution was recorded.
+    Done,
+    /// The same approver gave the same resolution before.
+    Again,
+    /// The approval request was changed in the database. It can only be rejected.
+    Changed,
+    /// The approval was already resolved: the action's status, the resolution, and the approver.
+    Late(ActionStatus, Option<Resolution>, Option<String>),
+}
+
+/// A request to settle an in-doubt action.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// Which action.
+    pub action: ActionId,
+    /// Its outermost run.
+    pub root: RunId,
+    /// Did the action happen?
+    pub happened: bool,
+    /// The name of the caller that settles it.
+    pub by: Arc<str>,
+    /// The message for the thread of the outermost run.
+    pub words: Arc<str>,
+}
+
+/// The result of settling an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleDone {
+    /// The answer was recorded.
+    Done,
+    /// The same answer was recorded before.
+    Again,
+    /// The action is not in doubt; its status.
+    NotInDoubt(ActionStatus),
+    /// Its outermost run has not ended.
+    RunInProgress,
+    /// Its outermost run is paused, so the answer must come with the request that resumes it.
+    WithRun,
+}
+
+/// A request to revoke a grant.
+#[derive(Clone, Debug)]
+pub struct Revoke {
+    /// The tenant that owns it.
+    pub tenant: TenantId,
+    /// If given, the grant must belong to this user.
+    pub user: Option<UserId>,
+    /// Which grant.
+    pub grant: GrantId,
+    /// The name of the caller that revokes it.
+    pub by: Arc<str>,
+}

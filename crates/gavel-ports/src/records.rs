@@ -1,0 +1,225 @@
+//! The decision log: decisions and tool calls, made durable before the response is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::BoxFuture;
+pub use crate::api::Page;
+use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::domain::decision::{DecisionType, Outcome, Usage};
+use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
+use crate::domain::journal::CallFailure;
+use crate::domain::policy::{Effect, SURFACES};
+use crate::domain::tool::Tool;
+
+/// Why something was not recorded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Not written, and it will not be, except for what the writer must finish: the store is unavailable, locked or
+    /// full. `0` has the details for operators.
+    #[error("the record store is unavailable: {0}")]
+    Unavailable(Arc<str>),
+    /// The commit was started and its outcome is unknown: the data may be written, now or in a moment.
+    #[error("it is unknown whether it was recorded: {0}")]
+    Uncertain(Arc<str>),
+}
+
+/// The name of a surface, one of [`SURFACES`].
+pub type Surface = &'static str;
+
+fn surface<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Surface, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let surface = SURFACES.into_iter().find(|surface| *surface == name);
+    surface.ok_or_else(|| D::Error::custom(format!("{name:?} is no surface")))
+}
+
+/// The part of a decision that is known at its start.
+#[derive(Clone, Debug, Deserialize)]
+pub struct OpenDecision {
+    /// Its id.
+    pub id: DecisionId,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// `chat`, …
+    #[serde(deserialize_with = "surface")]
+    pub surface: Surface,
+    /// The acting user.
+    pub user: UserId,
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// The user's message (content mode applies).
+    pub message: Arc<str>,
+    /// Hash of the definition it ran under.
+    pub definition_hash: Arc<str>,
+    /// The model that is asked.
+    pub requested_model: Arc<str>,
+    /// The request's id, as the HTTP layer assigned it.
+    pub request_id: Arc<str>,
+    /// Microseconds since the epoch.
+    pub created_at: i64,
+}
+
+/// A finished decision with its calls.
+#[derive(Clone, Debug)]
+pub struct ClosedDecision {
+    /// As in commit 1.
+    pub open: OpenDecision,
+    /// What was decided.
+    pub decision_type: DecisionType,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The first tool called, or `respond`, `clarify`, `refuse`, `none`.
+    pub intent: Arc<str>,
+    /// The response text (content mode applies).
+    pub response: Arc<str>,
+    /// The model that answered last; `None` if none did.
+    pub model: Option<Arc<str>>,
+    /// The tier that served its answer, if the provider names it.
+    pub service_tier: Option<Arc<str>>,
+    /// Model calls.
+    pub iterations: u32,
+    /// Tokens.
+    pub usage: Usage,
+    /// Microseconds from the parsed request to this commit.
+    pub duration_us: i64,
+    /// Details of a failure for operators; safe, without payload.
+    pub error_detail: Option<Arc<str>>,
+    /// Every proposed call, in order.
+    pub calls: Vec<ClosedCall>,
+    /// The idempotency claim to complete with the stored answer, if the request had a key.
+    pub answer: Option<StoredAnswer>,
+    /// True when commit 1 was made, so that rows exist to update.
+    pub opened: bool,
+}
+
+/// An answer that is kept for retried requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAnswer {
+    /// The claim's scope.
+    pub scope: Arc<str>,
+    /// HTTP status. 429 and 503 are not kept: the claim is released, so that a retry is a new request.
+    pub status: u16,
+    /// JSON body.
+    pub body: Arc<str>,
+}
+
+/// The policy's decision on a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyOutcome {
+    /// The effect.
+    pub effect: Effect,
+    /// The cause in words, such as `rule colleagues`. `None` where a call requires no approval, or was invalid in
+    /// itself.
+    pub by: Option<Arc<str>>,
+}
+
+/// The part of a tool call that is known before it is sent.
+#[derive(Clone, Debug)]
+pub struct OpenCall {
+    /// Its id.
+    pub id: ActionId,
+    /// Its decision.
+    pub decision: DecisionId,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Place in the run.
+    pub sequence: u32,
+    /// The tool, whose digest is recorded; `None` when the model named no tool on the allowlist.
+    pub tool: Option<Arc<Tool>>,
+    /// The name the model used.
+    pub name: Arc<str>,
+    /// Canonical arguments, or the model's own when nothing was sent (content mode applies).
+    pub arguments: Arc<RawValue>,
+    /// The policy's decision on it; `None` where the policy was not asked.
+    pub policy: Option<PolicyOutcome>,
+    /// The idempotency key, if it is sent.
+    pub idempotency_key: Option<Arc<str>>,
+    /// When it is sent, or when its decision began if nothing is. Microseconds since the epoch.
+    pub created_at: i64,
+}
+
+impl OpenCall {
+    /// Whether it acts, so that it is recorded before it is sent.
+    #[must_use]
+    pub fn has_side_effect(&self) -> bool {
+        self.tool.as_ref().is_some_and(|tool| tool.side_effect)
+    }
+}
+
+/// A call that has ended.
+#[derive(Clone, Debug)]
+pub struct ClosedCall {
+    /// As it was before it was sent.
+    pub open: OpenCall,
+    /// Microseconds since the epoch; `None` when nothing was sent.
+    pub started_at: Option<i64>,
+    /// Time from sending to the answer, in microseconds.
+    pub duration_us: i64,
+    /// Data (content mode applies) or failure; `FailureCode::InDoubt` makes the row `in_doubt`.
+    pub outcome: Result<Arc<RawValue>, CallFailure>,
+}
+
+/// Queries of the decision log. All reads are bounded by `page_size`.
+pub trait Decisions: Send + Sync {
+    /// A page of decisions of one tenant.
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>>;
+    /// One decision with its calls; `None` when the tenant has no such decision.
+    fn get<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        id: DecisionId,
+    ) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>>;
+    /// A page of tool calls of one tenant.
+    fn tool_invocations<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>>;
+    /// Does the store respond? For `/readyz` and `doctor`.
+    fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>>;
+}
+
+/// `page_size`, `page_token`, `filter`, `order_by` as the caller gave them, and the user that the result is limited to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListQuery {
+    /// 1..=1000.
+    pub page_size: u32,
+    /// From the previous page.
+    pub page_token: Option<String>,
+    /// `field = "value" AND field >= "value"`.
+    pub filter: Option<String>,
+    /// `created_at desc` (default) or `created_at`.
+    pub order_by: Option<String>,
+    /// Only this user's rows, where the caller is a user and not a service.
+    pub user: Option<UserId>,
+}
+
+/// Why a query failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// The query is invalid. Names the field, the value and what is allowed.
+    #[error("{field}: {detail}")]
+    Invalid {
+        /// `filter`, `order_by`, `page_size`, `page_token`.
+        field: &'static str,
+        /// The value found and what is allowed.
+        detail: String,
+    },
+    /// The query would take longer than `limit`.
+    #[error("the query took more than {} s; narrow it, with a created_at for example", limit.as_secs())]
+    TooSlow {
+        /// The longest a query may take.
+        limit: Duration,
+    },
+    /// The store is unavailable.
+    #[error("the record store is unavailable: {0}")]
+    Unavailable(Arc<str>),
+}

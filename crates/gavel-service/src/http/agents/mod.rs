@@ -1,0 +1,345 @@
+//! Agent definitions: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
+
+mod error;
+mod form;
+
+use crate::api::agents::{AgentPage, VersionPage};
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use self::error::definition_error;
+use self::form::{DefinitionBody, Expected, asked_for, tag, version_number};
+use super::answer::{Answer, Json, Reply, json};
+use super::error::{Code, Error};
+use super::exchange::Exchange;
+use super::headers;
+use super::openapi::schemas::JsonSchema;
+use super::request::{Ctx, Id, Named, Open, Paged};
+use crate::api::agents::{AgentDetail, VersionDetail};
+use crate::api::problem::FieldError;
+use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
+use crate::domain::ids::ProjectId;
+use crate::http::about::About;
+use crate::http::route::Path;
+use crate::surfaces::definitions::Put;
+
+const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
+const AGENT: (&str, &str) = ("agent", "The agent's name.");
+
+impl Named for ProjectId {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        Self::parse(path.get("project")).ok()
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!("There is no project {} with agents.", path.quoted("project"))
+    }
+}
+
+/// An agent of a project.
+pub(super) struct Agent {
+    pub(super) project: ProjectId,
+    pub(super) name: String,
+}
+
+impl Agent {
+    fn quoted(path: &Path<'_>) -> String {
+        format!(
+            "agent {} in the project {}",
+            path.quoted("agent"),
+            path.quoted("project")
+        )
+    }
+}
+
+impl Named for Agent {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT, AGENT];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        Some(Self {
+            project: <ProjectId as Named>::parse(path)?,
+            name: path.get("agent").to_owned(),
+        })
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!("There is no {}.", Self::quoted(path))
+    }
+}
+
+/// The versions of an agent.
+pub(super) struct Versions(Agent);
+
+impl Named for Versions {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = Agent::SEGMENTS;
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        Agent::parse(path).map(Self)
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        let agent = Agent::quoted(path);
+        format!("There is no {agent} with versions; an agent from a file has none.")
+    }
+}
+
+/// A version of an agent.
+pub(super) struct Version(Agent, i64);
+
+impl Named for Version {
+    const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT, AGENT, ("version", "1, 2, 3 …")];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        Some(Self(Agent::parse(path)?, version_number(path.get("version"))?))
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        let (version, agent) = (path.quoted("version"), Agent::quoted(path));
+        format!("There is no version {version} of an {agent}; an agent from a file has none.")
+    }
+}
+
+/// Lists the agents of a project.
+///
+/// Sorted by name, without the definitions. Agents from files belong to the project `default`, beside agents put there
+/// through the API.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents",
+    operation_id = "listAgents",
+    tag = "agents"
+)]
+pub(super) async fn list(ctx: Ctx, Paged(query): Paged, Id(project): Id<ProjectId>) -> Result<Json<AgentPage>, Error> {
+    Ok(Json(
+        ctx.directory.page(&ctx.caller.tenant, &project, &query).await?.into(),
+    ))
+}
+
+/// Reads one agent.
+///
+/// With `Accept: application/yaml`, `text/markdown` or `application/x-protobuf`, returns only the definition, in that
+/// format.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents/{agent}",
+    operation_id = "getAgent",
+    tag = "agents",
+    responses((
+        status = 200,
+        description = "The agent.",
+        content(
+            (AgentDetail = "application/json"),
+            (String = "application/yaml"),
+            (String = "text/markdown"),
+            ("application/x-protobuf")
+        ),
+        headers(("ETag"))
+    ))
+)]
+pub(super) async fn get(ctx: Ctx, Id(agent): Id<Agent>) -> Result<HttpResponse, Error> {
+    let found = ctx.directory.get(&ctx.caller.tenant, &agent.project, &agent.name);
+    let agent = found.await?;
+    let mut response = match asked_for(ctx.headers()) {
+        None => json(StatusCode::OK, &agent),
+        Some((form, media)) => written(&agent, form, media).await?,
+    };
+    if let Some((name, value)) = tag(&agent.about) {
+        response.headers_mut().insert(name, value);
+    }
+    Ok(response)
+}
+
+/// The definition alone, in the format that `Accept` requests.
+async fn written(agent: &AgentDetail, form: Form, media: &'static str) -> Result<HttpResponse, Error> {
+    let (text, id) = (agent.definition.to_string(), agent.about.id.clone());
+    // Parsing and writing a large definition takes long, so it runs on a blocking thread.
+    let written = actix_web::web::block(move || {
+        let definition = Definition::read(text.as_bytes(), Form::Json, &id);
+        definition.map(|definition| definition.write(form))
+    });
+    let written = written.await.ok().and_then(Result::ok).ok_or(Error::Internal)?;
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, HeaderValue::from_static(media)))
+        .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
+        .body(written))
+}
+
+/// Puts an agent's definition.
+///
+/// Requires the role `operator`: a definition decides which tools run without approval. It is checked together with the
+/// other agents of its project; all errors are reported at once. Runs that have started keep the version they started
+/// with.
+#[utoipa::path(
+    put,
+    path = "/api/projects/{project}/agents/{agent}",
+    operation_id = "putAgent",
+    tag = "agents",
+    responses(
+        (status = 200, description = "A new version, or the current one if nothing changed."),
+        (status = 201, description = "A new agent."),
+    )
+)]
+pub(super) async fn put(
+    ctx: Ctx,
+    definition: DefinitionBody,
+    Expected(version): Expected,
+    Id(agent): Id<Agent>,
+) -> Result<Stored, Error> {
+    let (given, now_us) = ((definition.form, &*definition.body), ctx.runs.now_us());
+    let put = ctx
+        .directory
+        .put(&ctx.caller, &agent.project, &agent.name, given, version, now_us);
+    Ok(Stored(put.await?))
+}
+
+/// Lists the versions of an agent.
+///
+/// Newest first; only for agents created through the API. A version never changes.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents/{agent}/versions",
+    operation_id = "listVersions",
+    tag = "agents"
+)]
+pub(super) async fn versions(
+    ctx: Ctx,
+    Paged(query): Paged,
+    Id(Versions(agent)): Id<Versions>,
+) -> Result<Json<VersionPage>, Error> {
+    let page = ctx
+        .directory
+        .versions(&ctx.caller.tenant, &agent.project, &agent.name, &query);
+    Ok(Json(page.await?.into()))
+}
+
+/// Reads one version of an agent.
+///
+/// With its definition.
+#[utoipa::path(
+    get,
+    path = "/api/projects/{project}/agents/{agent}/versions/{version}",
+    operation_id = "getVersion",
+    tag = "agents"
+)]
+pub(super) async fn version(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -> Result<Json<VersionDetail>, Error> {
+    let version = ctx
+        .directory
+        .version(&ctx.caller.tenant, &agent.project, &agent.name, number);
+    Ok(Json(version.await?))
+}
+
+/// Restores an earlier version.
+///
+/// Makes the earlier definition the current one, as a new version. Requires the role `operator`.
+#[utoipa::path(
+    post,
+    path = "/api/projects/{project}/agents/{agent}/versions/{version}/restore",
+    operation_id = "restoreVersion",
+    tag = "agents",
+    responses((status = 200, description = "The current agent.")),
+    extensions(("x-problems" = json!([Code::Overloaded])))
+)]
+pub(super) async fn restore(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -> Result<Stored, Error> {
+    let now_us = ctx.runs.now_us();
+    let put = ctx
+        .directory
+        .restore(&ctx.caller, &agent.project, &agent.name, number, now_us);
+    Ok(Stored(put.await?))
+}
+
+/// JSON Schema of a definition, for editors.
+///
+/// For the JSON and YAML forms, and for Markdown front matter. Open: no credentials are required.
+#[utoipa::path(
+    get,
+    path = "/schemas/{schema}",
+    operation_id = "getAgentSchema",
+    tag = "reference",
+    security(()),
+    responses((
+        status = 200,
+        description = "The schema.",
+        content_type = "application/schema+json",
+        body = JsonSchema
+    ))
+)]
+pub(super) async fn schema(_: Open, Id(schema): Id<SchemaFile>) -> Result<HttpResponse, Error> {
+    let schema = match schema {
+        SchemaFile::Definition => json_schema(),
+        SchemaFile::FrontMatter => json_schema_of_front_matter(),
+    };
+    let media = HeaderValue::from_static("application/schema+json");
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, media))
+        .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("max-age=3600")))
+        .body(schema.to_string()))
+}
+
+/// A schema of a definition.
+pub(super) enum SchemaFile {
+    Definition,
+    FrontMatter,
+}
+
+impl Named for SchemaFile {
+    const SEGMENTS: &'static [(&'static str, &'static str)] =
+        &[("schema", "`agent.schema.json` or `agent-front-matter.schema.json`.")];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        match path.get("schema") {
+            "agent.schema.json" => Some(Self::Definition),
+            "agent-front-matter.schema.json" => Some(Self::FrontMatter),
+            _ => None,
+        }
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!("There is no schema {}.", path.quoted("schema"))
+    }
+}
+
+/// An agent that was put, with the warnings about its definition.
+#[derive(Serialize, ToSchema)]
+pub(super) struct AgentPut {
+    /// The current agent.
+    #[serde(flatten)]
+    agent: AgentDetail,
+    /// Warnings about the definition, in the format of a problem's `errors`.
+    warnings: Vec<FieldError>,
+}
+
+/// The answer to a definition that was put.
+pub(super) struct Stored(Put);
+
+impl Answer for Stored {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        let Self(put) = self;
+        let is_new = put.changed && put.agent.about.version == Some(1);
+        let reply = Reply {
+            status: if is_new { StatusCode::CREATED } else { StatusCode::OK },
+            headers: tag(&put.agent.about).into_iter().collect(),
+            body: AgentPut {
+                agent: put.agent,
+                warnings: put.warnings.into_iter().map(definition_error).collect(),
+            },
+        };
+        reply.respond(exchange)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.answers::<AgentPut>(&["ETag"]);
+        about.problems(&[
+            Code::Forbidden,
+            Code::ReadOnly,
+            Code::TooManyAgents,
+            Code::VersionConflict,
+            Code::InvalidDefinition,
+            Code::OutcomeUnrecorded,
+        ]);
+    }
+}

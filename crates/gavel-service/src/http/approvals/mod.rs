@@ -1,0 +1,220 @@
+//! Approvals: pending approval requests, their resolutions, in-doubt actions, and grants.
+
+mod error;
+
+use crate::api::approvals::{ActionInDoubtPage, ApprovalPage, GrantPage, ResolveBody, SettleBody};
+use serde_json::{Value, json};
+
+use super::answer::{Json, NoContent};
+use super::body;
+use super::error::{Code, Error};
+use super::patience::Patience;
+use super::request::{Acting, Ctx, Given, Id, Key, List, Sent};
+use crate::api::approvals::Grant;
+use crate::api::threads::RunAnswer;
+use crate::domain::action::ActionStatus;
+use crate::domain::ids::{ActionId, GrantId};
+use crate::surfaces::approvals::{self, ActionQuery, Answer, Which};
+use crate::surfaces::decisions::{ListQuery, Page};
+
+/// Lists pending approval requests.
+///
+/// Oldest first; your own, or all of the tenant with the role `approver`.
+#[utoipa::path(
+    get,
+    path = "/api/agent/approvals/pending",
+    operation_id = "listPendingApprovals",
+    tag = "approvals",
+    extensions(("x-problems" = json!([Code::Forbidden])))
+)]
+pub(super) async fn pending(
+    ctx: Ctx,
+    Acting(user): Acting,
+    List(query, _): List<ApprovalPage>,
+) -> Result<Json<ApprovalPage>, Error> {
+    let query = in_state(ActionStatus::AwaitingConfirmation, query);
+    let page = ctx.approvals.list(&ctx.caller, user, query).await?;
+    let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
+    let now_us = ctx.runs.now_us();
+    let pending = |action| approvals::pending(action, &tasks, now_us);
+    let page = Page {
+        items: page.items.into_iter().filter_map(pending).collect(),
+        next_page_token: page.next_page_token,
+    };
+    Ok(Json(page.into()))
+}
+
+/// Resolves an approval.
+///
+/// If several approvers decide, the first decision wins; repeating it as the same caller returns it again. An approval
+/// covers exactly these arguments, of the tool as it was, once. `approve_and_always_allow_recipient` also allows later
+/// calls of the tool to exactly the same recipients. An approved action is executed at once. The agent continues when
+/// all its approval requests are resolved; the response waits for it in a thread, or with `Prefer: wait=N`.
+#[utoipa::path(
+    post,
+    path = "/api/agent/approvals/resolve",
+    operation_id = "resolveApproval",
+    tag = "approvals",
+    responses((status = 200, description = "The run in its current state.")),
+    extensions(("x-problems" = json!([
+        Code::Forbidden, Code::NotFound, Code::AlreadyResolved, Code::NotGrantable,
+        Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
+    ])))
+)]
+pub(super) async fn resolve(
+    ctx: Ctx,
+    patience: Patience,
+    Sent(given): Sent<ResolveBody>,
+    Acting(user): Acting,
+    Key(key): Key,
+) -> Result<Json<RunAnswer>, Error> {
+    let answer = Answer {
+        approval: given.approval_id,
+        resolution: given.decision,
+        reason: body::reason(given.reason, "/reason")?,
+        key,
+    };
+    let answered = ctx.approvals.resolve(&ctx.caller, user, answer).await?;
+    let run = answered.run;
+    let rests = async {
+        if let Err(error) = ctx.runs.rests(&ctx.caller, run).await {
+            tracing::warn!(run_id = %run, %error, "waiting for a run after its approval failed");
+        }
+    };
+    match patience {
+        // A run outside a thread may take hours, so it is waited for only on request.
+        Patience::All if answered.thread.is_some() => rests.await,
+        // Waiting is a convenience, so a timeout does not change the response.
+        Patience::Some(most) => drop(tokio::time::timeout(most, rests).await),
+        Patience::All | Patience::None => {}
+    }
+    Ok(Json(ctx.threads.after(&ctx.caller, run).await?))
+}
+
+/// Lists in-doubt actions.
+///
+/// These actions were started and their outcome is unknown; gavel does not repeat them. Check where the effect would be
+/// visible, and settle each one. Oldest first; your own, or all of the tenant with the role `approver`.
+#[utoipa::path(
+    get,
+    path = "/api/agent/actions/in-doubt",
+    operation_id = "listActionsInDoubt",
+    tag = "approvals",
+    extensions(("x-problems" = json!([Code::Forbidden])))
+)]
+pub(super) async fn in_doubt(
+    ctx: Ctx,
+    Acting(user): Acting,
+    List(query, _): List<ActionInDoubtPage>,
+) -> Result<Json<ActionInDoubtPage>, Error> {
+    let query = in_state(ActionStatus::InDoubt, query);
+    let page = ctx.approvals.list(&ctx.caller, user, query).await?;
+    let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
+    Ok(Json(page.map(|action| approvals::in_doubt(action, &tasks)).into()))
+}
+
+/// Settles an in-doubt action.
+///
+/// Possible after its run has ended; in a planning session, also while it waits for the settlement. For a paused run
+/// that was triggered, settle it in the body of the resume.
+#[utoipa::path(
+    post,
+    path = "/api/agent/actions/{id}/settle",
+    operation_id = "settleAction",
+    tag = "approvals",
+    responses((status = 200, description = "The run, with the current state of the action.")),
+    extensions(("x-problems" = json!([
+        Code::Forbidden, Code::NotInDoubt, Code::RunInProgress, Code::PartOfRun,
+        Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
+    ])))
+)]
+pub(super) async fn settle(
+    ctx: Ctx,
+    Sent(given): Sent<SettleBody>,
+    Acting(user): Acting,
+    Id(id): Id<ActionId>,
+    Key(key): Key,
+) -> Result<Json<RunAnswer>, Error> {
+    let approvals = &ctx.approvals;
+    let settled = approvals
+        .settle(&ctx.caller, user, id, given.happened, key.as_ref())
+        .await?;
+    Ok(Json(ctx.threads.after(&ctx.caller, settled.run).await?))
+}
+
+/// Lists grants.
+///
+/// Your own, or all of the tenant with the role `approver`; including revoked ones.
+#[utoipa::path(
+    get,
+    path = "/api/agent/grants",
+    operation_id = "listGrants",
+    tag = "approvals",
+    extensions(("x-problems" = json!([Code::Forbidden])))
+)]
+pub(super) async fn grants(
+    ctx: Ctx,
+    Acting(user): Acting,
+    List(query, _): List<GrantPage>,
+) -> Result<Json<GrantPage>, Error> {
+    Ok(Json(ctx.approvals.grants(&ctx.caller, user, query).await?.into()))
+}
+
+/// Reads one grant.
+///
+/// Your own, or any of the tenant with the role `approver`; also a revoked one.
+#[utoipa::path(
+    get,
+    path = "/api/agent/grants/{id}",
+    operation_id = "getGrant",
+    tag = "approvals",
+    extensions(("x-problems" = json!([Code::Forbidden])))
+)]
+pub(super) async fn grant(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -> Result<Json<Grant>, Error> {
+    Ok(Json(ctx.approvals.grant(&ctx.caller, user, id).await?))
+}
+
+/// Revokes a grant.
+///
+/// Applies to every call that the policy has not decided yet.
+#[utoipa::path(
+    delete,
+    path = "/api/agent/grants/{id}",
+    operation_id = "revokeGrant",
+    tag = "approvals",
+    responses((status = 204, description = "The grant is revoked.")),
+    extensions(("x-problems" = json!([Code::Forbidden])))
+)]
+pub(super) async fn revoke(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -> Result<NoContent, Error> {
+    ctx.approvals.revoke(&ctx.caller, user, id).await?;
+    Ok(NoContent)
+}
+
+impl Given for ResolveBody {
+    const FORM: &'static str = "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \
+                                \"approve_and_always_allow_recipient\", \"reason\"?}";
+    const ABOUT: &'static str = "Your decision.";
+
+    fn example() -> Value {
+        json!({"approvalId": "019300aa-0000-7000-8000-000000000000", "decision": "approve_once"})
+    }
+}
+
+impl Given for SettleBody {
+    const FORM: &'static str = "{\"happened\": true or false}";
+    const ABOUT: &'static str = "The outcome you found.";
+
+    fn example() -> Value {
+        json!({"happened": true})
+    }
+}
+
+/// The requested page of actions in a state.
+fn in_state(status: ActionStatus, list: ListQuery) -> ActionQuery {
+    ActionQuery {
+        which: Which::In(status),
+        tool: None,
+        of_user: None,
+        list,
+    }
+}

@@ -1,0 +1,176 @@
+//! Pages of planning sessions: the list here, and in the parts of this module one session, its tasks and steps, its log,
+//! the versions of its plan, and its progress.
+
+pub(crate) mod log;
+pub(crate) mod one;
+pub(crate) mod progress;
+pub(crate) mod task;
+pub(crate) mod versions;
+
+mod difference;
+
+use crate::http::console::paths;
+use maud::{Markup, html};
+
+use super::super::nothing;
+use super::super::session::Visitor;
+use super::{next, words};
+use crate::api::planning::Session;
+use crate::domain::ids::UserId;
+use crate::domain::plan::{Task, TaskStatus};
+use crate::domain::planning_session::SessionStatus;
+
+/// The filter of the list.
+pub(crate) struct Filter {
+    pub(crate) status: Option<SessionStatus>,
+    pub(crate) user: Option<UserId>,
+}
+
+/// The data of the list.
+pub(crate) struct Listed<'a> {
+    pub(crate) visitor: &'a Visitor,
+    pub(crate) filter: &'a Filter,
+    pub(crate) sessions: &'a [Session],
+    /// The token of the next page.
+    pub(crate) next: Option<&'a str>,
+}
+
+/// Renders the list.
+pub(crate) fn listed(listed: &Listed<'_>) -> Markup {
+    let filter = listed.filter;
+    let filtered = filter.status.is_some() || filter.user.is_some();
+    let pairs = [
+        ("status", filter.status.map(SessionStatus::as_str)),
+        ("user", filter.user.as_ref().map(UserId::as_str)),
+        ("page_token", listed.next),
+    ];
+    html! {
+        h1 { "Planning sessions" }
+        p.lead { "Goals that gavel plans, and works on once a person has confirmed the plan. The latest first." }
+        (filters(listed, filtered))
+        @if listed.sessions.is_empty() {
+            (nothing(if filtered { "No session matches the filter." } else { "There are no planning sessions yet." }))
+        }
+        @for session in listed.sessions { (summary(listed, session)) }
+        @if listed.next.is_some() { (next(paths::SESSIONS, &pairs)) }
+    }
+}
+
+fn filters(listed: &Listed<'_>, filtered: bool) -> Markup {
+    let filter = listed.filter;
+    html! {
+        details.filter open[filtered] {
+            summary { "Filter" @if filtered { " (on)" } }
+            form method="get" action=(paths::SESSIONS) {
+                label for="f-status" { "Status" }
+                select #f-status name="status" {
+                    option value="" { "Any" }
+                    @for status in SessionStatus::ALL {
+                        option value=(status.as_str()) selected[filter.status == Some(*status)] { (in_words(status.as_str())) }
+                    }
+                }
+                @if listed.visitor.reads.is_none() {
+                    label for="f-user" { "User" }
+                    input #f-user type="text" name="user" value=(filter.user.as_ref().map_or("", UserId::as_str)) autocomplete="off";
+                }
+                button type="submit" { "Show" }
+                @if filtered { a href=(paths::SESSIONS) { "Show all" } }
+            }
+        }
+    }
+}
+
+fn summary(listed: &Listed<'_>, session: &Session) -> Markup {
+    let title = format!("s-{}", session.session_id);
+    let (zone, ended) = (listed.visitor.zone, session.completed_at.as_ref());
+    html! {
+        article.card.gone[session.status.has_ended()] aria-labelledby=(title) {
+            div.heading {
+                h2 #(title) dir="auto" {
+                    a href={ (paths::SESSIONS) "/" (session.session_id) } { (words::beginning(&session.prompt, SHORT)) }
+                }
+            }
+            dl.about {
+                div { dt { "Status" } dd { b { (in_words(session.status.as_str())) } } }
+                div { dt { "Repository" } dd { bdi { (words::beginning(&session.repo_url, SHORT)) } } }
+                div { dt { "User" } dd { bdi { (words::text(&session.user)) } } }
+                @if let Some(at) = ended { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }
+                @else { div { dt { "Time left" } dd { (left(session.time_left_ms)) } } }
+                @if !session.plan.is_empty() { div { dt { "Tasks" } dd { (done(&session.plan)) } } }
+            }
+            @if let Some(reason) = &session.status_reason { p.state { (words::beginning(&reason.detail, SHORT)) } }
+        }
+    }
+}
+
+/// Rendered bytes of a text in a list.
+const SHORT: usize = 512;
+
+/// `AWAITING_CONFIRMATION` → `Awaiting confirmation`.
+fn in_words(status: &str) -> String {
+    words::name(&status.to_lowercase())
+}
+
+/// `2 of 3 done`.
+fn done(tasks: &[Task]) -> String {
+    let is_done = |task: &&Task| matches!(task.status, TaskStatus::Completed | TaskStatus::Obsolete);
+    format!("{} of {} done", tasks.iter().filter(is_done).count(), tasks.len())
+}
+
+/// Time left, in milliseconds, as text.
+fn left(ms: u64) -> String {
+    let minutes = ms / 60_000;
+    match (minutes / 1440, minutes % 1440 / 60, minutes % 60) {
+        (0, 0, 0) if ms == 0 => "none".to_owned(),
+        (0, 0, 0) => "less than a minute".to_owned(),
+        (0, 0, minutes) => words::count(minutes, "minute"),
+        (0, hours, minutes) => format!("{} {}", words::count(hours, "hour"), words::count(minutes, "minute")),
+        (days, hours, _) => format!("{} {}", words::count(days, "day"), words::count(hours, "hour")),
+    }
+}
+
+/// A duration in milliseconds, as text.
+fn took(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..120_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        _ => words::count(ms / 60_000, "minute"),
+    }
+}
+
+/// External texts as a list.
+fn texts(title: &str, texts: &[String]) -> Markup {
+    const MOST: usize = 60;
+    const ROOM: usize = 2048;
+    html! {
+        @if !texts.is_empty() {
+            h2 { (title) }
+            ul.texts {
+                @for text in texts.iter().take(MOST) { li dir="auto" { (words::beginning(text, ROOM)) } }
+                @if texts.len() > MOST { li { (texts.len() - MOST) " more" } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short_enough_to_read_at_a_glance() {
+        for (ms, text) in [
+            (0, "none"),
+            (59_999, "less than a minute"),
+            (60_000, "1 minute"),
+            (7_260_000, "2 hours 1 minute"),
+            (90_000_000, "1 day 1 hour"),
+        ] {
+            assert_eq!(left(ms), text);
+        }
+        for (ms, text) in [(7, "7 ms"), (41_230, "41.2 s"), (600_000, "10 minutes")] {
+            assert_eq!(took(ms), text);
+        }
+        assert_eq!(in_words("AWAITING_CONFIRMATION"), "Awaiting confirmation");
+    }
+}

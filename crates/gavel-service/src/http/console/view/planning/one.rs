@@ -1,0 +1,278 @@
+//! The page of one session.
+
+use crate::http::console::paths;
+use std::collections::HashMap;
+
+use maud::{Markup, html};
+use url::Url;
+
+use super::super::super::nothing;
+use super::super::super::session::Visitor;
+use super::super::room::TEXT;
+use super::super::{address, token, words};
+use super::log::table;
+use super::task::{Steps, task};
+use super::versions::list;
+use super::{done, in_words, left, texts};
+use crate::api::planning::{LoggedAction, Session, SessionScope, Step, Version};
+use crate::domain::plan::TaskId;
+use crate::domain::planning_session::SessionStatus;
+
+/// Most rendered bytes of a goal.
+const GOAL: usize = 64 * 1024;
+
+/// The data of the page.
+pub(crate) struct Shown<'a> {
+    pub(crate) visitor: &'a Visitor,
+    pub(crate) session: &'a Session,
+    /// A hash of what changes by itself: a frame checks whether it did.
+    pub(crate) seen: &'a str,
+    /// About the action that the visitor just answered.
+    pub(crate) flash: Option<Markup>,
+    /// Whether a button came too late.
+    pub(crate) late: bool,
+    /// What waits for a person.
+    pub(crate) cards: Vec<Markup>,
+    /// The steps of the tasks for which there is room.
+    pub(crate) steps: &'a HashMap<TaskId, Vec<Step>>,
+    pub(crate) actions: &'a [LoggedAction],
+    pub(crate) more_actions: bool,
+    /// Versions of the plan, the latest first.
+    pub(crate) history: &'a [Version],
+    /// The address, if a page may link to it.
+    pub(crate) link: &'a dyn Fn(&str) -> Option<Url>,
+}
+
+/// The title of the page.
+pub(crate) fn title(session: &Session) -> String {
+    let waits = session.waiting_for.as_ref().map_or(0, Vec::len);
+    let status = in_words(session.status.as_str());
+    match waits {
+        0 => format!("{status} · Planning session"),
+        _ => format!("({waits}) {status} · Planning session"),
+    }
+}
+
+/// Renders the page.
+pub(crate) fn one(shown: &Shown<'_>) -> Markup {
+    let session = shown.session;
+    let path = format!("{}/{}", paths::SESSIONS, session.session_id);
+    html! {
+        @if let Some(flash) = &shown.flash { (flash) }
+        @if shown.late {
+            div.flash.bad role="status" { p { "The session had changed before you answered, and nothing was done. This is its current state." } }
+        }
+        p.back { a href=(paths::SESSIONS) { "← All planning sessions" } }
+        h1 { "Planning session" }
+        (about(shown))
+        @if !session.status.has_ended() {
+            iframe.news.progress src=(address(&format!("{path}/news"), &[("seen", Some(shown.seen))])) title="Progress of this session" {}
+        }
+        (waits(shown))
+        (plan(shown, &path))
+        (texts("Assumptions", &session.assumptions))
+        (texts("Risks", &session.risks))
+        // An approver who only reads the session does not change it.
+        @if shown.visitor.reads.as_ref().is_none_or(|user| user.as_str() == session.user) { (buttons(shown, &path)) }
+        (pull_requests(shown))
+        (log(shown, &path))
+        @if !shown.history.is_empty() {
+            h2 { "History of the plan" }
+            (list(&path, shown.history, shown.visitor.zone))
+            p { a href={ (path) "/versions" } { "All versions, any two side by side" } }
+        }
+    }
+}
+
+fn about(shown: &Shown<'_>) -> Markup {
+    let (session, zone) = (shown.session, shown.visitor.zone);
+    let usage = session.usage;
+    html! {
+        div.prose.goal dir="auto" { (words::beginning(&session.prompt, GOAL)) }
+        dl.about {
+            div { dt { "Status" } dd { b { (in_words(session.status.as_str())) } } }
+            div { dt { "Repository" } dd { (linked(shown, &session.repo_url, &session.repo_url)) } }
+            div { dt { "User" } dd { bdi { (words::text(&session.user)) } } }
+            div {
+                dt { "Deadline" }
+                dd {
+                    (words::at(session.deadline.0, zone))
+                    @if !session.status.has_ended() { " " small { (left(session.time_left_ms)) " left" } }
+                }
+            }
+            @if let Some(at) = &session.confirm_by { div { dt { "Confirm by" } dd { (words::at(at.0, zone)) } } }
+            @if !session.plan.is_empty() { div { dt { "Tasks" } dd { (done(&session.plan)) } } }
+            div { dt { "Created" } dd { (words::at(session.created_at.0, zone)) } }
+            @if let Some(at) = &session.started_at {
+                div {
+                    dt { "Confirmed" }
+                    dd {
+                        (words::at(at.0, zone))
+                        @if let Some(by) = confirmed_by(session) { " by " bdi { (words::text(by)) } }
+                    }
+                }
+            }
+            @if let Some(at) = &session.completed_at { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }
+            div { dt { "Model calls" } dd { (usage.model_calls) } }
+            div { dt { "Tokens" } dd { (usage.input_tokens) " in, " (usage.output_tokens + usage.thought_tokens) " out" } }
+        }
+        @if let Some(reason) = &session.status_reason {
+            p.state dir="auto" { (in_words(reason.code.as_str())) ": " (words::beginning(&reason.detail, TEXT)) }
+        }
+        @if let Some(refinement) = &session.refinement {
+            div.warnings role="note" {
+                p dir="auto" {
+                    b { "The last refinement failed, and the plan is as it was. " }
+                    (in_words(refinement.code.as_str())) ": " (words::beginning(&refinement.detail, TEXT))
+                }
+            }
+        }
+        @if let Some(result) = session.result.as_ref().filter(|result| !result.cleanup.left.is_empty()) {
+            div.warnings role="note" {
+                p { b { "The cleanup left something, which its server removes later:" } }
+                ul { @for left in result.cleanup.left.iter().take(50) { li dir="auto" { (words::beginning(left, 1024)) } } }
+            }
+        }
+    }
+}
+
+fn confirmed_by(session: &Session) -> Option<&str> {
+    let confirmed = session.scope.as_ref()?.confirmed.as_ref()?;
+    Some(&confirmed.by)
+}
+
+/// External text, as a link if its address is on the configured host.
+fn linked(shown: &Shown<'_>, address: &str, text: &str) -> Markup {
+    html! {
+        @match (shown.link)(address) {
+            Some(url) => a href=(url.as_str()) rel="noreferrer noopener" { bdi { (words::beginning(text, TEXT)) } },
+            None => bdi { (words::beginning(text, TEXT)) },
+        }
+    }
+}
+
+fn waits(shown: &Shown<'_>) -> Markup {
+    let all = shown.session.waiting_for.as_ref().map_or(0, Vec::len);
+    html! {
+        @if all > 0 {
+            section aria-labelledby="waits" {
+                h2 #waits { "Waits for a person " span.count { (all) } }
+                @for card in &shown.cards { (card) }
+                @if all > shown.cards.len() { p { "There are more; they appear when these are answered." } }
+            }
+        }
+    }
+}
+
+fn plan(shown: &Shown<'_>, path: &str) -> Markup {
+    let session = shown.session;
+    let steps = |id: TaskId| shown.steps.get(&id).map(|steps| Steps::Folded(steps));
+    html! {
+        h2 { "Plan" @if session.plan_version > 0 { " " span.count { "version " (session.plan_version) } } }
+        @if session.plan.is_empty() { (nothing("There is no plan yet.")) }
+        @if !session.summary.is_empty() { div.prose.summary dir="auto" { (words::beginning(&session.summary, TEXT)) } }
+        @for one in &session.plan {
+            @let begun = one.run_id.map(|_| steps(one.id).unwrap_or(Steps::Elsewhere));
+            (task(one, begun.as_ref(), path, shown.visitor.zone))
+        }
+    }
+}
+
+fn buttons(shown: &Shown<'_>, path: &str) -> Markup {
+    let session = shown.session;
+    let can_confirm = session.status == SessionStatus::AwaitingConfirmation && session.time_left_ms > 0;
+    html! {
+        @if can_confirm { (confirm(shown, path)) }
+        @if !session.status.has_ended() {
+            div.answers {
+                details {
+                    summary.button { "Cancel the session…" }
+                    form method="post" action={ (path) "/cancel" } {
+                        (token(shown.visitor))
+                        p { "gavel interrupts the call in progress and begins no other. The plan and its history remain." }
+                        label for="reason" { "Reason (optional)" }
+                        textarea #reason name="reason" rows="3" maxlength="1000" {}
+                        button.no type="submit" { "Cancel the session" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the confirmation allows, and the form. It names the version that this page shows: another one is not confirmed
+/// by it.
+fn confirm(shown: &Shown<'_>, path: &str) -> Markup {
+    let session = shown.session;
+    html! {
+        section.card.confirm aria-labelledby="confirm" {
+            h2 #confirm { "Confirm version " (session.plan_version) }
+            @if let Some(scope) = &session.scope {
+                p {
+                    "gavel then works through these tasks by itself until "
+                    (words::at(session.deadline.0, shown.visitor.zone))
+                    ". The confirmation allows:"
+                }
+                (allowed(scope))
+                @if let Some(lookups) = session.lookups.as_ref().filter(|lookups| !lookups.is_empty()) {
+                    p { b { "To make this plan, the planner asked the open world:" } }
+                    (table(lookups, shown.visitor.zone))
+                }
+                p { "Any other action with side effects waits for an approval. The plan can no longer be changed by hand." }
+                div.answers {
+                    form method="post" action={ (path) "/confirm" } {
+                        (token(shown.visitor))
+                        input type="hidden" name="version" value=(session.plan_version);
+                        button.yes type="submit" aria-describedby="confirm allowed" { "Confirm and begin" }
+                    }
+                }
+            } @else {
+                p {
+                    "This plan cannot be confirmed now: the agent that works on tasks is unavailable, or its repository is on "
+                    "another host than gavel's. Ask the operator."
+                }
+            }
+        }
+    }
+}
+
+/// Where the work may act, with which tools, and which of them ask anyway.
+fn allowed(scope: &SessionScope) -> Markup {
+    html! {
+        dl.about #allowed {
+            div { dt { "Repository" } dd { bdi { (words::text(&scope.repository)) } } }
+            div { dt { "Branches" } dd { (words::code(&scope.branches)) } }
+            div { dt { (words::count(scope.tools.len() as u64, "tool")) } dd { (names(&scope.tools)) } }
+            @if !scope.not_bound.is_empty() { div { dt { "Not bound to it" } dd { (names(&scope.not_bound)) } } }
+            div {
+                dt { "Asks before" }
+                dd { @if scope.ask_first.is_empty() { "none of these tools on every call" } @else { (names(&scope.ask_first)) } }
+            }
+            @if !scope.may_ask.is_empty() { div { dt { "May ask before" } dd { (names(&scope.may_ask)) } } }
+        }
+    }
+}
+
+fn names(tools: &[String]) -> Markup {
+    html! { @for (n, tool) in tools.iter().enumerate() { @if n > 0 { ", " } (words::code(tool)) } }
+}
+
+fn pull_requests(shown: &Shown<'_>) -> Markup {
+    let found = shown.session.pull_requests.as_deref().unwrap_or_default();
+    html! {
+        @if !found.is_empty() {
+            h2 { "Pull requests" }
+            ul.texts { @for one in found.iter().take(100) { li { "#" (one.number) " " (linked(shown, &one.url, &one.url)) } } }
+        }
+    }
+}
+
+fn log(shown: &Shown<'_>, path: &str) -> Markup {
+    html! {
+        @if !shown.actions.is_empty() {
+            h2 { "Log" }
+            (table(shown.actions, shown.visitor.zone))
+            @if shown.more_actions { p { a href={ (path) "/log" } { "The whole log" } } }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The decision log and tool-call log, for analysts: `GET /v1/decisions[/{id}]`, `GET /v1/tool-invocations`.
+
+use super::answer::Json;
+use super::error::Error;
+use super::request::{Ctx, Id, List, RowsOf};
+use crate::api::decisions::{DecisionDetail, DecisionPage, ToolInvocationPage};
+use crate::domain::ids::DecisionId;
+use crate::surfaces::decisions::ListQuery;
+
+/// Lists decisions.
+///
+/// Latest first. A user sees their own rows; a service, or a user with the role `analyst`, those of the tenant.
+#[utoipa::path(get, path = "/v1/decisions", operation_id = "listDecisions", tag = "record")]
+pub(super) async fn list(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    List(query, _): List<DecisionPage>,
+) -> Result<Json<DecisionPage>, Error> {
+    let query = ListQuery { user, ..query };
+    Ok(Json(ctx.decisions.list(&ctx.caller, query).await?.into()))
+}
+
+/// Lists tool calls.
+///
+/// Latest first, every call of every decision. Visibility is the same as for decisions.
+#[utoipa::path(
+    get,
+    path = "/v1/tool-invocations",
+    operation_id = "listToolInvocations",
+    tag = "record"
+)]
+pub(super) async fn tool_invocations(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    List(query, _): List<ToolInvocationPage>,
+) -> Result<Json<ToolInvocationPage>, Error> {
+    let query = ListQuery { user, ..query };
+    Ok(Json(ctx.decisions.tool_invocations(&ctx.caller, query).await?.into()))
+}
+
+/// Reads one decision with its tool calls.
+///
+/// A decision of another tenant or user answers 404, like a missing one.
+#[utoipa::path(get, path = "/v1/decisions/{id}", operation_id = "getDecision", tag = "record")]
+pub(super) async fn get(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) -> Result<Json<DecisionDetail>, Error> {
+    let found = ctx.decisions.get(&ctx.caller, user.as_ref(), id).await?;
+    found.map(Json).ok_or(Error::NotFound)
+}

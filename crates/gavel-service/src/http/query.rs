@@ -1,0 +1,214 @@
+//! Query parameters of lists: `page_size`, `page_token`, `filter`, `order_by`, as the route spells them.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use utoipa::IntoParams;
+
+use super::error::Error;
+use super::spelling::Spelling;
+use crate::api::problem::FieldError;
+use crate::domain::definition::quoted;
+use crate::surfaces::decisions::ListQuery;
+
+/// Default number of rows of a page.
+pub(super) const DEFAULT_PAGE: u32 = 50;
+/// Most rows of a page.
+pub(super) const MAX_PAGE: u32 = 1000;
+
+/// The parameters of a route's query, which are also their own description.
+pub(super) trait Parameters: IntoParams {
+    fn read(fields: &mut Fields<'_>) -> Self;
+}
+
+/// A query as its parameters are read. All errors are reported at once.
+pub(super) struct Fields<'a> {
+    given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    known: Vec<&'static str>,
+    errors: Vec<FieldError>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(query: &'a str) -> Self {
+        let (mut given, mut errors) = (Vec::<(Cow<'_, str>, Cow<'_, str>)>::new(), Vec::new());
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            if given.iter().any(|(before, _)| *before == name) {
+                errors.push(FieldError::new(name, "is given more than once"));
+                continue;
+            }
+            if value.contains('\0') {
+                let detail = "contains a NUL character, which is not allowed";
+                errors.push(FieldError::new(name.clone(), detail));
+            }
+            given.push((name, value));
+        }
+        Self {
+            given,
+            known: Vec::new(),
+            errors,
+        }
+    }
+
+    /// A parameter, if it is given; `allowed` says what `parse` accepts.
+    pub(super) fn take<T>(
+        &mut self,
+        name: &'static str,
+        allowed: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        self.known.push(name);
+        let at = self.given.iter().position(|(given, _)| given == name)?;
+        let (_, value) = self.given.remove(at);
+        let parsed = parse(&value);
+        if parsed.is_none() {
+            self.errors.push(FieldError::new(name, found(&value, allowed)));
+        }
+        parsed
+    }
+
+    /// The text of a parameter; an empty one counts as absent.
+    fn text(&mut self, name: &'static str) -> Option<String> {
+        let text = self.take(name, "", |text| Some(text.to_owned()));
+        text.filter(|text| !text.is_empty())
+    }
+
+    /// Rejects all other parameters: a misspelt one would otherwise be ignored silently.
+    ///
+    /// # Errors
+    /// Names each invalid parameter.
+    pub(super) fn end(mut self) -> Result<(), Error> {
+        let allowed = match self.known.is_empty() {
+            true => "this route has none".to_owned(),
+            false => format!("allowed: {}", self.known.join(", ")),
+        };
+        let unknown = |(name, _)| FieldError::new(name, format!("is not a known parameter; {allowed}"));
+        self.errors.extend(self.given.into_iter().map(unknown));
+        if self.errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Invalid(self.errors))
+        }
+    }
+}
+
+/// Parses the parameters of a list.
+///
+/// # Errors
+/// All invalid parameters; `pointer` is the parameter's name.
+pub(super) fn list(spelling: Spelling, query: &str) -> Result<ListQuery, Error> {
+    let mut fields = Fields::new(query);
+    let list = ListQuery {
+        filter: fields.text("filter"),
+        order_by: fields.text(spelling.order_by()),
+        ..paging(spelling, &mut fields)
+    };
+    fields.end()?;
+    Ok(list)
+}
+
+/// Parses the parameters of a paged list without filter and order.
+///
+/// # Errors
+/// As [`list`].
+pub(super) fn page(spelling: Spelling, query: &str) -> Result<ListQuery, Error> {
+    let mut fields = Fields::new(query);
+    let list = paging(spelling, &mut fields);
+    fields.end()?;
+    Ok(list)
+}
+
+fn paging(spelling: Spelling, fields: &mut Fields<'_>) -> ListQuery {
+    let size = |text: &str| number(text).filter(|size| (1..=MAX_PAGE).contains(size));
+    let allowed = format!("a whole number from 1 to {MAX_PAGE}");
+    ListQuery {
+        page_size: fields
+            .take(spelling.page_size(), &allowed, size)
+            .unwrap_or(DEFAULT_PAGE),
+        page_token: fields.text(spelling.page_token()),
+        ..ListQuery::default()
+    }
+}
+
+/// Rejects all parameters, for routes without any.
+///
+/// # Errors
+/// Names each given parameter.
+pub(super) fn none(query: &str) -> Result<(), Error> {
+    Fields::new(query).end()
+}
+
+/// The value of a parameter that a browser sends. One that is repeated counts as absent: a proxy and gavel could read
+/// different values.
+pub(super) fn once<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    let mut values = url::form_urlencoded::parse(query.as_bytes()).filter(|(given, _)| given == name);
+    values
+        .next()
+        .filter(|_| values.next().is_none())
+        .map(|(_, value)| value)
+}
+
+/// Parses the token of a page whose rows are numbered: the number of the last row before it.
+///
+/// # Errors
+/// The token is not from such a list.
+pub(super) fn after(token: Option<&str>) -> Result<u32, Error> {
+    let Some(token) = token else { return Ok(0) };
+    number(token).ok_or_else(|| Error::invalid("pageToken", found(token, "nextPageToken of the previous page")))
+}
+
+/// The error text for a value that is not allowed.
+pub(super) fn found(value: &str, allowed: &str) -> String {
+    format!("is {}; allowed: {allowed}", quoted(value))
+}
+
+/// Parses a whole number of digits, without a sign.
+pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pointers(query: &str) -> Vec<String> {
+        match list(Spelling::Snake, query) {
+            Err(Error::Invalid(errors)) => errors.into_iter().map(|error| error.pointer).collect(),
+            other => panic!("{query}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_given_is_read_and_what_is_not_has_defaults() {
+        assert_eq!(
+            list(Spelling::Snake, "").unwrap(),
+            ListQuery {
+                page_size: 50,
+                ..ListQuery::default()
+            }
+        );
+        let read = list(
+            Spelling::Snake,
+            "page_size=7&page_token=abc&filter=intent%20%3D%20%22a+b%22&order_by=created_at",
+        )
+        .unwrap();
+        assert_eq!(read.page_size, 7);
+        assert_eq!(read.page_token.as_deref(), Some("abc"));
+        assert_eq!(read.filter.as_deref(), Some("intent = \"a b\""));
+        assert_eq!(read.order_by.as_deref(), Some("created_at"));
+        assert_eq!(read.user, None, "no parameter widens a caller's own view");
+    }
+
+    #[test]
+    fn each_invalid_parameter_is_named() {
+        for size in ["0", "1001", "-1", "+5", "1.5", "x", "", "99999999999999999999"] {
+            assert_eq!(pointers(&format!("page_size={size}")), ["page_size"], "{size}");
+        }
+        assert_eq!(pointers("colour=1&page_size=0"), ["page_size", "colour"]);
+        assert_eq!(pointers("filter=a&filter=b"), ["filter"]);
+        assert_eq!(pointers("page_token=%00"), ["page_token"]);
+        assert_eq!(pointers("user=ann"), ["user"]);
+        assert!(none("").is_ok());
+        assert!(none("x=1").is_err());
+    }
+}

@@ -1,0 +1,572 @@
+//! What a handler takes of a request.
+//!
+//! A handler is one function: `async fn grant(ctx: Ctx, acting: Acting, Id(id): Id<GrantId>) -> Result<Json<Grant>, Error>`.
+//! Its parameters are taken from the request one after another, in their order, and each says what the API description
+//! tells of it. [`Ctx`] is first: it authenticates the caller before anything else of the request is read.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use actix_web::http::header::HeaderMap;
+use actix_web::web::{Data, Payload};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tracing::Instrument;
+
+use utoipa::ToSchema;
+
+use super::about::About;
+use super::answer::Answer;
+use super::body::{self, Arriving, Body, Media};
+use super::caller::Auth;
+use super::error::{Code, Error};
+use super::exchange::Exchange;
+use super::openapi::params::{key, string, user};
+use super::query::{self, Fields, Parameters};
+use super::route::{Path, Route};
+use super::spelling::Spelling;
+use super::{Edge, State, acting, headers, idempotency, openapi};
+use crate::api::filter::Listed;
+use crate::domain::budget::{Exceeded, Share};
+use crate::domain::ids::UserId;
+use crate::surfaces::caller::{Caller, NotThatUser};
+use crate::surfaces::decisions::ListQuery;
+use crate::surfaces::request::{Claim, RequestMeta};
+
+/// A request as its handler takes it apart.
+pub(super) struct Request {
+    pub(super) state: Data<State>,
+    pub(super) http: HttpRequest,
+    payload: Option<Payload>,
+    /// Absent once an answer completes it.
+    exchange: Option<Exchange>,
+    caller: Option<Caller>,
+    /// The user for whom it acts, once a parameter has read it.
+    pub(super) user: Option<UserId>,
+    /// For the parameters that refer to it. It is freed with its share of the memory for bodies before the handler
+    /// begins, which may take hours.
+    body: Option<Body>,
+    /// Why there is no room for the stream that it asks for.
+    shed: Option<Exceeded>,
+    /// The token that a form of its visitor contains.
+    pub(super) form_token: Option<String>,
+    /// Whether a parameter of the handler has read the query. A query that none reads must be empty: what is misspelt
+    /// would otherwise be ignored silently.
+    reads_query: bool,
+}
+
+/// Answers requests of a route by its handler.
+pub(super) fn to<A: 'static, H: Handler<A>>(route: &'static Route, handler: H) -> actix_web::Route {
+    actix_web::web::route().to(
+        move |state: Data<State>, http: HttpRequest, payload: Payload| async move {
+            let exchange = Exchange::begin(&state, &http, Some(route));
+            let span = exchange.span.clone();
+            let mut request = Request {
+                state,
+                http,
+                payload: Some(payload),
+                exchange: Some(exchange),
+                caller: None,
+                user: None,
+                body: None,
+                shed: None,
+                form_token: None,
+                reads_query: false,
+            };
+            handler.answer(&mut request).instrument(span).await
+        },
+    )
+}
+
+/// What a parameter of a handler takes of a request, if it does not fail with `E`.
+pub(super) trait Take<E = Error>: Sized {
+    async fn take(request: &mut Request) -> Result<Self, E>;
+
+    /// What the API description tells of it.
+    fn describe(_: &mut About<'_>) {}
+}
+
+/// Why a request has no answer of its handler.
+pub(super) trait Failure: From<Error> {
+    async fn respond(self, request: &mut Request) -> HttpResponse;
+}
+
+impl Failure for Error {
+    async fn respond(self, request: &mut Request) -> HttpResponse {
+        request.end().finish(Err(self))
+    }
+}
+
+/// A handler: a function of up to seven parameters.
+pub(super) trait Handler<A>: Copy + 'static {
+    async fn answer(self, request: &mut Request) -> HttpResponse;
+    fn describe(about: &mut About<'_>);
+}
+
+macro_rules! handlers {
+    ($(($($parameter:ident)*))+) => {
+        $(impl<F, R, T, E, $($parameter: Take<E>),*> Handler<($($parameter,)*)> for F
+        where
+            F: Fn($($parameter),*) -> R + Copy + 'static,
+            R: Future<Output = Result<T, E>>,
+            T: Answer,
+            E: Failure,
+        {
+            #[allow(non_snake_case, reason = "a parameter has the name of its type")]
+            async fn answer(self, request: &mut Request) -> HttpResponse {
+                let answer = async {
+                    $(let $parameter = $parameter::take(request).await?;)*
+                    if !request.reads_query {
+                        query::none(request.http.query_string())?;
+                    }
+                    request.body = None;
+                    self($($parameter),*).await
+                };
+                match answer.await {
+                    Ok(answer) => answer.respond(request.end()),
+                    Err(error) => error.respond(request).await,
+                }
+            }
+
+            fn describe(about: &mut About<'_>) {
+                $($parameter::describe(about);)*
+                T::describe(about);
+            }
+        })+
+    };
+}
+
+handlers! { () (A) (A B) (A B C) (A B C D) (A B C D G) (A B C D G H) (A B C D G H I) }
+
+impl Request {
+    pub(super) fn exchange(&self) -> &Exchange {
+        self.exchange
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("the exchange is completed last"))
+    }
+
+    /// The exchange, to complete it.
+    pub(super) fn end(&mut self) -> Exchange {
+        self.exchange
+            .take()
+            .unwrap_or_else(|| unreachable!("the exchange is completed once"))
+    }
+
+    pub(super) fn caller(&self) -> &Caller {
+        self.caller
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a handler takes its `Ctx` first"))
+    }
+
+    fn payload(&mut self) -> Payload {
+        self.payload
+            .take()
+            .unwrap_or_else(|| unreachable!("a body is read once"))
+    }
+
+    /// Its body, of an authenticated caller.
+    pub(super) fn arriving(&mut self) -> Arriving<'_, impl FnOnce(u64) -> Result<Share, Exceeded>> {
+        let payload = self.payload();
+        Arriving {
+            headers: self.http.headers(),
+            payload,
+            limits: &self.state.edge.limits,
+            take: |bytes| self.state.room.body(self.caller(), bytes),
+        }
+    }
+
+    /// Its body, before its sender is authenticated.
+    pub(super) fn arriving_unknown(&mut self) -> Arriving<'_, impl FnOnce(u64) -> Result<Share, Exceeded>> {
+        let payload = self.payload();
+        Arriving {
+            headers: self.http.headers(),
+            payload,
+            limits: &self.state.edge.limits,
+            take: |bytes| {
+                let address = self.http.peer_addr().map(|peer| peer.ip().to_string());
+                self.state.room.unknown_body(&address.unwrap_or_default(), bytes)
+            },
+        }
+    }
+
+    /// Keeps the body for the key of the request.
+    pub(super) fn keep(&mut self, body: Body) -> &Body {
+        self.body.insert(body)
+    }
+
+    /// The text of the query, which the parameter checks.
+    pub(super) fn query(&mut self) -> &str {
+        self.reads_query = true;
+        self.http.query_string()
+    }
+
+    fn claim(&self, user: Option<&UserId>) -> Result<Option<Claim>, Error> {
+        let body = self.body.as_deref().unwrap_or_default();
+        let key = idempotency::key(self.http.headers())?;
+        Ok(key.map(|key| idempotency::claim(key, self.caller(), user, self.http.path(), body)))
+    }
+}
+
+/// The authenticated caller, and the surfaces.
+pub(super) struct Ctx {
+    pub(super) caller: Caller,
+    open: Open,
+}
+
+/// The surfaces, for a route without credentials. It ignores a query that it does not know.
+pub(super) struct Open {
+    pub(super) state: Data<State>,
+    pub(super) http: HttpRequest,
+}
+
+impl Deref for Open {
+    type Target = Edge;
+
+    fn deref(&self) -> &Edge {
+        &self.state.edge
+    }
+}
+
+impl Deref for Ctx {
+    type Target = Open;
+
+    fn deref(&self) -> &Open {
+        &self.open
+    }
+}
+
+impl Open {
+    fn new(request: &Request) -> Self {
+        Self {
+            state: Data::clone(&request.state),
+            http: request.http.clone(),
+        }
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.http.headers()
+    }
+}
+
+impl<E> Take<E> for Open {
+    async fn take(request: &mut Request) -> Result<Self, E> {
+        request.reads_query = true;
+        Ok(Self::new(request))
+    }
+}
+
+impl Take for Ctx {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let caller = request.state.edge.auth.caller(&request.http).await?;
+        request.caller = Some(caller.clone());
+        let open = Open::new(request);
+        Ok(Self { caller, open })
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.problems(&[
+            Code::InvalidRequest,
+            Code::Unauthenticated,
+            Code::RecordUnavailable,
+            Code::AuthUnavailable,
+        ]);
+    }
+}
+
+/// For a handler that also answers without it.
+impl<T: Take<E>, E> Take<E> for Result<T, E> {
+    async fn take(request: &mut Request) -> Result<Self, E> {
+        Ok(T::take(request).await)
+    }
+}
+
+/// The user for whom the caller acts, if it names one or is one. A service that reads may omit it to see all its users.
+pub(super) struct Acting(pub(super) Option<UserId>);
+
+impl Take for Acting {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let named = acting::named(request.http.headers())?;
+        request.user = match request.caller().act_for(named) {
+            Ok(None) if matches!(request.state.edge.auth, Auth::None(_)) => UserId::parse(acting::LOCAL).ok(),
+            Ok(user) => user,
+            Err(NotThatUser) => return Err(Error::UserMismatch),
+        };
+        Ok(Self(request.user.clone()))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(user(
+            "The acting user, for a caller that is a service (`auth.mode` `none` or `api_key`). With `none`, absent means\n\
+             `local`; a service that reads may omit it to see its whole tenant.",
+        ));
+        about.problems(&[Code::UserMismatch]);
+    }
+}
+
+/// The user for whom the caller acts.
+pub(super) struct User(pub(super) UserId);
+
+impl Take for User {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let Acting(user) = Acting::take(request).await?;
+        Ok(Self(user.ok_or(acting::MISSING)?))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Acting::describe(about);
+    }
+}
+
+/// The user whose rows are asked for; `None`: of all users that the caller may see.
+pub(super) struct RowsOf(pub(super) Option<UserId>);
+
+impl Take for RowsOf {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let Some(named) = acting::named(request.http.headers())? else {
+            return Ok(Self(None));
+        };
+        let user = request.caller().act_for(Some(named));
+        user.map(Self).map_err(|NotThatUser| Error::UserMismatch)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(user(
+            "The user whose rows are returned, for a caller that is a service (`auth.mode` `none` or `api_key`). Absent:\n\
+             those of the whole tenant. A user may name only themselves.",
+        ));
+        about.problems(&[Code::UserMismatch]);
+    }
+}
+
+/// The request's `Idempotency-Key`, bound to the caller, the user, the path (the same key for another agent is another
+/// key) and the body, which other parameters have read before it.
+pub(super) struct Key(pub(super) Option<Claim>);
+
+impl Take for Key {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        request.claim(request.user.as_ref()).map(Self)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(key(
+            "For 24 h another body under the same key gets 422. Repeating the request changes nothing, with or without a\n\
+             key, and returns the current state.",
+        ));
+    }
+}
+
+/// What the surface learns of the request beside its body. It takes the key as [`Key`] does.
+pub(super) struct Meta(pub(super) RequestMeta);
+
+impl Take for Meta {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        // A run keeps its own user, also if another person continues it: without a user, the key is bound to the
+        // caller alone.
+        let caller;
+        let user = match &request.user {
+            Some(user) => user,
+            None => {
+                caller = UserId::parse(request.caller().name()).map_err(|_| Error::Internal)?;
+                &caller
+            }
+        };
+        Ok(Self(RequestMeta {
+            request_id: Arc::clone(&request.exchange().id.text),
+            traceparent: headers::traceparent(request.http.headers()),
+            idempotency: request.claim(Some(user))?,
+            shed: request.shed,
+        }))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(key(
+            "Makes a retry safe. For 24 h the same key and body return the stored response (`Idempotency-Replayed: true`),\n\
+             another body gets 422, and while the first request is running 409. Keys of different callers, users and routes\n\
+             are different keys.",
+        ));
+        let trace = "W3C trace context, passed on to MCP servers; an invalid one is ignored.";
+        about.parameter(openapi::params::header("traceparent", trace, string()));
+        about.problems(&[Code::IdempotencyKeyReused]);
+    }
+}
+
+/// The id of the request.
+pub(super) struct RequestName(pub(super) Arc<str>);
+
+impl<E> Take<E> for RequestName {
+    async fn take(request: &mut Request) -> Result<Self, E> {
+        Ok(Self(Arc::clone(&request.exchange().id.text)))
+    }
+}
+
+/// Room for a stream of the acting user, or why there is none. It is taken before anything is begun; [`Meta`] tells the
+/// surface.
+pub(super) struct Room(pub(super) Result<Share, Exceeded>);
+
+impl Take for Room {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let share = request.state.room.stream(request.caller(), request.user.as_ref());
+        request.shed = share.as_ref().err().copied();
+        Ok(Self(share))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.problems(&[Code::Overloaded]);
+    }
+}
+
+/// What the path names.
+pub(super) struct Id<T>(pub(super) T);
+
+/// What a path can name.
+pub(super) trait Named: Sized {
+    /// The segments that name it, and what each is.
+    const SEGMENTS: &'static [(&'static str, &'static str)];
+
+    fn parse(path: &Path<'_>) -> Option<Self>;
+
+    /// The error text if there is none. An object of another user gets the same text.
+    fn missing(path: &Path<'_>) -> String;
+}
+
+impl<T: Named, E: From<Error>> Take<E> for Id<T> {
+    /// An invalid id is not found, like an id of another tenant or user.
+    async fn take(request: &mut Request) -> Result<Self, E> {
+        if let Some(exchange) = &mut request.exchange {
+            exchange.missing = Some(T::missing);
+        }
+        let id = T::parse(&Path(&request.http));
+        Ok(Self(id.ok_or(Error::NotFound)?))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        for (name, description) in T::SEGMENTS {
+            about.parameter(openapi::params::segment(name, description));
+        }
+        about.problems(&[Code::NotFound]);
+    }
+}
+
+/// Ids that are the segment `id` of a path.
+macro_rules! ids {
+    ($($id:ident = $object:literal, $about:literal;)+) => {
+        $(impl Named for crate::domain::ids::$id {
+            const SEGMENTS: &'static [(&'static str, &'static str)] = &[("id", $about)];
+
+            fn parse(path: &Path<'_>) -> Option<Self> {
+                Self::parse(path.get("id"))
+            }
+
+            fn missing(path: &Path<'_>) -> String {
+                format!("There is no {} {}, or it belongs to another user.", $object, path.quoted("id"))
+            }
+        })+
+    };
+}
+
+ids! {
+    ActionId = "action", "The action's id.";
+    ApprovalId = "approval request", "The approval request's id.";
+    DecisionId = "decision", "The `decision_id` of a response.";
+    GrantId = "grant", "The grant's id.";
+    PlanningSessionId = "planning session", "The session's id.";
+    RunId = "run", "The run's id.";
+    ThreadId = "thread", "The thread's id.";
+}
+
+/// The rows of the list `T` that are asked for.
+pub(super) struct List<T>(pub(super) ListQuery, pub(super) PhantomData<T>);
+
+impl<T: Listed> Take for List<T> {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let spelling = Spelling::of(request.exchange().route);
+        let query = query::list(spelling, request.query())?;
+        Ok(Self(query, PhantomData))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Paged::describe(about);
+        let filter = openapi::params::in_query("filter", &openapi::params::filter(&T::fields()));
+        about.parameter(filter.example(Some(T::EXAMPLE.into())));
+        let name = Spelling::of(Some(about.route)).order_by();
+        about.parameter(openapi::params::in_query(name, T::ORDER));
+        about.problems(&[Code::QueryTooSlow]);
+    }
+}
+
+/// The page of a list that is asked for.
+pub(super) struct Paged(pub(super) ListQuery);
+
+impl Take for Paged {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let spelling = Spelling::of(request.exchange().route);
+        query::page(spelling, request.query()).map(Self)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let paging = openapi::params::paging(Spelling::of(Some(about.route)));
+        paging.into_iter().for_each(|one| about.parameter(one));
+    }
+}
+
+/// The parameters of the query.
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: Parameters> Take for Query<T> {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let mut fields = Fields::new(request.query());
+        let given = T::read(&mut fields);
+        fields.end()?;
+        Ok(Self(given))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameters::<T>();
+    }
+}
+
+/// A body that serde reads.
+pub(super) trait Given: DeserializeOwned + ToSchema {
+    /// Its form, for errors.
+    const FORM: &'static str;
+    /// What it is, for the API description.
+    const ABOUT: &'static str;
+
+    /// An example for the API description.
+    fn example() -> Value;
+}
+
+/// The body.
+pub(super) struct Sent<T>(pub(super) T);
+
+impl<T: Given> Take for Sent<T> {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let body = request.arriving().json().await?;
+        body::parse(request.keep(body), T::FORM).map(Self)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.json::<T>(T::ABOUT, T::example(), true);
+    }
+}
+
+/// The body, which may be absent.
+pub(super) struct Optional<T>(pub(super) T);
+
+impl<T: Given + Default> Take for Optional<T> {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let (body, media) = request.arriving().input().await?;
+        let body = request.keep(body);
+        match media {
+            _ if body.is_empty() => Ok(Self(T::default())),
+            Media::Json => body::parse(body, T::FORM).map(Self),
+            Media::Text => Err(Error::NotJson),
+        }
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.json::<T>(T::ABOUT, T::example(), false);
+    }
+}

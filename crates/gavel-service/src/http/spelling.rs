@@ -1,0 +1,123 @@
+//! The spelling of names on the wire, by route: camelCase below `/api/agent/` and `/v1/sessions`, snake_case elsewhere.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::route::Route;
+
+/// How names of several words are spelled in queries, pages and problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spelling {
+    /// `page_token`.
+    Snake,
+    /// `pageToken`.
+    Camel,
+}
+
+impl Spelling {
+    /// The spelling of a route; snake_case where no route matched.
+    pub(super) fn of(route: Option<&Route>) -> Self {
+        let is_camel = |route: &Route| {
+            let camel = ["/api/agent/", "/v1/sessions"];
+            camel.iter().any(|prefix| route.path.starts_with(prefix))
+        };
+        match route.is_some_and(is_camel) {
+            true => Self::Camel,
+            false => Self::Snake,
+        }
+    }
+
+    /// The query parameter for the number of rows of a page.
+    pub(super) const fn page_size(self) -> &'static str {
+        match self {
+            Self::Snake => "page_size",
+            Self::Camel => "pageSize",
+        }
+    }
+
+    /// The query parameter for the page to read.
+    pub(super) const fn page_token(self) -> &'static str {
+        match self {
+            Self::Snake => "page_token",
+            Self::Camel => "pageToken",
+        }
+    }
+
+    /// The query parameter for the order of rows.
+    pub(super) const fn order_by(self) -> &'static str {
+        match self {
+            Self::Snake => "order_by",
+            Self::Camel => "orderBy",
+        }
+    }
+
+    /// The schema of problems in the API description.
+    pub(super) const fn problem(self) -> &'static str {
+        match self {
+            Self::Snake => "Problem",
+            Self::Camel => "AgentProblem",
+        }
+    }
+
+    /// A parameter as a surface names it, as this route spells it.
+    pub(super) fn parameter(self, name: &str) -> &str {
+        match name {
+            "page_size" => self.page_size(),
+            "page_token" => self.page_token(),
+            "order_by" => self.order_by(),
+            other => other,
+        }
+    }
+}
+
+/// Members whose values are of tools, models and definitions: their names are not ours.
+const FOREIGN: [&str; 3] = ["data", "output", "parameters"];
+
+/// An object with its names, and those of the objects in it, in camelCase.
+pub(super) fn camel(object: &impl Serialize) -> Value {
+    let value = serde_json::to_value(object).unwrap_or_else(|error| unreachable!("it serializes to JSON: {error}"));
+    renamed(value)
+}
+
+fn renamed(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let renamed_member = |(name, value): (String, Value)| match FOREIGN.contains(&&*name) {
+                true => (name, value),
+                false => (camel_name(&name), renamed(value)),
+            };
+            Value::Object(members.into_iter().map(renamed_member).collect::<Map<_, _>>())
+        }
+        Value::Array(values) => Value::Array(values.into_iter().map(renamed).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
+    }
+}
+
+/// `tool_call` as `toolCall`.
+pub(super) fn camel_name(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |mut name, word| {
+        let mut letters = word.chars();
+        name.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        name + letters.as_str()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn our_names_are_camel_case_and_those_of_tools_stay() {
+        let event = json!({
+            "type": "tool_call", "run_id": "1", "parameters": {"due_at": "x"}, "usage": [{"input_tokens": 1}], "data": {"a_b": 1},
+        });
+        let renamed = json!({
+            "type": "tool_call", "runId": "1", "parameters": {"due_at": "x"}, "usage": [{"inputTokens": 1}], "data": {"a_b": 1},
+        });
+        assert_eq!(camel(&event), renamed);
+    }
+}

@@ -1,0 +1,308 @@
+//! `POST /api/agent/run/stream`: streams a run of a thread as NDJSON: first the thread, then the model's text as it
+//! arrives, last the run's answer. The specification closes the list of line types, so the model's thoughts are not
+//! sent here; they are among the run's events.
+//!
+//! A client that disconnects cancels nothing: the run continues, and can be read or watched through its events.
+
+use std::ops::ControlFlow;
+use std::slice;
+use std::time::Duration;
+
+use actix_web::http::header;
+use actix_web::web::Data;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{PROBLEMS, message, path};
+use crate::api::events::Event;
+use crate::api::threads::RunAnswer;
+use crate::api::threads::SayBody;
+use crate::domain::agent_run::RunStatus;
+use crate::domain::ids::{RunId, ThreadId};
+use crate::http::State;
+use crate::http::answer::used;
+use crate::http::error::{AgentProblem, Error};
+use crate::http::lines::{Framing, Silent};
+use crate::http::openapi::lines::{Union, line as union};
+use crate::http::request::{Ctx, Meta, Room, Sent, User};
+use crate::http::stream::{Lines, Out, Stream};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::runs::{RunError, Watch};
+use crate::surfaces::threads::MessageError;
+
+union! {
+    /// A line of a thread run's stream.
+    ThreadLine = Union::default().and::<Line<'_>>("Thread").and::<Silent>("")
+}
+
+/// A line of the stream.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    /// The first line.
+    #[serde(rename_all = "camelCase")]
+    Status {
+        /// `planning` or `queued`, or the state of a run that already existed.
+        status: &'a str,
+        /// The thread.
+        #[schema(value_type = String, format = "uuid")]
+        thread_id: Option<ThreadId>,
+        /// The run.
+        #[schema(value_type = String, format = "uuid")]
+        run_id: RunId,
+    },
+    /// More text of the model.
+    Delta {
+        /// The text.
+        delta: &'a str,
+    },
+    /// The text of this turn so far is void.
+    Reset,
+    /// The last line.
+    Result {
+        /// The run.
+        result: Box<RunAnswer>,
+    },
+    /// The last line of a run that cannot be read. It has the fields of the problem that another route would return,
+    /// except `type`.
+    #[expect(dead_code, reason = "`failed` makes this line of a problem that is already text")]
+    Error {
+        /// What happened, as text.
+        error: String,
+        #[serde(flatten)]
+        problem: AgentProblem<'a>,
+    },
+}
+
+/// Sends a message and streams the answer.
+///
+/// NDJSON: first `status` with the thread, then `delta`s with the model's text (`reset` discards those of the current
+/// turn), last `result` with the run, or `error`. A client that disconnects cancels nothing and can watch the run's
+/// events.
+#[utoipa::path(
+    post,
+    path = "/api/agent/run/stream",
+    operation_id = "sayStreaming",
+    tag = "threads",
+    responses((
+        status = 200,
+        description = "Lines.",
+        content((ThreadLine = "application/x-ndjson")),
+        headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Location"))
+    )),
+    extensions(("x-problems" = json!(PROBLEMS)))
+)]
+pub(crate) async fn run(
+    ctx: Ctx,
+    Sent(given): Sent<SayBody>,
+    User(user): User,
+    Room(share): Room,
+    Meta(meta): Meta,
+) -> Result<Stream<ThreadLines>, Error> {
+    let message = message(given, false, meta)?;
+    let keyed = message.meta.idempotency.is_some();
+    let begun = match (ctx.threads.say(&ctx.caller, user, message).await, &share) {
+        (Err(MessageError::Run(RunError::Overloaded)), Err(exceeded)) => return Err((*exceeded).into()),
+        (begun, _) => begun?,
+    };
+    let (threads, run) = (&ctx.threads, begun.run);
+    let read = async {
+        let answer = threads.run(&ctx.caller, None, run).await?;
+        let watch = threads.watch(&ctx.caller, None, run, 0).await?;
+        Ok::<_, StoreFailure>((answer, watch))
+    };
+    // The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
+    let (answer, watch) = read.await.map_err(|error| ctx.runs.unreadable(run, error))?;
+    let status = match begun.waits_its_turn {
+        true => "queued",
+        false if begun.replayed => &*answer.status,
+        false => "planning",
+    };
+    let first = Line::Status {
+        status,
+        thread_id: answer.thread_id,
+        run_id: run,
+    };
+    let lines = ThreadLines {
+        state: Data::clone(&ctx.state),
+        caller: ctx.caller.clone(),
+        run,
+        watch,
+        sent: 0,
+        ending: Ending::No,
+        pauses: PAUSES.iter(),
+    };
+    let mut stream = Stream::new(Framing::Ndjson, share?, lines);
+    Framing::Ndjson.object("", &first, &mut stream.first);
+    stream.head.insert_header((header::LOCATION, path(run)));
+    for header in used(&begun, keyed) {
+        stream.head.insert_header(header);
+    }
+    Ok(stream)
+}
+
+/// Pauses before an ended run is read again, if the record store was unavailable.
+const PAUSES: [Duration; 3] = [
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
+
+/// Has the run said its last?
+#[derive(Clone, Copy)]
+enum Ending {
+    No,
+    /// It waits for an approval, which may have been resolved since, for example when a request is repeated.
+    IfItWaits,
+    Yes,
+}
+
+/// The text of a run, and its answer.
+pub(crate) struct ThreadLines {
+    state: Data<State>,
+    caller: Caller,
+    run: RunId,
+    watch: Watch,
+    /// Bytes of this turn's text that were already sent as deltas.
+    sent: usize,
+    ending: Ending,
+    pauses: slice::Iter<'static, Duration>,
+}
+
+impl Lines for ThreadLines {
+    const RESUMABLE: bool = false;
+    type Line = ThreadLine;
+
+    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+        match self.ending {
+            Ending::No => match self.watch.next().await {
+                Ok(Some(sent)) if sent.event.run_id == self.run => self.tell(sent.event.what, out),
+                Ok(Some(_)) => {}
+                // The service stops; the run continues in another process.
+                Ok(None) => self.ending = Ending::Yes,
+                Err(error) => {
+                    self.fail(error, out);
+                    return ControlFlow::Break(());
+                }
+            },
+            Ending::IfItWaits => {
+                let run = self.state.edge.threads.run(&self.caller, None, self.run).await;
+                // If it cannot be read, the end reports the error.
+                let waits = run.map_or(true, |run| run.status == RunStatus::AwaitingConfirmation.as_str());
+                self.ending = if waits { Ending::Yes } else { Ending::No };
+            }
+            Ending::Yes => return self.end(out).await,
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl ThreadLines {
+    fn tell(&mut self, event: Event, out: &mut Out<'_>) {
+        match event {
+            Event::Delta { text } => {
+                self.sent += text.len();
+                line(&Line::Delta { delta: &text }, out);
+            }
+            // The turn failed, and the next text is another turn. If only thoughts arrived, none of them was sent here.
+            Event::Reset | Event::ModelFault { .. } if self.sent > 0 => {
+                self.sent = 0;
+                line(&Line::Reset, out);
+            }
+            // A reader that joined late or fell behind gets the missing text. The turn begins with the text already
+            // sent.
+            Event::Turn { text, .. } => {
+                let sent = std::mem::take(&mut self.sent);
+                let missing = text.get(sent..).unwrap_or_default();
+                if !missing.is_empty() {
+                    line(&Line::Delta { delta: missing }, out);
+                }
+            }
+            Event::AwaitingConfirmation => self.ending = Ending::IfItWaits,
+            Event::End { .. } => self.ending = Ending::Yes,
+            Event::Reset
+            | Event::ModelFault { .. }
+            | Event::Started { .. }
+            | Event::Input { .. }
+            | Event::Thought { .. }
+            | Event::Step { .. }
+            | Event::ToolCall { .. }
+            | Event::AgentCall { .. }
+            | Event::ToolResult { .. }
+            | Event::Notice { .. }
+            | Event::Phase { .. }
+            | Event::OutcomeSettled { .. }
+            | Event::ApprovalRequired { .. }
+            | Event::ApprovalResolved { .. }
+            | Event::HandedOver
+            | Event::Recovered
+            | Event::Resumed => {}
+        }
+    }
+
+    async fn end(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+        // Text of an incomplete turn is invalid.
+        if std::mem::take(&mut self.sent) > 0 {
+            line(&Line::Reset, out);
+        }
+        match self.state.edge.threads.run(&self.caller, None, self.run).await {
+            Ok(answer) => {
+                let result = Box::new(answer);
+                line(&Line::Result { result }, out);
+            }
+            Err(error) => {
+                // A short unavailability of the database must not end a stream that was complete until here.
+                if error == StoreFailure::Unavailable
+                    && let Some(pause) = self.pauses.next()
+                {
+                    tokio::time::sleep(*pause).await;
+                    return ControlFlow::Continue(());
+                }
+                self.fail(error, out);
+            }
+        }
+        ControlFlow::Break(())
+    }
+
+    /// The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
+    fn fail(&mut self, error: impl Into<RunError>, out: &mut Out<'_>) {
+        let error = self.state.edge.runs.unreadable(self.run, error);
+        let problem: Map<String, Value> = serde_json::from_str(&out.exchange.problem(error)).unwrap_or_default();
+        line(&failed(problem), out);
+    }
+}
+
+fn line(line: &impl Serialize, out: &mut Out<'_>) {
+    out.form.object("", line, out.bytes);
+}
+
+/// The last line of a run that cannot be read: the error text, and the fields of the problem.
+fn failed(mut problem: Map<String, Value>) -> Value {
+    let detail = problem
+        .get("detail")
+        .cloned()
+        .unwrap_or_else(|| "the run cannot be read".into());
+    problem.insert("type".to_owned(), "error".into());
+    problem.insert("error".to_owned(), detail);
+    Value::Object(problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// R, Routes: `error` is a string.
+    #[test]
+    fn the_last_line_of_a_stream_that_fails_has_words_and_the_problem_beside_them() {
+        let problem = json!({"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "Later.", "code": "run_unreadable"});
+        let Value::Object(problem) = problem else {
+            unreachable!()
+        };
+        let sent = json!({"type": "error", "error": "Later.", "title": "Service Unavailable", "status": 503, "detail": "Later.", "code": "run_unreadable"});
+        assert_eq!(failed(problem), sent);
+    }
+}

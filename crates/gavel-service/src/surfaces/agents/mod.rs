@@ -1,0 +1,132 @@
+//! The surface of declared agents: they are triggered with inputs, and their runs are listed. A run itself is a matter
+//! of [`super::runs`], a definition of [`super::definitions`].
+
+mod inputs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono_tz::Tz;
+
+pub use inputs::Inputs;
+
+use super::StoreFailure;
+use super::caller::Caller;
+use super::decisions::{ListQuery, Page};
+use super::definitions::Directory;
+use super::request::RequestMeta;
+use super::runs::{Begin, Begun, Origin, RunError, Runs};
+use crate::api::problem::FieldError;
+use crate::api::runs::AgentRun;
+use crate::domain::definition::ReadError;
+use crate::domain::ids::{ProjectId, UserId};
+use crate::domain::planning_session::PLANNING_AGENTS;
+use crate::domain::policy::AGENT;
+use crate::engine::agent::Settings;
+
+/// The surface with everything it uses.
+pub struct DeclaredAgents {
+    runs: Arc<Runs>,
+    directory: Arc<Directory>,
+}
+
+/// A request to run an agent.
+#[derive(Clone, Debug)]
+pub struct Trigger {
+    /// The project of the agent.
+    pub project: ProjectId,
+    /// The agent's name.
+    pub agent: String,
+    /// The inputs.
+    pub inputs: Inputs,
+    /// Replaces the definition's time limit.
+    pub timeout: Option<Duration>,
+    /// The user's time zone, if the caller named it, to interpret words like "tomorrow".
+    pub time_zone: Option<Tz>,
+    /// True if the caller does not wait for the run.
+    pub background: bool,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// Why an agent was not triggered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TriggerError {
+    /// The agent's definition has become invalid; all errors at once.
+    #[error("the definition is invalid")]
+    InvalidDefinition(Vec<ReadError>),
+    /// No run was begun.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl From<StoreFailure> for TriggerError {
+    fn from(failure: StoreFailure) -> Self {
+        Self::Run(failure.into())
+    }
+}
+
+impl DeclaredAgents {
+    /// Builds the surface.
+    #[must_use]
+    pub const fn new(runs: Arc<Runs>, directory: Arc<Directory>) -> Self {
+        Self { runs, directory }
+    }
+
+    /// Creates and starts a run.
+    ///
+    /// # Errors
+    /// There is no such agent, or it is invalid; its inputs are invalid; see [`Runs::begin`].
+    pub async fn trigger(&self, caller: &Caller, user: UserId, trigger: Trigger) -> Result<Begun, TriggerError> {
+        if let Some(before) = self.runs.begun_before(&trigger.meta).await? {
+            return Ok(before);
+        }
+        let project = self.directory.project(&caller.tenant, &trigger.project).await?;
+        let Some(agent) = project.agents.get(&trigger.agent) else {
+            return Err(match project.broken.get(&trigger.agent) {
+                Some(broken) => TriggerError::InvalidDefinition(broken.errors.clone()),
+                None => StoreFailure::NotFound.into(),
+            });
+        };
+        if PLANNING_AGENTS.contains(&trigger.agent.as_str()) {
+            let detail = format!(
+                "the agent {:?} works only in planning sessions, which bind it to one repository: POST /v1/sessions",
+                trigger.agent
+            );
+            return Err(RunError::Invalid(vec![FieldError::new("", detail)]).into());
+        }
+        let definition = &agent.definition;
+        let inputs = trigger.inputs.named(definition);
+        let inputs = inputs.map_err(|error| RunError::Invalid(vec![error]))?;
+        let mut settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
+        settings.zone = trigger.time_zone;
+        let begin = Begin {
+            surface: AGENT,
+            origin: Origin::Trigger,
+            inputs,
+            snapshot: project.snapshot(&trigger.agent).ok_or(StoreFailure::NotFound)?,
+            version: project.versions.get(&trigger.agent).copied(),
+            agent: trigger.agent.into(),
+            project: trigger.project,
+            settings,
+            background: trigger.background,
+            meta: trigger.meta,
+        };
+        Ok(self.runs.begin(caller, user, begin).await?)
+    }
+
+    /// A page of the runs of a project.
+    ///
+    /// # Errors
+    /// The query is invalid; there is no such project; the store is unavailable.
+    pub async fn runs(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        project: &ProjectId,
+        query: ListQuery,
+    ) -> Result<Page<AgentRun>, StoreFailure> {
+        self.directory.project(&caller.tenant, project).await?;
+        self.runs.list(caller, user, project, query).await
+    }
+}

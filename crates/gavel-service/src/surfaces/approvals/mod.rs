@@ -1,0 +1,375 @@
+//! Approvals: pending approvals, their resolution, and grants (R-5, R-13 to R-15).
+//!
+//! Users resolve the approvals of their own runs; callers with the role `approver`, those of all runs of the tenant. A
+//! resolution is one commit. The run that it wakes is claimed here at once, or by the next worker.
+
+mod shown;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use shown::{Tasks, in_doubt, pending};
+
+use super::caller::{APPROVER, Caller};
+use super::decisions::{ListQuery, Page};
+use super::definitions::Directory;
+use super::request::Claim;
+use super::runs::Runs;
+use super::{OutcomeUnknown, StoreFailure};
+use crate::api::approvals::Grant;
+use crate::domain::action::{Action, ActionStatus, Resolution};
+use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
+use crate::domain::templates::Text;
+use crate::domain::tool::Tool;
+pub use crate::ports::actions::{ActionQuery, Which};
+use crate::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
+use crate::ports::planning::PlanningSessions;
+use crate::ports::records::QueryError;
+
+/// The longest reason, in bytes.
+pub const MAX_REASON: usize = 4096;
+
+/// The surface with everything it uses.
+pub struct Approvals {
+    runs: Arc<Runs>,
+    directory: Arc<Directory>,
+    actions: Arc<dyn Actions>,
+    sessions: Arc<dyn PlanningSessions>,
+}
+
+/// Why a request about approvals failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApprovalError {
+    /// There is no such approval, action or grant; or the store failed.
+    #[error(transparent)]
+    Store(#[from] StoreFailure),
+    /// The caller lacks this role, and names no user.
+    #[error("the role {0} is required")]
+    MissingRole(&'static str),
+    /// The approval was resolved before, or has expired: the action's status, the resolution, and the approver.
+    #[error("the action is {}", .0.as_str())]
+    Resolved(ActionStatus, Option<Resolution>, Option<String>),
+    /// A grant cannot be given for this call, with the reason.
+    #[error("{0}")]
+    NotGrantable(String),
+    /// The action is not in doubt; its status.
+    #[error("the action is {}", .0.as_str())]
+    NotInDoubt(ActionStatus),
+    /// The action must be settled in the request that resumes this paused run.
+    #[error("the action is settled with run {0}")]
+    SettledWith(RunId),
+    /// The action can be settled only after its outermost run, this one, has ended.
+    #[error("run {0} has not ended")]
+    RunInProgress(RunId),
+}
+
+impl From<QueryError> for ApprovalError {
+    fn from(error: QueryError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// A request to resolve an approval.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Which approval.
+    pub approval: ApprovalId,
+    /// The resolution.
+    pub resolution: Resolution,
+    /// The approver's reason.
+    pub reason: Option<String>,
+    /// The idempotency key of the request, if any.
+    pub key: Option<Claim>,
+}
+
+/// The run that a resolution or a settlement was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The outermost run.
+    pub run: RunId,
+    /// Its thread, if it has one.
+    pub thread: Option<ThreadId>,
+}
+
+impl Approvals {
+    /// Builds the surface.
+    #[must_use]
+    pub fn new(
+        runs: Arc<Runs>,
+        directory: Arc<Directory>,
+        actions: Arc<dyn Actions>,
+        sessions: Arc<dyn PlanningSessions>,
+    ) -> Self {
+        Self {
+            runs,
+            directory,
+            actions,
+            sessions,
+        }
+    }
+
+    /// A page of pending approvals, in-doubt actions or answered requests, the oldest first.
+    ///
+    /// # Errors
+    /// The query is invalid; the caller may see no approvals; the store is unavailable.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        mut query: ActionQuery,
+    ) -> Result<Page<Action>, ApprovalError> {
+        query.list.user = whose(caller, user)?;
+        Ok(self.actions.list(&caller.tenant, &query).await?)
+    }
+
+    /// The tasks of the planning sessions that these actions belong to.
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn tasks(&self, caller: &Caller, actions: &[Action]) -> Result<Tasks, StoreFailure> {
+        let sessions: BTreeSet<_> = actions.iter().filter_map(|action| action.session).collect();
+        let mut tasks = Tasks::default();
+        for session in sessions {
+            // A session may have been deleted since.
+            if let Some(session) = self.sessions.session(&caller.tenant, None, session).await? {
+                let begun = session.plan.tasks.into_iter();
+                tasks.0.extend(begun.filter_map(|task| Some((task.run_id?, task.id))));
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// The action of an approval, resolved or not.
+    ///
+    /// # Errors
+    /// There is no such approval; the caller may see no approvals; the store is unavailable.
+    pub async fn question(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        approval: ApprovalId,
+    ) -> Result<Action, ApprovalError> {
+        let whose = whose(caller, user)?;
+        let found = self.actions.of_approval(&caller.tenant, whose.as_ref(), approval);
+        Ok(found.await?.ok_or(StoreFailure::NotFound)?)
+    }
+
+    /// One action, even one that required no approval.
+    ///
+    /// # Errors
+    /// See [`Approvals::question`].
+    pub async fn action(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        action: ActionId,
+    ) -> Result<Action, ApprovalError> {
+        let whose = whose(caller, user)?;
+        let found = self.actions.action(&caller.tenant, whose.as_ref(), action);
+        Ok(found.await?.ok_or(StoreFailure::NotFound)?)
+    }
+
+    /// The current tool of an action; `None` while its server does not offer it.
+    #[must_use]
+    pub fn tool(&self, action: &Action) -> Option<Arc<Tool>> {
+        self.directory.tool(&action.server, &action.tool)
+    }
+
+    /// Resolves an approval and continues the run.
+    ///
+    /// # Errors
+    /// There is no such approval; it was resolved or has expired; a grant was requested for a tool without recipients;
+    /// the store is unavailable.
+    pub async fn resolve(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        answer: Answer,
+    ) -> Result<Answered, ApprovalError> {
+        let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
+        let whose = whose(caller, user)?;
+        let found = self
+            .actions
+            .of_approval(&caller.tenant, whose.as_ref(), answer.approval);
+        let action = found.await?.ok_or(StoreFailure::NotFound)?;
+        let always = answer.resolution == Resolution::ApproveAndAlwaysAllowRecipient;
+        if always && action.details.recipients.is_none() {
+            let detail = format!(
+                "{} declares no recipients, so no grant is possible; allowed: reject, approve_once",
+                action.tool
+            );
+            return Err(ApprovalError::NotGrantable(detail));
+        }
+        if always && action.details.ungrantable {
+            let detail = format!(
+                "this call of {} has an argument that a grant cannot cover; allowed: reject, approve_once",
+                action.tool
+            );
+            return Err(ApprovalError::NotGrantable(detail));
+        }
+        let resolve = Resolve {
+            approval: answer.approval,
+            action: action.id,
+            root: action.root,
+            resolution: answer.resolution,
+            words: words(&person, &action, &answer).into(),
+            reason: answer.reason.as_deref().map(Arc::from),
+            by: by.as_str().into(),
+            grant: always.then(GrantId::new),
+        };
+        let key = answer.key.as_ref();
+        self.runs.claim(key, action.root, resolution(action.root)).await?;
+        let resolved = self.actions.resolve(resolve).await;
+        match resolved.map_err(|error| resolution(action.root).after(&error))? {
+            Resolved::Done => {
+                tracing::info!(action_id = %action.id, run_id = %action.root, %by, resolution = answer.resolution.as_str(), "an approval was resolved");
+            }
+            Resolved::Again => {}
+            Resolved::Changed => {
+                tracing::error!(action_id = %action.id, "an approval request was changed in the database");
+                let why = "the approval request was changed in the database; allowed: reject";
+                return Err(ApprovalError::NotGrantable(why.to_owned()));
+            }
+            Resolved::Late(status, resolution, by) => return Err(ApprovalError::Resolved(status, resolution, by)),
+        }
+        self.runs
+            .claim_resolved(action.root, &caller.tenant, action.user.as_str());
+        Ok(Answered {
+            run: action.root,
+            thread: action.thread,
+        })
+    }
+
+    /// Settles an in-doubt action.
+    ///
+    /// # Errors
+    /// There is no such action, or it is not in doubt; its run has not ended, or is paused and must be resumed with
+    /// this answer; the store is unavailable.
+    pub async fn settle(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        action: ActionId,
+        happened: bool,
+        key: Option<&Claim>,
+    ) -> Result<Answered, ApprovalError> {
+        let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
+        let whose = whose(caller, user)?;
+        let found = self.actions.action(&caller.tenant, whose.as_ref(), action).await?;
+        let found = found.ok_or(StoreFailure::NotFound)?;
+        let text = if happened { Text::Happened } else { Text::DidNotHappen };
+        let settle = Settle {
+            action,
+            root: found.root,
+            happened,
+            words: text.with(&[("by", &person), ("tool", &found.tool)]).into(),
+            by: by.into(),
+        };
+        self.runs.claim(key, found.root, settlement(found.root)).await?;
+        let settled = self.actions.settle(settle).await;
+        match settled.map_err(|error| settlement(found.root).after(&error))? {
+            SettleDone::Done | SettleDone::Again => {}
+            SettleDone::NotInDoubt(status) => return Err(ApprovalError::NotInDoubt(status)),
+            SettleDone::RunInProgress => return Err(ApprovalError::RunInProgress(found.root)),
+            SettleDone::WithRun => return Err(ApprovalError::SettledWith(found.root)),
+        }
+        Ok(Answered {
+            run: found.root,
+            thread: found.thread,
+        })
+    }
+
+    /// The actions of a run and its child runs, in order. Every reader of its thread may read them.
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn of_run(&self, run: RunId) -> Result<Vec<Action>, StoreFailure> {
+        Ok(self.actions.of_run(run).await?)
+    }
+
+    /// A page of grants, including revoked ones.
+    ///
+    /// # Errors
+    /// See [`Approvals::list`].
+    pub async fn grants(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        query: ListQuery,
+    ) -> Result<Page<Grant>, ApprovalError> {
+        let query = ListQuery {
+            user: whose(caller, user)?,
+            ..query
+        };
+        Ok(self.actions.grants(&caller.tenant, &query).await?)
+    }
+
+    /// One grant, revoked or not.
+    ///
+    /// # Errors
+    /// There is no such grant; also see [`Approvals::list`].
+    pub async fn grant(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<Grant, ApprovalError> {
+        let whose = whose(caller, user)?;
+        let found = self.actions.grant(&caller.tenant, whose.as_ref(), grant).await?;
+        Ok(found.ok_or(StoreFailure::NotFound)?)
+    }
+
+    /// Revokes a grant, with immediate effect for every call that was not decided on yet.
+    ///
+    /// # Errors
+    /// There is no such grant, or it was already revoked; the store is unavailable.
+    pub async fn revoke(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<(), ApprovalError> {
+        let by = caller.name_for(user.as_ref());
+        let whose = whose(caller, user)?;
+        let revoked = self.actions.revoke(&caller.tenant, whose.as_ref(), grant, &by).await;
+        match revoked.map_err(|error| revocation().after(&error))? {
+            true => Ok(()),
+            false => Err(StoreFailure::NotFound.into()),
+        }
+    }
+}
+
+/// The user whose approvals a caller may see and resolve; `None`: all users of the tenant.
+fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, ApprovalError> {
+    match (caller.roles.contains(APPROVER), user) {
+        (true, _) => Ok(None),
+        (false, Some(user)) => Ok(Some(user)),
+        (false, None) => Err(ApprovalError::MissingRole(APPROVER)),
+    }
+}
+
+/// The thread message about a resolution.
+fn words(by: &str, action: &Action, answer: &Answer) -> String {
+    let text = match answer.resolution {
+        Resolution::Reject => Text::ActionRejected,
+        Resolution::ApproveOnce => Text::Approved,
+        Resolution::ApproveAndAlwaysAllowRecipient => Text::AlwaysAllowed,
+    };
+    let mut words = text.with(&[("by", by), ("tool", &action.tool)]);
+    if let Some(reason) = &answer.reason {
+        words.push_str(&Text::Reason.with(&[("reason", reason)]));
+    }
+    words
+}
+
+fn resolution(run: RunId) -> OutcomeUnknown {
+    OutcomeUnknown::new(
+        Some(run),
+        "It is unknown whether the approval was resolved. Send the same resolution again: if it was recorded, you get its \
+         result, and nothing is done twice.",
+    )
+}
+
+fn settlement(run: RunId) -> OutcomeUnknown {
+    OutcomeUnknown::new(
+        Some(run),
+        "It is unknown whether the action was settled. Send the same answer again; nothing is done twice.",
+    )
+}
+
+fn revocation() -> OutcomeUnknown {
+    OutcomeUnknown::new(
+        None,
+        "It is unknown whether the grant was revoked. Revoke it again, or check the list of grants.",
+    )
+}

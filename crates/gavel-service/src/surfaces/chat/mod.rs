@@ -1,0 +1,394 @@
+//! The chat surface: one request, one decision, no state in between.
+
+pub mod request;
+
+mod answer;
+mod conclude;
+mod span;
+mod tools;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use arc_swap::ArcSwapOption;
+use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
+
+pub use self::conclude::retry_after;
+use self::request::ChatRequest;
+use super::caller::Caller;
+use super::request::RequestMeta;
+use crate::api::chat::AgentDecision;
+use crate::api::events::Event;
+use crate::api::problem::FieldError;
+use crate::domain::budget::{Budget, Pool};
+use crate::domain::decision::Outcome;
+use crate::domain::definition::{Approval, Constitution};
+use crate::domain::ids::{ActionId, ConversationId, DecisionId, UserId};
+use crate::domain::journal::Entry;
+use crate::domain::policy;
+use crate::domain::templates::Templates;
+pub use crate::engine::EventSink;
+use crate::engine::derive;
+use crate::engine::{Context, Durability, Ending, Engine, Limits, Record, Run, Strategy, Toolset, context};
+use crate::ports::claims::{Claimant, Claimed};
+use crate::ports::model::ModelSettings;
+use crate::ports::quota::Quota;
+pub use crate::ports::quota::QuotaState;
+use crate::ports::records::{OpenDecision, RecordError, StoredAnswer};
+
+/// The surface with everything it uses.
+pub struct Chat {
+    engine: Engine,
+    quota: Arc<dyn Quota>,
+    constitution: Constitution,
+    system: Arc<str>,
+    settings: Arc<ModelSettings>,
+    /// The model that every message asks.
+    requested_model: Arc<str>,
+    limits: Limits,
+    templates: Templates,
+    toolset: ArcSwapOption<Toolset>,
+    /// The generation of the catalog for which missing tools were logged.
+    logged_missing: AtomicU64,
+    admission: Arc<Budget>,
+    running: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// A recorded decision, ready to be sent.
+#[derive(Debug)]
+pub struct Answer {
+    /// 200, 429 or 503.
+    pub status: u16,
+    /// The decision as JSON.
+    pub body: Arc<str>,
+    /// The decision itself; absent when the stored answer of an earlier request is repeated.
+    pub decision: Option<AgentDecision>,
+    /// The caller's quota after this request.
+    pub quota: Option<QuotaState>,
+}
+
+/// Why there is no decision.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChatError {
+    /// The request is invalid under the constitution.
+    #[error("the request is not valid")]
+    Invalid(Vec<FieldError>),
+    /// Nothing can be recorded, so nothing was done. The model is not asked once this is known.
+    #[error("the record store is unavailable; nothing was done")]
+    RecordUnavailable,
+    /// A call was sent, and its decision could not be completed; recovery will complete it.
+    #[error("decision {0} may have had effects and its outcome is not recorded yet")]
+    OutcomeUnrecorded(DecisionId),
+    /// The idempotency key was used with another body.
+    #[error("this idempotency key was used with another request body")]
+    KeyReused,
+    /// The first request with this key is still running.
+    #[error("a request with this idempotency key is still running")]
+    StillRunning,
+}
+
+/// An accepted request, before the model is asked.
+struct Accepted {
+    request: ChatRequest,
+    record: OpenDecision,
+    meta: RequestMeta,
+    opened: bool,
+    /// May it have had an effect?
+    acted: bool,
+    quota: Option<QuotaState>,
+    began: Instant,
+}
+
+impl Chat {
+    /// Builds the surface. `max_in_flight` requests run at once; further ones are rejected.
+    #[must_use]
+    pub fn new(
+        engine: Engine,
+        quota: Arc<dyn Quota>,
+        constitution: Constitution,
+        templates: Templates,
+        max_in_flight: usize,
+    ) -> Arc<Self> {
+        let limits = Limits {
+            iterations: Some(constitution.limits.iterations),
+            time: Some(constitution.limits.deadline),
+            ask: constitution.limits.deadline,
+            ..Limits::CHAT
+        };
+        let settings = Arc::new(constitution.definition.model.clone());
+        Arc::new(Self {
+            requested_model: engine.model.requested(&settings).into(),
+            engine,
+            quota,
+            system: Arc::from(constitution.system_prompt.as_str()),
+            settings,
+            limits,
+            templates,
+            toolset: ArcSwapOption::empty(),
+            logged_missing: AtomicU64::new(u64::MAX),
+            admission: Budget::new(Pool::Chats, Pool::Chats.limits(max_in_flight as u64)),
+            running: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            constitution,
+        })
+    }
+
+    /// The hash of the current constitution, which every decision contains.
+    #[must_use]
+    pub fn definition_hash(&self) -> &str {
+        &self.constitution.definition.hash
+    }
+
+    /// Waits until all decisions in progress are made, recorded and answered. New requests are rejected.
+    pub async fn drained(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+
+    /// How many decisions are in progress.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Interrupts all decisions in progress. Each is still recorded and answered, as `ERROR:INTERNAL`.
+    pub fn cut_short(&self) {
+        self.stop.cancel();
+    }
+
+    /// Decides. The work continues when the caller drops this future: a client that disconnects cannot lose a decision.
+    ///
+    /// # Errors
+    /// [`ChatError`]; every other problem is a decision.
+    pub async fn decide(
+        self: &Arc<Self>,
+        caller: &Caller,
+        user: UserId,
+        request: ChatRequest,
+        meta: RequestMeta,
+        events: Option<EventSink>,
+    ) -> Result<Answer, ChatError> {
+        self.check_subset(&request)?;
+        let accepted = self.accept(caller, user, request, meta);
+        let span = span::begin(&self.constitution.definition.name, &self.engine, &self.requested_model);
+        let id = accepted.record.id;
+        let task = self.running.spawn(Arc::clone(self).traced(accepted, events, span));
+        match task.await {
+            Ok(answer) => answer,
+            // Panics are caught earlier; this one occurred while one was being recorded, or the runtime is ending.
+            Err(error) => {
+                tracing::error!(decision_id = %id, %error, "a chat request ended without an answer");
+                Err(self.lost(id))
+            }
+        }
+    }
+
+    fn accept(&self, caller: &Caller, user: UserId, mut request: ChatRequest, meta: RequestMeta) -> Accepted {
+        let id = DecisionId::new();
+        let conversation = request.conversation.take().unwrap_or_else(|| made_conversation(id));
+        let record = OpenDecision {
+            id,
+            tenant: caller.tenant.clone(),
+            surface: policy::CHAT,
+            user,
+            conversation,
+            message: Arc::from(request.message.as_str()),
+            definition_hash: Arc::clone(&self.constitution.definition.hash),
+            requested_model: Arc::clone(&self.requested_model),
+            request_id: Arc::clone(&meta.request_id),
+            created_at: self.engine.clock.now_us(),
+        };
+        Accepted {
+            request,
+            record,
+            meta,
+            opened: false,
+            acted: false,
+            quota: None,
+            began: self.engine.clock.instant(),
+        }
+    }
+
+    /// Runs the work in its span.
+    async fn traced(
+        self: Arc<Self>,
+        mut accepted: Accepted,
+        events: Option<EventSink>,
+        span: Span,
+    ) -> Result<Answer, ChatError> {
+        let work = async {
+            match AssertUnwindSafe(self.go(&mut accepted, events)).catch_unwind().await {
+                Ok(answer) => answer,
+                Err(_) => self.broken(&accepted).await,
+            }
+        };
+        let answer = work.instrument(span.clone()).await;
+        span::ended(&span, &answer);
+        answer
+    }
+
+    /// Handles a panic outside the engine's run, which catches its own. If no call was sent, the request is recorded
+    /// and answered like any other failure. Otherwise only the decision log knows what was done, and recovery closes
+    /// the decision.
+    async fn broken(&self, accepted: &Accepted) -> Result<Answer, ChatError> {
+        let id = accepted.record.id;
+        tracing::error!(decision_id = %id, acted = accepted.acted, "a chat request panicked");
+        if accepted.acted {
+            return Err(self.lost(id));
+        }
+        let mut record = record(accepted);
+        record.fault_detail = Some(Arc::from("the service failed outside of the run"));
+        let derived = derive::derive(&record.journal, &Ending::Broken);
+        let response = self.fixed_reply(derived.outcome, &record.journal);
+        self.conclude(record, derived, response, accepted.meta.clone(), accepted.quota)
+            .await
+    }
+
+    /// The outcome is unknown to this process. If the row is open, recovery closes it.
+    fn lost(&self, id: DecisionId) -> ChatError {
+        self.engine.recorder.lose(id);
+        ChatError::OutcomeUnrecorded(id)
+    }
+
+    /// Checks idempotency, quota and admission, in this order, then runs.
+    async fn go(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
+        self.engine.recorder.available().map_err(unavailable)?;
+        if let Some(stored) = self.claim(accepted).await? {
+            return Ok(Answer {
+                status: stored.status,
+                body: stored.body,
+                decision: None,
+                quota: None,
+            });
+        }
+        let quota = self.quota.take(&accepted.record.tenant, &accepted.record.user).await;
+        accepted.quota = Some(quota);
+        if !quota.allowed {
+            return self.refused(accepted, Outcome::RateLimited, None).await;
+        }
+        // Requests that arrive while the service drains must go to another replica.
+        if self.running.is_closed() || accepted.meta.shed.is_some() {
+            return self.refused(accepted, Outcome::Overloaded, None).await;
+        }
+        let (tenant, user) = (accepted.record.tenant.as_str(), accepted.record.user.as_str());
+        let _place = match self.admission.take(tenant, user, 1) {
+            Ok(place) => place,
+            Err(exceeded) => {
+                tracing::debug!(%exceeded, "a chat request was shed");
+                return self.refused(accepted, Outcome::Overloaded, None).await;
+            }
+        };
+        if let Some(why) = accepted.request.over_limit() {
+            return self.refused(accepted, Outcome::UserInput, Some(why)).await;
+        }
+        self.run(accepted, events).await
+    }
+
+    async fn claim(&self, accepted: &mut Accepted) -> Result<Option<StoredAnswer>, ChatError> {
+        let Some(key) = &accepted.meta.idempotency else {
+            return Ok(None);
+        };
+        let by = Claimant::Decision(Box::new(accepted.record.clone()));
+        match self.engine.recorder.claim(key.clone(), by).await.map_err(unavailable)? {
+            Claimed::New => {
+                accepted.opened = true;
+                Ok(None)
+            }
+            Claimed::Answered(stored) => Ok(Some(stored)),
+            // The scope names the route, so no request for a run has claimed it.
+            Claimed::Mismatch | Claimed::Run(_) => Err(ChatError::KeyReused),
+            Claimed::Running => Err(ChatError::StillRunning),
+        }
+    }
+
+    async fn run(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
+        let toolset = self
+            .toolset_for(accepted.request.tools.as_deref(), accepted.began)
+            .await;
+        let said = context::message(
+            &accepted.request.message,
+            accepted.record.created_at,
+            Some(accepted.request.time_zone),
+            &toolset.missing,
+        );
+        let mut run = Run {
+            record: Record {
+                fault_detail: toolset.shortage().map(Arc::from),
+                journal: vec![Entry::User(said)].into(),
+                ..record(accepted)
+            },
+            context: Context {
+                system: Arc::clone(&self.system),
+                settings: Arc::clone(&self.settings),
+                approval: self.constitution.definition.approval,
+                floor: Approval::Never,
+                zone: None,
+                toolset,
+                bound: None,
+                words: None,
+                scope: None,
+                history: std::mem::take(&mut accepted.request.history),
+                strategy: Strategy::Turns,
+                limits: self.limits,
+                traceparent: accepted.meta.traceparent.clone(),
+                events,
+                cancel: self.stop.child_token(),
+                agent: None,
+                children: None,
+            },
+        };
+        if let Some(sink) = &mut run.context.events {
+            sink.tell(Event::Started {
+                decision_id: run.record.decision.id,
+            });
+        }
+        // Until its intents are known.
+        accepted.acted = true;
+        let ended = self.engine.run(&mut run).await;
+        let record = run.record;
+        accepted.acted = !intended(&record).is_empty();
+        let ending = match ended {
+            Ok(ending) => ending,
+            Err(error) => return Err(self.abandon(record, accepted.meta.clone(), error)),
+        };
+        let mut derived = derive::derive(&record.journal, &ending);
+        let response = derived
+            .words
+            .take()
+            .unwrap_or_else(|| self.fixed_reply(derived.outcome, &record.journal));
+        self.conclude(record, derived, response, accepted.meta.clone(), accepted.quota)
+            .await
+    }
+}
+
+/// The record of a request, with an empty journal.
+fn record(accepted: &Accepted) -> Record {
+    let durability = Durability::Commits {
+        opened: accepted.opened,
+        intended: Vec::new(),
+    };
+    Record::new(accepted.record.clone(), durability, accepted.began)
+}
+
+/// The intents made durable so far.
+fn intended(record: &Record) -> &[ActionId] {
+    match &record.durability {
+        Durability::Commits { intended, .. } => intended,
+        Durability::Log(_) => &[],
+    }
+}
+
+fn unavailable(error: RecordError) -> ChatError {
+    tracing::error!(%error, "a request was rejected, since nothing can be recorded");
+    ChatError::RecordUnavailable
+}
+
+fn made_conversation(id: DecisionId) -> ConversationId {
+    ConversationId::parse(id.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a valid id"))
+}

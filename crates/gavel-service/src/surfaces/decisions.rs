@@ -1,0 +1,116 @@
+//! Queries of the decision log by analysts. Read only.
+
+use std::sync::Arc;
+
+use super::caller::{Caller, Identity};
+use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::domain::ids::{DecisionId, UserId};
+use crate::ports::records::Decisions;
+pub use crate::ports::records::{ListQuery, Page, QueryError};
+
+/// Queries of the decision log, restricted to what a caller may see.
+#[derive(Clone)]
+pub struct DecisionQueries {
+    store: Arc<dyn Decisions>,
+}
+
+impl DecisionQueries {
+    /// Creates the queries over `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Decisions>) -> Self {
+        Self { store }
+    }
+
+    /// A page of decisions.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn list(&self, caller: &Caller, query: ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
+        let query = bound(caller, query);
+        let page = self.store.list(&caller.tenant, &query).await?;
+        Ok(page.map(|decision| match query.user {
+            Some(_) => decision_for_its_user(decision),
+            None => decision,
+        }))
+    }
+
+    /// A page of tool calls.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn tool_invocations(
+        &self,
+        caller: &Caller,
+        query: ListQuery,
+    ) -> Result<Page<ToolInvocation>, QueryError> {
+        let query = bound(caller, query);
+        let page = self.store.tool_invocations(&caller.tenant, &query).await?;
+        Ok(page.map(|call| match query.user {
+            Some(_) => call_for_its_user(call),
+            None => call,
+        }))
+    }
+
+    /// One decision, of `user` if given; `None` also when it belongs to another user.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn get(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        id: DecisionId,
+    ) -> Result<Option<DecisionDetail>, QueryError> {
+        let found = self.store.get(&caller.tenant, id).await?;
+        let Some(user) = only_user(caller).or(user) else {
+            return Ok(found);
+        };
+        let own = found.filter(|found| found.decision.user_id == user.as_str());
+        Ok(own.map(|found| DecisionDetail {
+            decision: decision_for_its_user(found.decision),
+            tool_calls: found.tool_calls.into_iter().map(call_for_its_user).collect(),
+        }))
+    }
+
+    /// Does the store respond?
+    ///
+    /// # Errors
+    /// [`QueryError::Unavailable`].
+    pub async fn ping(&self) -> Result<(), QueryError> {
+        self.store.ping().await
+    }
+}
+
+/// A user sees their own rows; a service, or a user with the role `analyst`, sees the tenant's.
+fn only_user(caller: &Caller) -> Option<&UserId> {
+    match &caller.identity {
+        Identity::User(user) if !caller.roles.contains("analyst") => Some(user),
+        Identity::User(_) | Identity::Service(_) => None,
+    }
+}
+
+/// A row as its own user may read it: texts of a provider are for operators only.
+fn decision_for_its_user(decision: DecisionRecord) -> DecisionRecord {
+    DecisionRecord {
+        error_detail: None,
+        ..decision
+    }
+}
+
+/// As [`decision_for_its_user`]: texts of a tool's server are for operators only. The log does not record whether gavel
+/// or the server worded a failure, so an ambiguous code gets its fixed text.
+fn call_for_its_user(mut call: ToolInvocation) -> ToolInvocation {
+    if let Some(error) = &mut call.result.error
+        && let Some(words) = error.code.in_place_of_a_server()
+    {
+        error.message = words.into();
+    }
+    call
+}
+
+fn bound(caller: &Caller, query: ListQuery) -> ListQuery {
+    ListQuery {
+        user: only_user(caller).cloned().or(query.user),
+        ..query
+    }
+}

@@ -1,0 +1,220 @@
+//! Begins sessions and the runs that plan: a new session, and another version of its plan.
+
+use crate::api::planning::Session;
+use std::sync::Arc;
+
+use super::checks::{draft_of, prompt_error, values};
+use super::opening::opening;
+use super::run::{SessionRun, bound};
+use super::{BegunPlanning, FLOOR, Planning, PlanningError, RefinePlan, StartPlanning};
+use crate::api::planning::VersionKind;
+use crate::domain::ids::{PlanningSessionId, UserId};
+use crate::domain::plan::{self, Plan};
+use crate::domain::planning_session::{PLANNER, READS};
+use crate::domain::repository::Repository;
+use crate::engine::agent::Settings;
+use crate::engine::opening::Opening;
+use crate::engine::planning::PlanningWork;
+use crate::ports::planning::StoredSession;
+use crate::ports::runs::{InSession, SessionWork};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::request::RequestMeta;
+
+/// The most earlier versions whose texts a refinement sees.
+const MOST_VERSIONS: u32 = 20;
+/// The most bytes of these texts.
+const FEEDBACK: usize = 64 * 1024;
+
+/// A run that plans, as its surface decides about it.
+struct Work {
+    place: InSession,
+    opening: Opening,
+    repository: Repository,
+    work: PlanningWork,
+    /// What persons wrote.
+    words: Vec<String>,
+    /// The recorded message.
+    task: String,
+    deadline_us: i64,
+    background: bool,
+    meta: RequestMeta,
+    zone: Option<chrono_tz::Tz>,
+}
+
+impl Planning {
+    /// Begins a session, and the run that makes its first plan (P-201, P-F1).
+    ///
+    /// # Errors
+    /// [`PlanningError`]; what goes wrong later is the reason of the session.
+    pub async fn start_planning(
+        &self,
+        caller: &Caller,
+        user: UserId,
+        start: StartPlanning,
+    ) -> Result<BegunPlanning, PlanningError> {
+        // First: a deadline that was far enough ahead may be too near when the request is sent again.
+        if let Some(before) = self.begun_before(&start.meta).await? {
+            return Ok(before);
+        }
+        let (repository, deadline_us) = self.checked(&start)?;
+        let repo_url = self.settings.repositories.address(&repository);
+        if !self.settings.repositories.allow(&caller.tenant, &repository) {
+            return Err(PlanningError::RepositoryNotAllowed(repository.to_string()));
+        }
+        let tools = self.worker_tools(caller).await?;
+        let session = PlanningSessionId::new();
+        let goal: Arc<str> = start.prompt.as_str().into();
+        let work = PlanningWork {
+            tools,
+            current: None,
+            last: 0,
+            by: caller.person(Some(&user)).into(),
+            why: Arc::clone(&goal),
+        };
+        let values = values(&work.tools, &goal, &repo_url, deadline_us);
+        let work = Work {
+            place: InSession {
+                session,
+                work: SessionWork::Start {
+                    prompt: goal,
+                    repo_url: repo_url.as_str().into(),
+                    deadline_us,
+                },
+            },
+            opening: opening(&repository, &self.settings.templates.plan, values),
+            repository,
+            work,
+            words: vec![start.prompt.clone(), repo_url],
+            task: start.prompt,
+            deadline_us,
+            background: start.background,
+            meta: start.meta,
+            zone: start.time_zone,
+        };
+        self.begin_planning(caller, user, work).await
+    }
+
+    /// Asks for another version of the plan (P-204, P-F2).
+    ///
+    /// # Errors
+    /// As [`Planning::start_planning`]; the session does not wait for its confirmation.
+    pub async fn refine_plan(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        refine: RefinePlan,
+    ) -> Result<BegunPlanning, PlanningError> {
+        let errors = prompt_error("/refinementPrompt", &refine.refinement_prompt);
+        if let Some(error) = errors {
+            return Err(PlanningError::invalid(vec![error]));
+        }
+        if let Some(before) = self.begun_before(&refine.meta).await? {
+            return Ok(before);
+        }
+        let stored = self.open_for_changes(caller, user, refine.session).await?;
+        let repository = self.repository(&stored)?;
+        let tools = self.worker_tools(caller).await?;
+        let change: Arc<str> = refine.refinement_prompt.as_str().into();
+        let feedback = self.feedback(&stored).await?;
+        let mut values = values(&tools, &stored.prompt, &stored.repo_url, stored.deadline_us);
+        values.insert("plan".to_owned(), draft_of(&stored));
+        values.insert("feedback".to_owned(), feedback.clone());
+        values.insert("change".to_owned(), change.to_string());
+        let work = Work {
+            place: InSession {
+                session: stored.id,
+                work: SessionWork::Refine {
+                    version: stored.version,
+                },
+            },
+            opening: opening(&repository, &self.settings.templates.refine, values),
+            repository,
+            work: PlanningWork {
+                tools,
+                last: stored.plan.last,
+                current: Some(stored.plan.tasks),
+                by: caller.person(user).into(),
+                why: Arc::clone(&change),
+            },
+            words: vec![
+                stored.prompt.to_string(),
+                stored.repo_url.to_string(),
+                feedback,
+                change.to_string(),
+            ],
+            task: refine.refinement_prompt,
+            deadline_us: stored.deadline_us,
+            background: refine.background,
+            meta: refine.meta,
+            zone: None,
+        };
+        self.begin_planning(caller, stored.user, work).await
+    }
+
+    /// Waits until the run that plans has ended. Returns the session.
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn wait(&self, caller: &Caller, begun: &mut BegunPlanning) -> Result<Session, PlanningError> {
+        self.runs.wait(caller, &mut begun.begun).await?;
+        Ok(self.session(caller, None, begun.session).await?)
+    }
+
+    /// What persons asked to change before, oldest first, as far as it fits.
+    pub(super) async fn feedback(&self, stored: &StoredSession) -> Result<String, PlanningError> {
+        let after = stored.version.saturating_sub(MOST_VERSIONS).max(1);
+        let versions = self.sessions.versions(stored.id, after, MOST_VERSIONS).await?;
+        let refined = versions
+            .iter()
+            .rev()
+            .filter(|version| version.kind == VersionKind::Refined);
+        let mut room = FEEDBACK;
+        let fits = refined.map_while(|version| {
+            room = room.checked_sub(version.why.len())?;
+            Some(format!("- {}", version.why))
+        });
+        let mut lines: Vec<_> = fits.collect();
+        lines.reverse();
+        Ok(lines.join("\n"))
+    }
+
+    /// Begins the run of the agent `planner`.
+    async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, PlanningError> {
+        let (project, readers) = self.ready(caller, PLANNER, &READS).await?;
+        if let Some(tool) = readers.iter().find(|tool| tool.side_effect) {
+            let reason = format!("the agent {PLANNER} lists {}, which can change something", tool.name);
+            return Err(PlanningError::Unavailable(reason));
+        }
+        let current = work.work.current.as_ref().map(|tasks| Plan {
+            tasks: tasks.clone(),
+            last: work.work.last,
+        });
+        let schema = plan::schema(&work.work.tools, current.as_ref());
+        let (snapshot, definition) = project
+            .snapshot(PLANNER)
+            .zip(project.agents.get(PLANNER))
+            .ok_or(StoreFailure::NotFound)?;
+        let settings = Settings {
+            until_us: Some(work.deadline_us),
+            zone: work.zone,
+            floor: Some(FLOOR),
+            // No call may name another repository.
+            bound: Some(Arc::new(bound(work.place.session, &work.repository))),
+            words: Some(Arc::new(work.words)),
+            opening: Some(Arc::new(work.opening)),
+            planning: Some(Arc::new(work.work)),
+            ..Settings::top(&definition.definition, None, work.meta.traceparent.clone())
+        };
+        let run = SessionRun {
+            agent: PLANNER,
+            place: work.place,
+            snapshot: Arc::new(snapshot.with_output_schema(PLANNER, schema)),
+            settings,
+            task: work.task,
+            background: work.background,
+            meta: work.meta,
+        };
+        self.begin(caller, user, &project, run).await
+    }
+}

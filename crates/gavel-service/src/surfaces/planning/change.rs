@@ -1,0 +1,120 @@
+//! Changes sessions without a run: a person edits the plan or cancels the session, or its deadline passes.
+
+use super::checks::done;
+use super::{EditPlan, Planning, PlanningError};
+use crate::api::planning::Session;
+use crate::api::problem::FieldError;
+use crate::domain::ids::{PlanningSessionId, UserId};
+use crate::domain::plan::{Plan, difference};
+use crate::domain::planning_session::SessionStatus;
+use crate::ports::planning::{MadePlan, Moved, PlanEdit, PlanNotes, SessionCancel};
+use crate::surfaces::caller::Caller;
+use crate::surfaces::{OutcomeUnknown, StoreFailure};
+
+impl Planning {
+    /// Writes a version that a person edited, checked like the model's.
+    ///
+    /// # Errors
+    /// The draft is invalid; the session does not wait for its confirmation with this version.
+    pub async fn edit(&self, caller: &Caller, user: Option<&UserId>, edit: EditPlan) -> Result<Session, PlanningError> {
+        if self.runs.has_claimed(&edit.meta).await? {
+            // The same request has edited the plan before. Its version may be another one since.
+            return Ok(self.session(caller, user, edit.session).await?);
+        }
+        let stored = self.open_for_changes(caller, user, edit.session).await?;
+        if stored.version != edit.version {
+            return Err(PlanningError::Moved(stored.status, stored.version));
+        }
+        let tools = self.worker_tools(caller).await?;
+        let notes = PlanNotes {
+            summary: edit.draft.summary.clone(),
+            assumptions: edit.draft.assumptions.clone(),
+            risks: edit.draft.risks.clone(),
+            read: stored.notes.read.clone(),
+        };
+        let plan = Plan::of(edit.draft, stored.id, Some(&stored.plan), &tools).map_err(|errors| {
+            let errors = errors
+                .into_iter()
+                .map(|error| FieldError::new(error.pointer, error.detail));
+            PlanningError::invalid(errors.collect())
+        })?;
+        let edited = PlanEdit {
+            session: stored.id,
+            version: edit.version,
+            made: MadePlan {
+                changes: difference(Some(&stored.plan), &plan),
+                plan,
+                notes,
+                by: caller.person(user).into(),
+                why: "edited by hand".into(),
+            },
+            claim: edit.meta.idempotency,
+            at_us: self.runs.now_us(),
+        };
+        let unknown = unknown("It is unknown whether the plan was changed. Read the session to find out.");
+        let moved = self
+            .sessions
+            .edit(edited)
+            .await
+            .map_err(|error| unknown.after(&error))?;
+        done(moved)?;
+        Ok(self.session(caller, user, stored.id).await?)
+    }
+
+    /// Cancels a session, and the run that works for it. A session that is over remains unchanged.
+    ///
+    /// # Errors
+    /// There is no such session; the store is unavailable.
+    pub async fn cancel(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+        reason: Option<String>,
+    ) -> Result<Session, PlanningError> {
+        let before = self.stored(caller, user, session).await?;
+        if before.status.has_ended() {
+            return Ok(self.shown(caller, before).await?);
+        }
+        let cancel = SessionCancel {
+            session,
+            by: caller.person(user).into(),
+            why: reason.filter(|reason| !reason.trim().is_empty()).map(Into::into),
+            at_us: self.runs.now_us(),
+        };
+        let unknown = unknown("It is unknown whether the session was cancelled. Read it to find out.");
+        let moved = self
+            .sessions
+            .cancel(cancel)
+            .await
+            .map_err(|error| unknown.after(&error))?;
+        if moved == Moved::NotFound {
+            return Err(StoreFailure::NotFound.into());
+        }
+        if before.status != SessionStatus::AwaitingConfirmation {
+            // Known to the store already; this reaches the run at once if this process works on it.
+            self.runs.interrupt(before.run);
+            // A run that waits for a person has no worker that could end it.
+            self.runs
+                .claim_resolved(before.run, &caller.tenant, &caller.name_for(user));
+        }
+        Ok(self.session(caller, user, session).await?)
+    }
+
+    /// Ends sessions whose deadline has passed, and those whose plan no person confirmed in time. Returns how many.
+    pub async fn sweep(&self) -> u32 {
+        const AT_ONCE: u32 = 100;
+        let now_us = self.runs.now_us();
+        match self.sessions.sweep(now_us, now_us - self.confirm_us(), AT_ONCE).await {
+            Ok(count) => count,
+            Err(error) => {
+                tracing::warn!(%error, "planning sessions past their deadline could not be ended; tried again soon");
+                0
+            }
+        }
+    }
+}
+
+fn unknown(detail: &'static str) -> OutcomeUnknown {
+    OutcomeUnknown::new(None, detail)
+}

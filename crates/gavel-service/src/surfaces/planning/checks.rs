@@ -1,0 +1,221 @@
+//! What a request must fulfil, checked as a whole with all its errors at once, and what every plan is made from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::DateTime;
+use serde_json::json;
+
+use super::{MAX_PROMPT, Planning, PlanningError, StartPlanning};
+use crate::api::problem::FieldError;
+use crate::domain::definition::quoted;
+use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
+use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
+use crate::domain::repository::Repository;
+use crate::domain::time::rfc3339;
+use crate::ports::planning::{Moved, StoredSession};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::{APPROVER, Caller};
+
+/// A deadline is at least this far ahead.
+const LEAST: Duration = Duration::from_secs(10);
+
+impl Planning {
+    /// The repository and the deadline of a valid request, the latter in microseconds since the epoch.
+    pub(super) fn checked(&self, start: &StartPlanning) -> Result<(Repository, i64), PlanningError> {
+        let mut errors = Vec::from_iter(prompt_error("/prompt", &start.prompt));
+        let repository = self.settings.repositories.parse(&start.repo_url);
+        let deadline = self.deadline(&start.deadline);
+        match (repository, deadline) {
+            (Ok(repository), Ok(deadline)) if errors.is_empty() => return Ok((repository, deadline)),
+            (repository, deadline) => {
+                errors.extend(repository.err().map(|detail| FieldError::new("/repoUrl", detail)));
+                errors.extend(deadline.err().map(|detail| FieldError::new("/deadline", detail)));
+            }
+        }
+        Err(PlanningError::invalid(errors))
+    }
+
+    fn deadline(&self, text: &str) -> Result<i64, String> {
+        let hours = self.settings.sessions.max_hours;
+        let allowed = format!(
+            "allowed: RFC 3339 with an offset, such as 2026-12-01T18:00:00Z, {} seconds to {hours} hours ahead",
+            LEAST.as_secs()
+        );
+        let Ok(at) = DateTime::parse_from_rfc3339(text) else {
+            return Err(format!("is {text:?}; {allowed}"));
+        };
+        let left = at.timestamp_micros().saturating_sub(self.runs.now_us());
+        let most = i64::from(hours) * 3_600_000_000;
+        match left {
+            left if left < 0 => Err(format!("is {text:?}, which has passed; {allowed}")),
+            left if left < 1_000_000 * LEAST.as_secs().cast_signed() => {
+                Err(format!("is {text:?}, too near; {allowed}"))
+            }
+            left if left > most => Err(format!("is {text:?}, too far ahead; {allowed}")),
+            _ => Ok(at.timestamp_micros()),
+        }
+    }
+
+    /// A session of the user, as it is stored.
+    pub(super) async fn stored(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+    ) -> Result<StoredSession, StoreFailure> {
+        let found = self
+            .sessions
+            .session(&caller.tenant, caller.sees(user), session)
+            .await?;
+        found.ok_or(StoreFailure::NotFound)
+    }
+
+    /// A session that the caller may read, as it is stored: the user's own, and for an approver also one of another user
+    /// while a call of it waits for an approver's decision.
+    pub(super) async fn readable(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+    ) -> Result<StoredSession, StoreFailure> {
+        let own = self.stored(caller, user, session).await;
+        if own != Err(StoreFailure::NotFound) || !caller.roles.contains(APPROVER) {
+            return own;
+        }
+        let found = self.sessions.session(&caller.tenant, None, session).await?;
+        let found = found.ok_or(StoreFailure::NotFound)?;
+        match self.sessions.waiting(session).await?.is_empty() {
+            true => Err(StoreFailure::NotFound),
+            false => Ok(found),
+        }
+    }
+
+    /// A session that waits for its confirmation, so that its plan can be changed.
+    pub(super) async fn open_for_changes(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+    ) -> Result<StoredSession, PlanningError> {
+        let stored = self.stored(caller, user, session).await?;
+        self.waits_for_confirmation(&stored)?;
+        Ok(stored)
+    }
+
+    /// Does the session wait for its confirmation? A deadline that has passed counts at once.
+    pub(super) fn waits_for_confirmation(&self, stored: &StoredSession) -> Result<(), PlanningError> {
+        if !stored.status.has_ended() && stored.deadline_us <= self.runs.now_us() {
+            return Err(PlanningError::DeadlinePassed(stored.deadline_us));
+        }
+        match stored.status {
+            SessionStatus::AwaitingConfirmation => Ok(()),
+            SessionStatus::DeadlineExceeded => Err(PlanningError::DeadlinePassed(stored.deadline_us)),
+            status => Err(PlanningError::Moved(status, stored.version)),
+        }
+    }
+
+    /// The repository of a session.
+    pub(super) fn repository(&self, stored: &StoredSession) -> Result<Repository, PlanningError> {
+        let repository = self.settings.repositories.parse(&stored.repo_url);
+        repository.map_err(|_| PlanningError::RepositoryNotAllowed(stored.repo_url.to_string()))
+    }
+
+    /// The tools that a task may name: those of the agent that works on tasks that servers offer now. Its definition names
+    /// the tools of servers that an operator may leave out, too.
+    pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, PlanningError> {
+        let project = self.directory.project(&caller.tenant, &project()).await?;
+        let worker = project.agents.get(TASK_WORKER);
+        let worker = worker.ok_or_else(|| missing(TASK_WORKER))?;
+        let is_agent = |name: &str| project.agents.contains_key(name);
+        let tools = self.directory.offered(worker.definition.server_tools(is_agent)).await;
+        match tools.is_empty() {
+            true => Err(PlanningError::Unavailable(format!(
+                "no server offers a tool of the agent {TASK_WORKER}; `gavel doctor` shows the reason"
+            ))),
+            false => Ok(tools),
+        }
+    }
+}
+
+pub(super) fn project() -> ProjectId {
+    ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"))
+}
+
+pub(super) fn missing(agent: &str) -> PlanningError {
+    PlanningError::Unavailable(format!("there is no agent {agent:?}"))
+}
+
+pub(super) fn done(moved: Moved) -> Result<(), PlanningError> {
+    match moved {
+        Moved::Yes => Ok(()),
+        Moved::No(status, version) => Err(PlanningError::Moved(status, version)),
+        Moved::Mismatch => Err(StoreFailure::KeyReused.into()),
+        Moved::NotFound => Err(StoreFailure::NotFound.into()),
+    }
+}
+
+pub(super) fn prompt_error(pointer: &str, prompt: &str) -> Option<FieldError> {
+    let detail = match prompt.len() {
+        _ if prompt.trim().is_empty() => "must not be empty".to_owned(),
+        bytes if bytes > MAX_PROMPT => format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed"),
+        _ => return None,
+    };
+    Some(FieldError::new(pointer, detail))
+}
+
+/// The errors of names that are not among the allowed ones, each with its place in the list at `pointer`.
+pub(super) fn values_error(pointer: &str, given: &[String], allowed: &[String]) -> impl Iterator<Item = FieldError> {
+    let unknown = given
+        .iter()
+        .enumerate()
+        .filter(move |(_, name)| !allowed.contains(name));
+    unknown.map(move |(at, name)| {
+        let detail = format!("is {}; allowed: {}", quoted(name), allowed.join(", "));
+        FieldError::new(format!("{pointer}/{at}"), detail)
+    })
+}
+
+/// What the templates insert besides what is read.
+pub(super) fn values(tools: &[String], goal: &str, repo_url: &str, deadline_us: i64) -> BTreeMap<String, String> {
+    let values = [
+        ("goal", goal.to_owned()),
+        ("repo_url", repo_url.to_owned()),
+        ("deadline", rfc3339(deadline_us)),
+        ("tools", tools.join(", ")),
+    ];
+    values
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// What a person wrote in a session, and what a confirmation of its plan covers.
+pub(super) fn confirmed_words(stored: &StoredSession) -> Vec<String> {
+    let StoredSession { plan, notes, .. } = stored;
+    let tasks = plan
+        .tasks
+        .iter()
+        .flat_map(|task| [&task.title, &task.goal, &task.done_when]);
+    let notes = [&notes.summary]
+        .into_iter()
+        .chain(&notes.assumptions)
+        .chain(&notes.risks);
+    let written = [&*stored.prompt, &*stored.repo_url].map(str::to_owned);
+    written.into_iter().chain(tasks.chain(notes).cloned()).collect()
+}
+
+/// The current plan as the model hands one in, with the ids of its tasks.
+pub(super) fn draft_of(stored: &StoredSession) -> String {
+    let tasks = stored.plan.tasks.iter().map(|task| {
+        json!({"id": task.id, "title": task.title, "goal": task.goal, "doneWhen": task.done_when, "tools": task.tools})
+    });
+    let notes = &stored.notes;
+    json!({
+        "summary": notes.summary,
+        "tasks": tasks.collect::<Vec<_>>(),
+        "assumptions": notes.assumptions,
+        "risks": notes.risks,
+    })
+    .to_string()
+}

@@ -1,0 +1,252 @@
+//! Confirms a plan, and begins the work on it (P-205, P-301). Only a person's request does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::checks::{confirmed_words, project, values_error};
+use super::run::{SessionRun, bound};
+use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError};
+use crate::api::planning::Confirmation;
+use crate::domain::definition::Definition;
+use crate::domain::ids::UserId;
+use crate::domain::plan::Plan;
+use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
+use crate::domain::repository::Repository;
+use crate::engine::agent::Settings;
+use crate::engine::strategy::plan::{Execution as PlanWork, Scope};
+use crate::ports::planning::StoredSession;
+use crate::ports::runs::{InSession, SessionWork};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::runs::{Resume, RunError};
+
+/// Interval between two looks at a session whose run has ended without moving it on; the sweep does that.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often to look.
+const LOOKS: u32 = 40;
+
+/// A plan that can be confirmed: what its confirmation allows, and where.
+pub(super) struct Confirmable {
+    pub(super) repository: Repository,
+    pub(super) scope: Scope,
+}
+
+impl Planning {
+    /// Confirms the current version of a plan and begins the work on it (P-F3). A session that was executed before is left
+    /// as it is, unless it failed since its processes were lost: then its work continues.
+    ///
+    /// # Errors
+    /// There is no such session; it does not wait for confirmation with this version; `ask_for` names an unknown tool;
+    /// an agent or a tool that the work needs is unavailable.
+    pub async fn execute_plan<'a>(
+        &'a self,
+        caller: &'a Caller,
+        user: Option<&UserId>,
+        execute: ExecutePlan,
+    ) -> Result<Execution<'a>, PlanningError> {
+        if let Some(before) = self.begun_before(&execute.meta).await? {
+            return Ok(Execution::begun(self, caller, before));
+        }
+        let stored = self.stored(caller, user, execute.session).await?;
+        if stored.started_us.is_some() {
+            return Ok(match self.continued(caller, user, &stored, execute).await? {
+                Some(begun) => Execution::begun(self, caller, begun),
+                None => Execution::before(self, caller, &stored),
+            });
+        }
+        let tools = self.worker_tools(caller).await?;
+        let confirmation = self.confirmation(caller, &stored, &execute, &tools)?;
+        let session = stored.id;
+        match self.begin_work(caller, user, stored, execute, confirmation).await {
+            Ok(begun) => Ok(Execution::begun(self, caller, begun)),
+            // Another request may have confirmed the plan first.
+            Err(moved @ PlanningError::Moved(..)) => {
+                let stored = self.stored(caller, user, session).await?;
+                match stored.started_us {
+                    Some(_) => Ok(Execution::before(self, caller, &stored)),
+                    None => Err(moved),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Resumes the run of a session that failed with it, if its processes were lost and the deadline has not passed.
+    async fn continued(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        stored: &StoredSession,
+        execute: ExecutePlan,
+    ) -> Result<Option<BegunPlanning>, PlanningError> {
+        let resume = Resume {
+            settled: BTreeMap::new(),
+            timeout: None,
+            background: execute.background,
+            meta: execute.meta,
+        };
+        let session = stored.id;
+        match self.runs.resume(caller, user.cloned(), stored.run, resume).await {
+            Ok(begun) => Ok(Some(BegunPlanning { session, begun })),
+            Err(RunError::NotPaused(_) | RunError::DeadlinePassed(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Checks whether the plan of a session can be confirmed now. `tools` are all that a task may name.
+    pub(super) fn confirmation(
+        &self,
+        caller: &Caller,
+        stored: &StoredSession,
+        execute: &ExecutePlan,
+        tools: &[String],
+    ) -> Result<Confirmable, PlanningError> {
+        self.waits_for_confirmation(stored)?;
+        if execute.plan_version.is_some_and(|version| version != stored.version) {
+            return Err(PlanningError::Moved(stored.status, stored.version));
+        }
+        let errors: Vec<_> = values_error("/askFor", &execute.ask_for, tools).collect();
+        if !errors.is_empty() {
+            return Err(PlanningError::invalid(errors));
+        }
+        let repository = self.repository(stored)?;
+        if !self.settings.repositories.allow(&caller.tenant, &repository) {
+            return Err(PlanningError::RepositoryNotAllowed(repository.to_string()));
+        }
+        Ok(Confirmable {
+            repository,
+            scope: self.scope_of(stored, &execute.ask_for),
+        })
+    }
+
+    /// Begins the run that works through the plan.
+    async fn begin_work(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        stored: StoredSession,
+        execute: ExecutePlan,
+        confirmation: Confirmable,
+    ) -> Result<BegunPlanning, PlanningError> {
+        let project = self.directory.project(&caller.tenant, &project()).await?;
+        let tools = self.worker_tools(caller).await?;
+        has_tools(&stored.plan, &tools)?;
+        let (snapshot, worker) = project
+            .snapshot(TASK_WORKER)
+            .zip(project.agents.get(TASK_WORKER))
+            .ok_or(StoreFailure::NotFound)?;
+        let by = caller.person(user);
+        let scope = Scope {
+            confirmed: Some(Confirmation {
+                by: by.clone(),
+                version: stored.version,
+            }),
+            ..confirmation.scope
+        };
+        let task = stored.prompt.to_string();
+        let mut words = confirmed_words(&stored);
+        words.push(self.feedback(&stored).await?);
+        let work = PlanWork {
+            session: stored.id,
+            goal: task.clone(),
+            repo_url: stored.repo_url.to_string(),
+            plan: stored.plan,
+            tools,
+            rules: self.settings.rules.clone(),
+        };
+        let settings = Settings {
+            until_us: Some(stored.deadline_us),
+            floor: Some(FLOOR),
+            bound: Some(Arc::new(bound(work.session, &confirmation.repository))),
+            words: Some(Arc::new(words)),
+            scope: Some(Arc::new(scope)),
+            execution: Some(Arc::new(work)),
+            ..unlimited(&worker.definition, execute.meta.traceparent.clone())
+        };
+        let run = SessionRun {
+            agent: TASK_WORKER,
+            place: InSession {
+                session: stored.id,
+                work: SessionWork::Execute {
+                    version: stored.version,
+                    by: by.into(),
+                },
+            },
+            snapshot,
+            settings,
+            task,
+            background: execute.background,
+            meta: execute.meta,
+        };
+        self.begin(caller, stored.user, &project, run).await
+    }
+}
+
+/// Are the tools of the plan there?
+fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), PlanningError> {
+    let named: BTreeSet<_> = plan.tasks.iter().flat_map(|task| &task.tools).collect();
+    let missing: Vec<_> = named
+        .into_iter()
+        .filter(|name| !tools.contains(name))
+        .map(String::as_str)
+        .collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(PlanningError::Unavailable(format!(
+            "tools of the plan are unavailable: {}; `gavel doctor` shows the reason",
+            missing.join(", ")
+        ))),
+    }
+}
+
+/// The settings of the outermost run: the limits of the definition are those of a task, and a session has its own.
+fn unlimited(definition: &Definition, traceparent: Option<String>) -> Settings {
+    Settings {
+        steps: None,
+        time_us: None,
+        tokens: None,
+        ..Settings::top(definition, None, traceparent)
+    }
+}
+
+impl<'a> Execution<'a> {
+    fn begun(planning: &'a Planning, caller: &'a Caller, begun: BegunPlanning) -> Self {
+        Self {
+            planning,
+            caller,
+            session: begun.session,
+            run: begun.begun.run,
+            begun: Some(begun),
+        }
+    }
+
+    fn before(planning: &'a Planning, caller: &'a Caller, stored: &StoredSession) -> Self {
+        Self {
+            planning,
+            caller,
+            session: stored.id,
+            run: stored.run,
+            begun: None,
+        }
+    }
+
+    /// Waits until the session has ended, or the service stops.
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn ended(&self) -> Result<(), PlanningError> {
+        let run = self.planning.runs.ended(self.caller, self.run).await?;
+        if !run.status.has_ended() {
+            return Ok(());
+        }
+        for _ in 0..LOOKS {
+            let stored = self.planning.stored(self.caller, None, self.session).await?;
+            if stored.status != SessionStatus::Executing {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! The surface of planning sessions: a user gives a goal, a repository and a deadline; gavel reads the repository,
+//! proposes a plan, and changes it in conversation.
+//!
+//! Every version that the model makes is an ordinary run of the agent `planner`. Code reads the repository first, and
+//! the agent may use nothing that could change it. The end of the run, the plan and the session are one commit.
+//!
+//! The way of a plan: a request is checked (`checks`) and begins a run (`begin`), with the session's row in the commit
+//! that creates it. The run reads the repository ([`crate::engine::opening`]; which reads: `opening`) and asks the
+//! model, which hands in a draft. At its end [`crate::engine::planning`] makes the next version of the draft
+//! ([`crate::domain::plan`]), and the commit of the end has it as a fact
+//! ([`crate::ports::commit::Fact::Planned`]). The store writes the version and moves the session on. What needs no run
+//! is in `change`: an edit by hand, a cancellation, the deadline.
+//!
+//! Only a person's confirmation leads further (`execute`; `dry_run` shows before what would happen). The run that it
+//! begins works through the plan, task by task ([`crate::engine::strategy::plan`]), each by a run of its own. What those
+//! runs did is read from their journals: the steps of a task (`task`), all actions in order (`log`), and what a single
+//! session shows besides its row (`detail`; what its confirmation allows: `scope`).
+
+mod begin;
+mod change;
+mod checks;
+mod detail;
+mod dry_run;
+mod error;
+mod events;
+mod execute;
+mod links;
+mod log;
+mod opening;
+mod run;
+mod scope;
+mod session;
+mod task;
+mod templates;
+
+use crate::api::planning::{Session, Version};
+use std::sync::Arc;
+
+use chrono_tz::Tz;
+
+pub use self::error::PlanningError;
+pub use self::events::{EventId, SessionLine, SessionWatch, Watched};
+pub use self::templates::{PlanningTemplates, TemplateFile};
+use super::StoreFailure;
+use super::caller::Caller;
+use super::decisions::{ListQuery, Page};
+use super::definitions::Directory;
+use super::request::RequestMeta;
+use super::runs::{Begun, Runs};
+use crate::domain::definition::Approval;
+use crate::domain::ids::{PlanningSessionId, RunId, UserId};
+pub use crate::domain::plan::{Draft, DraftTask};
+pub use crate::domain::repository::{Repositories, RepositoryPattern};
+use crate::domain::settings::SessionRules;
+use crate::engine::strategy::plan::TaskRules;
+use crate::ports::conditions::Conditions;
+use crate::ports::planning::PlanningSessions;
+
+/// Side effects in planning sessions require approval, unless the confirmed plan or a rule of the policy allows them.
+pub const FLOOR: Approval = Approval::SideEffects;
+/// The longest prompt, in bytes.
+pub const MAX_PROMPT: usize = 32 * 1024;
+
+/// The surface with everything it uses.
+pub struct Planning {
+    runs: Arc<Runs>,
+    directory: Arc<Directory>,
+    sessions: Arc<dyn PlanningSessions>,
+    conditions: Arc<dyn Conditions>,
+    settings: PlanningSettings,
+}
+
+/// How planning sessions behave (`planning.*`).
+#[derive(Clone, Debug)]
+pub struct PlanningSettings {
+    /// The repositories that sessions may use.
+    pub repositories: Repositories,
+    /// How far sessions may go.
+    pub sessions: SessionRules,
+    /// How tasks are worked on.
+    pub rules: TaskRules,
+    /// The templates. Those of the phases are also in the rules.
+    pub templates: PlanningTemplates,
+}
+
+/// `startPlanning` (P-F1).
+#[derive(Clone, Debug)]
+pub struct StartPlanning {
+    /// The goal.
+    pub prompt: String,
+    /// `https://HOST/OWNER/REPO`.
+    pub repo_url: String,
+    /// RFC 3339, with an offset.
+    pub deadline: String,
+    /// The user's time zone, if the caller named it.
+    pub time_zone: Option<Tz>,
+    /// True if the caller does not wait for the plan.
+    pub background: bool,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// `refinePlan` (P-F2).
+#[derive(Clone, Debug)]
+pub struct RefinePlan {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// What to change.
+    pub refinement_prompt: String,
+    /// True if the caller does not wait for the plan.
+    pub background: bool,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// A plan that a person edited.
+#[derive(Clone, Debug)]
+pub struct EditPlan {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The version that was edited.
+    pub version: u32,
+    /// The new version.
+    pub draft: Draft,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// `executePlan` (P-F3).
+#[derive(Clone, Debug)]
+pub struct ExecutePlan {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The version that is confirmed; `None`: the current one.
+    pub plan_version: Option<u32>,
+    /// Tools whose every call asks a person, whatever the plan allows.
+    pub ask_for: Vec<String>,
+    /// True if the caller does not wait for the work. Otherwise this process does it, even without background workers.
+    pub background: bool,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+/// The work on a confirmed plan. Dropping it changes nothing.
+pub struct Execution<'a> {
+    planning: &'a Planning,
+    caller: &'a Caller,
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The run that works through the plan.
+    pub run: RunId,
+    /// That run, if this request began it, or the same request did before; `None` if another request did.
+    pub begun: Option<BegunPlanning>,
+}
+
+/// A session whose run has begun.
+#[derive(Debug)]
+pub struct BegunPlanning {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The run.
+    pub begun: Begun,
+}
+
+impl Planning {
+    /// Builds the surface.
+    #[must_use]
+    pub fn new(
+        runs: Arc<Runs>,
+        directory: Arc<Directory>,
+        sessions: Arc<dyn PlanningSessions>,
+        conditions: Arc<dyn Conditions>,
+        settings: PlanningSettings,
+    ) -> Self {
+        Self {
+            runs,
+            directory,
+            sessions,
+            conditions,
+            settings,
+        }
+    }
+
+    /// How long a plan waits for its confirmation, in microseconds.
+    fn confirm_us(&self) -> i64 {
+        i64::from(self.settings.sessions.confirm_hours) * 3_600_000_000
+    }
+
+    /// A page of sessions, newest first.
+    ///
+    /// # Errors
+    /// The query is invalid; the store is unavailable.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        query: ListQuery,
+    ) -> Result<Page<Session>, StoreFailure> {
+        let query = ListQuery {
+            user: caller.sees(user).cloned(),
+            ..query
+        };
+        let (now_us, confirm_us) = (self.runs.now_us(), self.confirm_us());
+        let page = self.sessions.list(&caller.tenant, &query).await?;
+        Ok(page.map(|stored| session::session(stored, now_us, confirm_us)))
+    }
+
+    /// The versions of a session's plan after `after`, in order, at most `most`.
+    ///
+    /// # Errors
+    /// There is no such session; the store is unavailable.
+    pub async fn versions(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+        (after, most): (u32, u32),
+    ) -> Result<Vec<Version>, StoreFailure> {
+        self.session(caller, user, session).await?;
+        Ok(self.sessions.versions(session, after, most).await?)
+    }
+}

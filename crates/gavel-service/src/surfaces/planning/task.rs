@@ -1,0 +1,255 @@
+//! A task of a session with its history: the steps, as the journal of its run has them (P-305).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::Planning;
+use super::log;
+use crate::api::planning::{Step, StepDone, StepEvidence, StepReflection, TaskDetail};
+use crate::domain::action::ActionStatus;
+use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
+use crate::domain::journal::CallFailure;
+use crate::domain::plan::TaskId;
+use crate::domain::reflection::{Evidence, Reflection};
+use crate::domain::time::Timestamp;
+use crate::engine::journal::Journal;
+use crate::engine::strategy::react::{StepAction, StepState, steps};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::caller::Caller;
+
+impl Planning {
+    /// A task of the current plan, with its steps after number `after`.
+    ///
+    /// # Errors
+    /// There is no such session or task; the store is unavailable.
+    pub async fn task(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        session: PlanningSessionId,
+        (task, after): (TaskId, u32),
+    ) -> Result<TaskDetail, StoreFailure> {
+        let stored = self.readable(caller, user, session).await?;
+        let task = stored.plan.task(task).cloned().ok_or(StoreFailure::NotFound)?;
+        let mut react_history = match task.run_id {
+            Some(run) => self.history(run, after).await?,
+            None => Vec::new(),
+        };
+        let is_in_doubt = |step: &&mut Step| step.state == Some(ActionStatus::InDoubt);
+        let mut in_doubt = react_history.iter_mut().filter(is_in_doubt).peekable();
+        if in_doubt.peek().is_some() {
+            // A settlement is in the journal of the run that works through the plan.
+            let settled = self.settled(stored.run).await?;
+            in_doubt.for_each(|step| settle(step, &settled));
+        }
+        Ok(TaskDetail {
+            task,
+            react_history,
+            raw_react_history: None,
+        })
+    }
+
+    async fn history(&self, run: RunId, after: u32) -> Result<Vec<Step>, StoreFailure> {
+        let mut journal = Journal::default();
+        self.runs.each_entry(run, |_, entry| journal.push(entry)).await?;
+        let later = steps(&journal).into_iter().filter(|step| step.n > after);
+        Ok(later.map(shown).collect())
+    }
+}
+
+/// A person may have settled its call, whose outcome was unknown.
+fn settle(step: &mut Step, settled: &HashMap<ActionId, bool>) {
+    match step.action_id.and_then(|action| settled.get(&action)) {
+        Some(true) => step.state = Some(ActionStatus::Completed),
+        Some(false) => step.state = Some(ActionStatus::Failed),
+        None => {}
+    }
+}
+
+fn shown(state: StepState) -> Step {
+    let step = Step {
+        n: state.n,
+        reason: state.reason,
+        action: None,
+        observation: None,
+        reflection: state.reflection.map(concluded),
+        action_id: None,
+        state: None,
+        started_at: None,
+        duration_ms: None,
+    };
+    let Some(action) = state.action else { return step };
+    let StepAction {
+        id,
+        tool,
+        arguments,
+        status,
+        observation,
+        started_us,
+        duration_us,
+    } = action;
+    Step {
+        action: Some(StepDone {
+            tool: tool.to_string(),
+            arguments,
+        }),
+        observation: observation.map(|seen| seen.unwrap_or_else(|failure| error(&failure))),
+        action_id: Some(id),
+        state: Some(status),
+        started_at: started_us.map(Timestamp),
+        duration_ms: duration_us.map(|time| time.max(0).unsigned_abs() / 1000),
+        ..step
+    }
+}
+
+/// A failure as an observation.
+fn error(failure: &CallFailure) -> Arc<RawValue> {
+    let shown = serde_json::json!({"error": log::error(failure)});
+    let raw = to_raw_value(&shown);
+    Arc::from(raw.unwrap_or_else(|error| unreachable!("a failure prints as JSON: {error}")))
+}
+
+fn concluded(reflection: Reflection) -> StepReflection {
+    let Reflection {
+        is_task_complete,
+        summary,
+        evidence,
+        learnings,
+        plan_changes,
+        give_up,
+    } = reflection;
+    StepReflection {
+        is_task_complete,
+        summary,
+        evidence: evidence.into_iter().map(quoted).collect(),
+        learnings,
+        plan_changes,
+        give_up,
+    }
+}
+
+/// A place in a result.
+pub(super) fn quoted(Evidence { observation, quote }: Evidence) -> StepEvidence {
+    StepEvidence { observation, quote }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::ids::PlanningSessionId;
+    use crate::domain::journal::WordsOf;
+    use crate::domain::plan::Task;
+    use crate::domain::tool::FailureCode;
+
+    fn raw(value: &Value) -> Arc<RawValue> {
+        Arc::from(to_raw_value(value).unwrap())
+    }
+
+    fn step(observation: Option<Result<Arc<RawValue>, CallFailure>>) -> StepState {
+        StepState {
+            n: 2,
+            reason: Some("The tests come first.".to_owned()),
+            action: Some(StepAction {
+                id: ActionId::new(),
+                tool: "createIssue".into(),
+                arguments: raw(&json!({"title": "x"})),
+                status: ActionStatus::Completed,
+                observation,
+                started_us: Some(1_000_000),
+                duration_us: Some(41_200_000),
+            }),
+            reflection: Some(Reflection {
+                is_task_complete: true,
+                summary: "It is there.".to_owned(),
+                evidence: vec![Evidence {
+                    observation: 2,
+                    quote: "issues/7".to_owned(),
+                }],
+                learnings: Vec::new(),
+                plan_changes: Vec::new(),
+                give_up: None,
+            }),
+        }
+    }
+
+    fn shown_as(state: StepState) -> Value {
+        serde_json::to_value(shown(state)).unwrap()
+    }
+
+    /// P-305: a step has what was thought, done, seen and concluded, under the names of the API.
+    #[test]
+    fn a_step_shows_reason_action_observation_and_reflection() {
+        let shown = shown_as(step(Some(Ok(raw(&json!({"issue": {"number": 7}}))))));
+        assert_eq!(shown["n"], 2);
+        assert_eq!(
+            shown["action"],
+            json!({"tool": "createIssue", "arguments": {"title": "x"}})
+        );
+        assert_eq!(shown["observation"], json!({"issue": {"number": 7}}));
+        assert_eq!(shown["reflection"]["isTaskComplete"], true);
+        assert_eq!(
+            shown["reflection"]["evidence"],
+            json!([{"observation": 2, "quote": "issues/7"}])
+        );
+        assert_eq!(
+            (&shown["startedAt"], &shown["durationMs"]),
+            (&json!("1970-01-01T00:00:01.000000Z"), &json!(41_200))
+        );
+        assert_eq!(shown["state"], "completed");
+    }
+
+    /// an error is data, in the text for callers: a server's own text may contain secrets.
+    #[test]
+    fn an_error_is_an_observation_without_the_text_of_the_server() {
+        let failure = CallFailure {
+            code: FailureCode::ToolError,
+            message: "password=hunter2".to_owned(),
+            words_of: WordsOf::Server,
+            own: None,
+        };
+        let shown = shown_as(step(Some(Err(failure))));
+        assert_eq!(
+            shown["observation"],
+            json!({"error": {"code": "tool_error", "message": "The tool reported an error."}})
+        );
+    }
+
+    /// While a call waits or runs there is no observation, and before the call there is no action.
+    #[test]
+    fn a_step_under_way_shows_how_far_it_has_come() {
+        let shown = shown_as(step(None));
+        assert_eq!(shown["observation"], Value::Null);
+        assert_eq!(shown["action"]["tool"], "createIssue");
+        let thought = StepState {
+            action: None,
+            reflection: None,
+            ..step(None)
+        };
+        let shown = shown_as(thought);
+        assert_eq!(
+            (&shown["action"], &shown["actionId"], &shown["state"]),
+            (&Value::Null, &Value::Null, &Value::Null)
+        );
+        assert_eq!(shown["reason"], "The tests come first.");
+    }
+
+    /// `view=raw` is the text of the same history, so that the two cannot disagree.
+    #[test]
+    fn the_raw_history_is_the_history_as_text() {
+        let detail = TaskDetail {
+            task: Task::new(TaskId::of(1), PlanningSessionId::new()),
+            react_history: vec![shown(step(Some(Ok(raw(&json!("text"))))))],
+            raw_react_history: None,
+        };
+        let shown = serde_json::to_value(detail.raw()).unwrap();
+        let parsed: Value = serde_json::from_str(shown["rawReactHistory"].as_str().unwrap()).unwrap();
+        assert_eq!(parsed, shown["reactHistory"]);
+        assert_eq!(shown["id"], "t1");
+    }
+}

@@ -1,0 +1,298 @@
+//! The surface of threads: a user sends a message, the agent answers or requests approval, and everything is stored.
+//!
+//! A thread's run is an ordinary agent run with at most three model calls, in which every side effect requires approval
+//! by default. A second message during an active run is answered 409 with that run, or waits its turn, as configured.
+
+mod answer;
+
+use crate::api::threads::RunAnswer;
+use std::sync::Arc;
+
+use chrono_tz::Tz;
+use serde_json::{Map, Value};
+
+pub use answer::action_answer;
+
+use super::StoreFailure;
+use super::caller::Caller;
+use super::decisions::{ListQuery, Page};
+use super::definitions::Directory;
+use super::request::{Claim, RequestMeta};
+use super::runs::{Begin, Begun, InThread, Origin, RunError, Runs, Watch};
+use crate::api::problem::FieldError;
+use crate::api::runs::AgentRun;
+use crate::api::threads::{Thread, ThreadSummary};
+use crate::domain::agent_run::RunStatus;
+use crate::domain::decision::Outcome;
+use crate::domain::definition::{Agent, Approval, answerer};
+use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, RunId, ThreadId, UserId};
+use crate::domain::policy::THREAD;
+pub use crate::domain::settings::ThreadSettings;
+use crate::domain::text;
+pub use crate::domain::thread::{OnReject, WhileBusy};
+use crate::engine::agent::Settings;
+use crate::engine::snapshot::DefinitionSnapshot;
+use crate::ports::actions::Actions;
+
+/// Every side effect requires approval, whatever an agent's definition or a tool's setting says.
+pub const FLOOR: Approval = Approval::SideEffects;
+/// The longest prompt, in bytes.
+pub const MAX_PROMPT: usize = 32 * 1024;
+/// Maximum messages of a thread shown at once.
+pub const MESSAGES: u32 = 200;
+
+/// The surface with everything it uses.
+pub struct Threads {
+    runs: Arc<Runs>,
+    directory: Arc<Directory>,
+    actions: Arc<dyn Actions>,
+    settings: ThreadSettings,
+}
+
+/// Why a message began no run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The agent named in `runs.agent` does not exist, or takes other inputs than a message; the reason.
+    #[error("no agent can answer: {0}")]
+    NoAnswerer(String),
+    /// The message is invalid, or its run was not begun.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl From<StoreFailure> for MessageError {
+    fn from(failure: StoreFailure) -> Self {
+        Self::Run(failure.into())
+    }
+}
+
+/// A message for a thread.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The text.
+    pub prompt: String,
+    /// The thread; absent: a new one.
+    pub thread: Option<ThreadId>,
+    /// The user's time zone, if the caller named it.
+    pub time_zone: Option<Tz>,
+    /// True if the caller does not wait for the run.
+    pub background: bool,
+    /// Metadata from the HTTP layer.
+    pub meta: RequestMeta,
+}
+
+impl Threads {
+    /// Builds the surface.
+    #[must_use]
+    pub fn new(
+        runs: Arc<Runs>,
+        directory: Arc<Directory>,
+        actions: Arc<dyn Actions>,
+        settings: ThreadSettings,
+    ) -> Self {
+        Self {
+            runs,
+            directory,
+            actions,
+            settings,
+        }
+    }
+
+    /// Creates and starts a run of a thread, and a new thread if none is given.
+    ///
+    /// # Errors
+    /// [`MessageError`]; later errors are reported by the run itself.
+    pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Begun, MessageError> {
+        let Message { prompt, meta, .. } = &message;
+        if prompt.trim().is_empty() {
+            return Err(invalid("must not be empty".to_owned()));
+        }
+        if prompt.len() > MAX_PROMPT {
+            let (begins, bytes) = (text::prefix(prompt, MAX_PROMPT), prompt.len());
+            self.refuse(caller, user, (begins, meta), (Outcome::UserInput, None))
+                .await?;
+            return Err(invalid(format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed")));
+        }
+        if let Some(mut before) = self.runs.begun_before(meta).await? {
+            before.waits_its_turn = self.waits_its_turn(caller, before.run).await?;
+            return Ok(before);
+        }
+        let id = ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"));
+        let project = self.directory.project(&caller.tenant, &id).await?;
+        let agent = match answerer(&project.agents, &self.settings.agent) {
+            Ok(agent) => agent,
+            Err(why) => {
+                let detail = Some(Arc::from(why.as_str()));
+                self.refuse(caller, user, (prompt, meta), (Outcome::Internal, detail))
+                    .await?;
+                return Err(MessageError::NoAnswerer(why));
+            }
+        };
+        let snapshot = project.snapshot(&self.settings.agent).ok_or(StoreFailure::NotFound)?;
+        let version = project.versions.get(&self.settings.agent).copied();
+        let begin = self.begin_of(message, id, agent, version, snapshot);
+        let mut begun = self.runs.begin(caller, user, begin).await?;
+        if begun.replayed {
+            begun.waits_its_turn = self.waits_its_turn(caller, begun.run).await?;
+        }
+        Ok(begun)
+    }
+
+    fn begin_of(
+        &self,
+        message: Message,
+        project: ProjectId,
+        agent: &Agent,
+        version: Option<i64>,
+        snapshot: Arc<DefinitionSnapshot>,
+    ) -> Begin {
+        let settings = Settings::top(&agent.definition, None, message.meta.traceparent.clone());
+        let settings = Settings {
+            zone: message.time_zone,
+            ..settings.in_thread(FLOOR, self.settings.on_reject)
+        };
+        let inputs = Map::from_iter([("query".to_owned(), Value::from(message.prompt.clone()))]);
+        let place = InThread {
+            thread: message.thread.unwrap_or_else(ThreadId::new),
+            is_new: message.thread.is_none(),
+            message: message.prompt.into(),
+            queue: self.settings.while_busy == WhileBusy::Queue,
+        };
+        Begin {
+            surface: THREAD,
+            origin: Origin::Thread(place),
+            project,
+            agent: self.settings.agent.as_str().into(),
+            version,
+            snapshot,
+            inputs,
+            settings,
+            background: message.background,
+            meta: message.meta,
+        }
+    }
+
+    /// Records a message for which no run is begun. The decision names no thread, since it was not checked whether the
+    /// thread belongs to the user.
+    async fn refuse(
+        &self,
+        caller: &Caller,
+        user: UserId,
+        message: (&str, &RequestMeta),
+        outcome: (Outcome, Option<Arc<str>>),
+    ) -> Result<(), RunError> {
+        self.runs.without_run(caller, user, THREAD, message, outcome).await
+    }
+
+    /// Must a replayed run wait for another run of its thread?
+    async fn waits_its_turn(&self, caller: &Caller, run: RunId) -> Result<bool, StoreFailure> {
+        // In this order: a run that is still queued after the next one is known, and is not that one, has not started
+        // meanwhile.
+        let next = self.actions.next_after(run).await?;
+        Ok(next != Some(run) && self.runs.get(caller, None, run).await?.status == RunStatus::Queued)
+    }
+
+    /// The answer about a run of the user.
+    ///
+    /// # Errors
+    /// There is no such run; the store is unavailable.
+    pub async fn run(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, StoreFailure> {
+        let row = self.runs.get(caller, user, run).await?;
+        self.run_answer(&row).await
+    }
+
+    /// The answer about a run after its approval was resolved, its action was settled, or it was cancelled. Approvers
+    /// also get it for other users' runs. The operation has succeeded, even if the run cannot be read now.
+    ///
+    /// # Errors
+    /// See [`Runs::unreadable`].
+    pub async fn after(&self, caller: &Caller, run: RunId) -> Result<RunAnswer, RunError> {
+        let read = async { self.run_answer(&self.runs.of_tenant(caller, run).await?).await };
+        read.await.map_err(|error| self.runs.unreadable(run, error))
+    }
+
+    async fn run_answer(&self, run: &AgentRun) -> Result<RunAnswer, StoreFailure> {
+        let (thread, calls) = self.runs.calls(run.id).await?;
+        let actions = self.actions.of_run(run.id).await?;
+        Ok(answer::answer(run, thread, &calls, &actions))
+    }
+
+    /// Like [`Threads::run`], once the run has ended or waits for an approval. A run that waits its turn is returned at
+    /// once: the run before it may wait for an approval.
+    ///
+    /// # Errors
+    /// See [`Threads::run`].
+    pub async fn wait(&self, caller: &Caller, begun: &mut Begun) -> Result<RunAnswer, RunError> {
+        if !begun.waits_its_turn {
+            self.runs.wait(caller, begun).await?;
+        }
+        Ok(self.run(caller, None, begun.run).await?)
+    }
+
+    /// A thread of the user, with its latest messages.
+    ///
+    /// # Errors
+    /// There is no such thread; the store is unavailable.
+    pub async fn thread(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        thread: ThreadId,
+        before: Option<u64>,
+    ) -> Result<Thread, StoreFailure> {
+        let found = self
+            .actions
+            .thread(&caller.tenant, user, thread, before, MESSAGES)
+            .await?;
+        found.ok_or(StoreFailure::NotFound)
+    }
+
+    /// A page of a user's threads, most recently active first.
+    ///
+    /// # Errors
+    /// The query is invalid; the store is unavailable.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        query: ListQuery,
+    ) -> Result<Page<ThreadSummary>, StoreFailure> {
+        let query = ListQuery { user, ..query };
+        Ok(self.actions.threads(&caller.tenant, &query).await?)
+    }
+
+    /// Cancels a run and its pending approvals. Returns the run once it has ended, or after a moment.
+    ///
+    /// # Errors
+    /// There is no such run; the store is unavailable; see [`Runs::unreadable`] if the run was cancelled and
+    /// cannot be read.
+    pub async fn cancel(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        run: RunId,
+        key: Option<&Claim>,
+    ) -> Result<RunAnswer, RunError> {
+        self.runs.cancel(caller, user, run, key).await?;
+        self.runs.ends(caller, run).await;
+        self.after(caller, run).await
+    }
+
+    /// The events of a run, after this number.
+    ///
+    /// # Errors
+    /// There is no such run; the store is unavailable.
+    pub async fn watch(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        run: RunId,
+        after: u64,
+    ) -> Result<Watch, StoreFailure> {
+        self.runs.watch(caller, user, run, after).await
+    }
+}
+
+fn invalid(detail: String) -> MessageError {
+    RunError::Invalid(vec![FieldError::new("/prompt", detail)]).into()
+}

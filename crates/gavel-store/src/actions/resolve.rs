@@ -1,0 +1,200 @@
+//! Resolutions of approvals, and the grants that they create.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use super::super::audit::{AuditKind, Entry, Whose, field};
+use super::super::batch::Batch;
+use super::super::db::{Conn, sql, values};
+use super::super::error::Fault;
+use super::super::insert::Insert;
+use super::super::transition::{action_may_become, any};
+use super::columns::{GRANT, NewGrant};
+use crate::domain::action::ActionStatus::{self, Approved, AwaitingConfirmation, Expired, Rejected};
+use crate::domain::action::{Details, Resolution};
+use crate::domain::ids::{ActionId, GrantId, RunId, TenantId, UserId};
+use crate::domain::thread::MessageKind;
+use crate::ports::actions::{Resolve, Resolved, Revoke};
+
+/// Minimum time, in microseconds, that an approved action has to start, even if it was approved just before its expiry.
+const TO_BEGIN_US: i64 = 60_000_000;
+
+/// An approval request.
+#[derive(Deserialize)]
+struct Request {
+    status: ActionStatus,
+    resolution: Option<Resolution>,
+    resolved_by: Option<String>,
+    has_expired: bool,
+    tenant: TenantId,
+    user_id: UserId,
+    server: String,
+    tool: String,
+    tool_digest: String,
+    /// JSON.
+    details: String,
+    run_id: RunId,
+}
+
+impl Batch<'_> {
+    pub(crate) async fn resolve(&self, conn: &mut Conn, resolve: &Resolve) -> Result<Resolved, Fault> {
+        let request = "SELECT status, resolution, resolved_by, expires_at <= @now AS has_expired, tenant, user_id, server, \
+                       tool, tool_digest, COALESCE(details, '') AS details, run_id FROM agent_action WHERE id = $1";
+        let request: Option<Request> = conn.one(request, values![resolve.action]).await?;
+        let request = request.ok_or_else(|| Fault::Refused("the action does not exist".into()))?;
+        if request.status != AwaitingConfirmation {
+            // The reason is not compared: the first one is kept.
+            let same =
+                request.resolution == Some(resolve.resolution) && request.resolved_by.as_deref() == Some(&*resolve.by);
+            return Ok(match same {
+                true => Resolved::Again,
+                false => Resolved::Late(request.status, request.resolution, request.resolved_by),
+            });
+        }
+        if request.has_expired {
+            self.expire_actions(conn, resolve.root).await?;
+            return Ok(Resolved::Late(Expired, None, None));
+        }
+        let status = match resolve.resolution.approves() {
+            true => Approved,
+            false => Rejected,
+        };
+        if status == Approved && !self.is_as_asked(conn, resolve.action).await? {
+            return Ok(Resolved::Changed);
+        }
+        let (run, tool) = (request.run_id, request.tool.clone());
+        let grant = match resolve.grant {
+            Some(new) => Some(self.grant(conn, resolve, new, request).await?),
+            None => None,
+        };
+        let update = sql!(
+            "UPDATE agent_action SET status = $2, resolution = $3, resolved_by = $4, reason = $5, grant_id = $6, \
+             resolved_at = @now, completed_at = CASE WHEN $2 = 'rejected' THEN @now ELSE NULL END, \
+             expires_at = CASE WHEN $2 = 'approved' AND expires_at < @now + {TO_BEGIN_US} THEN @now + {TO_BEGIN_US} \
+             ELSE expires_at END WHERE id = $1 AND {}",
+            any("$2", &[Approved, Rejected], ActionStatus::as_str, action_may_become)
+        );
+        let reason = resolve.reason.as_ref();
+        let values = values![resolve.action, status, resolve.resolution, &resolve.by, reason, grant];
+        conn.execute(update, values).await?;
+        let mut entry = Entry::of_action(AuditKind::ApprovalResolved, resolve.action, run, &tool)
+            .by(&resolve.by)
+            .with("approval_id", resolve.approval.to_string())
+            .with("decision", resolve.resolution.as_str());
+        if let Some(reason) = reason {
+            entry = entry.with_content("reason", &self.writing.content, reason);
+        }
+        self.audit(entry);
+        let kind = MessageKind::Approval.as_str();
+        self.add_thread_line(conn, run, Some(resolve.action), kind, &resolve.words)
+            .await?;
+        self.wake(conn, resolve.root).await?;
+        Ok(Resolved::Done)
+    }
+
+    /// Whether an approval request still matches its audit entry. Its row holds what the approver is shown.
+    async fn is_as_asked(&self, conn: &mut Conn, action: ActionId) -> Result<bool, Fault> {
+        #[derive(Deserialize)]
+        struct Asked {
+            arguments: String,
+            details: Option<String>,
+            entered: String,
+        }
+        let asked = "SELECT q.arguments, q.details, a.detail AS entered FROM agent_action q \
+                     JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' WHERE q.id = $1";
+        let Some(asked) = conn.one::<Asked>(asked, values![action]).await? else {
+            return Ok(true);
+        };
+        let same = |text: &str, name: &str| {
+            field(&asked.entered, name).is_none_or(|hash| hash == hex::encode(Sha256::digest(text)))
+        };
+        let details = asked.details.as_deref().unwrap_or_default();
+        Ok(same(&asked.arguments, "arguments_sha256") && same(details, "question_sha256"))
+    }
+
+    /// The grant that a resolution creates: `new`, unless an identical grant exists.
+    async fn grant(
+        &self,
+        conn: &mut Conn,
+        resolve: &Resolve,
+        new: GrantId,
+        request: Request,
+    ) -> Result<GrantId, Fault> {
+        static CREATE: LazyLock<Insert> = LazyLock::new(|| GRANT.inserts("ON CONFLICT DO NOTHING"));
+        let details: Details = serde_json::from_str(&request.details)
+            .map_err(|error| Fault::Refused(format!("the details of an action are unreadable: {error}").into()))?;
+        let recipients = details.recipients.unwrap_or_default();
+        let grant = NewGrant {
+            id: new,
+            tenant: request.tenant,
+            user: request.user_id,
+            server: request.server,
+            tool: request.tool,
+            recipients: serde_json::to_string(&recipients)
+                .unwrap_or_else(|error| unreachable!("recipients print as JSON: {error}")),
+            tool_digest: request.tool_digest,
+            action: resolve.action,
+            by: resolve.by.clone(),
+        };
+        let live = "SELECT id FROM approval_grant WHERE tenant = $1 AND user_id = $2 AND server = $3 AND tool = $4 \
+                    AND recipients = $5 AND tool_digest = $6 AND revoked_at IS NULL";
+        let key = values![
+            &grant.tenant,
+            &grant.user,
+            &grant.server,
+            &grant.tool,
+            &grant.recipients,
+            &grant.tool_digest,
+        ];
+        if let Some(live) = conn.one(live, key.clone()).await? {
+            return Ok(live);
+        }
+        CREATE.run(conn, GRANT.begin(&grant, self.writing)).await?;
+        // Another transaction may have created the same grant first.
+        if let Some(first) = conn.one(live, key).await?
+            && first != new
+        {
+            return Ok(first);
+        }
+        let entry = Entry::new(AuditKind::GrantCreated, new)
+            .decision(request.run_id)
+            .action(resolve.action)
+            .tool(&grant.tool)
+            .by(&resolve.by)
+            .with("server", grant.server)
+            .with("tool_digest", grant.tool_digest)
+            .with_content("recipients", &self.writing.content, &grant.recipients);
+        self.audit(entry);
+        Ok(new)
+    }
+
+    pub(crate) async fn revoke(&self, conn: &mut Conn, revoke: &Revoke) -> Result<bool, Fault> {
+        #[derive(Deserialize)]
+        struct Revoked {
+            user_id: String,
+            server: String,
+            tool: String,
+            recipients: String,
+        }
+        let values = values![revoke.grant, &revoke.tenant, revoke.user.as_ref(), &revoke.by];
+        let update = "UPDATE approval_grant SET revoked_by = $4, revoked_at = @now WHERE id = $1 AND tenant = $2 \
+                      AND (CAST($3 AS TEXT) IS NULL OR user_id = $3) AND revoked_at IS NULL \
+                      RETURNING user_id, server, tool, recipients";
+        let Some(revoked) = conn.one::<Revoked>(update, values.clone()).await? else {
+            // The same user may have revoked it, in a commit that was not acknowledged.
+            let again = "SELECT id FROM approval_grant WHERE id = $1 AND tenant = $2 \
+                         AND (CAST($3 AS TEXT) IS NULL OR user_id = $3) AND revoked_by = $4";
+            return Ok(conn.exists(again, values).await?);
+        };
+        let entry = Entry::new(AuditKind::GrantRevoked, revoke.grant)
+            .for_(Whose::new(revoke.tenant.as_str(), &revoked.user_id))
+            .by(&revoke.by)
+            .tool(&revoked.tool)
+            .with("server", revoked.server)
+            .with_content("recipients", &self.writing.content, &revoked.recipients);
+        self.audit(entry);
+        Ok(true)
+    }
+}

@@ -1,0 +1,285 @@
+//! SQLite on the calling thread.
+//!
+//! The async driver hands each statement to a separate thread and back. Those two wake-ups cost more than a small
+//! transaction, and the SQLite writer already has its own thread (`mod`).
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::types::{FromSqlError, ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, OpenFlags, ToSql};
+use sqlx::error::{DatabaseError, ErrorKind};
+
+use super::row::{Cell, Names};
+use super::{EachRow, Row, Value};
+
+/// Holds every statement of a writer, in each of its sizes.
+const STATEMENTS: usize = 128;
+
+/// SQLite checks the clock after this many opcodes of a read, some thousand times a second.
+const OPCODES_BETWEEN_LOOKS: i32 = 10_000;
+
+/// A connection.
+pub(crate) struct Sqlite {
+    connection: Box<Connection>,
+    path: PathBuf,
+    file: Option<FileId>,
+    /// Whether commits wait for the disk.
+    survives_power_loss: bool,
+}
+
+impl Sqlite {
+    /// Opens an existing file. For a writer, `setup` must leave `synchronous` at NORMAL.
+    pub(crate) fn open(path: &Path, lock_wait: Duration, setup: &str) -> Result<Self, sqlx::Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(failure)?;
+        connection.busy_timeout(lock_wait).map_err(failure)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.execute_batch(setup).map_err(failure)?;
+        Ok(Self {
+            file: file_id(path),
+            path: path.to_owned(),
+            connection: Box::new(connection),
+            survives_power_loss: false,
+        })
+    }
+
+    /// Sets whether the next commits survive a power loss, or only the death of the process. Must not be called within
+    /// a transaction.
+    pub(crate) fn survive_power_loss(&mut self, yes: bool) -> Result<(), sqlx::Error> {
+        if self.survives_power_loss != yes {
+            // Not a cached statement: SQLite applies this PRAGMA when it is prepared, not when it runs.
+            let level = if yes { "FULL" } else { "NORMAL" };
+            self.connection
+                .pragma_update(None, "synchronous", level)
+                .map_err(failure)?;
+            self.survives_power_loss = yes;
+        }
+        Ok(())
+    }
+
+    /// Fails when the opened file was removed or replaced. SQLite would continue to write to a file that has no path
+    /// any more.
+    pub(crate) fn still_there(&self) -> Result<(), sqlx::Error> {
+        if self.file == file_id(&self.path) {
+            return Ok(());
+        }
+        Err(sqlx::Error::Io(std::io::Error::new(
+            std::io::ErrorKind::NotFound,
+            format!(
+                "{} was removed or replaced while it was in use; put it back, or restart to use the file that is there \
+                 now",
+                self.path.display()
+            ),
+        )))
+    }
+
+    /// Interrupts statements that run after this instant.
+    pub(crate) fn end_at(&self, end: Instant) -> Result<(), sqlx::Error> {
+        let late = move || Instant::now() >= end;
+        self.connection
+            .progress_handler(OPCODES_BETWEEN_LOOKS, Some(late))
+            .map_err(failure)
+    }
+
+    /// Whether a transaction is open.
+    pub(crate) fn in_transaction(&self) -> bool {
+        !self.connection.is_autocommit()
+    }
+
+    /// Runs one statement and returns the number of changed rows.
+    pub(crate) fn execute(&self, sql: &str, values: &[Value]) -> Result<u64, sqlx::Error> {
+        let mut statement = self.bound(sql, values)?;
+        let mut rows = statement.raw_query();
+        while rows.next().map_err(failure)?.is_some() {}
+        Ok(self.connection.changes())
+    }
+
+    /// Runs any number of statements without parameters.
+    pub(crate) fn script(&self, sql: &str) -> Result<(), sqlx::Error> {
+        self.connection.execute_batch(sql).map_err(failure)
+    }
+
+    /// Passes each row to `each` until it breaks.
+    pub(crate) fn fetch(&self, sql: &str, values: &[Value], each: &mut EachRow<'_>) -> Result<(), sqlx::Error> {
+        let mut statement = self.bound(sql, values)?;
+        let names: Names = statement.column_names().into_iter().map(Box::from).collect();
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next().map_err(failure)? {
+            let cells = (0..names.len()).map(|column| cell(row.get_ref(column)?));
+            let cells = cells.collect::<Result<_, _>>().map_err(failure)?;
+            if each(Row::new(Names::clone(&names), cells))?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the file. The last connection to close moves the log into it.
+    pub(crate) fn close(self) -> Result<(), sqlx::Error> {
+        (*self.connection).close().map_err(|(_, error)| failure(error))
+    }
+
+    /// Binds values: `$3` is the third value wherever it appears; each `?` is the next one.
+    fn bound(&self, sql: &str, values: &[Value]) -> Result<CachedStatement<'_>, sqlx::Error> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
+        for index in 1..=statement.parameter_count() {
+            let place = match statement.parameter_name(index) {
+                Some(name) => name[1..].parse().unwrap_or(0),
+                None => index,
+            };
+            let value = place.checked_sub(1).and_then(|place| values.get(place));
+            let value = value.ok_or_else(|| sqlx::Error::Encode(format!("there is no value for ${place}").into()))?;
+            statement.raw_bind_parameter(index, value).map_err(failure)?;
+        }
+        Ok(statement)
+    }
+}
+
+fn cell(value: ValueRef<'_>) -> rusqlite::Result<Cell> {
+    Ok(match value {
+        ValueRef::Null => Cell::Null,
+        ValueRef::Integer(int) => Cell::Int(int),
+        // What is no text was written outside gavel, which the audit must be able to show.
+        ValueRef::Text(text) | ValueRef::Blob(text) => Cell::Text(String::from_utf8_lossy(text).into_owned()),
+        // No column of gavel's has it.
+        ValueRef::Real(_) => return Err(FromSqlError::InvalidType.into()),
+    })
+}
+
+/// Device and inode, which identify a file regardless of its path.
+type FileId = (u64, u64);
+
+#[cfg(unix)]
+fn file_id(path: &Path) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+#[cfg(not(unix))]
+fn file_id(_: &Path) -> Option<FileId> {
+    None
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Text(Some(text)) => ValueRef::Text(text.as_bytes()),
+            Self::Int(Some(int)) => ValueRef::Integer(*int),
+            Self::Bool(bool) => ValueRef::Integer(i64::from(*bool)),
+            Self::Text(None) | Self::Int(None) => ValueRef::Null,
+        }))
+    }
+}
+
+/// A SQLite error in the form of the other driver's errors.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    /// Extended result code (sqlite.org/rescode.html).
+    pub(crate) code: i32,
+    message: String,
+}
+
+impl DatabaseError for Failure {
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(self.code.to_string().into())
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Other
+    }
+}
+
+pub(crate) fn failure(error: rusqlite::Error) -> sqlx::Error {
+    match error {
+        rusqlite::Error::SqliteFailure(cause, message) => sqlx::Error::Database(Box::new(Failure {
+            code: cause.extended_code,
+            message: message.unwrap_or_else(|| cause.to_string()),
+        })),
+        // Without the SQL text that the error refers to.
+        rusqlite::Error::SqlInputError { error, msg, .. } => sqlx::Error::Database(Box::new(Failure {
+            code: error.extended_code,
+            message: msg,
+        })),
+        other => sqlx::Error::Decode(other.into()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use super::*;
+
+    fn open(directory: &tempfile::TempDir) -> Sqlite {
+        let path = directory.path().join("t.db");
+        std::fs::write(&path, b"").unwrap();
+        let sqlite = Sqlite::open(&path, Duration::ZERO, "PRAGMA synchronous = NORMAL").unwrap();
+        sqlite
+            .script("PRAGMA journal_mode = WAL; CREATE TABLE t (a TEXT UNIQUE, b BIGINT, c BOOLEAN)")
+            .unwrap();
+        sqlite
+    }
+
+    fn ints(sqlite: &Sqlite, sql: &str) -> Vec<i64> {
+        let mut found = Vec::new();
+        sqlite
+            .fetch(sql, &[], &mut |row| {
+                found.push(row.read()?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .unwrap();
+        found
+    }
+
+    /// Intents of side effects survive a power loss.
+    #[test]
+    fn what_a_commit_survives_can_be_changed_again_and_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sqlite = open(&directory);
+        for yes in [true, false, true, true, false, true] {
+            sqlite.survive_power_loss(yes).unwrap();
+            assert_eq!(ints(&sqlite, "PRAGMA synchronous"), [if yes { 2 } else { 1 }]);
+        }
+    }
+
+    #[test]
+    fn a_numbered_parameter_takes_its_value_in_every_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let sqlite = open(&directory);
+        let values = [Value::Bool(true), Value::text("x"), Value::from(7_i64)];
+        let changed = sqlite.execute("INSERT INTO t (a, b, c) VALUES ($2, $3, $1)", &values);
+        assert_eq!(changed.unwrap(), 1);
+        let changed = sqlite.execute("INSERT INTO t (c, a, b) VALUES (?, ?, ?)", &values);
+        assert!(matches!(changed, Err(sqlx::Error::Database(_))), "{changed:?}");
+        assert_eq!(ints(&sqlite, "SELECT b FROM t WHERE a = 'x' AND c"), [7]);
+        let unknown = sqlite
+            .execute("DELETE FROM t WHERE d = 1", &[])
+            .unwrap_err()
+            .to_string();
+        assert!(unknown.ends_with("no such column: d"), "{unknown}");
+        let missing = sqlite.execute("DELETE FROM t WHERE a = $4", &values);
+        assert!(matches!(missing, Err(sqlx::Error::Encode(_))), "{missing:?}");
+    }
+}

@@ -1,0 +1,131 @@
+//! The columns of the decision log and of the tool-call log: how each is written, what answers show, and what lists can
+//! be filtered by. The migrations have the same columns, and `api::DecisionRecord` and `api::ToolInvocation` read them.
+
+use std::sync::LazyLock;
+
+use super::content::capped;
+use super::db::Value;
+use super::table::{Column, Table, Writes};
+use crate::api::decisions::CallStatus;
+use crate::domain::tool::FailureCode;
+use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision};
+
+type Decision = Column<OpenDecision, ClosedDecision>;
+
+/// The columns of `decision_log`.
+#[rustfmt::skip] // A line for each.
+pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: "decision_log", columns: &[
+    Decision::open("id", |open, _| open.id.into()).shown_as("decision_id"),
+    Decision::open("tenant", |open, _| open.tenant.as_str().into()),
+    Decision::open("surface", |open, _| open.surface.into()).shown(),
+    Decision::open("user_id", |open, _| open.user.as_str().into()).shown(),
+    Decision::open("conversation_id", |open, _| open.conversation.as_str().into()).shown(),
+    Decision::open("message", |open, with| with.content.shared(&open.message)).shown(),
+    Decision::open("definition_hash", |open, _| (&open.definition_hash).into()).shown(),
+    Decision::open("requested_model", |open, _| (&open.requested_model).into()).shown(),
+    Decision::open("request_id", |open, _| (&open.request_id).into()).shown(),
+    Decision::open("created_at", |open, _| open.created_at.into()).shown(),
+    Decision::open("owner", |_, with| with.owner.clone()),
+    Decision::state("status", "'open'", "'closed'").shown(),
+    Decision::state("recovered", "FALSE", "FALSE").shown(),
+    Decision::close("decision_type", |closed, _| closed.decision_type.as_str().into())
+        .shown(),
+    Decision::close("outcome_category", |closed, _| closed.outcome.as_str().into()).shown(),
+    Decision::close("intent", |closed, _| capped(&closed.intent).into()).shown(),
+    Decision::close("response", |closed, with| with.content.shared(&closed.response)).shown(),
+    Decision::close("model", |closed, _| closed.model.as_ref().into()).shown(),
+    Decision::close("service_tier", |closed, _| closed.service_tier.as_ref().into()).shown(),
+    Decision::close("iterations", |closed, _| closed.iterations.into()).shown(),
+    Decision::close("input_tokens", |closed, _| closed.usage.input_tokens.into()).shown_as("usage.input_tokens"),
+    Decision::close("output_tokens", |closed, _| closed.usage.output_tokens.into()).shown_as("usage.output_tokens"),
+    Decision::close("thought_tokens", |closed, _| closed.usage.thought_tokens.into()).shown_as("usage.thought_tokens"),
+    Decision::close("cached_tokens", |closed, _| closed.usage.cached_tokens.into()).shown_as("usage.cached_tokens"),
+    // A clock that was set back must not make the row invalid.
+    Decision::close("duration_us", |closed, _| closed.duration_us.max(0).into())
+        .shown_by("duration_ms", "duration_us / 1000"),
+    Decision::close("error_detail", |closed, _| closed.error_detail.as_ref().into()).shown(),
+] };
+
+type Call = Column<OpenCall, ClosedCall>;
+
+/// The columns of `tool_invocation_log`.
+#[rustfmt::skip] // A line for each.
+pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invocation_log", columns: &[
+    Call::open("decision_id", |open, _| open.decision.into()).shown(),
+    Call::open("sequence", |open, _| open.sequence.into()).shown(),
+    Call::open("id", |open, _| open.id.into()).shown_as("tool_invocation_id"),
+    Call::open("tenant", |open, _| open.tenant.as_str().into()),
+    // The decision's. Without a decision there is none, and the row is rejected.
+    Call::derived("user_id", "(SELECT user_id FROM decision_log WHERE id = ?)", |open, _| open.decision.into())
+        .shown(),
+    Call::open("tool", |open, with| match &open.tool {
+        Some(tool) => capped(&tool.name).into(),
+        None => with.content.unknown_tool(&open.name),
+    })
+    .shown(),
+    Call::open("server", |open, _| open.tool.as_ref().map(|tool| &tool.server).into()).shown(),
+    Call::open("tool_digest", |open, _| open.tool.as_ref().map(|tool| &tool.digest).into()).shown(),
+    Call::open("side_effect", |open, _| Value::Bool(open.has_side_effect())).shown(),
+    Call::open("arguments", |open, with| with.content.json(&open.arguments)).shown_as("parameters"),
+    Call::open("input_hash", |open, with| with.content.fingerprint(&open.arguments)).shown(),
+    Call::open("policy", |open, _| open.policy.as_ref().map(|policy| policy.effect.as_str()).into()).shown(),
+    Call::open("decided_by", |open, _| open.policy.as_ref().and_then(|policy| policy.by.as_ref()).into()).shown(),
+    Call::open("idempotency_key", |open, _| open.idempotency_key.as_ref().into()),
+    Call::open("created_at", |open, _| open.created_at.into()).shown(),
+    Call::both("status", |_, _| CallStatus::Started.as_str().into(), |closed, _| status(closed).as_str().into())
+        .shown(),
+    Call::both(
+        "started_at",
+        |open, _| open.created_at.into(),
+        // What was sent has a start. If it is unknown, the decision's is used.
+        |closed, _| {
+            let was_sent = status(closed) != CallStatus::NotSent;
+            was_sent.then(|| closed.started_at.unwrap_or(closed.open.created_at)).into()
+        },
+    )
+    .shown(),
+    Call::elsewhere("status").shown_by("result.success", "status = 'completed'"),
+    Call::close("result", |closed, with| match &closed.outcome {
+        Ok(data) => with.content.json(data),
+        Err(_) => Value::Text(None),
+    })
+    .shown_as("result.data"),
+    Call::close("error_code", |closed, _| closed.outcome.as_ref().err().map(|failure| failure.code.as_str()).into())
+        .shown_as("result.error.code"),
+    Call::close("error_message", |closed, with| match &closed.outcome {
+        Ok(_) => Value::Text(None),
+        Err(failure) => with.content.failure(failure.code, &failure.message),
+    })
+    .shown_by("result.error.message", "CASE WHEN error_code IS NOT NULL THEN COALESCE(error_message, '') END"),
+    Call::close("duration_us", |closed, _| closed.duration_us.max(0).into())
+        .shown_by("result.duration_ms", "duration_us / 1000"),
+] };
+
+/// The owner of a decision knows its outcome, which replaces what recovery assumed when the lease expired during an outage.
+pub(super) static DECISIONS: LazyLock<Writes<OpenDecision, ClosedDecision>> = LazyLock::new(|| {
+    Writes::new(
+        &DECISION,
+        "id",
+        |closed| &closed.open,
+        "decision_log.owner = excluded.owner",
+    )
+});
+
+pub(super) static CALLS: LazyLock<Writes<OpenCall, ClosedCall>> = LazyLock::new(|| {
+    Writes::new(
+        &CALL,
+        "decision_id, sequence",
+        |closed| &closed.open,
+        "tool_invocation_log.id = excluded.id",
+    )
+});
+
+/// The status of a call that has ended. A start shows that it was sent; `in_doubt` takes precedence.
+fn status(call: &ClosedCall) -> CallStatus {
+    match (&call.outcome, call.started_at) {
+        (Ok(_), _) => CallStatus::Completed,
+        (Err(failure), _) if failure.code == FailureCode::InDoubt => CallStatus::InDoubt,
+        (Err(_), Some(_)) => CallStatus::Failed,
+        (Err(_), None) => CallStatus::NotSent,
+    }
+}

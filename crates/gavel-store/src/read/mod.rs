@@ -1,0 +1,374 @@
+//! Analysts' reads: port [`Decisions`]. Restricted to a tenant, limited in size and time, on separate connections.
+//!
+//! `fields` defines what can be queried, `filter` parses a query, `select` turns it into one statement that an index
+//! supports, `token` marks the start of the next page.
+
+mod fields;
+mod filter;
+mod history;
+mod select;
+mod token;
+
+pub use history::PastCall;
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use self::fields::{ACTIONS, DECISIONS, GRANTS, List, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
+use self::filter::{Filter, Literal, Term};
+use self::select::{Question, select};
+use self::token::Token;
+use super::config::READ_LIMIT;
+use super::connect::Target;
+use super::db::{Dialect, EachRow, Readers, Sql, Value, sql, values};
+use super::error::{StoreError, describe, is_too_slow};
+use super::migrate;
+use crate::api::approvals::Grant;
+use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::api::runs::AgentRun;
+use crate::api::threads::ThreadSummary;
+use crate::domain::action::{Action, ActionStatus};
+use crate::domain::ids::{DecisionId, ProjectId, TenantId};
+use crate::ports::BoxFuture;
+use crate::ports::actions::{ActionQuery, Which};
+use crate::ports::planning::StoredSession;
+use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
+
+/// Parses a filter on decisions.
+#[cfg(fuzzing)]
+pub fn filter_of_decisions(text: &str) {
+    let _ = Filter::parse(&DECISIONS, text);
+}
+
+/// Connections for analysts' reads.
+const READERS: u32 = 4;
+/// Extra wait for a database that does not end a slow read by itself.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Maximum rows of a page.
+const MAX_PAGE: u32 = 1000;
+/// Maximum bytes of a page's rows. Beyond that the page ends early, with a token for the rest.
+const MAX_PAGE_BYTES: usize = 8 << 20;
+
+/// Condition on a row with the parameters id, tenant and user, or NULL: it belongs to them.
+pub(super) const OF_USER: &str = "tenant = $2 AND (CAST($3 AS TEXT) IS NULL OR user_id = $3)";
+
+/// A process that uses a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Where it serves, for other programs of its machine; `None` for a command, and on PostgreSQL.
+    pub url: Option<String>,
+}
+
+/// Read-only access to the records: no migration, no lease, no writer.
+pub struct ReadOnly {
+    readers: Readers,
+    /// For health checks: analysts may use all other connections.
+    probe: Readers,
+    dialect: Dialect,
+    /// Timeout of a query.
+    limit: Duration,
+}
+
+impl Decisions for ReadOnly {
+    fn list<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>> {
+        Box::pin(self.page(&DECISIONS, (tenant, None), query, Vec::new()))
+    }
+
+    fn get<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        id: DecisionId,
+    ) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>> {
+        Box::pin(self.decision(tenant, id))
+    }
+
+    fn tool_invocations<'a>(
+        &'a self,
+        tenant: &'a TenantId,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>> {
+        Box::pin(self.page(&TOOL_INVOCATIONS, (tenant, None), query, Vec::new()))
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
+        // Reads a table, since a constant would not touch the file.
+        let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
+        Box::pin(async move {
+            let first = &mut |_| Ok(ControlFlow::Break(()));
+            self.read(&self.probe, sql, vec![], first).await
+        })
+    }
+}
+
+impl ReadOnly {
+    /// Opens an existing database that has every migration of this binary. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        let target = Target::parse(url, None)?;
+        Self::check(&target).await?;
+        Ok(Self::of(&target, READ_LIMIT))
+    }
+
+    /// Whether the database exists, with every migration of this binary. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`ReadOnly::open`].
+    pub(super) async fn check(target: &Target) -> Result<(), StoreError> {
+        if let Some(path) = target.missing() {
+            return Err(StoreError::Missing(path.display().to_string()));
+        }
+        match migrate::status_target(target).await?.pending.len() {
+            0 => Ok(()),
+            lacking => Err(StoreError::Behind(lacking)),
+        }
+    }
+
+    /// Does no I/O: connections are opened on demand.
+    pub(super) fn of(target: &Target, limit: Duration) -> Self {
+        Self {
+            readers: target.readers(READERS, limit),
+            probe: target.readers(1, limit),
+            dialect: target.dialect(),
+            limit,
+        }
+    }
+
+    /// Closes its connections.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.probe.close().await;
+    }
+
+    /// A page of the runs of a project.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn runs(
+        &self,
+        tenant: &TenantId,
+        project: &ProjectId,
+        query: &ListQuery,
+    ) -> Result<Page<AgentRun>, QueryError> {
+        self.page(&RUNS, (tenant, Some(project)), query, Vec::new()).await
+    }
+
+    /// A page of actions.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn actions(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
+        let term = |field, value| Term::eq(&ACTIONS, field, value);
+        let which = match query.which {
+            Which::In(status) => vec![term("status", Literal::OneOf(vec![status.as_str()]))],
+            Which::Answered => {
+                let answered = ActionStatus::ALL
+                    .iter()
+                    .filter(|status| **status != ActionStatus::AwaitingConfirmation);
+                let answered = answered.map(|status| status.as_str()).collect();
+                vec![
+                    term("status", Literal::OneOf(answered)),
+                    term("policy", Literal::Exact("require_approval".to_owned())),
+                ]
+            }
+        };
+        let tool = query
+            .tool
+            .iter()
+            .map(|tool| term("tool", Literal::Prefix(tool.clone())));
+        let user = query
+            .of_user
+            .iter()
+            .map(|user| term("user_id", Literal::Exact(user.clone())));
+        let terms = tool.chain(user).chain(which).collect();
+        self.page(&ACTIONS, (tenant, None), &query.list, terms).await
+    }
+
+    /// A page of grants.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn grants(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Grant>, QueryError> {
+        self.page(&GRANTS, (tenant, None), query, Vec::new()).await
+    }
+
+    /// The gavel process that currently uses this database: if there is one a server, else a command that works on runs.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn running_process(&self) -> Result<Option<Process>, QueryError> {
+        let sql = "SELECT url FROM instance WHERE lease_until > @now ORDER BY url IS NULL, started_at DESC LIMIT 1";
+        let url = self.one(sql, vec![]).await?;
+        Ok(url.map(|url| Process { url }))
+    }
+
+    /// A page of threads, most recently active first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
+        self.page(&THREADS, (tenant, None), query, Vec::new()).await
+    }
+
+    /// A page of planning sessions, newest first.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn planning_sessions(
+        &self,
+        tenant: &TenantId,
+        query: &ListQuery,
+    ) -> Result<Page<StoredSession>, QueryError> {
+        self.page(&PLANNING_SESSIONS, (tenant, None), query, Vec::new()).await
+    }
+
+    /// `terms` hold in addition to the query's own filter.
+    async fn page<T: DeserializeOwned + Send>(
+        &self,
+        list: &'static List,
+        (tenant, project): (&TenantId, Option<&ProjectId>),
+        query: &ListQuery,
+        terms: Vec<Term>,
+    ) -> Result<Page<T>, QueryError> {
+        if !(1..=MAX_PAGE).contains(&query.page_size) {
+            return Err(QueryError::Invalid {
+                field: "page_size",
+                detail: format!("{} is not in 1..={MAX_PAGE}", query.page_size),
+            });
+        }
+        let descending = descending(list, query.order_by.as_deref())?;
+        let mut filter = Filter::parse(list, query.filter.as_deref().unwrap_or_default())?;
+        let fingerprint = token::fingerprint(list.name, (tenant, project), query, &terms, descending);
+        filter.terms.extend(terms);
+        let after = match query.page_token.as_deref() {
+            Some(token) => Some(Token::read(token, fingerprint)?),
+            None => None,
+        };
+        let size = query.page_size as usize;
+        let question = Question {
+            list,
+            tenant,
+            project,
+            user: query.user.as_ref(),
+            filter: &filter,
+            after: after.as_ref(),
+            descending,
+            // One extra row shows whether there is a next page.
+            limit: size + 1,
+        };
+        let (sql, values) = select(self.dialect, &question);
+
+        let (mut items, mut next) = (Vec::new(), None);
+        let (mut last, mut bytes) = (None, 0);
+        self.read(&self.readers, sql.into(), values, &mut |row| {
+            // A row that exceeds the limits starts the next page.
+            bytes += row.bytes();
+            if items.len() == size || (bytes > MAX_PAGE_BYTES && !items.is_empty()) {
+                next = last.take().map(|place: Token| place.write(fingerprint));
+                return Ok(ControlFlow::Break(()));
+            }
+            last = Some(Token::of_row(&row)?);
+            items.push(row.read()?);
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        Ok(Page {
+            items,
+            next_page_token: next,
+        })
+    }
+
+    /// Passes each row of any statement to `each` until it breaks.
+    pub(super) async fn rows(
+        &self,
+        sql: impl Into<Sql> + Send,
+        values: Vec<Value>,
+        each: &mut EachRow<'_>,
+    ) -> Result<(), QueryError> {
+        self.read(&self.readers, sql.into(), values, each).await
+    }
+
+    async fn read(
+        &self,
+        readers: &Readers,
+        sql: Sql,
+        values: Vec<Value>,
+        each: &mut EachRow<'_>,
+    ) -> Result<(), QueryError> {
+        let reading = readers.fetch(sql, values, each);
+        match tokio::time::timeout(self.limit + SILENCE, reading).await {
+            Ok(Err(error)) if is_too_slow(&error) => Err(QueryError::TooSlow { limit: self.limit }),
+            Ok(done) => done.map_err(|error| QueryError::Unavailable(describe(&error).into())),
+            Err(_) => Err(QueryError::Unavailable(
+                "the database did not answer a query in time".into(),
+            )),
+        }
+    }
+
+    async fn decision(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
+        let decision = sql!(
+            "SELECT {} FROM decision_log WHERE id = $1 AND tenant = $2",
+            DECISIONS.columns
+        );
+        let Some(decision) = self.one(decision, values![id, tenant]).await? else {
+            return Ok(None);
+        };
+        let calls = sql!(
+            "SELECT {} FROM tool_invocation_log WHERE decision_id = $1 AND tenant = $2 ORDER BY sequence",
+            TOOL_INVOCATIONS.columns
+        );
+        let tool_calls = self.all(calls, values![id, tenant]).await?;
+        Ok(Some(DecisionDetail { decision, tool_calls }))
+    }
+
+    /// The first row of any statement.
+    pub(super) async fn one<T: DeserializeOwned + Send>(
+        &self,
+        sql: impl Into<Sql> + Send,
+        values: Vec<Value>,
+    ) -> Result<Option<T>, QueryError> {
+        let mut first = None;
+        self.rows(sql, values, &mut |row| {
+            first = Some(row.read()?);
+            Ok(ControlFlow::Break(()))
+        })
+        .await?;
+        Ok(first)
+    }
+
+    /// Every row of any statement.
+    pub(super) async fn all<T: DeserializeOwned + Send>(
+        &self,
+        sql: impl Into<Sql> + Send,
+        values: Vec<Value>,
+    ) -> Result<Vec<T>, QueryError> {
+        let mut all = Vec::new();
+        self.rows(sql, values, &mut |row| {
+            all.push(row.read()?);
+            Ok(ControlFlow::Continue(()))
+        })
+        .await?;
+        Ok(all)
+    }
+}
+
+/// The order: only by the table's own time column, in either direction.
+fn descending(list: &List, order_by: Option<&str>) -> Result<bool, QueryError> {
+    let (time, given) = (list.order, order_by.unwrap_or_default().trim());
+    match given.strip_prefix(time).unwrap_or(given).trim_start() {
+        "" if given.is_empty() => Ok(list.newest_first),
+        "desc" if given != "desc" => Ok(true),
+        "" | "asc" if given != "asc" => Ok(false),
+        _ => Err(QueryError::Invalid {
+            field: "order_by",
+            detail: format!("found {given:?}; allowed are \"{time} desc\" and \"{time}\""),
+        }),
+    }
+}

@@ -1,0 +1,240 @@
+//! The end of a run: by its worker, with the run that called it, or by the store where no process returned it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::super::audit::{AuditKind, Entry};
+use super::super::batch::Batch;
+use super::super::config::ContentMode;
+use super::super::db::{Conn, sql, values};
+use super::super::error::Fault;
+use super::super::recovered;
+use super::super::transition::{any, run_may_become};
+use super::columns::{RUN, in_doubt};
+use super::lease::HELD;
+use super::{GIVEN_UP, IN_PROGRESS, taken_too_often};
+use crate::api::runs::InDoubtCall;
+use crate::domain::action::ActionStatus;
+use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
+use crate::domain::agent_run::StopReason;
+use crate::domain::ids::{ActionId, RunId};
+use crate::domain::thread::{MessageRole, completed_effects};
+use crate::domain::tool::FailureCode;
+use crate::ports::commit::RunEnd;
+use crate::ports::runs::Lease;
+
+impl Batch<'_> {
+    /// Ends a run, and with an outermost run everything below it.
+    pub(crate) async fn end_run(&self, conn: &mut Conn, lease: Lease, run: RunId, end: &RunEnd) -> Result<(), Fault> {
+        let settled = self.settled_among(conn, lease.run, !end.in_doubt.is_empty()).await?;
+        let mut end = end.clone();
+        end.in_doubt.retain(|call| !settled.contains(&call.action_id));
+        // The status is its first value.
+        let finish = sql!(
+            "UPDATE agent_run SET {} WHERE id = $1 AND started_at IS NOT NULL AND {}",
+            RUN.ended(),
+            any(
+                "$2",
+                &[Completed, Failed, Cancelled, Paused],
+                RunStatus::as_str,
+                run_may_become
+            )
+        );
+        let mut values = values![run];
+        values.extend(RUN.end(&end, self.writing));
+        conn.execute(finish, values).await?;
+        if !end.acted {
+            return Ok(());
+        }
+        self.close_requests(conn, run).await?;
+        if run == lease.run {
+            self.end_called(conn, run, end.completed_at).await?;
+            self.doubt_actions(conn, run).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether this process has ended the run so, in a commit that was not acknowledged.
+    pub(crate) async fn has_ended(
+        &self,
+        conn: &mut Conn,
+        lease: Lease,
+        run: RunId,
+        end: &RunEnd,
+    ) -> Result<bool, Fault> {
+        let ended = sql!("{HELD} AND run.status = $5 AND run.completed_at = $6");
+        let owner = self.writing.owner.clone();
+        let values = values![lease.run, lease.fence, owner, run, end.status, end.completed_at];
+        Ok(conn.exists(ended, values).await?)
+    }
+
+    /// Ends the remaining child runs of an ended root run, based on their intents. No process can write their ends any
+    /// more.
+    async fn end_called(&self, conn: &mut Conn, root: RunId, completed_at: i64) -> Result<(), Fault> {
+        let lock = sql!(
+            "SELECT id FROM agent_run WHERE root_id = $1 AND parent_run_id IS NOT NULL AND {IN_PROGRESS} ORDER BY id \
+             @postgres(FOR UPDATE)"
+        );
+        if conn.all::<RunId>(lock, values![root]).await?.is_empty() {
+            return Ok(());
+        }
+        let end = sql!(
+            "UPDATE agent_run SET status = 'failed', completed_at = $2, \
+             error_message = 'the run that called it ended first' WHERE root_id = $1 AND id <> $1 AND {IN_PROGRESS}"
+        );
+        conn.execute(end, values![root, completed_at]).await?;
+        for (run, calls) in self.started_calls(conn, root).await? {
+            self.set_in_doubt(conn, run, &calls).await?;
+        }
+        let close = sql!(
+            "{} WHERE status = 'open' AND id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)",
+            recovered::close("the run that called it ended first")
+        );
+        conn.execute(close, values![root]).await?;
+        self.mark_started_in_doubt(conn, root).await
+    }
+
+    async fn set_in_doubt(&self, conn: &mut Conn, run: RunId, calls: &[InDoubtCall]) -> Result<(), Fault> {
+        conn.execute(
+            "UPDATE agent_run SET in_doubt = $2 WHERE id = $1",
+            values![run, in_doubt(calls)],
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Marks calls of a root run and its child runs that were sent and have no result as in doubt.
+    async fn mark_started_in_doubt(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        let mark = "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
+                    error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
+                    AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
+                    RETURNING id, decision_id AS run_id, tool, side_effect";
+        self.end_unrecorded(conn, mark, values![root], FailureCode::InDoubt)
+            .await?;
+        Ok(())
+    }
+
+    pub(crate) async fn give_up(&self, conn: &mut Conn, roots: &[RunId]) -> Result<(), Fault> {
+        for root in roots {
+            self.give_up_run(conn, *root).await?;
+        }
+        Ok(())
+    }
+
+    /// Fails a run that was taken too often without being returned, unless this process holds it, based on its intents.
+    /// Only workers read journals.
+    async fn give_up_run(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
+        let give_up = sql!(
+            "UPDATE agent_run SET status = 'failed', completed_at = @now, lease_until = NULL, \
+             stop_reason = '{}', error_message = '{}' WHERE id = $1 AND {} RETURNING completed_at",
+            StopReason::ProcessLost.as_str(),
+            GIVEN_UP.replace('\'', "''"),
+            taken_too_often("$2")
+        );
+        let ended = conn.one(give_up, values![root, self.writing.owner.clone()]).await?;
+        // No row: a worker has taken it meanwhile, or it was given up in a commit that was not acknowledged.
+        let Some(completed_at) = ended else {
+            return Ok(());
+        };
+        let started: Vec<_> = self.started_calls(conn, root).await?.into_values().flatten().collect();
+        self.end_called(conn, root, completed_at).await?;
+        // The root lists the calls of its child runs as well, so that the user finds them there.
+        self.set_in_doubt(conn, root, &started).await?;
+        let close = sql!(
+            "{} WHERE id = $1 AND status = 'open'",
+            recovered::close(&GIVEN_UP.replace('\'', "''"))
+        );
+        conn.execute(close, values![root]).await?;
+        self.mark_started_in_doubt(conn, root).await?;
+        self.close_requests(conn, root).await?;
+        self.doubt_actions(conn, root).await?;
+        let effects = self.effects(conn, root).await?;
+        let effects = effects.map_or_else(String::new, |effects| format!("\n\n{effects}"));
+        let words = format!("{}{effects}", *GIVEN_UP).into();
+        self.add_thread_line(conn, root, None, MessageRole::Assistant.as_str(), &words)
+            .await
+    }
+
+    /// The side effects of a root run that completed or are in doubt, in words.
+    async fn effects(&self, conn: &mut Conn, root: RunId) -> Result<Option<String>, Fault> {
+        #[derive(Deserialize)]
+        struct Effect {
+            tool: String,
+            status: ActionStatus,
+        }
+        let effects = "SELECT tool, status FROM agent_action WHERE root_id = $1 AND side_effect \
+                       AND (status = 'completed' OR status = 'in_doubt') ORDER BY created_at, id";
+        let effects: Vec<Effect> = conn.all(effects, values![root]).await?;
+        let (unknown, done): (Vec<_>, Vec<_>) = effects
+            .into_iter()
+            .partition(|effect| effect.status == ActionStatus::InDoubt);
+        let tools = |effects: Vec<Effect>| effects.into_iter().map(|effect| effect.tool).collect::<Vec<_>>();
+        Ok(completed_effects(&tools(done), &tools(unknown)))
+    }
+
+    /// The calls of a root's runs that were sent and have no result, by run. Arguments are included if the log keeps
+    /// them.
+    async fn started_calls(&self, conn: &mut Conn, root: RunId) -> Result<BTreeMap<RunId, Vec<InDoubtCall>>, Fault> {
+        #[derive(Deserialize)]
+        struct Call {
+            decision_id: RunId,
+            id: ActionId,
+            tool: String,
+            arguments: Option<Box<RawValue>>,
+        }
+        let started = "SELECT decision_id, id, tool, arguments FROM tool_invocation_log WHERE status = 'started' \
+                       AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
+                       ORDER BY decision_id, sequence";
+        let keeps_words = matches!(self.writing.content, ContentMode::Full);
+        let mut by_run: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for call in conn.all::<Call>(started, values![root]).await? {
+            let arguments = call.arguments.filter(|_| keeps_words);
+            by_run.entry(call.decision_id).or_default().push(InDoubtCall {
+                action_id: call.id,
+                tool: call.tool,
+                parameters: arguments
+                    .and_then(|json| serde_json::from_str(json.get()).ok())
+                    .unwrap_or_default(),
+            });
+        }
+        Ok(by_run)
+    }
+
+    pub(crate) async fn cancel(&self, conn: &mut Conn, run: RunId, by: &str) -> Result<(), Fault> {
+        // Its outermost run is locked. So a concurrent suspension of this run, or of one above it, either sees the
+        // cancellation or is woken.
+        let entry = Entry::new(AuditKind::RunCancelled, run).decision(run).by(by);
+        // One that has never begun.
+        let queued = "UPDATE agent_run SET status = 'cancelled', cancel_requested = TRUE, completed_at = @now, \
+                      lease_until = NULL, error_message = 'cancelled before it began' \
+                      WHERE id = $1 AND status = 'queued' AND attempt = 0";
+        if conn.execute(queued, values![run]).await? == 1 {
+            let close = "UPDATE decision_log SET status = 'closed', decision_type = 'REFUSE', \
+                         outcome_category = 'REFUSAL:CANCELLED', intent = 'none', \
+                         error_detail = 'cancelled before it began', \
+                         duration_us = CASE WHEN created_at < @now THEN @now - created_at ELSE 0 END \
+                         WHERE id = $1 AND status = 'open'";
+            conn.execute(close, values![run]).await?;
+            let words = Arc::from("Cancelled before it began.");
+            self.add_thread_line(conn, run, None, MessageRole::Assistant.as_str(), &words)
+                .await?;
+            self.audit(entry);
+            return Ok(());
+        }
+        let cancel = sql!("UPDATE agent_run SET cancel_requested = TRUE WHERE id = $1 AND {IN_PROGRESS}");
+        if conn.execute(cancel, values![run]).await? == 1 {
+            self.audit(entry);
+        }
+        // If its outermost run awaits approval, it and all runs below become ready for a worker, so that it can end.
+        let root: Option<RunId> = conn
+            .one("SELECT root_id FROM agent_run WHERE id = $1", values![run])
+            .await?;
+        match root {
+            Some(root) => self.wake(conn, root).await,
+            None => Ok(()),
+        }
+    }
+}

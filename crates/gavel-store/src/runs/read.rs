@@ -1,0 +1,170 @@
+//! Reads of runs, for workers and for the API.
+
+use std::ops::ControlFlow;
+
+use super::super::config::ContentMode;
+use super::super::db::{sql, values};
+use super::super::read::OF_USER;
+use super::super::{ReadOnly, Store};
+use super::columns::{ENTRY, RUN};
+use super::{FIRST_OF_THREAD, taken_too_often};
+use crate::api::runs::AgentRun;
+use crate::domain::ids::{RunId, TenantId, UserId};
+use crate::ports::records::QueryError;
+use crate::ports::runs::{LoggedEntry, MOST_TAKES, StoredRun, Turn};
+
+/// What the state of a run and the run whole have in common.
+pub(super) const STATE: &str = "run.status, run.parent_run_id AS \"origin.parent_run_id\", \
+     run.parent_action_id AS \"origin.parent_action_id\", run.thread_id AS \"origin.thread_id\", \
+     run.session_id AS \"origin.session_id\", run.attempt, run.in_doubt, run.steps, \
+     run.input_tokens AS \"usage.input_tokens\", run.output_tokens AS \"usage.output_tokens\", \
+     run.thought_tokens AS \"usage.thought_tokens\", run.cached_tokens AS \"usage.cached_tokens\"";
+
+impl Store {
+    pub(super) async fn stored_run(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
+        let sql = sql!(
+            "SELECT {STATE}, run.id, run.project_id AS project, run.agent_id AS agent, run.version, run.input, \
+             run.settings, run.cancel_requested OR root.cancel_requested AS cancel, \
+             run.fence - run.reopened_fence AS takes, run.takes > {MOST_TAKES} AS is_lost, run.worked_us AS worked, \
+             run.started_at, run.summary, run.output, run.error_message, run.stop_reason, \
+             snapshot.hash AS \"snapshot.hash\", snapshot.text AS \"snapshot.text\", decision.id AS \"decision.id\", \
+             decision.tenant AS \"decision.tenant\", decision.surface AS \"decision.surface\", \
+             decision.user_id AS \"decision.user\", decision.conversation_id AS \"decision.conversation\", \
+             COALESCE(decision.message, '') AS \"decision.message\", \
+             decision.definition_hash AS \"decision.definition_hash\", \
+             decision.requested_model AS \"decision.requested_model\", decision.request_id AS \"decision.request_id\", \
+             decision.created_at AS \"decision.created_at\" \
+             FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+             JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
+             JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1"
+        );
+        let mut found: Option<StoredRun> = self.working.one(sql, values![run]).await?;
+        // A hash is no message.
+        if let (Some(run), false) = (&mut found, matches!(self.shared.writing.content, ContentMode::Full)) {
+            run.decision.message = "".into();
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn logged(
+        &self,
+        run: RunId,
+        after: u64,
+        most: u32,
+        bytes: usize,
+    ) -> Result<Vec<LoggedEntry>, QueryError> {
+        let (mut entries, mut held) = (Vec::new(), 0);
+        self.working
+            .rows(events(), values![run, after, most], &mut |row| {
+                let logged: LoggedEntry = row.read()?;
+                held += logged.entry.body.len();
+                entries.push(logged);
+                Ok(match held > bytes {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
+            })
+            .await?;
+        Ok(entries)
+    }
+}
+
+impl ReadOnly {
+    /// The public form of a run; `None` when the tenant (or the given user) has no such run.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn run(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
+        run: RunId,
+    ) -> Result<Option<AgentRun>, QueryError> {
+        let sql = sql!("SELECT {} FROM agent_run WHERE id = $1 AND {OF_USER}", RUN.selected());
+        self.one(sql, values![run, tenant, user]).await
+    }
+}
+
+/// Runs that were taken too often without being returned.
+pub(super) fn lost() -> &'static str {
+    sql!(
+        "SELECT id FROM agent_run WHERE {} ORDER BY lease_until, id LIMIT $2",
+        taken_too_often("$1")
+    )
+}
+
+/// The next run for a worker. Spells the condition of the partial index as its definition does.
+pub(super) fn waiting(turn: Turn<'_>) -> &'static str {
+    fn waiting(whose: &str, order: &str) -> String {
+        format!(
+            "SELECT id AS \"run\", tenant, user_id AS \"user\", takes FROM agent_run WHERE parent_run_id IS NULL \
+             AND (status = 'queued' OR status = 'running') AND lease_until <= @now AND takes < $1 AND {whose} \
+             AND (status <> 'queued' OR {FIRST_OF_THREAD}) ORDER BY {order}, created_at, id LIMIT 1"
+        )
+    }
+    match turn {
+        Turn::Tenant(_) => sql!("{}", waiting("tenant > $2", "tenant, user_id")),
+        Turn::User(..) => sql!("{}", waiting("tenant = $2 AND user_id > $3", "user_id")),
+    }
+}
+
+/// The entries of an outermost run with all below it, or of a called run with those below it.
+fn events() -> &'static str {
+    sql!(
+        "SELECT {} FROM agent_run_entry WHERE root_id = (SELECT root_id FROM agent_run WHERE id = $1) \
+         AND position > $2 AND ((SELECT parent_run_id FROM agent_run WHERE id = $1) IS NULL OR run_id IN (\
+         WITH RECURSIVE below(id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
+         SELECT run.id FROM agent_run run JOIN below ON run.parent_run_id = below.id) SELECT id FROM below)) \
+         ORDER BY position LIMIT $3",
+        ENTRY.selected()
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::super::connect::Target;
+    use super::super::super::db::{Dialect, Value, explain};
+    use super::super::super::migrate;
+    use super::*;
+
+    /// The checks for due work, which every process repeats all the time, read only due rows.
+    #[tokio::test]
+    async fn an_index_answers_what_is_asked_all_the_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", directory.path().join("plan.db").display());
+        let target = Target::parse(&url, None).unwrap();
+        target.create().unwrap();
+        let mut conn = target.writer().await.unwrap();
+        migrate::migrate(&mut conn, migrate::PATIENCE).await.unwrap();
+        let tenant = TenantId::parse("t").unwrap();
+        let in_turn = &["agent_run_in_turn", "agent_run_open_in_thread"][..];
+        for (sql, indexes) in [
+            (lost(), &["agent_run_running"][..]),
+            (waiting(Turn::Tenant("")), in_turn),
+            (waiting(Turn::User(&tenant, "")), in_turn),
+            (
+                events(),
+                &[
+                    "agent_run_entry_position",
+                    "autoindex_agent_run_1",
+                    "autoindex_agent_run_1",
+                    "autoindex_agent_run_1",
+                    "agent_run_by_call",
+                ],
+            ),
+        ] {
+            let values = vec![Value::from(1_i64); 3];
+            let plan = explain(&mut conn, &Dialect::Sqlite.expand(sql), values).await;
+            // `below` are the runs that were found so far.
+            let is_read =
+                |step: &&String| (step.starts_with("SEARCH") || step.starts_with("SCAN")) && *step != "SCAN below";
+            let reads: Vec<_> = plan.iter().filter(is_read).collect();
+            assert_eq!(reads.len(), indexes.len(), "{sql}: {plan:?}");
+            for (step, index) in reads.into_iter().zip(indexes) {
+                assert!(step.starts_with("SEARCH") && step.contains(index), "{sql}: {plan:?}");
+            }
+        }
+        conn.close().await;
+    }
+}

@@ -1,0 +1,293 @@
+//! Tables as data. From one list of columns follow the statements that begin, end and reopen a row, and what lists read,
+//! and where a filter finds its fields.
+
+use super::db::{Conn, Value};
+use super::insert::Insert;
+use super::rows::Writing;
+use crate::api::filter::{Filter, Kind};
+
+/// A table whose rows begin as `O` and end as `C`.
+pub(super) struct Table<O: 'static, C: 'static = ()> {
+    pub(super) name: &'static str,
+    pub(super) columns: &'static [Column<O, C>],
+}
+
+/// A column of it.
+pub(super) struct Column<O, C = ()> {
+    /// Its name, or for a column that is only read the expression.
+    sql: &'static str,
+    /// What it is set to when the row begins.
+    open: Option<Set<O>>,
+    /// What it is set to when the row ends.
+    close: Option<Set<C>>,
+    /// How answers name it: `a.b` is the field `b` of the field `a`. With the expression, if it is another.
+    read: Option<(&'static str, &'static str)>,
+}
+
+/// What a column is set to: SQL, with a `?` for the value if there is one.
+struct Set<T>(&'static str, Option<fn(&T, &Writing) -> Value>);
+
+impl<O, C> Column<O, C> {
+    const fn new(sql: &'static str, open: Option<Set<O>>, close: Option<Set<C>>) -> Self {
+        Self {
+            sql,
+            open,
+            close,
+            read: None,
+        }
+    }
+
+    /// A column that is set when the row begins.
+    pub(super) const fn open(name: &'static str, value: fn(&O, &Writing) -> Value) -> Self {
+        Self::new(name, Some(Set("?", Some(value))), None)
+    }
+
+    /// A column that the database computes when the row begins.
+    pub(super) const fn computed(name: &'static str, sql: &'static str) -> Self {
+        Self::new(name, Some(Set(sql, None)), None)
+    }
+
+    /// A column that the database computes from the value of the `?` when the row begins.
+    pub(super) const fn derived(name: &'static str, sql: &'static str, value: fn(&O, &Writing) -> Value) -> Self {
+        Self::new(name, Some(Set(sql, Some(value))), None)
+    }
+
+    /// A column that is set when the row ends.
+    pub(super) const fn close(name: &'static str, value: fn(&C, &Writing) -> Value) -> Self {
+        Self::new(name, None, Some(Set("?", Some(value))))
+    }
+
+    /// A column that is set when the row begins, and again when it ends.
+    pub(super) const fn both(
+        name: &'static str,
+        open: fn(&O, &Writing) -> Value,
+        close: fn(&C, &Writing) -> Value,
+    ) -> Self {
+        Self::new(name, Some(Set("?", Some(open))), Some(Set("?", Some(close))))
+    }
+
+    /// A column with one value while the row is open, and one after it was closed.
+    pub(super) const fn state(name: &'static str, open: &'static str, closed: &'static str) -> Self {
+        Self::new(name, Some(Set(open, None)), Some(Set(closed, None)))
+    }
+
+    /// A column that other statements set, or an expression.
+    pub(super) const fn elsewhere(sql: &'static str) -> Self {
+        Self::new(sql, None, None)
+    }
+
+    /// Its value when the row ends, as SQL.
+    pub(super) const fn closed(mut self, sql: &'static str) -> Self {
+        self.close = Some(Set(sql, None));
+        self
+    }
+
+    /// Answers have it under its own name.
+    pub(super) const fn shown(self) -> Self {
+        let name = self.sql;
+        self.shown_as(name)
+    }
+
+    /// Answers have it under this name.
+    pub(super) const fn shown_as(self, name: &'static str) -> Self {
+        let sql = self.sql;
+        self.shown_by(name, sql)
+    }
+
+    /// Answers have the value of the expression under this name.
+    pub(super) const fn shown_by(mut self, name: &'static str, expression: &'static str) -> Self {
+        self.read = Some((name, expression));
+        self
+    }
+}
+
+/// A field of a filter.
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    /// Column or expression.
+    pub(super) sql: &'static str,
+    pub(super) kind: Kind,
+}
+
+impl<O, C> Table<O, C> {
+    /// What answers have of a row, as the list of a SELECT.
+    pub(super) fn selected(&self) -> String {
+        self.selected_as(str::to_owned)
+    }
+
+    /// The same, for a type whose fields have names in camel case.
+    pub(super) fn selected_in_camel_case(&self) -> String {
+        self.selected_as(|name| {
+            let (mut camel, mut is_next) = (String::new(), false);
+            for c in name.chars() {
+                match c {
+                    '_' => is_next = true,
+                    _ => {
+                        camel.push(if is_next { c.to_ascii_uppercase() } else { c });
+                        is_next = false;
+                    }
+                }
+            }
+            camel
+        })
+    }
+
+    /// The names of what answers have.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.iter().filter_map(|column| Some(column.read?.0))
+    }
+
+    fn selected_as(&self, named: fn(&str) -> String) -> String {
+        let read = self.columns.iter().filter_map(|column| column.read);
+        let read: Vec<_> = read
+            .map(|(name, sql)| format!("{sql} AS \"{}\"", named(name)))
+            .collect();
+        read.join(", ")
+    }
+
+    /// The fields that a list can be filtered by, each with its column: what answers show, by the last part of its name.
+    pub(super) fn fields<'a>(&self, filters: impl IntoIterator<Item = &'a Filter>) -> Vec<Field> {
+        let field = |&Filter(name, kind): &Filter| {
+            let is_named = |column: &&Column<O, C>| {
+                let (shown, _) = column.read.unwrap_or((column.sql, ""));
+                shown.rsplit_once('.').map_or(shown, |(_, last)| last) == name
+            };
+            let column = self.columns.iter().find(is_named);
+            let column = column.unwrap_or_else(|| unreachable!("{} has {name}", self.name));
+            let sql = match (kind, column.read) {
+                (Kind::Success, _) | (_, None) => column.sql,
+                (_, Some((_, expression))) => expression,
+            };
+            Field { name, sql, kind }
+        };
+        filters.into_iter().map(field).collect()
+    }
+
+    fn opened(&self) -> impl Iterator<Item = (&'static str, &Set<O>)> {
+        let set = |column: &'static Column<O, C>| Some((column.sql, column.open.as_ref()?));
+        self.columns.iter().filter_map(set)
+    }
+
+    fn closed(&self) -> impl Iterator<Item = (&'static str, &Set<C>)> {
+        let set = |column: &'static Column<O, C>| Some((column.sql, column.close.as_ref()?));
+        self.columns.iter().filter_map(set)
+    }
+
+    /// `INSERT INTO table (…)` for a row that begins, and the row.
+    pub(super) fn insert(&self) -> (String, String) {
+        insert_into(self.name, self.opened().map(|(name, Set(sql, _))| (name, *sql)))
+    }
+
+    /// A statement that begins rows, and with `ON CONFLICT DO NOTHING` as `tail` does so once.
+    pub(super) fn inserts(&self, tail: &str) -> Insert {
+        let (head, row) = self.insert();
+        Insert::new(&head, &format!("({row})"), tail)
+    }
+
+    /// The values of a row that begins.
+    pub(super) fn begin(&self, row: &O, with: &Writing) -> Vec<Value> {
+        let value = |(_, Set(_, value)): (_, &Set<O>)| value.map(|value| value(row, with));
+        self.opened().filter_map(value).collect()
+    }
+
+    /// What an UPDATE sets to end a row, with parameters from `$2` on.
+    pub(super) fn ended(&self) -> String {
+        let mut place = 1;
+        let set = |(name, Set(sql, value)): (_, &Set<C>)| {
+            place += usize::from(value.is_some());
+            format!("{name} = {}", sql.replace('?', &format!("${place}")))
+        };
+        self.closed().map(set).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The values for [`Table::ended`].
+    pub(super) fn end(&self, row: &C, with: &Writing) -> Vec<Value> {
+        let value = |(_, Set(_, value)): (_, &Set<C>)| value.map(|value| value(row, with));
+        self.closed().filter_map(value).collect()
+    }
+
+    /// What an UPDATE sets to begin rows again: what their end had set is gone.
+    pub(super) fn reopened(&self) -> String {
+        let set = |column: &Column<O, C>| match (&column.open, &column.close) {
+            (None, Some(_)) => Some(format!("{} = NULL", column.sql)),
+            (Some(Set(open, None)), Some(_)) => Some(format!("{} = {open}", column.sql)),
+            (_, None) | (Some(Set(_, Some(_))), Some(_)) => None,
+        };
+        self.columns.iter().filter_map(set).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn insert_into(table: &str, columns: impl Iterator<Item = (&'static str, &'static str)>) -> (String, String) {
+    let (names, row): (Vec<_>, Vec<_>) = columns.unzip();
+    (format!("INSERT INTO {table} ({})", names.join(", ")), row.join(", "))
+}
+
+/// The statements for rows that are written when they begin, and again, or only, when they end.
+pub(super) struct Writes<O: 'static, C: 'static> {
+    table: &'static Table<O, C>,
+    /// A row's beginning within its end.
+    begun: fn(&C) -> &O,
+    open: Insert,
+    close: Insert,
+}
+
+impl<O, C> Writes<O, C> {
+    /// `key` identifies a row. A row that exists is not begun again: an earlier commit of the same op was not
+    /// acknowledged. Its end replaces an earlier end `if_same` holds.
+    pub(super) fn new(table: &'static Table<O, C>, key: &str, begun: fn(&C) -> &O, if_same: &str) -> Self {
+        let ended = table.columns.iter().filter_map(|column| {
+            let open = column.open.as_ref().map(|Set(sql, _)| *sql);
+            let close = column.close.as_ref().map(|Set(sql, _)| *sql);
+            Some((column.sql, close.or(open)?))
+        });
+        let (head, row) = insert_into(table.name, ended);
+        let replaced = table.closed().map(|(name, _)| format!("{name} = excluded.{name}"));
+        let replaced = replaced.collect::<Vec<_>>().join(", ");
+        Self {
+            table,
+            begun,
+            open: table.inserts(&format!("ON CONFLICT ({key}) DO NOTHING")),
+            close: Insert::new(
+                &head,
+                &format!("({row})"),
+                &format!("ON CONFLICT ({key}) DO UPDATE SET {replaced} WHERE {if_same}"),
+            ),
+        }
+    }
+
+    /// Adds the values of a row that begins.
+    pub(super) fn begin(&self, row: &O, with: &Writing, into: &mut Vec<Value>) {
+        into.extend(self.table.begin(row, with));
+    }
+
+    /// Adds the values of a row that ends.
+    pub(super) fn end(&self, row: &C, with: &Writing, into: &mut Vec<Value>) {
+        let value = |column: &Column<O, C>| match (&column.open, &column.close) {
+            (_, Some(Set(_, value))) => value.map(|value| value(row, with)),
+            (Some(Set(_, value)), None) => value.map(|value| value((self.begun)(row), with)),
+            (None, None) => None,
+        };
+        into.extend(self.table.columns.iter().filter_map(value));
+    }
+
+    /// Writes a row that begins.
+    pub(super) async fn open(&'static self, conn: &mut Conn, row: &O, with: &Writing) -> Result<(), sqlx::Error> {
+        self.write_begun(conn, self.table.begin(row, with)).await
+    }
+
+    /// Writes rows that begin.
+    pub(super) async fn write_begun(&'static self, conn: &mut Conn, values: Vec<Value>) -> Result<(), sqlx::Error> {
+        self.open.run(conn, values).await.map(drop)
+    }
+
+    /// Writes rows that end. Returns how many there are, and how many were written: fewer mean an id that another owner
+    /// has, whose row is not overwritten.
+    pub(super) async fn write_ended(
+        &'static self,
+        conn: &mut Conn,
+        values: Vec<Value>,
+    ) -> Result<(u64, u64), sqlx::Error> {
+        let given = self.close.rows(&values) as u64;
+        Ok((given, self.close.run(conn, values).await?))
+    }
+}

@@ -1,3 +1,0 @@
-//! Transports beside standard input and output.
-
-pub(crate) mod http;
