@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use super::config_error::{ConfigError, invalid};
+use super::config::{ConfigError, invalid};
 
 /// The operation on a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::failure::{Failure, Health};
+use super::call::{Failure, Health};
+use super::reply::label;
 use super::retry::Retry;
 use super::wire;
-use super::wire_enum::label;
 use crate::domain::journal::FaultKind;
 
 /// A parsed `google.rpc.Status`.

@@ -4,25 +4,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use gavel_upstream::breaker::Permit;
+use gavel_upstream::upstream::Response;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::api_error::ApiError;
-use super::client::{Target, Waiting, too_large};
+use super::client::{self, Delivery, Target, Waiting, too_large};
 use super::content::Pieces;
-use super::delivery::Delivery;
-use super::failure::{Failure, Health};
 use super::metrics::Metrics;
 use super::reply::{Hop, Reply};
+use super::request;
 use super::retry::{Retry, backoff};
 use super::sse::{Frame, Framer};
-use super::{Gemini, Prepared, limits, request};
 use crate::domain::budget::Held;
 use crate::domain::decision::Usage;
-use crate::domain::journal::{ModelTurn, Served};
+use crate::domain::journal::{FaultKind, ModelTurn, Served};
 use crate::ports::model::{ModelEvent, ModelFault, ModelRequest};
-use gavel_upstream::upstream::Response;
+use crate::{Gemini, Prepared};
 
 /// 16 hops of 64K tokens cover the context window of every existing model.
 const MAX_HOPS: u32 = 16;
@@ -99,7 +99,7 @@ impl Call<'_, '_> {
         let (content, parts) = pieces
             .finish()
             .map_err(|_| Failure::malformed("the answer cannot be echoed"))?;
-        limits::check(&parts)?;
+        client::check(&parts)?;
         Ok(ModelTurn {
             content,
             parts,
@@ -273,7 +273,7 @@ impl Call<'_, '_> {
             return Err(error.into_failure(self.gemini.auth.is_oauth()));
         }
         let mut reply = Reply::default();
-        let mut held = limits::held(self.request.holder);
+        let mut held = client::held(self.request.holder);
         let read = match self.stream {
             true => self.read_stream(&waiting, response, &mut reply, &mut held).await,
             false => match waiting.body(response, self.gemini.max_body, &mut held).await {
@@ -335,7 +335,7 @@ impl Call<'_, '_> {
             if total > cap {
                 return Err(too_large(cap));
             }
-            held.add(piece.len()).map_err(limits::no_room)?;
+            held.add(piece.len()).map_err(client::no_room)?;
             framer.feed(&piece, &mut each)?;
         }
     }
@@ -354,4 +354,121 @@ fn since(before: Usage, after: Usage) -> Usage {
         thought_tokens: after.thought_tokens - before.thought_tokens,
         cached_tokens: after.cached_tokens - before.cached_tokens,
     }
+}
+
+// A failed attempt: how it failed, whether to retry, and what an operator may see of it.
+
+/// What an attempt shows about the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// It answered, even if it rejected the request.
+    Well,
+    /// It did not answer, or reported that it cannot.
+    Sick,
+    /// Unknown: the attempt ended too early to tell.
+    Unknown,
+}
+
+impl Health {
+    /// Reports the outcome of an attempt to the breaker that permitted it.
+    pub(super) fn report(self, permit: Permit<'_>) {
+        match self {
+            Self::Well => permit.answered(),
+            Self::Sick => {
+                permit.fault(Instant::now());
+            }
+            Self::Unknown => drop(permit),
+        }
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) kind: FaultKind,
+    pub(super) retry: Retry,
+    pub(super) health: Health,
+    /// For operators. Contains no payload and no secret.
+    pub(super) detail: String,
+    /// The text of an answer that was cut.
+    pub(super) said: Option<String>,
+}
+
+impl Failure {
+    /// The answer is incomplete, empty, invalid or unknown. A retry would not help.
+    pub(super) fn malformed(detail: impl Into<String>) -> Self {
+        Self {
+            kind: FaultKind::Malformed,
+            retry: Retry::No,
+            health: Health::Well,
+            detail: detail.into(),
+            said: None,
+        }
+    }
+
+    /// The model wrote something that does not parse. A retry may help.
+    pub(super) fn garbled(detail: impl Into<String>) -> Self {
+        Self {
+            retry: Retry::Once,
+            ..Self::malformed(detail)
+        }
+    }
+
+    pub(super) fn blocked(detail: impl Into<String>) -> Self {
+        Self {
+            kind: FaultKind::Blocked,
+            ..Self::malformed(detail)
+        }
+    }
+
+    /// No connection, or a broken one.
+    pub(super) fn connection(detail: impl Into<String>) -> Self {
+        Self {
+            kind: FaultKind::Unavailable,
+            retry: Retry::Backoff,
+            health: Health::Sick,
+            detail: detail.into(),
+            said: None,
+        }
+    }
+
+    /// Nothing was received for `waited`.
+    pub(super) fn timeout(what: &str, waited: Duration) -> Self {
+        Self {
+            kind: FaultKind::Timeout,
+            ..Self::connection(format!("{what} within {waited:?}"))
+        }
+    }
+
+    /// The caller's deadline passed. What this shows about the endpoint depends on how long the request had.
+    pub(super) fn deadline(health: Health) -> Self {
+        Self {
+            kind: FaultKind::Timeout,
+            retry: Retry::No,
+            health,
+            detail: "the deadline passed".to_owned(),
+            said: None,
+        }
+    }
+
+    /// The request was not sent, or got nothing usable.
+    pub(super) fn unavailable(detail: impl Into<String>) -> Self {
+        Self {
+            kind: FaultKind::Unavailable,
+            ..Self::malformed(detail)
+        }
+    }
+}
+
+/// The message of a reqwest error. URLs are omitted, because an operator's base URL may be confidential.
+pub(super) fn describe(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut words = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        words.push_str(": ");
+        words.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    words
 }

@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use super::address::Method;
 use super::api_error::ApiError;
+use super::call::Failure;
 use super::client::Waiting;
-use super::failure::Failure;
 use super::wire::{self, Count};
-use super::{Gemini, limits};
+use super::{Gemini, client};
 
 /// The model that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Gemini {
             let error = ApiError::of_body(status.as_u16(), &waiting.error_body(response).await);
             return Err(self.verdict(&error));
         }
-        let mut held = limits::held(("", "gavel doctor"));
+        let mut held = client::held(("", "gavel doctor"));
         let body = waiting
             .body(response, self.max_body, &mut held)
             .await

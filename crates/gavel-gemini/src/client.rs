@@ -1,21 +1,23 @@
 //! The HTTP client, and one exchange through it with a limit on every wait and on every byte.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use gavel_upstream::handover::SendGate;
+use gavel_upstream::upstream::{Limits, NoResponse, Plain, Response, is_loopback};
 use reqwest::Request;
 use reqwest::header::{HeaderMap, HeaderValue, USER_AGENT};
 use tokio::time::timeout_at;
 use url::Url;
 
-use super::config_error::ConfigError;
-use super::failure::{Failure, Health, describe};
-use super::limits::{held, no_room};
-use super::timeouts::Timeouts;
-use crate::domain::budget::Held;
-use gavel_upstream::handover::SendGate;
-use gavel_upstream::upstream::{Limits, NoResponse, Plain, Response, is_loopback};
+use super::call::{Failure, Health, describe};
+use super::config::{ConfigError, Timeouts};
+use crate::domain::budget::{Budget, Exceeded, Held, Pool};
+use crate::domain::journal::Part;
+use crate::domain::nesting;
+use crate::ports::model::ModelEvent;
 
 /// Longer error bodies are not read.
 const MAX_ERROR_BODY: usize = 64 * 1024;
@@ -250,4 +252,204 @@ impl Waiting<'_> {
 
 pub(super) fn too_large(cap: usize) -> Failure {
     Failure::malformed(format!("the answer is larger than {cap} bytes"))
+}
+
+// Limits for model answers: the arguments of one answer's calls, and the memory of all answers being read at the same
+// time.
+
+/// Number of copies of an answer in memory: the received bytes, and the parsed content.
+const COPIES: usize = 2;
+/// Maximum argument bytes of one answer's calls. A model writes at most a fifth of this.
+const MOST_ARGUMENTS: usize = 1024 * 1024;
+/// Maximum values in the arguments of one call, including field names.
+const MOST_VALUES: usize = 65_536;
+
+static ANSWERS: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(Pool::ModelAnswers, Pool::ModelAnswers.limits(0)));
+
+/// For an answer to this user of this tenant.
+pub(super) fn held<'a>((tenant, user): (&'a str, &'a str)) -> Held<'a> {
+    Held::new(Cow::Borrowed(&*ANSWERS), tenant, user, COPIES)
+}
+
+/// The answer is not read any further.
+pub(super) fn no_room(exceeded: Exceeded) -> Failure {
+    Failure::unavailable(format!("gavel is reading too many large model answers: {exceeded}"))
+}
+
+/// Checks that the arguments of its calls are small enough to process without starving other requests.
+///
+/// # Errors
+/// They exceed a limit. Nothing of the answer is executed.
+pub(super) fn check(parts: &[Part]) -> Result<(), Failure> {
+    let calls = parts.iter().filter_map(|part| match part {
+        Part::Call(call) => Some(call.args.get().as_bytes()),
+        Part::Text(_) | Part::Thought(_) | Part::Other => None,
+    });
+    let mut bytes = 0;
+    for arguments in calls {
+        bytes += arguments.len();
+        if bytes > MOST_ARGUMENTS {
+            let why = format!("the arguments of its calls have more than {MOST_ARGUMENTS} bytes");
+            return Err(Failure::malformed(why));
+        }
+        if nesting::has_more(arguments, MOST_VALUES) {
+            let why = format!("the arguments of a call have more than {MOST_VALUES} values and names");
+            return Err(Failure::malformed(why));
+        }
+    }
+    Ok(())
+}
+
+// What the caller has received so far, so that the output of a failed attempt can be withdrawn.
+
+type Listener<'a> = &'a mut (dyn FnMut(ModelEvent<'_>) + Send);
+
+/// Delivers text and thoughts to the caller.
+pub(super) struct Delivery<'a> {
+    listener: Option<Listener<'a>>,
+    /// Were thoughts requested? If not, they are not delivered.
+    thoughts: bool,
+    /// Text and thoughts of completed hops. They remain valid if a later hop fails.
+    settled: Vec<Part>,
+    /// Has the current hop delivered anything?
+    unsettled: bool,
+}
+
+impl<'a> Delivery<'a> {
+    pub(super) fn new(listener: Option<Listener<'a>>, thoughts: bool) -> Self {
+        Self {
+            listener,
+            thoughts,
+            settled: Vec::new(),
+            unsettled: false,
+        }
+    }
+
+    /// Is there a listener?
+    pub(super) fn has_listener(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Delivers text or thoughts.
+    pub(super) fn tell(&mut self, event: ModelEvent<'_>) {
+        let is_asked_for = self.thoughts || !matches!(event, ModelEvent::Thought(_));
+        if let Some(listener) = &mut self.listener
+            && is_asked_for
+        {
+            self.unsettled = true;
+            listener(event);
+        }
+    }
+
+    /// The attempt failed and another follows. If it delivered anything, the caller is reset and receives the completed
+    /// hops again.
+    pub(super) fn take_back(&mut self) {
+        if let Some(listener) = &mut self.listener
+            && std::mem::take(&mut self.unsettled)
+        {
+            listener(ModelEvent::Reset);
+            for part in &self.settled {
+                match part {
+                    Part::Text(words) => listener(ModelEvent::Delta(words)),
+                    Part::Thought(text) if self.thoughts => listener(ModelEvent::Thought(text)),
+                    Part::Thought(_) | Part::Call(_) | Part::Other => {}
+                }
+            }
+        }
+    }
+
+    /// The hop is complete and another follows.
+    pub(super) fn settle<'p>(&mut self, parts: impl Iterator<Item = &'p Part>) {
+        self.unsettled = false;
+        let said = parts.filter(|part| matches!(part, Part::Text(text) | Part::Thought(text) if !text.is_empty()));
+        self.settled.extend(said.cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::domain::journal::FunctionCall;
+
+    /// Promise: bounded faults.
+    #[test]
+    fn calls_with_arguments_beyond_their_limits_are_not_run() {
+        let call = |arguments: String| {
+            Part::Call(FunctionCall {
+                id: None,
+                name: "f".to_owned(),
+                args: serde_json::value::RawValue::from_string(arguments).unwrap(),
+            })
+        };
+        let text = |bytes: usize| call(format!("{{\"x\":\"{}\"}}", "x".repeat(bytes)));
+        let values = |many: usize| call(format!("{{\"x\":[{}1]}}", "1,".repeat(many)));
+        for (parts, reported) in [
+            (vec![text(1_000_000)], None),
+            (vec![values(60_000)], None),
+            (vec![Part::Text("x".repeat(2_000_000))], None),
+            (vec![text(1_100_000)], Some("1048576 bytes")),
+            (vec![text(600_000), text(600_000)], Some("1048576 bytes")),
+            (vec![values(70_000)], Some("65536 values")),
+        ] {
+            let checked = check(&parts).map_err(|failure| failure.detail);
+            match reported {
+                None => assert_eq!(checked, Ok(())),
+                Some(reported) => assert!(checked.unwrap_err().contains(reported)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod delivery_tests {
+    use super::*;
+
+    #[test]
+    fn only_delivered_text_is_withdrawn_and_finished_hops_are_delivered_again() {
+        let mut received = Vec::new();
+        let mut listener = |event: ModelEvent<'_>| received.push(format!("{event:?}"));
+        let mut delivery = Delivery::new(Some(&mut listener), true);
+        delivery.take_back();
+        delivery.tell(ModelEvent::Delta("a"));
+        delivery.take_back();
+        delivery.tell(ModelEvent::Thought("hm"));
+        delivery.take_back();
+        delivery.tell(ModelEvent::Thought("Hm"));
+        delivery.tell(ModelEvent::Delta("A"));
+        let parts = [Part::Thought("Hm".to_owned()), Part::Text("A".to_owned())];
+        delivery.settle(parts.iter());
+        delivery.take_back();
+        delivery.tell(ModelEvent::Delta("b"));
+        delivery.take_back();
+        assert_eq!(
+            received,
+            [
+                r#"Delta("a")"#,
+                "Reset",
+                r#"Thought("hm")"#,
+                "Reset",
+                r#"Thought("Hm")"#,
+                r#"Delta("A")"#,
+                r#"Delta("b")"#,
+                "Reset",
+                r#"Thought("Hm")"#,
+                r#"Delta("A")"#
+            ]
+        );
+    }
+
+    #[test]
+    fn thoughts_that_were_not_asked_for_are_not_passed_on() {
+        let mut received = Vec::new();
+        let mut listener = |event: ModelEvent<'_>| received.push(format!("{event:?}"));
+        let mut delivery = Delivery::new(Some(&mut listener), false);
+        delivery.tell(ModelEvent::Thought("hm"));
+        delivery.take_back();
+        delivery.settle([Part::Thought("hm".to_owned())].iter());
+        delivery.tell(ModelEvent::Delta("a"));
+        delivery.take_back();
+        assert_eq!(received, [r#"Delta("a")"#, "Reset"]);
+    }
 }

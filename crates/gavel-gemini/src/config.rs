@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use gavel_upstream::breaker::Breaker;
 use metrics::Gauge;
 use secrecy::SecretString;
 
 use super::auth::Credentials;
 use super::retry::RetrySettings;
-use super::timeouts::Timeouts;
 use crate::domain::definition::ThinkingLevel;
-use gavel_upstream::breaker::Breaker;
 
 /// The Developer API, by default.
 pub const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";
@@ -103,4 +102,56 @@ pub enum Endpoint {
         /// The source of access tokens.
         credentials: Credentials,
     },
+}
+
+// Why no adapter could be made.
+
+/// Why no adapter could be made. Names the setting, the problem and what is allowed, but never a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A value is invalid.
+    #[error("{setting}: {problem}")]
+    Invalid {
+        /// `base_url`, `api_key`, `project`, `location`, `endpoint`, `model`, or a credentials file.
+        setting: String,
+        /// What was found, and what is allowed.
+        problem: String,
+    },
+    /// The HTTP client could not be built.
+    #[error("the HTTP client for Gemini could not be built: {0}")]
+    Client(String),
+}
+
+pub(super) fn invalid(setting: impl Into<String>, problem: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid {
+        setting: setting.into(),
+        problem: problem.into(),
+    }
+}
+
+// How long the adapter waits.
+
+/// Timeouts. Each wait also ends at the request's deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For a connection, including TLS.
+    pub connect: Duration,
+    /// For the head of the reply. A unary reply begins when the model has finished, so this also limits its thinking
+    /// time.
+    pub first_byte: Duration,
+    /// Between two pieces of the body; of a stream whose model thinks long, from its first text or call on.
+    pub idle: Duration,
+    /// For an access token.
+    pub token: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(2),
+            first_byte: Duration::from_secs(120),
+            idle: Duration::from_secs(60),
+            token: Duration::from_secs(10),
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::no_answer;
+use super::reply;
 use super::wire::{self, Content, FunctionCall};
 use crate::domain::journal::{self, Part};
 use crate::ports::model::ModelEvent;
@@ -116,7 +116,7 @@ impl Pieces {
         match self.pieces.iter().any(is_call) {
             true => None,
             false => {
-                let why = no_answer::why(&self.text())?;
+                let why = reply::why(&self.text())?;
                 let thought = self.parts().any(|part| matches!(part, Part::Thought(_)));
                 Some(if thought {
                     "the answer is empty: the model only thought"

@@ -1,6 +1,6 @@
 //! Entry points for `fuzz/`: decodes arbitrary bytes as Gemini's answers.
 
-use super::failure::Failure;
+use super::call::Failure;
 use super::reply::Reply;
 use super::sse::{Frame, Framer};
 

@@ -1,18 +1,21 @@
 //! The reply to one request, read piece by piece and evaluated at its end.
 
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
 use serde_json::value::RawValue;
 
 use super::api_error::ApiError;
+use super::call::Failure;
 use super::content::Pieces;
-use super::failure::Failure;
-use super::finish::FinishReason;
 use super::retry::Retry;
 use super::wire::{self, Count, Response, UsageMetadata};
-use super::wire_enum::label;
 use crate::domain::decision::Usage;
 use crate::domain::family::bare_model;
 use crate::domain::journal::{FaultKind, Part};
 use crate::domain::surrogates;
+use crate::domain::text::is_hidden;
 use crate::ports::model::ModelEvent;
 
 /// Receives the text and thoughts of a chunk.
@@ -230,5 +233,247 @@ fn name_of(model: &str) -> String {
     visible.take(100).collect()
 }
 
+// Text that is not an answer although the model ended normally: empty text, only invisible characters, or a call
+// written as text (`tool_code` is a function call syntax that some models were trained on).
+
+/// Labels under which a model writes a call, or its assumed result, as text.
+const CALLS: [&str; 5] = ["tool_code", "tool_call", "tool_calls", "tool_output", "tool_outputs"];
+
+/// Why a text is not an answer, for operators. `None` if it may be one.
+pub(super) fn why(text: &str) -> Option<&'static str> {
+    if text.trim().is_empty() {
+        Some("the answer is empty")
+    } else if !text.chars().any(is_seen) {
+        Some("the answer has only invisible characters")
+    } else if is_only_calls(text) {
+        Some("the answer is only a function call that the model wrote as text")
+    } else {
+        None
+    }
+}
+
+/// The joiners and the blank Braille pattern are invisible on their own.
+fn is_seen(c: char) -> bool {
+    !c.is_whitespace() && !is_hidden(c) && !matches!(c, '\u{200c}' | '\u{200d}' | '\u{2800}')
+}
+
+/// Does it consist only of such calls: fenced, in tags, or after a bare label?
+fn is_only_calls(text: &str) -> bool {
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let Some(after) = after_call(rest) else {
+            return false;
+        };
+        rest = after.trim_start();
+    }
+    true
+}
+
+/// The text after the call at the beginning.
+fn after_call(text: &str) -> Option<&str> {
+    let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
+    if let Some(label) = line.strip_prefix("```") {
+        let end = rest.find("```").map_or(rest.len(), |at| at + "```".len());
+        return is_call(label).then(|| &rest[end..]);
+    }
+    if let Some((label, rest)) = text.strip_prefix('<').and_then(|text| text.split_once('>')) {
+        let closing = format!("</{label}>");
+        let end = rest.find(&closing).map_or(rest.len(), |at| at + closing.len());
+        return is_call(label).then(|| &rest[end..]);
+    }
+    is_call(line).then_some("")
+}
+
+fn is_call(label: &str) -> bool {
+    let label = label.trim();
+    CALLS.iter().any(|call| label.eq_ignore_ascii_case(call))
+}
+
+// Why a candidate ended or a prompt was blocked, classified by what it means for the caller.
+
+/// `finishReason`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FinishReason {
+    /// The normal end, also of a turn with calls.
+    Stop,
+    /// The per-request cap was reached: continue with the continuation token.
+    Continuation,
+    /// Blocked by the provider's filters or policy.
+    Blocked(String),
+    /// The model wrote a call or an answer that does not parse: worth one retry.
+    Garbled(String),
+    /// Incomplete, failed, or an unknown value.
+    Other(String),
+}
+
+impl FinishReason {
+    fn from_name(name: &str) -> Self {
+        match name {
+            "STOP" => Self::Stop,
+            "CONTINUATION" => Self::Continuation,
+            "SAFETY"
+            | "PROHIBITED_CONTENT"
+            | "BLOCKLIST"
+            | "SPII"
+            | "RECITATION"
+            | "MODEL_ARMOR"
+            | "ESCALATION"
+            | "PUP_LIMITED_DISABLED" => Self::Blocked(label(name)),
+            // IMAGE_SAFETY, IMAGE_RECITATION and the like; IMAGE_OTHER is a plain failure.
+            _ if name.starts_with("IMAGE_") && name != "IMAGE_OTHER" => Self::Blocked(label(name)),
+            "MALFORMED_FUNCTION_CALL" | "MALFORMED_RESPONSE" => Self::Garbled(label(name)),
+            _ => Self::Other(label(name)),
+        }
+    }
+
+    /// The numbers on which both APIs agree. Larger numbers differ between the APIs.
+    fn from_number(number: i64) -> Self {
+        match number {
+            1 => Self::Stop,
+            2 => Self::from_name("MAX_TOKENS"),
+            3 => Self::from_name("SAFETY"),
+            4 => Self::from_name("RECITATION"),
+            5 => Self::from_name("OTHER"),
+            _ => Self::Other(number.to_string()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FinishReason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read_enum(deserializer, Self::from_name, Self::from_number)
+    }
+}
+
+/// `promptFeedback.blockReason`. `None` inside means that nothing was blocked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BlockReason(pub(super) Option<String>);
+
+impl<'de> Deserialize<'de> for BlockReason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        read_enum(
+            deserializer,
+            |name| Self((!name.is_empty() && !name.ends_with("_UNSPECIFIED")).then(|| label(name))),
+            |number| Self((number != 0).then(|| number.to_string())),
+        )
+    }
+}
+
+// Enum values on the wire: names, or numbers on request.
+
+/// Makes a provider's enum value safe for logs and labels: at most 100 characters of `[A-Za-z0-9_-]`.
+pub(super) fn label(value: &str) -> String {
+    value
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+        .take(100)
+        .collect()
+}
+
+/// Parses an enum value: a name, or a number if the request had `enum-encoding=int`.
+pub(super) fn read_enum<'de, D, T>(deserializer: D, name: fn(&str) -> T, number: fn(i64) -> T) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    struct Reader<T>(fn(&str) -> T, fn(i64) -> T);
+    impl<T> Visitor<'_> for Reader<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an enum value")
+        }
+        fn visit_str<E>(self, value: &str) -> Result<T, E> {
+            Ok((self.0)(value))
+        }
+        fn visit_i64<E>(self, value: i64) -> Result<T, E> {
+            Ok((self.1)(value))
+        }
+        fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
+            Ok((self.1)(i64::try_from(value).unwrap_or(i64::MAX)))
+        }
+    }
+    deserializer.deserialize_any(Reader(name, number))
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod no_answer_tests {
+    use super::*;
+
+    #[test]
+    fn what_says_nothing_is_no_answer() {
+        for (text, says) in [
+            ("", "empty"),
+            (" \n\t", "empty"),
+            ("\u{200b}", "invisible"),
+            ("\u{feff}\n\u{2060} \u{200d}", "invisible"),
+            ("\u{3164}\u{2800}", "invisible"),
+            ("\u{e0041}\u{e0042}", "invisible"),
+            ("```tool_code\nprint(add_task(description='milk'))\n```", "as text"),
+            ("\n```TOOL_CODE \nadd_task()\n```\n", "as text"),
+            ("```tool_code\nadd_task()", "as text"),
+            ("```tool_code\na()\n```\n\n```tool_outputs\n{}\n```", "as text"),
+            ("<tool_code>\nadd_task()\n</tool_code>", "as text"),
+            ("<tool_call>{\"name\": \"add_task\"}</tool_call>\n", "as text"),
+            ("tool_code\nprint(default_api.add_task())", "as text"),
+        ] {
+            assert!(
+                why(text).is_some_and(|why| why.contains(says)),
+                "{text:?}: {:?}",
+                why(text)
+            );
+        }
+    }
+
+    #[test]
+    fn what_says_something_may_be_an_answer() {
+        for text in [
+            "Done.",
+            "👍",
+            "\u{200b}Done.",
+            "0",
+            "```json\n{\"a\": 1}\n```",
+            "```\ntool_code\n```",
+            "I would run this:\n```tool_code\nadd_task()\n```",
+            "```tool_code\nadd_task()\n```\nDone.",
+            "tool_code is a label.",
+            "<b>tool_code</b>",
+        ] {
+            assert_eq!(why(text), None, "{text:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod finish_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn numbers_mean_what_their_names_mean() {
+        let read = |json: &str| serde_json::from_str::<FinishReason>(json).unwrap();
+        for (number, name) in [
+            ("1", "STOP"),
+            ("2", "MAX_TOKENS"),
+            ("3", "SAFETY"),
+            ("4", "RECITATION"),
+            ("5", "OTHER"),
+        ] {
+            assert_eq!(read(number), read(&format!("\"{name}\"")));
+        }
+        assert_eq!(read("4711"), FinishReason::Other("4711".into()));
+        assert_eq!(read("-1"), FinishReason::Other("-1".into()));
+    }
+
+    #[test]
+    fn a_value_from_the_future_is_no_success_and_is_fit_for_a_log() {
+        let read = |json: &str| serde_json::from_str::<FinishReason>(json).unwrap();
+        assert_eq!(read(r#""NEW\n REASON""#), FinishReason::Other("NEWREASON".into()));
+        assert_eq!(
+            read(r#""IMAGE_NEW_FILTER""#),
+            FinishReason::Blocked("IMAGE_NEW_FILTER".into())
+        );
+    }
+}

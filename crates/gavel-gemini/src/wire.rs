@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::finish::{BlockReason, FinishReason};
+use super::reply::{BlockReason, FinishReason};
 use crate::domain::nesting;
 
 /// A `GenerateContentResponse`, or one chunk of a stream of them.

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::credentials::{Credentials, METADATA_BASE};
-use crate::config_error::{ConfigError, invalid};
+use crate::config::{ConfigError, invalid};
 
 /// Where to search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

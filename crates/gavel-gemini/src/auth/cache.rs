@@ -10,9 +10,9 @@ use tokio::time::timeout_at;
 
 use super::credentials::Credentials;
 use super::fetch::{Fetcher, Token};
-use crate::config_error::ConfigError;
-use crate::failure::{Failure, Health};
-use crate::timeouts::Timeouts;
+use crate::call::{Failure, Health};
+use crate::config::ConfigError;
+use crate::config::Timeouts;
 
 /// A token is renewed when its remaining lifetime is less than this or a quarter of its total, …
 const RENEW_AHEAD: Duration = Duration::from_secs(300);

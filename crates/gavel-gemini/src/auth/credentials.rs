@@ -4,7 +4,7 @@ use jsonwebtoken::EncodingKey;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::config_error::{ConfigError, invalid};
+use crate::config::{ConfigError, invalid};
 
 /// Google's token endpoint, for files that do not name one.
 const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";

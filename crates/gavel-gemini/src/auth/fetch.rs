@@ -11,15 +11,14 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::credentials::{AuthorizedUser, Credentials, ServiceAccount, signing_key};
+use crate::call::Failure;
 use crate::client::{self, Waiting};
-use crate::config_error::{ConfigError, invalid};
+use crate::config::Timeouts;
+use crate::config::{ConfigError, invalid};
 use crate::domain::journal::FaultKind;
-use crate::failure::Failure;
-use crate::limits;
+use crate::reply::label;
 use crate::retry::Retry;
-use crate::timeouts::Timeouts;
 use crate::wire;
-use crate::wire_enum::label;
 use gavel_upstream::upstream::is_loopback;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
@@ -102,7 +101,7 @@ impl Fetcher {
         };
         let response = waiting.send(&self.client, request).await.map_err(reported)?;
         let status = response.status();
-        let mut held = limits::held(("", ""));
+        let mut held = client::held(("", ""));
         let body = waiting
             .body(response, MAX_TOKEN_BODY, &mut held)
             .await

@@ -13,9 +13,9 @@ use secrecy::{ExposeSecret, SecretString};
 pub use self::adc::{AdcSources, adc_from_env_values};
 use self::cache::TokenCache;
 pub use self::credentials::{AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount};
-use super::config_error::{ConfigError, invalid};
-use super::failure::{Failure, Health};
-use super::timeouts::Timeouts;
+use super::call::{Failure, Health};
+use super::config::Timeouts;
+use super::config::{ConfigError, invalid};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
 const QUOTA_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");
