@@ -3,9 +3,7 @@
 //! Provider requests, log rows, streams and spans are projections of these entries. The entries of an agent's run are
 //! stored as one JSON text each. A journal that is read back leads to the same next step.
 
-mod decision;
 mod result;
-mod target;
 mod turn;
 
 use std::sync::Arc;
@@ -13,15 +11,16 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::decision::PolicyDecision;
-pub use self::result::{CallFailure, CallResult, OwnError, WordsOf};
-pub use self::target::{Completion, Target, ToolRef, Verdict};
-pub use self::turn::{FaultKind, FunctionCall, ModelTurn, Part, Served};
+use super::address::Recipients;
 use super::agent_run::StopReason;
-use super::decision::Usage;
+use super::decision::{Outcome, Usage};
 use super::ids::{ActionId, RunId};
 use super::names::names;
+use super::policy::DecidedBy;
+use super::reflection::Reflection;
 use super::tool::{FailureCode, Tool};
+pub use result::{CallFailure, CallResult, OwnError, WordsOf};
+pub use turn::{FaultKind, FunctionCall, ModelTurn, Part, Served};
 
 /// The speaker of an earlier line of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,6 +268,163 @@ impl Entry {
             _ => &[],
         }
     }
+}
+
+// The policy's decision on one call.
+
+/// The policy's decision on one call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyDecision {
+    /// It may run, with exactly these canonical arguments.
+    Allow {
+        /// Identity injected, checked, canonical.
+        arguments: Arc<RawValue>,
+        /// What approved it; `None` if no approval was required.
+        by: Option<DecidedBy>,
+    },
+    /// An approver must approve it first.
+    RequireApproval {
+        /// Identity injected, checked, canonical.
+        arguments: Arc<RawValue>,
+        /// Why it requires approval.
+        reason: String,
+        /// What requires the approval.
+        by: Vec<DecidedBy>,
+        /// What the approver should know, as text.
+        warnings: Vec<String>,
+        /// All recipients of the call.
+        recipients: Recipients,
+        /// The call sets an argument that no grant can cover.
+        ungrantable: bool,
+        /// The account that would be used, as named by the tool's server.
+        account: Option<String>,
+    },
+    /// It must not run.
+    Refuse {
+        /// Why: a code from the closed list.
+        code: FailureCode,
+        /// Why, as text for the model and the logs.
+        message: String,
+        /// The part of the policy that decided it; empty if the call itself was invalid.
+        by: Vec<DecidedBy>,
+    },
+}
+
+// The target of a call, as it is used and as it is stored.
+
+/// The target of a call: decided by the functions that the model was offered, never by the bare name alone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "StoredTarget", into = "StoredTarget")]
+pub enum Target {
+    /// A tool on the allowlist.
+    Tool(Arc<Tool>),
+    /// Such a tool as an earlier process stored it. It becomes `Tool` again once the same tool is found.
+    Unresolved(ToolRef),
+    /// Another agent.
+    Agent(Arc<str>),
+    /// A function that the engine answers itself; `Err` holds why its arguments are invalid.
+    Verdict(Result<Verdict, String>),
+    /// A name that the model was not offered.
+    Unknown,
+}
+
+/// The part of a tool that a journal stores.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolRef {
+    /// The server's name in `mcp.json`.
+    pub server: Arc<str>,
+    /// The name on that server.
+    pub name: Arc<str>,
+    /// Digest of its definition.
+    pub digest: Arc<str>,
+    /// Whether a call can change something.
+    pub side_effect: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredTarget {
+    Tool(ToolRef),
+    Agent(Arc<str>),
+    Verdict(Verdict),
+    InvalidVerdict(String),
+    Unknown,
+}
+
+impl From<&Tool> for ToolRef {
+    fn from(tool: &Tool) -> Self {
+        Self {
+            server: Arc::clone(&tool.server),
+            name: Arc::clone(&tool.name),
+            digest: Arc::clone(&tool.digest),
+            side_effect: tool.side_effect,
+        }
+    }
+}
+
+impl From<Target> for StoredTarget {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Tool(tool) => Self::Tool(ToolRef::from(&*tool)),
+            Target::Unresolved(tool) => Self::Tool(tool),
+            Target::Agent(name) => Self::Agent(name),
+            Target::Verdict(Ok(verdict)) => Self::Verdict(verdict),
+            Target::Verdict(Err(error)) => Self::InvalidVerdict(error),
+            Target::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl From<StoredTarget> for Target {
+    fn from(stored: StoredTarget) -> Self {
+        match stored {
+            StoredTarget::Tool(tool) => Self::Unresolved(tool),
+            StoredTarget::Agent(name) => Self::Agent(name),
+            StoredTarget::Verdict(verdict) => Self::Verdict(Ok(verdict)),
+            StoredTarget::InvalidVerdict(error) => Self::Verdict(Err(error)),
+            StoredTarget::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// How the model ended its turn by a verdict function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// `request_clarification {question, kind}`.
+    Clarify {
+        /// The question for the user.
+        question: String,
+        /// `UNCLEAR_INTENT` or `MULTIPLE_MATCHES`.
+        outcome: Outcome,
+    },
+    /// `refuse {message, kind}`.
+    Refuse {
+        /// The reason, for the user.
+        message: String,
+        /// `OUT_OF_SCOPE` or `MISSING_PERMISSION`.
+        outcome: Outcome,
+    },
+    /// `complete_task`, or `exit_loop`.
+    Complete {
+        /// The output.
+        output: Completion,
+        /// Whether this ends the loop that the agent is a step of.
+        exits_loop: bool,
+    },
+    /// `reflect`: what the model says about a step of a task. It ends the run only if the task ends with it.
+    Reflect(Box<Reflection>),
+}
+
+/// The output of an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Completion {
+    /// JSON that conforms to the agent's output schema.
+    Output(Arc<str>),
+    /// Text, from an agent without an output schema.
+    Text(String),
 }
 
 #[cfg(test)]

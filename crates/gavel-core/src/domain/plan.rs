@@ -4,23 +4,19 @@
 //! draft keeps keep their ids, and an id is never used again. While a confirmed plan is worked through, reflections
 //! change it ([`TaskChange`], P-304).
 
-mod basis;
 mod change;
-mod difference;
 mod draft;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::basis::Basis;
-pub use self::change::{MOST_REPLACED, MOST_TASKS_EVER, TaskChange};
-pub use self::difference::{Change, PlanOperation, changes, difference};
-pub use self::draft::{Draft, DraftTask, PlanError, schema};
 use super::ids::{PlanningSessionId, RunId};
 use super::names::{Shape, Shaped, names, record};
 use super::planning_session::SessionStatus;
 use super::time::Timestamp;
+pub use change::{MOST_REPLACED, MOST_TASKS_EVER, TaskChange};
+pub use draft::{Draft, DraftTask, PlanError, schema};
 
 /// The most tasks of a draft.
 pub const MOST_TASKS: usize = 30;
@@ -286,6 +282,102 @@ impl Plan {
     pub fn task(&self, id: TaskId) -> Option<&Task> {
         self.tasks.iter().find(|task| task.id == id)
     }
+}
+
+// What a plan is made from besides the draft that the model hands in.
+
+/// What the drafts of a run that plans are checked against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Basis {
+    /// The session.
+    pub session: PlanningSessionId,
+    /// The tools that a task may name.
+    pub tools: Vec<String>,
+    /// The version that the draft refines; none for the first one.
+    pub current: Option<Plan>,
+}
+
+impl Basis {
+    /// Reads a draft, and makes the next version of the plan of it.
+    ///
+    /// # Errors
+    /// All errors of the draft, each with its place.
+    pub fn plan(&self, draft: &str) -> Result<(Draft, Plan), Vec<PlanError>> {
+        let read = serde_json::from_str::<Draft>(draft);
+        let mut draft = read.map_err(|error| vec![PlanError::new("", error.to_string())])?;
+        draft.forget_repeated_ids();
+        let plan = Plan::of(draft.clone(), self.session, self.current.as_ref(), &self.tools)?;
+        Ok((draft, plan))
+    }
+}
+
+// What differs between two versions of a plan.
+
+names! {
+    /// What happened to a task.
+    PlanOperation {
+        /// The task is new.
+        Add = "add",
+        /// The task has another title, goal or condition, or other tools.
+        Modify = "modify",
+        /// The task became unnecessary, and will not be worked on.
+        Obsolete = "obsolete",
+        /// The task is gone.
+        Remove = "remove",
+    }
+}
+
+record! {
+    /// How two versions of a plan differ in a task.
+    #[derive(PartialEq, Eq)]
+    Change as "PlanChange" {
+        /// What happened to the task.
+        op: PlanOperation,
+        /// The task's id.
+        task: TaskId,
+        /// Its title; that before, if it was removed.
+        title: String,
+    }
+}
+
+/// What the next version of a plan adds, modifies, makes obsolete and removes, in this order. The order of tasks is not
+/// compared.
+#[must_use]
+pub fn difference(before: Option<&Plan>, after: &Plan) -> Vec<Change> {
+    changes(before.map_or(&[][..], |plan| &plan.tasks), &after.tasks)
+}
+
+/// The same of two lists of tasks.
+#[must_use]
+pub fn changes(before: &[Task], after: &[Task]) -> Vec<Change> {
+    let change = |op: PlanOperation, task: &Task| Change {
+        op,
+        task: task.id,
+        title: task.title.clone(),
+    };
+    let differs = |task: &Task| match before.iter().find(|before| before.id == task.id) {
+        None => Some(PlanOperation::Add),
+        Some(earlier) if is_obsolete(task) && !is_obsolete(earlier) => Some(PlanOperation::Obsolete),
+        Some(earlier) if content(earlier) != content(task) => Some(PlanOperation::Modify),
+        Some(_) => None,
+    };
+    let later = after.iter().filter_map(|task| Some(change(differs(task)?, task)));
+    let gone = before
+        .iter()
+        .filter(|task| after.iter().all(|later| later.id != task.id));
+    let gone = gone.map(|task| change(PlanOperation::Remove, task));
+    let mut changes: Vec<_> = later.chain(gone).collect();
+    // Stable: the tasks of each kind keep their order.
+    changes.sort_by_key(|change| change.op);
+    changes
+}
+
+fn is_obsolete(task: &Task) -> bool {
+    task.status == TaskStatus::Obsolete
+}
+
+fn content(task: &Task) -> (&str, &str, &str, &[String]) {
+    (&task.title, &task.goal, &task.done_when, &task.tools)
 }
 
 #[cfg(test)]

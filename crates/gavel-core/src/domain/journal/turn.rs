@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::decision::Usage;
+use crate::domain::decision::Usage;
 
 /// A part of a model's turn, as far as gavel reads it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::names::record;
 use super::{DONE_WHEN, GOAL, MOST_TASKS, Plan, TITLE, TaskId};
+use crate::domain::names::record;
 
 record! {
     /// A plan as the model or a person writes it.

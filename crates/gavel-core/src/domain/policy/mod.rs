@@ -5,23 +5,17 @@
 //! `engine/gate` combines them into a decision.
 
 mod condition;
-mod grant;
 mod read;
-mod session;
-mod unknown;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gavel_reading::nearest;
 use globset::GlobSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use condition::{Condition, Evaluation};
-pub use grant::Grant;
-pub use session::SessionFacts;
-pub use unknown::Known;
-
+pub use self::condition::{Condition, Evaluation};
 use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
 use super::definition::{Approval, ReadError};
@@ -291,5 +285,170 @@ impl std::fmt::Display for DecidedBy {
             Self::Plan => f.write_str("plan"),
             Self::Repositories => f.write_str("repositories"),
         }
+    }
+}
+
+// Grants: calls of one tool, to exactly one set of recipients, each in its argument, that require no approval (R-15).
+
+/// A grant of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Its id.
+    pub id: Arc<str>,
+    /// The user whose calls it covers.
+    pub user: Arc<str>,
+    /// The server's name in `mcp.json`.
+    pub server: Arc<str>,
+    /// The tool's name on that server.
+    pub tool: Arc<str>,
+    /// Digest of the tool's definition when the grant was made. A tool with another digest may do something that no
+    /// approver has checked.
+    pub digest: Arc<str>,
+    /// All recipients. Never empty: a call without recipients is not what was approved.
+    pub recipients: Recipients,
+}
+
+impl Grant {
+    /// Whether it covers a call of this user and tool to exactly these recipients. One recipient more or less is
+    /// another set. So is a recipient in another argument: recipients in `bcc` are hidden, those in `to` are not.
+    #[must_use]
+    pub fn covers(&self, user: &str, server: &str, tool: &str, digest: &str, recipients: &Recipients) -> bool {
+        !recipients.is_empty()
+            && &*self.user == user
+            && &*self.server == server
+            && &*self.tool == tool
+            && &*self.digest == digest
+            && self.recipients == *recipients
+    }
+}
+
+// What rules know of a planning session.
+
+/// A planning session, as rules see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionFacts<'a> {
+    /// Its id.
+    pub id: &'a str,
+    /// The owner of its repository.
+    pub owner: &'a str,
+    /// The name of its repository.
+    pub repo: &'a str,
+}
+
+impl<'a> SessionFacts<'a> {
+    /// The names of its fields.
+    pub const FIELDS: [&'static str; 3] = ["id", "owner", "repo"];
+
+    /// The session of a run that has these values, by the names of the fields.
+    #[must_use]
+    pub fn of(values: Option<&'a BTreeMap<String, String>>) -> Self {
+        let [id, owner, repo] = Self::FIELDS.map(|name| {
+            let value = values.and_then(|values| values.get(name));
+            value.map_or("", String::as_str)
+        });
+        Self { id, owner, repo }
+    }
+
+    /// Each value with its name.
+    pub fn fields(self) -> impl Iterator<Item = (&'static str, &'a str)> {
+        Self::FIELDS.into_iter().zip([self.id, self.owner, self.repo])
+    }
+}
+
+// Names in rules that match nothing: a misspelled rule never applies, and its own tests have the same error.
+
+/// What the names in rules are compared with.
+#[derive(Debug)]
+pub struct Known<'a> {
+    /// The tools that connected servers offer: the server's name, and the tool's.
+    pub tools: Vec<(&'a str, &'a str)>,
+    /// The servers that offer nothing now. Names with such a server in them are not reported.
+    pub down: Vec<&'a str>,
+    /// The agents of the configuration.
+    pub agents: Vec<&'a str>,
+}
+
+impl Policy {
+    /// A sentence for each name in a rule that matches none of the known tools or agents.
+    #[must_use]
+    pub fn unknown_names(&self, known: &Known<'_>) -> Vec<String> {
+        let called = known.agents.iter().map(|agent| (AGENTS, *agent));
+        let tools: Vec<_> = known
+            .tools
+            .iter()
+            .copied()
+            .chain(called)
+            .flat_map(|(server, tool)| [tool.to_owned(), format!("{server}__{tool}")])
+            .collect();
+        let agents: Vec<_> = known.agents.iter().map(|&agent| agent.to_owned()).collect();
+        let mut found = Vec::new();
+        for rule in &self.rules {
+            let place = format!("rule {} ({}:{})", rule.name, self.file, rule.line);
+            for name in rule.tools.without_match(&tools) {
+                if !known.down.iter().any(|server| name.starts_with(&format!("{server}__"))) {
+                    let tip = tip(name, &tools);
+                    found.push(format!(
+                        "{place} names the tool {name:?}, which no connected server offers{tip}"
+                    ));
+                }
+            }
+            for name in rule.agents.iter().flat_map(|names| names.without_match(&agents)) {
+                let tip = tip(name, &agents);
+                found.push(format!(
+                    "{place} names the agent {name:?}, which is not in this configuration{tip}"
+                ));
+            }
+        }
+        found
+    }
+}
+
+impl Names {
+    /// The names, as written, that match none of `all`.
+    fn without_match<'a>(&'a self, all: &[String]) -> impl Iterator<Item = &'a str> {
+        let mut matched = vec![false; self.written.len()];
+        for name in all {
+            self.set.matches(name).into_iter().for_each(|at| matched[at] = true);
+        }
+        let names = self.written.iter().zip(matched);
+        names.filter(|(_, matched)| !matched).map(|(name, _)| &**name)
+    }
+}
+
+fn tip(name: &str, all: &[String]) -> String {
+    let nearest = nearest(name, all.iter().map(String::as_str));
+    nearest.map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// R-11: a rule that can never apply is reported, with the name that was probably meant.
+    #[test]
+    fn a_name_that_matches_no_tool_or_agent_is_reported_with_the_nearest_one() {
+        let text = "rules:
+- {name: a, tools: [shop__order_artcle, order_article, 'shop__*', '*'], then: deny, reason: r}
+- {name: b, tools: [agent__buyer, byer, google__gmail_send], agents: [buyerr, 'b*'], then: deny, reason: r}
+- {name: c, tools: ['mail__*'], then: deny, reason: r}
+";
+        let policy = Policy::read(text, "policy.yaml").unwrap();
+        let known = Known {
+            tools: vec![("shop", "order_article"), ("shop", "list_articles")],
+            down: vec!["google"],
+            agents: vec!["buyer"],
+        };
+        assert_eq!(
+            policy.unknown_names(&known),
+            [
+                "rule a (policy.yaml:2) names the tool \"shop__order_artcle\", which no connected server offers; \
+                 did you mean shop__order_article?",
+                "rule b (policy.yaml:3) names the tool \"byer\", which no connected server offers; did you mean buyer?",
+                "rule b (policy.yaml:3) names the agent \"buyerr\", which is not in this configuration; did you mean buyer?",
+                "rule c (policy.yaml:4) names the tool \"mail__*\", which no connected server offers",
+            ]
+        );
     }
 }

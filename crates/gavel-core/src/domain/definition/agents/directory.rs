@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::fields::Field;
-use super::super::read::{Refused, given_twice};
-use super::super::values::{self, Named};
-use super::super::{Definition, Form, Input, form, schema};
 use super::{Place, SchemaSource, Source};
+use crate::domain::definition::fields::Field;
+use crate::domain::definition::read::{Refused, given_twice};
+use crate::domain::definition::values::{self, Named};
+use crate::domain::definition::{Definition, Form, Input, form, schema};
 use gavel_reading::json;
 use gavel_reading::quoted;
 use gavel_reading::{Errors, ReadError};

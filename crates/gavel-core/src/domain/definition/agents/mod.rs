@@ -5,25 +5,24 @@
 //! the directory and passes in its texts.
 
 mod directory;
-mod limits;
 mod links;
-mod schemas;
 mod steps;
 mod warnings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gavel_reading::{Errors, ReadError, quoted, unknown_name_message};
 use serde_json::{Map, Value};
 
-use self::directory::{Directory, read};
-use self::schemas::{output_schema, template_of_output, unknown_schema};
-use self::warnings::{gemini_cli, other_model, unknown_level, unused_inputs};
 use super::fields::Field;
+use super::inputs::{known_in_output, unknown_in_output};
 use super::values::Places;
-use super::{Definition, Flow, Form};
-use gavel_reading::unknown_name_message;
-use gavel_reading::{Errors, ReadError};
+use super::{Definition, Flow, Form, OutputSchema};
+use crate::domain::templates::Template;
+use directory::{Directory, Read, read};
+use links::called;
+use warnings::{gemini_cli, other_model, unknown_level, unused_inputs};
 
 /// The text of a definition.
 #[derive(Clone, Debug)]
@@ -186,7 +185,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
         );
         checked.warnings.extend(unused);
         unused_inputs(agent, &mut checked.warnings);
-        limits::check(agent, &directory, &mut checked.warnings);
+        check_limits(agent, &directory, &mut checked.warnings);
         gemini_cli(agent, &mut checked.warnings);
         other_model(agent, &mut checked.warnings);
         unknown_level(agent, &mut checked.warnings);
@@ -237,4 +236,120 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
         list.sort_by(|a, b| (&a.file, a.is_rest(), a.line).cmp(&(&b.file, b.is_rest(), b.line)));
     }
     checked
+}
+
+// Warnings about limits that cannot have the effect they suggest. They reject no agent.
+
+/// The most steps of one run, over all its resumes.
+const MOST_STEPS: u32 = 500;
+
+/// Checks one agent's limits, and those of the agents that it calls.
+fn check_limits(agent: &Read, directory: &Directory, warnings: &mut Vec<ReadError>) {
+    let definition = &agent.definition;
+    let turns = Field::MaxTurns.portable();
+    match definition.limits.max_turns {
+        Some(most) if most > MOST_STEPS => {
+            let allowed = format!("at most {MOST_STEPS}: a run ends there over all its resumes");
+            warnings.push(agent.place.error(&turns, most.to_string(), allowed));
+        }
+        Some(1) if !definition.tools.is_empty() || !definition.sub_agents.is_empty() => {
+            let found = "1, so the model never sees the result of a tool".to_owned();
+            warnings.push(
+                agent
+                    .place
+                    .error(&turns, found, "2 or more for an agent with tools".to_owned()),
+            );
+        }
+        _ => {}
+    }
+    let (thinking, most) = (definition.model.thinking_budget, definition.model.max_output_tokens);
+    if let (Some(thinking), Some(most)) = (thinking, most)
+        && u32::try_from(thinking).is_ok_and(|thinking| thinking >= most)
+    {
+        let found = format!("{thinking}, which leaves nothing of {most} output tokens for an answer");
+        let allowed = "less than maxOutputTokens, which counts thinking too".to_owned();
+        warnings.push(agent.place.error(&Field::ThinkingBudget.portable(), found, allowed));
+    }
+    let Some(whole) = definition.limits.max_time else {
+        return;
+    };
+    let steps = definition
+        .flow
+        .steps()
+        .iter()
+        .map(|step| (step.agent.as_str(), step.timeout));
+    let given: Vec<_> = definition
+        .sub_agents
+        .iter()
+        .map(|sub_agent| (sub_agent.agent.as_str(), sub_agent.timeout))
+        .chain(steps)
+        .collect();
+    for (path, name) in called(definition, directory) {
+        let own = || directory.agents.get(name)?.definition.limits.max_time;
+        let given = given
+            .iter()
+            .find(|(agent, _)| *agent == name)
+            .and_then(|(_, timeout)| *timeout);
+        let part = given.or_else(own);
+        if let Some(part) = part.filter(|part| *part > whole) {
+            let found = format!(
+                "{name} with {} s, in an agent with {} s",
+                part.as_secs(),
+                whole.as_secs()
+            );
+            let allowed = "no more time than its caller has: it is stopped together with its caller".to_owned();
+            warnings.push(agent.place.error(&path, found, allowed));
+        }
+    }
+}
+
+// The schema of an agent's output.
+
+/// The schema of an agent's output. Also checks what `processOutput` refers to in it.
+fn output_schema(agent: &Read, directory: &Directory, errors: &mut Errors) -> Option<Arc<Value>> {
+    let output = agent.definition.output.as_ref()?;
+    let name = match &output.schema {
+        OutputSchema::Inline(schema) => return Some(Arc::new(schema.clone())),
+        OutputSchema::Named(name) => name,
+    };
+    if let Some(error) = unknown_schema(name, &agent.place, directory) {
+        errors.push(error);
+    }
+    if let (Some(template), Some(schema)) = (&agent.definition.process_output, directory.schema(name)) {
+        template_of_output(template, &output.name, schema, &agent.place, errors);
+    }
+    directory.schemas.get(name).cloned()
+}
+
+/// Each placeholder of `processOutput` must name the output or one of its properties.
+fn template_of_output(template: &str, output: &str, schema: &Value, place: &Place, errors: &mut Errors) {
+    let (template, _) = Template::read(template);
+    let path = Field::ProcessOutput.portable();
+    for name in unknown_in_output(&template, output, schema) {
+        let found = format!("the placeholder ${{{name}}}");
+        errors.add(|| place.error(&path, found, known_in_output(name, output, schema)));
+    }
+}
+
+/// The error for a registered schema that does not exist or is invalid.
+fn unknown_schema(name: &str, place: &Place, directory: &Directory) -> Option<ReadError> {
+    if directory.schemas.contains_key(name) {
+        return None;
+    }
+    let known: Vec<_> = directory.schemas.keys().map(String::as_str).collect();
+    let (found, allowed) = if directory.broken_schemas.contains_key(name) {
+        (
+            format!("{}, which is invalid", quoted(name)),
+            "a valid schema".to_owned(),
+        )
+    } else if known.is_empty() {
+        let allowed = format!("a JSON Schema, or the name of one: write it to schemas/{name}.json");
+        (quoted(name), allowed)
+    } else {
+        (
+            quoted(name),
+            format!("a registered schema: {}", unknown_name_message(name, &known)),
+        )
+    };
+    Some(place.error(&Field::OutputSchema.portable(), found, allowed))
 }
