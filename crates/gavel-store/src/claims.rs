@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::batch::Batch;
 use super::db::{Conn, Value, sql, values};
 use super::decisions::DECISIONS;
 use super::error::Fault;
+use super::queue::Batch;
 use super::recovered;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::ports::claims::{Claim, Claimant, Claimed};

@@ -2,10 +2,10 @@
 //! statements. A holder's commit is written by itself, since it depends on the lease.
 
 use super::audit::Entry;
-use super::batch::{Batch, expect};
 use super::db::{Conn, Value, values};
 use super::decisions::{CALLS, DECISIONS};
 use super::error::Fault;
+use super::queue::{Batch, expect};
 use crate::domain::ids::{ActionId, GrantId, RunId};
 use crate::domain::thread::MessageRole;
 use crate::domain::tool::FailureCode;

@@ -11,11 +11,11 @@ use uuid::Uuid;
 
 use super::Store;
 use super::audit::{AuditKind, Entry, Whose};
-use super::batch::Batch;
 use super::db::{Conn, sql, values};
 use super::error::Fault;
 use super::insert::Insert;
 use super::op::Op;
+use super::queue::Batch;
 use super::table::{Column, Table};
 use crate::domain::ids::{ProjectId, TenantId};
 use crate::ports::BoxFuture;

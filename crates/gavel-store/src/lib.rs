@@ -20,7 +20,6 @@
 
 mod actions;
 mod audit;
-mod batch;
 mod buckets;
 mod claims;
 mod commit;

@@ -1,11 +1,11 @@
 //! Console logins: port [`SessionStore`].
 
 use super::Store;
-use super::batch::Batch;
 use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
 use super::insert::Insert;
 use super::op::Op;
+use super::queue::Batch;
 use super::table::{Column, Table};
 use crate::ports::BoxFuture;
 use crate::ports::records::{QueryError, RecordError};

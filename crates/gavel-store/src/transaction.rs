@@ -1,11 +1,11 @@
 //! Executes many ops in one transaction.
 
-use super::batch::Batch;
 use super::claims::RUN_ACTIVE;
 use super::commit::Rows;
 use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
 use super::op::{Done, Op, Pruned, Recovered, Ticket};
+use super::queue::Batch;
 use super::recovered;
 use crate::domain::ids::DecisionId;
 use crate::domain::tool::FailureCode;

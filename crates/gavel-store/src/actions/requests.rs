@@ -6,7 +6,6 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::super::audit::{AuditKind, Entry};
-use super::super::batch::Batch;
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::transition::{action_may_become, any, run_may_become};
@@ -18,6 +17,7 @@ use crate::domain::thread::MessageKind;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::{ActionOutcome, NewAction, Wait};
 use crate::ports::runs::Lease;
+use crate::queue::Batch;
 
 /// The audit reason of an approval that was not resolved in time.
 const TIMED_OUT: &str = "timed_out";

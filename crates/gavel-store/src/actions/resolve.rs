@@ -6,7 +6,6 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::super::audit::{AuditKind, Entry, Whose, field};
-use super::super::batch::Batch;
 use super::super::db::{Conn, sql, values};
 use super::super::error::Fault;
 use super::super::insert::Insert;
@@ -17,6 +16,7 @@ use crate::domain::action::{Details, Resolution};
 use crate::domain::ids::{ActionId, GrantId, RunId, TenantId, UserId};
 use crate::domain::thread::MessageKind;
 use crate::ports::actions::{Resolve, Resolved, Revoke};
+use crate::queue::Batch;
 
 /// Minimum time, in microseconds, that an approved action has to start, even if it was approved just before its expiry.
 const TO_BEGIN_US: i64 = 60_000_000;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::super::audit::{AuditKind, Entry};
-use super::super::batch::Batch;
 use super::super::db::{Conn, sql, values};
 use super::super::error::Fault;
 use super::super::runs::in_doubt;
@@ -19,6 +18,7 @@ use crate::domain::ids::{ActionId, PlanningSessionId, RunId};
 use crate::domain::thread::MessageKind;
 use crate::domain::tool::FailureCode;
 use crate::ports::actions::{Settle, SettleDone};
+use crate::queue::Batch;
 
 /// A settled action.
 #[derive(Deserialize)]

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::super::batch::Batch;
 use super::super::db::{Conn, values};
 use super::super::error::Fault;
 use super::super::insert::Insert;
@@ -10,6 +9,7 @@ use super::columns::{LINE, Line, THREAD};
 use crate::domain::ids::{ActionId, RunId, ThreadId};
 use crate::domain::thread::MessageRole;
 use crate::ports::runs::{Created, InThread, NewRun};
+use crate::queue::Batch;
 
 impl Batch<'_> {
     /// Adds a run and the user's message to a thread, or returns why that is impossible. If the run must wait its turn,

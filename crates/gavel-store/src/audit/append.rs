@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::super::batch::Batch;
 use super::super::db::{Conn, Value, storable};
 use super::super::error::Fault;
 use super::super::insert::Insert;
@@ -13,6 +12,7 @@ use super::chain::FORMAT;
 use super::columns::AUDIT;
 use super::entry::{Entry, Whose};
 use super::{AuditRow, Signer};
+use crate::queue::Batch;
 
 static ENTER: LazyLock<Insert> = LazyLock::new(|| AUDIT.inserts(""));
 

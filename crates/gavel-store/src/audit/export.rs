@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use super::AuditRow;
-use super::head::Head;
+use super::chain::Head;
 use super::log::AuditKeys;
 use super::verify::Verifier;
 

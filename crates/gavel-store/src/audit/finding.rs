@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::head::Head;
+use super::chain::Head;
 use super::triggers::TriggerDamage;
 
 /// A problem in the audit log.

@@ -18,17 +18,16 @@ mod compare;
 mod entry;
 mod export;
 mod finding;
-mod head;
 mod keys;
 mod log;
 mod trail;
 mod triggers;
 mod verify;
 
+pub use self::chain::Head;
 pub use chain::AuditRow;
 pub use entry::AuditKind;
 pub use finding::Finding;
-pub use head::Head;
 pub use keys::{AuditSecrets, KEY_IN_DATABASE, KeyPlace};
 pub use log::{AuditFilter, AuditKeys, AuditLog};
 pub use triggers::{TriggerDamage, TriggerState};

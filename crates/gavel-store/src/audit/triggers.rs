@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::super::batch::Batch;
 use super::super::db::{Conn, Dialect};
 use super::super::error::{Fault, StoreError};
 use super::super::migrate;
 use super::entry::{AuditKind, Entry, Whose};
+use crate::queue::Batch;
 
 /// How a trigger differs from the migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,17 +1,14 @@
 //! Verifies the chain without trusting its contents.
 
-mod approval;
-mod moved;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
-use self::approval::GrantScope;
-use self::moved::TRIES;
-use super::chain::{AuditRow, BEGINNING, Signer};
+use super::AuditKind;
+use super::chain::{AuditRow, BEGINNING, FORMAT, Head, Signer};
+use super::entry::field;
 use super::finding::Finding;
-use super::head::Head;
+use crate::domain::action::Resolution;
 
 /// Maximum number of reported findings; there may be as many as rows.
 const MOST_REPORTED: usize = 1000;
@@ -247,5 +244,111 @@ impl Verifier {
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
+    }
+}
+
+// Whether each side effect that starts was approved or covered by a grant.
+
+/// The calls that a grant covers, without their recipients; from the entry of a grant, or of a call that uses one.
+#[derive(PartialEq, Eq)]
+struct GrantScope {
+    tenant: String,
+    tool: Option<String>,
+    rest: [Option<String>; 3],
+}
+
+impl GrantScope {
+    fn of(row: &AuditRow) -> Self {
+        Self {
+            tenant: row.tenant.clone(),
+            tool: row.tool.clone(),
+            rest: ["user", "server", "tool_digest"].map(|name| field(&row.detail, name)),
+        }
+    }
+}
+
+impl Verifier {
+    /// Whether a side effect that starts is approved, or covered by a grant that was created and not revoked. For a
+    /// part of the chain, earlier grants are unknown.
+    fn check_approval(&mut self, row: &AuditRow) {
+        let Ok(action) = Uuid::parse_str(&row.subject) else {
+            return;
+        };
+        let approves =
+            || field(&row.detail, "decision").is_some_and(|decision| decision != Resolution::Reject.as_str());
+        match AuditKind::parse(&row.kind) {
+            Some(AuditKind::ApprovalRequested | AuditKind::ApprovalExpired) => {
+                self.unapproved.insert(action);
+            }
+            Some(AuditKind::ApprovalResolved) if approves() => {
+                self.unapproved.remove(&action);
+            }
+            Some(AuditKind::GrantCreated) => {
+                self.grants.insert(action, Some(GrantScope::of(row)));
+            }
+            Some(AuditKind::GrantRevoked) => {
+                self.grants.insert(action, None);
+            }
+            Some(AuditKind::EffectIntended) => {
+                let asked = self.unapproved.remove(&action);
+                let without = match field(&row.detail, "grant_id") {
+                    Some(grant) => match Uuid::parse_str(&grant).ok().and_then(|grant| self.grants.get(&grant)) {
+                        Some(given) => given.as_ref() != Some(&GrantScope::of(row)),
+                        None => self.after.number == 0,
+                    },
+                    None => asked,
+                };
+                if without {
+                    self.find(Finding::Unapproved {
+                        number: row.number,
+                        action_id: row.subject.clone(),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+// Finds where a row was written, if not where it is now.
+
+/// Total number of positions tried for misplaced rows: about one second of work.
+const TRIES: i64 = 1 << 20;
+
+impl Verifier {
+    /// Whether the key that the row names made its hash. `None` if that key is missing.
+    fn genuine(&self, row: &AuditRow) -> Option<bool> {
+        let key = self.keys.get(&row.key_id)?;
+        Some(row.format == FORMAT && key.sign(row) == row.hash)
+    }
+
+    /// Reports an invalid row: it was moved, or `unless_moved` applies. A genuine row that follows its hash shows that
+    /// gavel wrote it.
+    fn decide(&mut self, row: &AuditRow, unless_moved: Finding) {
+        self.invalid = true;
+        let number = row.number;
+        let moved = self.written_as(row);
+        self.find(moved.map_or(unless_moved, |written_as| Finding::Reordered { number, written_as }));
+    }
+
+    /// The position at which the row is genuine, if there is one; near positions first.
+    fn written_as(&mut self, row: &AuditRow) -> Option<i64> {
+        let key = self.keys.get(&row.key_id)?;
+        let mut moved = row.clone();
+        // A row cannot have been written much further away than the number of rows.
+        for distance in 1..row.number.saturating_mul(2).max(4096) {
+            let places = [row.number.saturating_sub(distance), row.number.saturating_add(distance)];
+            for place in places.into_iter().filter(|place| *place >= 1) {
+                if self.tries == 0 {
+                    return None;
+                }
+                self.tries -= 1;
+                moved.number = place;
+                if key.sign(&moved) == row.hash {
+                    return Some(place);
+                }
+            }
+        }
+        None
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::super::audit::{AuditKind, Entry};
-use super::super::batch::Batch;
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::transition::session_may_become;
@@ -20,6 +19,7 @@ use crate::domain::planning_session::SessionStatus::{self, Cancelled, DeadlineEx
 use crate::ports::claims::Claimed;
 use crate::ports::commit::{SessionEnd, Worked};
 use crate::ports::planning::{Moved, PlanEdit, SessionCancel};
+use crate::queue::Batch;
 
 /// Sessions that are deleted in one transaction.
 const PRUNED_AT_ONCE: usize = 32;

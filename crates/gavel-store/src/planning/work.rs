@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::super::audit::{AuditKind, Entry};
-use super::super::batch::Batch;
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::transition::{any, session_may_become};
@@ -15,6 +14,7 @@ use crate::domain::planning_session::SessionStatus::{self, Cancelled, Completed,
 use crate::domain::time::Timestamp;
 use crate::ports::commit::{SessionEnd, Worked};
 use crate::ports::runs::Reopen;
+use crate::queue::Batch;
 
 /// The author of the versions that reflections make.
 const AGENT: &str = "agent";

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::super::audit::{AuditKind, Entry};
-use super::super::batch::Batch;
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::insert::Insert;
@@ -22,6 +21,7 @@ use crate::domain::time::Timestamp;
 use crate::ports::commit::Planned;
 use crate::ports::planning::MadePlan;
 use crate::ports::runs::{Created, InSession, NewRun, SessionWork};
+use crate::queue::Batch;
 
 /// What the author of a new version (plan `$3`, last task `$4`, notes `$5`) leaves behind: nothing of an earlier end or
 /// failure.

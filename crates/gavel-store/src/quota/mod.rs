@@ -4,7 +4,6 @@
 mod block;
 mod leased;
 mod local;
-mod outage;
 
 pub use leased::LeasedQuota;
 pub use local::LocalQuota;

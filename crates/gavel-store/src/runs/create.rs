@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::super::batch::Batch;
 use super::super::db::{Conn, values};
 use super::super::decisions::DECISIONS;
 use super::super::error::Fault;
@@ -12,6 +11,7 @@ use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
 use crate::ports::claims::Claimed;
 use crate::ports::runs::{Created, Lease, NewRun};
+use crate::queue::Batch;
 
 impl Batch<'_> {
     pub(crate) async fn create(&self, conn: &mut Conn, run: &NewRun) -> Result<Created, Fault> {

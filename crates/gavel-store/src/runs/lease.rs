@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::super::batch::Batch;
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::FIRST_OF_THREAD;
 use crate::domain::ids::RunId;
 use crate::ports::runs::{Lease, MOST_CLAIMS, MOST_TAKES, Renewed};
+use crate::queue::Batch;
 
 /// A run below a root whose lease this process holds.
 ///

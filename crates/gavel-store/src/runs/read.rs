@@ -1,17 +1,22 @@
 //! Reads of runs, for workers and for the API.
 
 use std::ops::ControlFlow;
+use std::sync::LazyLock;
 
-use super::super::config::ContentMode;
-use super::super::db::{sql, values};
-use super::super::read::OF_USER;
-use super::super::{ReadOnly, Store};
 use super::columns::{ENTRY, RUN};
-use super::{FIRST_OF_THREAD, taken_too_often};
+use super::{CANCELLED, FIRST_OF_THREAD, taken_too_often};
 use crate::api::runs::AgentRun;
+use crate::config::ContentMode;
+use crate::db::{Conn, sql, values};
 use crate::domain::ids::{RunId, TenantId, UserId};
+use crate::error::Fault;
+use crate::insert::Insert;
+use crate::ports::commit::Spent;
 use crate::ports::records::QueryError;
-use crate::ports::runs::{LoggedEntry, MOST_TAKES, StoredRun, Turn};
+use crate::ports::runs::{LoggedEntry, MOST_TAKES, StoredEntry, StoredRun, Turn};
+use crate::queue::Batch;
+use crate::read::OF_USER;
+use crate::{ReadOnly, Store};
 
 /// What the state of a run and the run whole have in common.
 pub(super) const STATE: &str = "run.status, run.parent_run_id AS \"origin.parent_run_id\", \
@@ -118,6 +123,54 @@ fn events() -> &'static str {
          ORDER BY position LIMIT $3",
         ENTRY.selected()
     )
+}
+
+// The journal of a run and its usage, as they grow.
+
+impl Batch<'_> {
+    /// Whether the run, or a run above it, was cancelled, and this entry was not written before that. The worker may
+    /// not have seen the cancellation yet.
+    pub(crate) async fn is_cancelled_before(&self, conn: &mut Conn, run: RunId, entry: u64) -> Result<bool, Fault> {
+        let cancelled = sql!(
+            "{CANCELLED} AND NOT EXISTS (SELECT 1 FROM agent_run_entry WHERE run_id = $1 AND number = $2) LIMIT 1"
+        );
+        Ok(conn.exists(cancelled, values![run, entry]).await?)
+    }
+
+    /// Updates the usage of a run while it runs.
+    pub(crate) async fn update_usage(&self, conn: &mut Conn, spent: &Spent) -> Result<(), Fault> {
+        let update = "UPDATE agent_run SET steps = $2, input_tokens = $3, output_tokens = $4, thought_tokens = $5, \
+                      cached_tokens = $6 WHERE id = $1";
+        let usage = spent.usage;
+        let values = values![
+            spent.run,
+            spent.steps,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.thought_tokens,
+            usage.cached_tokens,
+        ];
+        conn.execute(update, values).await?;
+        Ok(())
+    }
+
+    /// Adds entries to the journal of a run, and to the event log of its outermost run, whose last position is `last`.
+    pub(crate) async fn enter(
+        &self,
+        conn: &mut Conn,
+        root: RunId,
+        run: RunId,
+        last: u64,
+        entries: &[StoredEntry],
+    ) -> Result<(), Fault> {
+        static ENTER: LazyLock<Insert> = LazyLock::new(|| ENTRY.inserts("ON CONFLICT (run_id, number) DO NOTHING"));
+        let mut rows = Vec::with_capacity(entries.len() * 7);
+        for (position, entry) in (last + 1..).zip(entries.iter().cloned()) {
+            rows.extend(ENTRY.begin(&(root, LoggedEntry { position, run, entry }), self.writing));
+        }
+        ENTER.run(conn, rows).await?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::super::audit::{AuditKind, Entry};
-use super::super::batch::Batch;
 use super::super::db::{Conn, Value, sql, values};
 use super::super::decisions::DECISION;
 use super::super::error::Fault;
@@ -16,6 +15,7 @@ use crate::domain::ids::{RunId, TenantId, UserId};
 use crate::domain::time::rfc3339;
 use crate::ports::claims::Claimed;
 use crate::ports::runs::{Lease, Reopen, Reopened, ReopenedFor, Settled};
+use crate::queue::Batch;
 
 /// A run that may be reopened.
 #[derive(Deserialize)]

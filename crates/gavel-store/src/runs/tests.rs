@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::super::batch::Batch;
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::budget::SessionLimits;
@@ -36,6 +35,7 @@ use crate::ports::runs::{
     InSession, InThread, Lease, NewRun, Origin, Renewed, Reopen, ReopenedFor, SessionWork, Settled, Snapshot,
     StoredEntry,
 };
+use crate::queue::Batch;
 
 fn queued_run() -> NewRun {
     let id = RunId::new();

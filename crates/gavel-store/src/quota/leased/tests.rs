@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::block::HOLD;
-use super::super::outage::PAUSE;
+use super::PAUSE;
 use super::*;
 use crate::ports::quota::{Ask, BucketsUnavailable, Lease};
 

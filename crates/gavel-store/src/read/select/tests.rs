@@ -4,7 +4,7 @@ use super::super::super::connect::Target;
 use super::super::super::db::{Conn, explain};
 use super::super::super::migrate;
 use super::super::fields::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
-use super::driver::slow_classes;
+use super::slow_classes;
 use super::*;
 
 fn sql(dialect: Dialect, list: &'static List, filter: &str) -> String {
