@@ -11,7 +11,7 @@ use super::limits::AtLimit;
 use super::run::{Engine, Run};
 use super::strategy::Strategy;
 use super::strategy::react::{self, Shortened};
-use super::{attempt, next, spans};
+use super::{next, record, spans};
 use crate::api::events::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
@@ -19,7 +19,7 @@ use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, Model
 
 /// The mode in force: that of the last prompt since the last resume.
 fn mode(journal: &Journal) -> &CallMode {
-    let prompts = attempt::current(journal).iter().rev().filter_map(|entry| match entry {
+    let prompts = record::current(journal).iter().rev().filter_map(|entry| match entry {
         Entry::Prompted { mode, .. } => Some(mode),
         _ => None,
     });
@@ -41,7 +41,7 @@ fn ask_until(engine: &Engine, run: &Run) -> Instant {
     let now = engine.clock.instant();
     let elapsed = run.record.elapsed(now);
     let left = match (
-        next::soft_stop(attempt::current(&run.record.journal)),
+        next::soft_stop(record::current(&run.record.journal)),
         run.context.limits.at_limit,
     ) {
         (Some((_, since)), AtLimit::SumUp { grace }) => Some((since + grace).saturating_sub(elapsed)),
@@ -104,7 +104,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
     match outcome {
         Ok(turn) => {
             let mut calls = Vec::new();
-            for (sequence, call) in (attempt::proposed(&run.record.journal) + 1..).zip(turn.calls()) {
+            for (sequence, call) in (record::proposed(&run.record.journal) + 1..).zip(turn.calls()) {
                 calls.push(Proposed {
                     id: ActionId::new(),
                     sequence,

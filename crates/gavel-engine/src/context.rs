@@ -2,11 +2,16 @@
 //! byte-stable.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
+use serde_json::{Map, Value};
 
+use super::snapshot::DefinitionSnapshot;
 use super::toolset::Missing;
+use crate::domain::definition::Definition;
+use crate::ports::actions::Actions;
 
 /// The message as the model sees it: the date (never the time) in the caller's time zone, missing tools, a blank line,
 /// the user's text. If the caller named no time zone, it says so: "tomorrow at ten" is then ambiguous.
@@ -33,6 +38,22 @@ pub fn message(words: &str, now_us: i64, zone: Option<Tz>, missing: &[Missing]) 
     text.push('\n');
     text.push_str(words);
     text
+}
+
+// What a run knows of its agent.
+
+/// What a run knows of its agent.
+pub struct AgentContext {
+    /// The agent's definition.
+    pub definition: Arc<Definition>,
+    /// The definitions that the run needs.
+    pub snapshot: Arc<DefinitionSnapshot>,
+    /// The inputs.
+    pub input: Map<String, Value>,
+    /// Depth: the number of agents above it.
+    pub depth: u32,
+    /// The store of grants.
+    pub actions: Arc<dyn Actions>,
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::agent_context::AgentContext;
-use super::attempt::{self, current};
+use super::context::AgentContext;
 use super::ledger::Call;
+use super::limits::CutStep;
 use super::limits::Limits;
 use super::next::{Ending, Next};
-use super::stop::CutStep;
+use super::record::{self, current};
 use crate::domain::agent_run::StopReason;
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
@@ -193,7 +193,7 @@ pub(super) fn step(place: Option<&AgentContext>, journal: &Journal, step: u32, r
     };
     let call = Proposed {
         id: ActionId::new(),
-        sequence: attempt::proposed(journal) + 1,
+        sequence: record::proposed(journal) + 1,
         target: Target::Agent(Arc::from(agent.as_str())),
         call: FunctionCall {
             id: None,

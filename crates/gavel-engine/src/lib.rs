@@ -10,12 +10,9 @@
 
 pub mod act;
 pub mod agent;
-pub mod agent_context;
 pub mod approvals;
 pub mod ask;
-pub mod attempt;
 pub mod calls;
-pub mod children;
 pub mod context;
 pub mod derive;
 pub mod doom_loop;
@@ -34,7 +31,6 @@ pub mod record;
 pub mod run;
 pub mod snapshot;
 pub mod steps;
-pub mod stop;
 pub mod strategy;
 pub mod toolset;
 pub mod trace;
@@ -54,7 +50,7 @@ use gavel_api as api;
 use gavel_core::domain;
 use gavel_ports as ports;
 
-pub use attempt::iterations;
+pub use self::record::iterations;
 pub use events::EventSink;
 pub use limits::Limits;
 pub use next::{Ending, Next, next};

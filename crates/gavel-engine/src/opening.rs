@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::attempt;
 use super::flow;
 use super::ledger::{Call, Ledger};
 use super::limits::Limits;
 use super::next::{self, Ending, Next};
+use super::record;
 use super::toolset::Toolset;
 use crate::domain::canonical;
 use crate::domain::ids::ActionId;
@@ -120,7 +120,7 @@ pub(super) fn step(opening: &Opening, toolset: &Toolset, journal: &Journal, step
     let (name, arguments) = read.map_or_else(Default::default, |read| (read.tool.clone(), read.arguments.clone()));
     let call = Proposed {
         id: ActionId::new(),
-        sequence: attempt::proposed(journal) + 1,
+        sequence: record::proposed(journal) + 1,
         target: toolset
             .tool(&name)
             .map_or(Target::Unknown, |tool| Target::Tool(tool.clone())),

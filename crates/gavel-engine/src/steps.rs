@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use serde_json::json;
 
+use super::limits::Stop;
 use super::log::Log;
 use super::next::{Ending, Next};
 use super::run::{Engine, Run};
-use super::stop::Stop;
 use super::strategy::{Strategy, plan, react};
 use super::{act, ask, context, flow, memory, notices, opening, write};
 use crate::domain::agent_run::StopReason;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::plan::{Execution, TaskWork};
-use super::attempt::iterations;
 use super::limits::Limits;
 use super::next::{self, Next};
 use super::opening::{self, Opening};
+use super::record::iterations;
 use super::{derive, flow};
 use crate::domain::decision::Usage;
 use crate::domain::definition::Flow;

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::approvals;
+use super::limits::Stop;
 use super::log::{Log, text};
 use super::record::Record;
 use super::run::{Engine, Run};
-use super::stop::Stop;
 use crate::domain::journal::Entry;
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
 use crate::ports::records::OpenCall;

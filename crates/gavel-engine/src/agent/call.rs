@@ -11,8 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::outcome::outcome;
 use super::{Agents, Ended, Left, Round, Settings};
-use crate::attempt::current;
-use crate::children::ChildRuns;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::canonical;
 use crate::domain::definition::{Definition, Flow};
@@ -23,14 +21,16 @@ use crate::domain::tool::FailureCode;
 use crate::flow;
 use crate::ledger::Call;
 use crate::limits::{AtLimit, Limits};
+use crate::limits::{CutStep, Stop};
 use crate::log::{self, Log};
 use crate::ports::BoxFuture;
 use crate::ports::commit::Spent;
 use crate::ports::records::OpenDecision;
 use crate::ports::runs::{Created, NewRun, Origin, Parent, Reopen, Reopened, ReopenedFor};
+use crate::record::current;
 use crate::record::{self, Record};
+use crate::run::ChildRuns;
 use crate::snapshot::DefinitionSnapshot;
-use crate::stop::{CutStep, Stop};
 use crate::strategy::Strategy;
 use crate::strategy::plan::Progress;
 

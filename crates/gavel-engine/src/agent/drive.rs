@@ -10,16 +10,17 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::ended::{Ended, ended};
+use super::finish::{Ended, ended};
 use super::fresh::Fresh;
-use super::given::Known;
 use super::history::{History, is_resumed};
+use super::prepare::Known;
 use super::prepare::{self, Unable};
 use super::waiting::WaitsFor;
 use super::{Agents, Settings};
 use crate::domain::definition::Definition;
 use crate::domain::ids::RunId;
 use crate::domain::journal::Entry;
+use crate::limits::Stop;
 use crate::live::Live;
 use crate::log::{Halt, Log};
 use crate::next::Ending;
@@ -28,7 +29,6 @@ use crate::ports::commit::Committed;
 use crate::ports::runs::{Hold, StoredRun};
 use crate::run::{Engine, Run};
 use crate::snapshot::DefinitionSnapshot;
-use crate::stop::Stop;
 use crate::strategy::{Strategy, plan};
 use crate::{spans, write};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::given::Given;
-use super::texts::{task, to_message};
+use super::prepare::Given;
+use super::prepare::{task, to_message};
 use super::{Agents, Unfinished};
 use crate::api::runs::AgentRun;
 use crate::domain::decision::Outcome;

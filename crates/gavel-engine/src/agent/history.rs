@@ -8,12 +8,12 @@ use super::{Agents, Settings};
 use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::{Entry, Speaker};
 use crate::domain::thread::{MessageKind, MessageRole};
+use crate::limits::Stop;
 use crate::log::{self, Log};
 use crate::next::Ending;
 use crate::notices;
 use crate::ports::BoxFuture;
 use crate::ports::runs::{StoredEntry, StoredRun};
-use crate::stop::Stop;
 
 /// At most this many messages of a thread are shown to the model.
 const MOST_HISTORY: u32 = 200;

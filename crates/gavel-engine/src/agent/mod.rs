@@ -5,25 +5,22 @@
 
 mod call;
 mod drive;
-mod ended;
 mod finish;
 mod fresh;
-mod given;
 mod history;
 mod outcome;
 mod prepare;
 mod running;
 mod settings;
 mod summary;
-mod texts;
 mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use ended::Ended;
+pub use self::finish::Ended;
+pub use self::prepare::Given;
 pub use fresh::Fresh;
-pub use given::Given;
 pub use running::{Begins, Running, Unfinished};
 pub use settings::{Left, Round, Settings};
 

@@ -13,7 +13,7 @@ use crate::domain::definition::Flow;
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::FailureCode;
 use crate::flow::StepOutput;
-use crate::stop::{CutStep, Stop};
+use crate::limits::{CutStep, Stop};
 use crate::strategy::Strategy;
 
 /// What the parent records of the run of the agent `name`. `settings`: those of the parent.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::api::runs::InDoubtCall;
-use crate::attempt::current;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::journal::{Cause, Completion, Entry, FaultKind, Verdict};
 use crate::domain::templates::{self, Text, counted};
@@ -17,6 +16,7 @@ use crate::limits::Limits;
 use crate::next::{Ending, soft_stop};
 use crate::ports::runs::{MOST_TAKES, StoredRun};
 use crate::record::Record;
+use crate::record::current;
 use crate::strategy::Strategy;
 use crate::strategy::plan::Progress;
 use crate::{approvals, derive, doom_loop, flow};

@@ -2,31 +2,29 @@
 //! task is done. As everywhere, the next step is read from the journal.
 
 mod compaction;
-mod evidence;
 mod prompts;
-mod steps;
 mod task;
 
-use crate::journal::Journal;
 use std::time::Duration;
 
 pub(crate) use self::compaction::{Shortened, shortened};
 pub(crate) use self::prompts::prompt;
-pub use self::steps::{StepAction, StepState, steps};
 pub use self::task::outcome;
 pub(super) use self::task::worked;
 use self::task::{Answer, TaskState};
-use super::super::attempt;
-use super::super::doom_loop;
-use super::super::ledger::{Call, Ledger};
-use super::super::limits::Limits;
-use super::super::next::{Ending, Next};
+pub use self::task::{StepAction, StepState, steps};
 use super::plan::TaskWork;
 use crate::domain::agent_run::StopReason;
+use crate::domain::evidence;
 use crate::domain::journal::{CallFailure, Completion, Entry, FaultKind, ModelTurn, Phase, Proposed, Target, Verdict};
 use crate::domain::plan::{TaskChange, TaskReason};
-use crate::domain::reflection::Reflection;
+use crate::domain::reflection::{Evidence, Reflection};
 use crate::domain::tool::FailureCode;
+use crate::journal::Journal;
+use crate::ledger::{Call, Ledger};
+use crate::limits::Limits;
+use crate::next::{Ending, Next};
+use crate::{doom_loop, record};
 
 /// After this many claims in a row that no result shows, a task fails.
 const UNPROVEN: usize = 3;
@@ -124,7 +122,7 @@ impl<'a> Now<'a, '_> {
             .rules
             .limits
             .max_tokens
-            .is_some_and(|most| attempt::tokens(self.journal) >= most)
+            .is_some_and(|most| record::tokens(self.journal) >= most)
     }
 
     fn ask(&self) -> Next<'a> {
@@ -324,6 +322,52 @@ fn failures_in_a_row<'a>(ledger: &Ledger<'a>) -> Option<(usize, &'a CallFailure)
     let code = |failure: &'a CallFailure| (failure.code, failure.most_specific_code());
     let same = |call: &Call<'a>| call.name() == last.name() && call.failure().map(code) == Some(code(failure));
     Some((1 + acts.take_while(same).count(), failure))
+}
+
+// Complete means shown: a task is complete only if the result of one of its steps has what the model quotes.
+
+/// Do the results show what the reflection quotes?
+///
+/// # Errors
+/// Why not, for the model.
+fn shown(ledger: &Ledger<'_>, reflection: &Reflection) -> Result<(), String> {
+    if reflection.evidence.is_empty() {
+        return Err(
+            "a task is complete only with evidence: give the number of a step whose call succeeded, and a quote from its \
+             result. If no result shows it, the task is not complete"
+                .to_owned(),
+        );
+    }
+    // One call of each step was run: the first of its turn.
+    let acts: Vec<_> = ledger
+        .of_tools()
+        .filter(|call| call.failure_code() != Some(FailureCode::TooManyCalls))
+        .collect();
+    reflection.evidence.iter().try_for_each(|evidence| one(&acts, evidence))
+}
+
+fn one(acts: &[Call<'_>], evidence: &Evidence) -> Result<(), String> {
+    let Evidence { observation, quote } = evidence;
+    let n = usize::try_from(*observation).unwrap_or(usize::MAX);
+    let Some(call) = n.checked_sub(1).and_then(|at| acts.get(at)) else {
+        return Err(format!(
+            "observation {observation} is no step of this task; it has {} so far",
+            acts.len()
+        ));
+    };
+    if call.tool().is_none() {
+        return Err(format!(
+            "step {observation} called the agent {}, whose answer is the word of a model, so it shows nothing",
+            call.name()
+        ));
+    }
+    let Some(data) = call.data() else {
+        return Err(format!(
+            "the call of step {observation}, {}, did not succeed, so it shows nothing",
+            call.name()
+        ));
+    };
+    evidence::check(data.get(), call.arguments().get(), quote, *observation)
 }
 
 #[cfg(test)]

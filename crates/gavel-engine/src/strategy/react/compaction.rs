@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::steps::{StepState, steps};
+use super::task::{StepState, steps};
 use crate::domain::canonical;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Cause, Entry, Phase};

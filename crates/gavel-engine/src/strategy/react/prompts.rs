@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::super::super::limits::Limits;
-use super::super::super::toolset::Toolset;
-use super::super::plan::TaskWork;
 use super::task::TaskState;
 use super::{NOTICED_FROM, PERSISTENT, failures_in_a_row, most_steps};
 use crate::domain::journal::{CallMode, Cause, Entry, Phase};
 use crate::domain::reflection::REFLECT;
 use crate::domain::templates::Template;
+use crate::limits::Limits;
+use crate::strategy::plan::TaskWork;
+use crate::toolset::Toolset;
 
 /// The entry with which a phase begins. `again`: it was asked for before, and the answer could not be used.
 pub(crate) fn prompt(
