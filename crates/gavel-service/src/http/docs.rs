@@ -11,9 +11,9 @@ use utoipa_swagger_ui::Config;
 
 use super::error::{Code, Error};
 use super::headers;
-use super::openapi::schemas::Description;
+use super::openapi::Description;
 use super::request::{Id, Named, Open};
-use crate::http::route::Path;
+use super::route::Path;
 
 /// Pages load only from this origin, run no inline script, and cannot be framed. Swagger UI sets style attributes and
 /// uses data URLs for its icons.

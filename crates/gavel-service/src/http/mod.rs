@@ -13,7 +13,6 @@ pub mod google;
 pub mod health;
 
 mod about;
-mod acting;
 mod agents;
 mod answer;
 mod approvals;
@@ -27,7 +26,6 @@ mod decisions;
 mod docs;
 mod exchange;
 mod headers;
-mod idempotency;
 mod lines;
 mod metrics;
 mod openapi;

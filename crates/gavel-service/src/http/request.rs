@@ -27,7 +27,7 @@ use super::openapi::params::{key, string, user};
 use super::query::{self, Fields, Parameters};
 use super::route::{Path, Route};
 use super::spelling::Spelling;
-use super::{Edge, State, acting, headers, idempotency, openapi};
+use super::{Edge, State, about, headers, openapi, patience};
 use crate::api::filter::Listed;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::ids::UserId;
@@ -204,8 +204,8 @@ impl Request {
 
     fn claim(&self, user: Option<&UserId>) -> Result<Option<Claim>, Error> {
         let body = self.body.as_deref().unwrap_or_default();
-        let key = idempotency::key(self.http.headers())?;
-        Ok(key.map(|key| idempotency::claim(key, self.caller(), user, self.http.path(), body)))
+        let key = patience::key(self.http.headers())?;
+        Ok(key.map(|key| patience::claim(key, self.caller(), user, self.http.path(), body)))
     }
 }
 
@@ -287,9 +287,9 @@ pub(super) struct Acting(pub(super) Option<UserId>);
 
 impl Take for Acting {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let named = acting::named(request.http.headers())?;
+        let named = about::named(request.http.headers())?;
         request.user = match request.caller().act_for(named) {
-            Ok(None) if matches!(request.state.edge.auth, Auth::None(_)) => UserId::parse(acting::LOCAL).ok(),
+            Ok(None) if matches!(request.state.edge.auth, Auth::None(_)) => UserId::parse(about::LOCAL).ok(),
             Ok(user) => user,
             Err(NotThatUser) => return Err(Error::UserMismatch),
         };
@@ -311,7 +311,7 @@ pub(super) struct User(pub(super) UserId);
 impl Take for User {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let Acting(user) = Acting::take(request).await?;
-        Ok(Self(user.ok_or(acting::MISSING)?))
+        Ok(Self(user.ok_or(about::MISSING)?))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -324,7 +324,7 @@ pub(super) struct RowsOf(pub(super) Option<UserId>);
 
 impl Take for RowsOf {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let Some(named) = acting::named(request.http.headers())? else {
+        let Some(named) = about::named(request.http.headers())? else {
             return Ok(Self(None));
         };
         let user = request.caller().act_for(Some(named));

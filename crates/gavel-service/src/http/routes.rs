@@ -10,6 +10,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::HttpMethod;
 
 use super::State;
+use super::about::About;
 use super::caller::Auth;
 use super::chat::stream as chat_stream;
 use super::console::paths;
@@ -25,7 +26,6 @@ use super::route::{Method, Route};
 use super::runs::events as run_events;
 use super::threads::stream as thread_stream;
 use super::{agents, approvals, chat, console, decisions, docs, google, health, planning, runs, threads};
-use crate::http::about::About;
 
 /// A route, what answers it, and what follows for its description from its handler's parameters.
 pub(super) struct Entry {

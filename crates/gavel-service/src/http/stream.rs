@@ -17,6 +17,7 @@ use utoipa::openapi::Content;
 use utoipa::openapi::path::ParameterIn;
 
 use super::State;
+use super::about::About;
 use super::answer::Answer;
 use super::error::Error;
 use super::exchange::Exchange;
@@ -26,7 +27,6 @@ use super::openapi::params::{header as parameter, string};
 use super::query::{self, Fields};
 use super::request::{Request, Take};
 use crate::domain::budget::Share;
-use crate::http::about::About;
 
 /// Unused bytes that a chunk may hold.
 const SPARE: usize = 4 << 10;

@@ -5,16 +5,16 @@ use utoipa::PartialSchema;
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::{Content, Required};
 
-use super::super::body::Body;
-use super::super::error::Error;
-use super::super::headers::{self, only};
-use super::super::openapi::params::{header as parameter, string};
-use super::super::openapi::schemas::JsonSchema;
-use super::super::query;
-use super::super::request::{Request, Take};
 use crate::api::agents::AgentInfo;
 use crate::domain::definition::Form;
 use crate::http::about::About;
+use crate::http::body::Body;
+use crate::http::error::Error;
+use crate::http::headers::{self, only};
+use crate::http::openapi::JsonSchema;
+use crate::http::openapi::params::{header as parameter, string};
+use crate::http::query;
+use crate::http::request::{Request, Take};
 
 /// A definition as it was sent.
 pub(crate) struct DefinitionBody {

@@ -10,21 +10,21 @@ use actix_web::http::header::{self, HeaderValue};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use self::error::definition_error;
-use self::form::{DefinitionBody, Expected, asked_for, tag, version_number};
+use super::about::About;
 use super::answer::{Answer, Json, Reply, json};
 use super::error::{Code, Error};
 use super::exchange::Exchange;
 use super::headers;
-use super::openapi::schemas::JsonSchema;
+use super::openapi::JsonSchema;
 use super::request::{Ctx, Id, Named, Open, Paged};
+use super::route::Path;
 use crate::api::agents::{AgentDetail, VersionDetail};
 use crate::api::problem::FieldError;
 use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
-use crate::http::about::About;
-use crate::http::route::Path;
 use crate::surfaces::definitions::Put;
+use error::definition_error;
+use form::{DefinitionBody, Expected, asked_for, tag, version_number};
 
 const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
 const AGENT: (&str, &str) = ("agent", "The agent's name.");

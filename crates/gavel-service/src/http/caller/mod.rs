@@ -12,8 +12,6 @@ use std::sync::Arc;
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
 
-pub use self::api_key::ServiceKey;
-pub use self::jwt::{SharedSecret, Tokens};
 use super::connection;
 use super::console::origin;
 use super::error::Error;
@@ -21,6 +19,8 @@ use super::headers::{API_KEY, only};
 use crate::domain::ids::{DEFAULT_TENANT, TenantId};
 use crate::surfaces::caller::{Caller, Identity, OPERATOR};
 use crate::surfaces::sessions::{Credential, Session};
+pub use api_key::ServiceKey;
+pub use jwt::{SharedSecret, Tokens};
 
 /// How callers authenticate.
 pub enum Auth {

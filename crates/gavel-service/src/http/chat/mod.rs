@@ -11,6 +11,7 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use bytes::Bytes;
 use serde_json::json;
 
+use super::about::About;
 use super::answer::Answer;
 use super::error::{Code, Error};
 use super::exchange::Exchange;
@@ -18,7 +19,6 @@ use super::headers::{self, IDEMPOTENCY_REPLAYED};
 use super::request::{Ctx, Meta, Request, Take};
 use crate::api::chat::AgentDecision;
 use crate::domain::ids::UserId;
-use crate::http::about::About;
 use crate::surfaces::caller::NotThatUser;
 use crate::surfaces::chat::request::ChatRequest;
 use crate::surfaces::chat::{self, ChatError, retry_after};

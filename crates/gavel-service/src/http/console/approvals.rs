@@ -1,6 +1,6 @@
 //! Console pages of approval requests and in-doubt actions.
 
-use crate::http::console::paths;
+use super::paths;
 use std::time::Duration;
 
 use actix_web::HttpResponse;
@@ -8,9 +8,6 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use super::super::error::Error;
-use super::super::request::{Id, Open, Request, Take};
-use super::super::{Edge, body, headers};
 use super::form::Form;
 use super::session::{Onlooker, Visitor};
 use super::view::action::{Card, Place, card, row};
@@ -19,6 +16,9 @@ use super::{Parameters, Turned, foreign, framed, page, see, view};
 use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::hypertext;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
+use crate::http::error::Error;
+use crate::http::request::{Id, Open, Request, Take};
+use crate::http::{Edge, body, headers};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, Which};
 use crate::surfaces::decisions::ListQuery;

@@ -1,21 +1,21 @@
 //! Login and logout: a key or token is exchanged for a session cookie.
 
-use crate::http::console::paths;
+use super::paths;
 use std::net::IpAddr;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 
-use super::super::caller::{Auth, Shown};
-use super::super::error::Error;
-use super::super::request::{Open, Request, Take};
 use super::cookies::Cookie;
 use super::form::{self, Form};
 use super::session::{Visitor, form_cookie};
 use super::view::login::{LoginForm, Wants};
 use super::{Parameters, Turned, page, see, view};
 use crate::domain::ids::UserId;
+use crate::http::caller::{Auth, Shown};
+use crate::http::error::Error;
+use crate::http::request::{Open, Request, Take};
 use crate::surfaces::caller::APPROVER;
 use crate::surfaces::sessions::Login;
 

@@ -28,8 +28,6 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 
-pub(super) use self::attempts::{Attempts, network};
-use self::session::{Visitor, visitor};
 use super::State;
 use super::error::Error;
 use super::exchange::Exchange;
@@ -37,6 +35,8 @@ use super::request::{Failure, Open, Request, Take};
 use super::route::Route;
 use super::{headers, query};
 use crate::surfaces::sessions::Unavailable;
+pub(super) use attempts::{Attempts, network};
+use session::{Visitor, visitor};
 
 /// Pages run no script, load only gavel's style sheet and frames, post only to gavel, and cannot be framed.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \

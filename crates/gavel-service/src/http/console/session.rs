@@ -11,10 +11,11 @@ use chrono_tz::Tz;
 
 use super::super::caller::Auth;
 use super::super::request::{Request, Take};
-use super::super::{State, acting, connection};
+use super::super::{State, connection};
 use super::cookies::{self, Cookie};
 use super::{Turned, form, origin};
 use crate::domain::ids::UserId;
+use crate::http::about;
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
 use crate::surfaces::sessions;
 
@@ -114,7 +115,7 @@ fn local_visitor(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turn
         ),
         ..caller.clone()
     };
-    let user = UserId::parse(acting::LOCAL).ok();
+    let user = UserId::parse(about::LOCAL).ok();
     let (token, new_cookie) = form_cookie(request)?;
     Ok(Visitor {
         name: caller.name_for(user.as_ref()),

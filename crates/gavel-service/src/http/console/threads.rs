@@ -6,8 +6,6 @@ use std::collections::{BTreeSet, HashMap};
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 
-use super::super::error::Error;
-use super::super::query;
 use super::approvals::of;
 use super::session::Visitor;
 use super::view::thread::{Line, thread as view, threads};
@@ -16,6 +14,8 @@ use crate::api::threads::ThreadMessage;
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::domain::thread::{MessageKind, MessageRole};
+use crate::http::error::Error;
+use crate::http::query;
 use crate::http::request::{Id, Open};
 use crate::surfaces::decisions::ListQuery;
 

@@ -1,7 +1,7 @@
 //! The time zone of times in the console: chosen once, and kept in a cookie. Without script the browser does not report
 //! it.
 
-use crate::http::console::paths;
+use super::paths;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header;

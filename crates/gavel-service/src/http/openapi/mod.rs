@@ -2,23 +2,25 @@
 //! handler, schemas from the types that are sent, and codes and statuses from the error table. [`document`] adds what
 //! all operations have in common, so no handler repeats it.
 
-mod answer_headers;
 pub(super) mod lines;
 pub(super) mod params;
 pub(super) mod problems;
-pub(super) mod schemas;
 
-use utoipa::OpenApi as _;
+use serde_json::{Value, json};
+use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::response::Response;
+use utoipa::openapi::schema::{AdditionalProperties, AllOf, AnyOf, ArrayItems, ObjectBuilder, OneOf, SchemaType};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
-use utoipa::openapi::{InfoBuilder, License, OpenApi, RefOr};
+use utoipa::openapi::{Header, InfoBuilder, License, Object, OpenApi, RefOr, Schema, Type};
+use utoipa::{OpenApi as _, PartialSchema, ToSchema};
 
+use super::about::About;
 use super::error::Code;
 use super::route::{Method, Route};
 use super::routes::{Described, table};
 use super::spelling::Spelling;
-use crate::http::about::About;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
     Every chat message, trigger and message in a thread leaves one decision in the decision log, even if it was refused, \
@@ -52,7 +54,7 @@ pub fn document() -> OpenApi {
     }
     let components = document.components.get_or_insert_default();
     components.schemas.extend(schemas);
-    components.schemas.values_mut().for_each(schemas::open);
+    components.schemas.values_mut().for_each(open);
     components.add_security_scheme(BEARER, bearer());
     components.add_security_scheme(API_KEY, api_key());
     document.security = Some(security());
@@ -85,7 +87,7 @@ fn complete(operation: &mut Operation, spelling: Spelling) {
     problems::expand(operation, spelling);
     for response in operation.responses.responses.values_mut() {
         if let RefOr::T(response) = response {
-            answer_headers::describe(response);
+            describe(response);
         }
     }
 }
@@ -153,6 +155,141 @@ fn tags() -> Vec<utoipa::openapi::Tag> {
         ),
         tag("reference", "This description. Open: no credentials are required."),
     ]
+}
+
+// Schemas that belong to no route: parts of a problem, pages of lists, documents.
+
+/// States that objects without described fields have any fields, which generators of TypeScript clients would
+/// otherwise refuse.
+fn open(schema: &mut RefOr<Schema>) {
+    let RefOr::T(schema) = schema else { return };
+    match schema {
+        Schema::Object(object) => {
+            let types = match &object.schema_type {
+                SchemaType::Type(only) => std::slice::from_ref(only),
+                SchemaType::Array(types) => types.as_slice(),
+                SchemaType::AnyValue => &[],
+            };
+            if types.contains(&Type::Object) && object.properties.is_empty() {
+                let any = || Box::new(AdditionalProperties::FreeForm(true));
+                object.additional_properties.get_or_insert_with(any);
+            }
+            object.properties.values_mut().for_each(open);
+        }
+        Schema::Array(array) => {
+            if let ArrayItems::RefOrSchema(items) = &mut array.items {
+                open(items);
+            }
+        }
+        Schema::OneOf(OneOf { items, .. })
+        | Schema::AllOf(AllOf { items, .. })
+        | Schema::AnyOf(AnyOf { items, .. }) => {
+            items.iter_mut().for_each(open);
+        }
+        _ => {}
+    }
+}
+
+/// The closed list of codes.
+impl PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        let codes = Object::builder().schema_type(Type::String);
+        codes
+            .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
+            .into()
+    }
+}
+
+impl ToSchema for Code {
+    fn name() -> std::borrow::Cow<'static, str> {
+        "ProblemCode".into()
+    }
+}
+
+/// A JSON Schema.
+#[derive(ToSchema)]
+#[schema(value_type = Object)]
+#[expect(dead_code, reason = "describes a document that is sent as text")]
+pub(crate) struct JsonSchema(Value);
+
+/// An OpenAPI description.
+#[derive(ToSchema)]
+#[schema(value_type = Object, as = OpenApi)]
+#[expect(dead_code, reason = "describes a document that is sent as text")]
+pub(crate) struct Description(Value);
+
+// The headers of responses. A handler names those that it sets; this table describes each once.
+
+/// On every response.
+const REQUEST_ID: &str = "X-Request-Id";
+/// On every 401.
+const AUTHENTICATE: &str = "WWW-Authenticate";
+/// On every 405.
+const ALLOW: &str = "Allow";
+/// On problems that pass by themselves.
+const RETRY_AFTER: &str = "Retry-After";
+
+/// Describes the headers that the response has by name, and adds the request id.
+fn describe(response: &mut Response) {
+    response
+        .headers
+        .insert(REQUEST_ID.to_owned(), RefOr::T(Header::default()));
+    for (name, header) in &mut response.headers {
+        if let Some((schema, about, example)) = known(name) {
+            let described = HeaderBuilder::new()
+                .schema(Some(schema.build()))
+                .description(Some(about))
+                .example(Some(example));
+            *header = RefOr::T(described.build());
+        }
+    }
+}
+
+/// Schema, meaning and example of a header.
+fn known(name: &str) -> Option<(ObjectBuilder, &'static str, Value)> {
+    let string = || Object::builder().schema_type(Type::String);
+    let seconds = Object::builder().schema_type(Type::Integer).minimum(Some(1));
+    Some(match name {
+        REQUEST_ID => (
+            string(),
+            "The request id: yours, or a generated one.",
+            json!("0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
+        ),
+        AUTHENTICATE => (string(), "How to authenticate.", json!("Bearer realm=\"gavel\"")),
+        ALLOW => (string(), "The methods this route supports.", json!("GET, HEAD")),
+        RETRY_AFTER => (seconds, "Seconds to wait before a retry.", json!(1)),
+        "RateLimit-Policy" => (
+            string(),
+            "The quota `user`: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers). Absent on replays.",
+            json!("\"user\";q=60;w=60"),
+        ),
+        "RateLimit" => (
+            string(),
+            "What remains of it: `r` requests now, `t` seconds until there are more. Absent on replays.",
+            json!("\"user\";r=19;t=1"),
+        ),
+        "Idempotency-Replayed" => (
+            string(),
+            "`true` when this is the stored response of an earlier request with the same key.",
+            json!("true"),
+        ),
+        "Location" => (
+            string(),
+            "The path of the run or the planning session, or of the page to load.",
+            json!("/api/runs/0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
+        ),
+        "Preference-Applied" => (
+            string(),
+            "The part of `Prefer` that had an effect; absent without one.",
+            json!("respond-async"),
+        ),
+        "ETag" => (
+            string(),
+            "The version, for `If-Match`; absent for an agent from a file.",
+            json!("\"3\""),
+        ),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::response::Response;
 use utoipa::openapi::{Header, Ref, RefOr};
 
-use super::answer_headers::{ALLOW, AUTHENTICATE, RETRY_AFTER};
+use super::{ALLOW, AUTHENTICATE, RETRY_AFTER};
 use crate::http::error::Code;
 use crate::http::spelling::Spelling;
 

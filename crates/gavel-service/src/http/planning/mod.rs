@@ -11,7 +11,6 @@ pub(super) mod work;
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
-use self::error::unreadable;
 use super::answer::{Preferred, Reply, Started};
 use super::error::{Code, Error};
 use super::patience::Patience;
@@ -21,6 +20,7 @@ use crate::api::planning::{RefineBody, Session, StartBody};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
 use crate::surfaces::planning::{BegunPlanning, RefinePlan, StartPlanning};
+use error::unreadable;
 
 impl Given for StartBody {
     const FORM: &'static str = r#"{"prompt", "repoUrl", "deadline", "timeZone"?}"#;

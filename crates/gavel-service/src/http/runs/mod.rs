@@ -4,9 +4,6 @@ mod error;
 pub(super) mod events;
 mod read;
 
-pub(super) use self::error::session_moved;
-pub(super) use self::read::time_zone;
-use self::read::{Settled, TimeLimit, Timing};
 use super::agents::Agent;
 use super::answer::{Json, Preferred, Reply, Started};
 use super::error::{Code, Error};
@@ -17,6 +14,9 @@ use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ProjectId, RunId};
 use crate::surfaces::agents::{self, Trigger};
 use crate::surfaces::runs::{Begun, Resume};
+pub(super) use error::session_moved;
+pub(super) use read::time_zone;
+use read::{Settled, TimeLimit, Timing};
 
 /// Runs an agent.
 ///

@@ -6,6 +6,7 @@ pub(super) mod stream;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
+use super::about::About;
 use super::answer::{Json, Reply, Started};
 use super::caller::Auth;
 use super::error::{Code, Error};
@@ -15,7 +16,6 @@ use super::request::{Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Se
 use super::runs::time_zone;
 use crate::api::threads::{RunAnswer, SayBody, Thread, ThreadPage};
 use crate::domain::ids::{RunId, ThreadId, UserId};
-use crate::http::about::About;
 use crate::surfaces::request::RequestMeta;
 use crate::surfaces::threads::Message;
 

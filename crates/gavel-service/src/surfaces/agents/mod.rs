@@ -1,14 +1,11 @@
 //! The surface of declared agents: they are triggered with inputs, and their runs are listed. A run itself is a matter
 //! of [`super::runs`], a definition of [`super::definitions`].
 
-mod inputs;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono_tz::Tz;
-
-pub use inputs::Inputs;
+use serde_json::{Map, Value};
 
 use super::StoreFailure;
 use super::caller::Caller;
@@ -18,10 +15,11 @@ use super::request::RequestMeta;
 use super::runs::{Begin, Begun, Origin, RunError, Runs};
 use crate::api::problem::FieldError;
 use crate::api::runs::AgentRun;
-use crate::domain::definition::ReadError;
+use crate::domain::definition::{Definition, ReadError};
 use crate::domain::ids::{ProjectId, UserId};
 use crate::domain::planning_session::PLANNING_AGENTS;
 use crate::domain::policy::AGENT;
+use crate::domain::text;
 use crate::engine::agent::Settings;
 
 /// The surface with everything it uses.
@@ -130,3 +128,43 @@ impl DeclaredAgents {
         self.runs.list(caller, user, project, query).await
     }
 }
+
+// The inputs in a request that triggers an agent.
+
+/// The inputs of an agent.
+#[derive(Clone, Debug)]
+pub enum Inputs {
+    /// Inputs by name.
+    Named(Map<String, Value>),
+    /// A text, for an agent with a single text input.
+    Text(String),
+}
+
+impl Inputs {
+    /// The inputs by name.
+    ///
+    /// # Errors
+    /// The inputs are a text, and the agent has no single text input.
+    fn named(self, definition: &Definition) -> Result<Map<String, Value>, FieldError> {
+        let text = match self {
+            Self::Named(inputs) => return Ok(inputs),
+            Self::Text(text) => text,
+        };
+        if let Some(name) = definition.text_input() {
+            return Ok(Map::from_iter([(name.to_owned(), Value::from(text))]));
+        }
+        let names: Vec<_> = definition.inputs.keys().map(String::as_str).collect();
+        let allowed = match names.is_empty() {
+            true => "no body, or {}".to_owned(),
+            false => format!("a JSON object of its inputs: {}", names.join(", ")),
+        };
+        let detail = format!(
+            "is a text, but {} takes several inputs, or no text; allowed: {allowed}",
+            definition.name
+        );
+        Err(FieldError::new("", text::capped(&detail, LONGEST_DETAIL)))
+    }
+}
+
+/// Longest error message about a body, in bytes: it may name hundreds of inputs.
+const LONGEST_DETAIL: usize = 2 << 10;

@@ -1,10 +1,8 @@
 //! The chat surface: one request, one decision, no state in between.
 
-pub mod request;
-
 mod answer;
 mod conclude;
-mod span;
+pub mod request;
 mod tools;
 
 use std::panic::AssertUnwindSafe;
@@ -16,6 +14,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::field::{Empty, display};
 use tracing::{Instrument, Span};
 
 pub use self::conclude::retry_after;
@@ -33,8 +32,7 @@ use crate::domain::journal::Entry;
 use crate::domain::policy;
 use crate::domain::templates::Templates;
 pub use crate::engine::EventSink;
-use crate::engine::derive;
-use crate::engine::{Context, Durability, Ending, Engine, Limits, Record, Run, Strategy, Toolset, context};
+use crate::engine::{Context, Durability, Ending, Engine, Limits, Record, Run, Strategy, Toolset, context, derive};
 use crate::ports::claims::{Claimant, Claimed};
 use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
@@ -176,7 +174,7 @@ impl Chat {
     ) -> Result<Answer, ChatError> {
         self.check_subset(&request)?;
         let accepted = self.accept(caller, user, request, meta);
-        let span = span::begin(&self.constitution.definition.name, &self.engine, &self.requested_model);
+        let span = begin(&self.constitution.definition.name, &self.engine, &self.requested_model);
         let id = accepted.record.id;
         let task = self.running.spawn(Arc::clone(self).traced(accepted, events, span));
         match task.await {
@@ -229,7 +227,7 @@ impl Chat {
             }
         };
         let answer = work.instrument(span.clone()).await;
-        span::ended(&span, &answer);
+        ended(&span, &answer);
         answer
     }
 
@@ -391,4 +389,73 @@ fn unavailable(error: RecordError) -> ChatError {
 
 fn made_conversation(id: DecisionId) -> ConversationId {
     ConversationId::parse(id.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a valid id"))
+}
+
+// The span of a decision, named by OpenTelemetry's conventions for agents. It contains the decision's id and outcome,
+// but no content and no user.
+
+/// Starts the span. `model` is the one that will be asked.
+fn begin(agent: &str, engine: &Engine, model: &str) -> Span {
+    tracing::debug_span!(
+        "decision",
+        otel.name = %format_args!("invoke_agent {agent}"),
+        otel.kind = "internal",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.provider.name = engine.model.provider(),
+        gen_ai.agent.name = agent,
+        gen_ai.request.model = model,
+        gavel.decision.id = Empty,
+        gavel.decision.type = Empty,
+        gavel.decision.outcome = Empty,
+        gavel.decision.iterations = Empty,
+        gavel.decision.replayed = Empty,
+        error.type = Empty,
+    )
+}
+
+/// Records the outcome. A repeated answer is no decision of this request, so it has no id here.
+fn ended(span: &Span, answer: &Result<Answer, ChatError>) {
+    if span.is_disabled() {
+        return;
+    }
+    match answer {
+        Ok(Answer { decision: None, .. }) => {
+            span.record("gavel.decision.replayed", true);
+        }
+        Ok(Answer {
+            decision: Some(decision),
+            ..
+        }) => {
+            let outcome = decision.outcome_category;
+            span.record("gavel.decision.id", display(decision.decision_id));
+            span.record("gavel.decision.type", decision.decision_type.as_str());
+            span.record("gavel.decision.outcome", outcome.as_str());
+            span.record("gavel.decision.iterations", i64::from(decision.iterations));
+            if outcome.as_str().starts_with("ERROR:") {
+                failed(span, outcome.as_str());
+            }
+        }
+        Err(error) => {
+            if let ChatError::OutcomeUnrecorded(id) = error {
+                span.record("gavel.decision.id", display(id));
+            }
+            failed(span, kind(error));
+        }
+    }
+}
+
+fn failed(span: &Span, kind: &str) {
+    span.record("error.type", kind);
+    span.record("otel.status_code", "ERROR");
+}
+
+fn kind(error: &ChatError) -> &'static str {
+    match error {
+        ChatError::Invalid(_) => "invalid",
+        ChatError::RecordUnavailable => "record_unavailable",
+        ChatError::OutcomeUnrecorded(_) => "outcome_unrecorded",
+        ChatError::KeyReused => "key_reused",
+        ChatError::StillRunning => "still_running",
+    }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 
-use super::files::FileAgents;
-use super::listed::{agent_info, read_token, token, version_info};
+use super::FileAgents;
 use super::project::{Project, checked_project, definition, is_agent, own_reason, render_errors, unavailable};
+use super::{agent_info, read_token, token, version_info};
 use crate::api::agents::{AgentDetail, AgentInfo, VersionDetail, VersionInfo};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, TenantId};
 use crate::domain::tool::Tool;

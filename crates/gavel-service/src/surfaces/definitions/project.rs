@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
+use super::FileAgents;
 use super::PutError;
-use super::files::FileAgents;
 use crate::domain::definition::{Agent, Agents, Definition, Form, MOST_REPORTED, ReadError, Source, check};
 use crate::domain::planning_session::{PLANNER, READS, TASK_WORKER};
 use crate::domain::text;

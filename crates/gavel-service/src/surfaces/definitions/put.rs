@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::PutError;
 use super::directory::{Directory, Key, MOST_AGENTS, TURNS, aside};
-use super::listed::{Put, agent_info};
 use super::project::{BODY, checked_beside, checked_project, is_agent};
+use super::{Put, agent_info};
 use crate::api::agents::AgentDetail;
 use crate::domain::definition::{Form, Source};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};

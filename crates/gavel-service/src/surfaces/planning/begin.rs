@@ -1,20 +1,21 @@
 //! Begins sessions and the runs that plan: a new session, and another version of its plan.
 
-use crate::api::planning::Session;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use super::checks::{draft_of, prompt_error, values};
-use super::opening::opening;
 use super::run::{SessionRun, bound};
 use super::{BegunPlanning, FLOOR, Planning, PlanningError, RefinePlan, StartPlanning};
-use crate::api::planning::VersionKind;
+use crate::api::planning::{Session, VersionKind};
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{self, Plan};
 use crate::domain::planning_session::{PLANNER, READS};
 use crate::domain::repository::Repository;
 use crate::engine::agent::Settings;
-use crate::engine::opening::Opening;
-use crate::engine::planning::PlanningWork;
+use crate::engine::opening::{Opening, Read, Shown};
+use crate::engine::planning::{AGENT_MD, AGENTS_MD, PlanningWork, REPOSITORY, TREE};
 use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::StoreFailure;
@@ -216,5 +217,55 @@ impl Planning {
             meta: work.meta,
         };
         self.begin(caller, user, &project, run).await
+    }
+}
+
+// What code reads of a repository before the planner's first turn (P-201), and how much of it the planner sees.
+
+/// The most paths of the tree, those in the fewest directories first.
+const PATHS: usize = 2000;
+/// The most bytes of AGENT.md.
+const AGENTS_FILE: usize = 32 * 1024;
+/// The most bytes of README.md.
+const README: usize = 16 * 1024;
+
+const RETRIEVE: &str = READS[0];
+const LIST: &str = READS[1];
+const FILE: &str = READS[2];
+
+/// The reads of a repository, and the message that is made of them.
+pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<String, String>) -> Opening {
+    let read = |name: &str, tool: &str, pointer: &str, shown: Shown| Read {
+        name: name.to_owned(),
+        tool: tool.to_owned(),
+        arguments: Map::from_iter([
+            ("owner".to_owned(), Value::from(repository.owner.as_str())),
+            ("repo".to_owned(), Value::from(repository.name.as_str())),
+        ]),
+        pointer: pointer.to_owned(),
+        shown,
+        is_required: false,
+    };
+    let file = |name: &str, path: &str, most: usize| {
+        let mut read = read(name, FILE, "/file/content", Shown::Text(most));
+        read.arguments.insert("path".to_owned(), Value::from(path));
+        read
+    };
+    Opening {
+        reads: vec![
+            Read {
+                is_required: true,
+                ..read(REPOSITORY, RETRIEVE, "/repository", Shown::Json)
+            },
+            Read {
+                is_required: true,
+                ..read(TREE, LIST, "/entries", Shown::Paths(PATHS))
+            },
+            file(AGENT_MD, "AGENT.md", AGENTS_FILE),
+            file(AGENTS_MD, "AGENTS.md", AGENTS_FILE),
+            file("readme", "README.md", README),
+        ],
+        message: message.to_owned(),
+        values,
     }
 }

@@ -26,7 +26,6 @@ mod events;
 mod execute;
 mod links;
 mod log;
-mod opening;
 mod run;
 mod scope;
 mod session;
@@ -38,9 +37,6 @@ use std::sync::Arc;
 
 use chrono_tz::Tz;
 
-pub use self::error::PlanningError;
-pub use self::events::{EventId, SessionLine, SessionWatch, Watched};
-pub use self::templates::{PlanningTemplates, TemplateFile};
 use super::StoreFailure;
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
@@ -55,6 +51,9 @@ use crate::domain::settings::SessionRules;
 use crate::engine::strategy::plan::TaskRules;
 use crate::ports::conditions::Conditions;
 use crate::ports::planning::PlanningSessions;
+pub use error::PlanningError;
+pub use events::{EventId, SessionLine, SessionWatch, Watched};
+pub use templates::{PlanningTemplates, TemplateFile};
 
 /// Side effects in planning sessions require approval, unless the confirmed plan or a rule of the policy allows them.
 pub const FLOOR: Approval = Approval::SideEffects;

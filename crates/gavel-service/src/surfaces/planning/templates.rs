@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::domain::repository::Repository;
-    use crate::surfaces::planning::opening::opening;
+    use crate::surfaces::planning::begin::opening;
 
     fn file(name: &str, text: &str) -> TemplateFile {
         TemplateFile {

@@ -2,15 +2,15 @@
 
 use actix_web::HttpResponse;
 
-use super::super::super::error::Error;
-use super::super::super::request::{Id, Open, RequestName};
-use super::super::super::{body, query};
-use super::super::form::Form;
-use super::super::session::Visitor;
-use super::super::{Turned, see};
 use super::path;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::SessionStatus;
+use crate::http::console::form::Form;
+use crate::http::console::session::Visitor;
+use crate::http::console::{Turned, see};
+use crate::http::error::Error;
+use crate::http::request::{Id, Open, RequestName};
+use crate::http::{body, query};
 use crate::surfaces::planning::{ExecutePlan, PlanningError};
 use crate::surfaces::request::RequestMeta;
 

@@ -7,19 +7,19 @@ pub(crate) mod one;
 pub(crate) mod versions;
 pub(crate) mod work;
 
-use crate::http::console::paths;
+use super::paths;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use sha2::{Digest, Sha256};
 
-use super::super::error::Error;
-use super::super::request::Open;
 use super::session::Visitor;
 use super::view::planning::{Filter, Listed, listed};
 use super::{Parameters, Turned, page};
 use crate::api::planning::Session;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::planning_session::SessionStatus;
+use crate::http::error::Error;
+use crate::http::request::Open;
 use crate::surfaces::decisions::ListQuery;
 
 pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Result<HttpResponse, Turned> {

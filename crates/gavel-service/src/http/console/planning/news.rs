@@ -3,14 +3,14 @@
 
 use actix_web::HttpResponse;
 
-use super::super::super::error::Error;
-use super::super::super::request::{Id, Open};
-use super::super::session::Onlooker;
-use super::super::view::planning::progress::{Progress, progress};
-use super::super::{Parameters, Turned, framed};
 use super::{path, seen};
 use crate::domain::ids::PlanningSessionId;
 use crate::http::console::paths;
+use crate::http::console::session::Onlooker;
+use crate::http::console::view::planning::{Progress, progress};
+use crate::http::console::{Parameters, Turned, framed};
+use crate::http::error::Error;
+use crate::http::request::{Id, Open};
 
 pub(crate) async fn look(
     edge: Open,

@@ -3,15 +3,15 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 
-use super::super::super::error::Error;
-use super::super::super::request::{Id, Open};
-use super::super::super::{Edge, query};
-use super::super::session::Visitor;
-use super::super::view::planning::versions::{MOST_VERSIONS, Pair, versions};
-use super::super::{Parameters, Turned, page};
 use super::path;
 use crate::api::planning::Version;
 use crate::domain::ids::PlanningSessionId;
+use crate::http::console::session::Visitor;
+use crate::http::console::view::planning::versions::{MOST_VERSIONS, Pair, versions};
+use crate::http::console::{Parameters, Turned, page};
+use crate::http::error::Error;
+use crate::http::request::{Id, Open};
+use crate::http::{Edge, query};
 
 /// `from` and `to` are the compared versions; without them the current one and the one before. `before` is the oldest
 /// version of the page before.

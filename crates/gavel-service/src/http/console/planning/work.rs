@@ -7,11 +7,11 @@ use super::super::super::planning::work::Task;
 use super::super::super::query;
 use super::super::super::request::{Id, Open};
 use super::super::session::Visitor;
-use super::super::view::planning::log::log_page;
 use super::super::view::planning::task::task_page;
 use super::super::{Parameters, Turned, page};
 use super::path;
 use crate::domain::ids::PlanningSessionId;
+use crate::http::console::view::planning::log_page;
 
 /// Steps per page.
 const STEPS: usize = 25;

@@ -1,7 +1,5 @@
 //! Turns the log of a run of a session into events: a fold over its entries, the same at every process.
 
-mod decided;
-mod result;
 #[cfg(test)]
 mod tests;
 
@@ -11,14 +9,14 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::api::events::Event;
-use crate::api::planning::ResumedBecause;
-use crate::api::planning::SessionEvent;
+use crate::api::planning::{ResumedBecause, SessionEvent, WaitingCall, WaitingKind};
 use crate::domain::ids::{ActionId, RunId};
-use crate::domain::journal::{Cause, Entry, ModelTurn, Phase, Proposed, Target, Verdict};
-use crate::domain::plan::{Task, TaskId};
+use crate::domain::journal::{CallResult, Cause, Entry, ModelTurn, Phase, PolicyDecision, Proposed, Target, Verdict};
+use crate::domain::plan::{Task, TaskId, TaskReason, TaskStatus};
 use crate::domain::reflection::Reflection;
+use crate::domain::tool::FailureCode;
 use crate::engine::projection::tool_name;
-use crate::engine::strategy::plan::Execution;
+use crate::engine::strategy::plan::{Execution, TaskOutcome};
 
 /// What an entry becomes.
 #[derive(Debug)]
@@ -261,5 +259,178 @@ impl Projection {
             tool: Arc::clone(&call.tool),
             arguments: Arc::clone(&call.arguments),
         })
+    }
+}
+
+// The events of decisions: what the work waits for, and why it continues.
+
+impl Projection {
+    fn decided(&mut self, run: RunId, id: ActionId, decision: &PolicyDecision) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        match decision {
+            PolicyDecision::Allow { arguments, .. } => call.arguments = Arc::clone(arguments),
+            PolicyDecision::RequireApproval { arguments, reason, .. } => {
+                call.arguments = Arc::clone(arguments);
+                self.approvals.insert(id, (run, reason.clone()));
+            }
+            PolicyDecision::Refuse { .. } => {}
+        }
+    }
+
+    /// A run waits for the approvals of its own calls; the outermost one also for settlements, once nothing else is left.
+    /// It is suspended with a run that it called as well, which says nothing new.
+    fn suspended(&self, run: RunId) -> Option<SessionEvent> {
+        let own = self.approvals.iter().filter(|(_, (of, _))| *of == run);
+        let mut waiting_for: Vec<_> = own
+            .filter_map(|(id, (_, reason))| {
+                let call = self.calls.get(id)?;
+                Some(waiting(*id, call, WaitingKind::Approval, reason.clone()))
+            })
+            .collect();
+        if run == self.root && self.approvals.is_empty() {
+            let reason = "It is unknown whether the call had its effect.";
+            let in_doubt = self.in_doubt.iter();
+            waiting_for.extend(in_doubt.filter_map(|id| {
+                let call = self.calls.get(id)?;
+                Some(waiting(*id, call, WaitingKind::InDoubt, reason.to_owned()))
+            }));
+        }
+        (!waiting_for.is_empty()).then_some(SessionEvent::Waiting { waiting_for })
+    }
+
+    fn resumed(&self, id: ActionId, why: ResumedBecause, detail: Option<String>) -> SessionEvent {
+        let call = self.calls.get(&id);
+        SessionEvent::Resumed {
+            why,
+            action_id: Some(id),
+            task_id: call.and_then(|call| call.task),
+            tool: call.map(|call| Arc::clone(&call.tool)),
+            detail,
+        }
+    }
+}
+
+fn waiting(id: ActionId, call: &Call, kind: WaitingKind, reason: String) -> WaitingCall {
+    WaitingCall {
+        kind,
+        task_id: call.task,
+        action_id: id,
+        tool: Arc::clone(&call.tool),
+        arguments: Arc::clone(&call.arguments),
+        reason,
+    }
+}
+
+// The events of results: of tools, of reflections, of tasks.
+
+impl Projection {
+    fn result(&mut self, run: RunId, id: ActionId, result: &CallResult) -> Vec<Projected> {
+        if let Some(task) = self.tasks.get(&id).copied() {
+            return vec![Projected::Event(self.task_ended(task, result))];
+        }
+        if let Some(reflection) = self.reflections.remove(&id) {
+            return self.reflected(run, reflection, result);
+        }
+        let Some(call) = self.calls.get(&id) else {
+            return Vec::new();
+        };
+        let (data, error) = match &result.outcome {
+            Ok(data) => (Some(Arc::clone(data)), None),
+            Err(error) => (None, Some(crate::surfaces::planning::log::error(error))),
+        };
+        let event = SessionEvent::ToolResult {
+            task_id: call.task,
+            step: call.step,
+            action_id: id,
+            tool: Arc::clone(&call.tool),
+            success: error.is_none(),
+            data,
+            error,
+            duration_ms: u64::try_from(result.duration_us / 1000).unwrap_or(0),
+        };
+        self.approvals.remove(&id);
+        self.in_doubt.retain(|known| *known != id);
+        if matches!(&result.outcome, Err(failure) if failure.code == FailureCode::InDoubt) {
+            self.in_doubt.push(id);
+        } else {
+            self.calls.remove(&id);
+        }
+        vec![Projected::Event(event)]
+    }
+
+    /// What the model concluded, once it is known whether that is accepted.
+    fn reflected(&mut self, run: RunId, reflection: Result<Reflection, String>, result: &CallResult) -> Vec<Projected> {
+        let Some(progress) = self.progress.get(&run) else {
+            return Vec::new();
+        };
+        let error = result.outcome.as_ref().err();
+        let error = error.map(|failure| failure.for_callers().into_owned());
+        let said = reflection.unwrap_or_else(|_| Reflection {
+            is_task_complete: false,
+            summary: String::new(),
+            evidence: Vec::new(),
+            learnings: Vec::new(),
+            plan_changes: Vec::new(),
+            give_up: None,
+        });
+        let accepted = error.is_none();
+        let is_changed = accepted && !said.plan_changes.is_empty();
+        let event = SessionEvent::Reflection {
+            task_id: progress.task,
+            step: progress.step,
+            accepted,
+            error,
+            is_task_complete: said.is_task_complete,
+            summary: said.summary,
+            evidence: said
+                .evidence
+                .into_iter()
+                .map(crate::surfaces::planning::task::quoted)
+                .collect(),
+            learnings: said.learnings,
+            plan_changes: said.plan_changes,
+            give_up: said.give_up,
+        };
+        let changed = is_changed.then_some(Projected::PlanChanged);
+        [Projected::Event(event)].into_iter().chain(changed).collect()
+    }
+
+    fn task_ended(&mut self, task_id: TaskId, result: &CallResult) -> SessionEvent {
+        let outcome = match &result.outcome {
+            Ok(data) => TaskOutcome::read(data).map_err(|_| (TaskReason::Internal, String::new())),
+            Err(failure) => Err((reason(failure.code), failure.for_callers().into_owned())),
+        };
+        match outcome {
+            Ok(outcome) => {
+                self.plan = outcome.plan.tasks;
+                SessionEvent::TaskEnded {
+                    task_id,
+                    status: outcome.status,
+                    reason: outcome.reason,
+                    detail: outcome.detail,
+                    summary: outcome.summary,
+                    steps: outcome.steps,
+                }
+            }
+            Err((reason, detail)) => {
+                let of_task = self.progress.values().find(|progress| progress.task == task_id);
+                SessionEvent::TaskEnded {
+                    task_id,
+                    status: TaskStatus::Failed,
+                    reason: Some(reason),
+                    detail,
+                    summary: String::new(),
+                    steps: of_task.map_or(0, |progress| progress.step),
+                }
+            }
+        }
+    }
+}
+
+/// Why the run of a task failed that did not say so itself.
+const fn reason(code: FailureCode) -> TaskReason {
+    match code {
+        FailureCode::Cancelled => TaskReason::Cancelled,
+        _ => TaskReason::Internal,
     }
 }

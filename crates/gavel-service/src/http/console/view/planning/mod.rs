@@ -1,24 +1,22 @@
 //! Pages of planning sessions: the list here, and in the parts of this module one session, its tasks and steps, its log,
 //! the versions of its plan, and its progress.
 
-pub(crate) mod log;
+mod difference;
 pub(crate) mod one;
-pub(crate) mod progress;
 pub(crate) mod task;
 pub(crate) mod versions;
 
-mod difference;
+use chrono_tz::Tz;
+use maud::{DOCTYPE, Markup, html};
 
-use crate::http::console::paths;
-use maud::{Markup, html};
-
-use super::super::nothing;
-use super::super::session::Visitor;
-use super::{next, words};
-use crate::api::planning::Session;
+use super::{head, next, words};
+use crate::api::planning::{LoggedAction, Session};
+use crate::domain::action::in_words as error_in_words;
 use crate::domain::ids::UserId;
 use crate::domain::plan::{Task, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
+use crate::http::console::session::Visitor;
+use crate::http::console::{STYLE_HASH, nothing, paths};
 
 /// The filter of the list.
 pub(crate) struct Filter {
@@ -150,6 +148,126 @@ fn texts(title: &str, texts: &[String]) -> Markup {
                 @if texts.len() > MOST { li { (texts.len() - MOST) " more" } }
             }
         }
+    }
+}
+
+// The log of a session: every call of every task, in order.
+
+/// Rendered bytes of the arguments of a call.
+const ARGUMENTS: usize = 2048;
+
+/// Renders a page of the log; `path` is the address of the session's page.
+pub(crate) fn log_page(actions: &[LoggedAction], path: &str, more: bool, zone: Tz) -> Markup {
+    let last = actions.last().filter(|_| more).map(|action| action.n.to_string());
+    html! {
+        p.back { a href=(path) { "← The session" } }
+        h1 { "Log" }
+        p.lead { "Every call of the planner and of every task, in order, with how it ended and what allowed it." }
+        @if actions.is_empty() { (nothing("Nothing was called yet.")) } @else { (table(actions, zone)) }
+        @if last.is_some() { (next(&format!("{path}/log"), &[("after", last.as_deref())])) }
+    }
+}
+
+/// The actions as a table.
+fn table(actions: &[LoggedAction], zone: Tz) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-label="Log" {
+            table.log {
+                thead {
+                    tr {
+                        th scope="col" { "No." }
+                        th scope="col" { "Time" }
+                        th scope="col" { "Task" }
+                        th scope="col" { "Call" }
+                        th scope="col" { "State" }
+                        th scope="col" { "Decided by" }
+                        th scope="col" { "Took" }
+                    }
+                }
+                tbody { @for action in actions { (row(action, zone)) } }
+            }
+        }
+    }
+}
+
+fn row(action: &LoggedAction, zone: Tz) -> Markup {
+    html! {
+        tr {
+            td { (action.n) }
+            td { (words::at(action.at.0, zone)) }
+            td { (action.part()) }
+            td {
+                details {
+                    summary { (words::code(&action.tool)) }
+                    pre.raw dir="auto" { (words::beginning(action.arguments.get(), ARGUMENTS)) }
+                }
+            }
+            td {
+                (in_words(action.status.as_str()))
+                @if let Some(error) = &action.error {
+                    ": " (words::code(error.tool_code.as_deref().unwrap_or(error.code.as_str()))) " " (words::beginning(&error_in_words(&error.message), SHORT))
+                }
+            }
+            td { @if let Some(by) = &action.decided_by { bdi { (words::beginning(by, SHORT)) } } }
+            td { @if let Some(ms) = action.duration_ms { (took(ms)) } }
+        }
+    }
+}
+
+// How far a session is: the frame of its page that refreshes itself.
+
+/// What the frame shows.
+pub(crate) enum Progress {
+    /// The session, and whether it has changed since its page was opened.
+    Of { session: Box<Session>, changed: bool },
+    /// The visitor must log in.
+    LoggedOut,
+    /// The session cannot be read now.
+    Unknown,
+}
+
+/// Seconds between two looks at a session.
+const LOOK: u32 = 5;
+
+/// Renders the page inside the frame; `page` is the address of the session's page.
+pub(crate) fn progress(progress: &Progress, page: &str) -> Markup {
+    let refreshes = match progress {
+        Progress::Of { session, .. } => !session.status.has_ended(),
+        Progress::LoggedOut => false,
+        Progress::Unknown => true,
+    };
+    html! {
+        (DOCTYPE)
+        html.news lang="en" {
+            (head("Progress", &STYLE_HASH, refreshes.then(|| LOOK.to_string()).as_deref()))
+            body {
+                p role="status" {
+                    @match progress {
+                        Progress::Of { session, changed } => {
+                            (state(session))
+                            @if *changed { " " a href=(page) target="_top" { "Show what is new" } }
+                        },
+                        Progress::LoggedOut => { "You are logged out. " a href=(page) target="_top" { "Log in" } },
+                        Progress::Unknown => { "The session cannot be read now; gavel checks again in " (LOOK) " seconds." },
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(session: &Session) -> Markup {
+    let at_work = session
+        .plan
+        .iter()
+        .find(|task| Some(task.id) == session.current_task_id);
+    let waits = session.waiting_for.as_ref().map_or(0, Vec::len) as u64;
+    html! {
+        b { (in_words(session.status.as_str())) }
+        @if !session.plan.is_empty() { " · tasks: " (done(&session.plan)) }
+        @if let Some(task) = at_work { " · " (task.id.to_string()) " after " (words::count(task.steps.into(), "step")) }
+        @if !session.status.has_ended() { " · time left: " (left(session.time_left_ms)) }
+        @if waits > 0 { " · " b { (words::count(waits, "action")) (if waits == 1 { " waits" } else { " wait" }) " for a person" } }
     }
 }
 

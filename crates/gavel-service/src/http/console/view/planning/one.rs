@@ -10,7 +10,7 @@ use super::super::super::nothing;
 use super::super::super::session::Visitor;
 use super::super::room::TEXT;
 use super::super::{address, token, words};
-use super::log::table;
+use super::table;
 use super::task::{Steps, task};
 use super::versions::list;
 use super::{done, in_words, left, texts};
