@@ -9,8 +9,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use super::answers::Refusal;
 use super::message::RpcError;
-use super::refusal::Refusal;
 use super::result::ERROR_BYTES;
 use super::source::Source;
 use crate::domain::budget::Share;

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::answers;
-use super::common::Common;
 use super::config::McpConfig;
+use super::connection::Common;
 use super::meta::IdentitySigner;
 use super::pins::{AcceptedTool, PinError, Pins};
 use super::registry::Registry;

@@ -7,21 +7,26 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use gavel_upstream::handover::SendGate;
 use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMetaObject};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use url::Url;
 
 use super::answers::Held;
+use super::answers::Refusal;
 use super::attempt::{Answered, Attempt, Fault, Lost, Outbound, Outgoing};
-use super::definition;
 use super::http::Http;
 use super::inbox::Inbox;
-use super::log;
-use super::meta;
+use super::meta::{self, IdentitySigner};
+use super::pins::Pins;
 use super::process::Process;
-use super::refusal::Refusal;
+use super::registry::Registry;
 use super::result::ERROR_BYTES;
+use super::{definition, log};
+use crate::domain::budget::Budget;
 use crate::domain::tool::Tool;
-use gavel_upstream::handover::SendGate;
 
 /// Delay before gavel listens again, and at least between two times.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
@@ -362,6 +367,85 @@ impl Drop for Abandoned<'_> {
             Wire::Process(process) => background.spawn(process.notify(body)),
             Wire::Http(http) if self.connection.modern.is_none() => background.spawn(http.notify_aside(body)),
             Wire::Http(_) => {}
+        }
+    }
+}
+
+// Where a server is, without anything that may be secret.
+
+/// Replaces a secret.
+pub(super) const MASK: &str = "***";
+
+/// The address of a server, without anything that may be secret. Of the path, only well-known words are kept.
+pub(super) fn place(url: &Url) -> String {
+    let parts = url.path().split('/').map(|part| match is_public(part) {
+        true => part,
+        false => MASK,
+    });
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let host = url.host_str().unwrap_or_default();
+    format!("{}://{host}{port}{}", url.scheme(), parts.collect::<Vec<_>>().join("/"))
+}
+
+/// Is it a word that is common in MCP endpoints?
+pub(super) fn is_public(part: &str) -> bool {
+    const WORDS: [&str; 16] = [
+        "",
+        "api",
+        "gateway",
+        "http",
+        "jsonrpc",
+        "mcp",
+        "message",
+        "messages",
+        "public",
+        "rpc",
+        "server",
+        "servers",
+        "sse",
+        "stream",
+        "streamable-http",
+        "tools",
+    ];
+    let version = part
+        .strip_prefix('v')
+        .is_some_and(|n| n.len() <= 2 && n.parse::<u8>().is_ok());
+    version || WORDS.contains(&part)
+}
+
+// What all servers share.
+
+/// Shared by all servers.
+pub(super) struct Common {
+    pub(super) registry: Registry,
+    pub(super) pins: Pins,
+    pub(super) signer: Option<IdentitySigner>,
+    /// The memory budget for answers.
+    pub(super) answers: Arc<Budget>,
+    pub(super) base_env: Arc<Vec<(&'static str, String)>>,
+    pub(super) attempt_limit: Duration,
+    pub(super) result_bytes: usize,
+    pub(super) max_users: usize,
+    pub(super) user_idle: Duration,
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_place_shows_no_part_of_a_path_that_may_be_secret() {
+        for (url, shown) in [
+            ("https://u:p@host/mcp/s3cr3t/sse?a=b#c", "https://host/mcp/***/sse"),
+            ("http://127.0.0.1:8080/v1/mcp/", "http://127.0.0.1:8080/v1/mcp/"),
+            ("https://[::1]/", "https://[::1]/"),
+            ("https://host/v123456", "https://host/***"),
+        ] {
+            assert_eq!(place(&Url::parse(url).unwrap()), shown);
         }
     }
 }

@@ -5,15 +5,13 @@
 //! both. A server can say the same in `_meta["gavel/settings"]`: so a server is as safe as it says, however it is
 //! started.
 
-mod digest;
-
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
-use self::digest::digest;
-pub(super) use self::digest::digests;
 use super::config::{Identity, ServerConfig, ToolSettings};
 use super::log;
 use super::slips::{self, Slip};
@@ -345,6 +343,52 @@ fn bounded(schema: &Value, which: &str) -> Result<Box<RawValue>, String> {
 
 fn raw(value: &Value) -> Box<RawValue> {
     canonical::to_raw(value)
+}
+
+// The digest of a tool definition, by which approvals and pins recognize it.
+
+/// The digests of the listed tools by name. A name may occur twice; [`super::read`] uses the first.
+pub(super) fn digests(list: &[Value]) -> HashMap<String, Vec<String>> {
+    let mut found: HashMap<String, Vec<String>> = HashMap::new();
+    for definition in list.iter().take(MAX_LISTED) {
+        if let Ok(name) = name(definition) {
+            found.entry(name.to_owned()).or_default().push(digest(definition));
+        }
+    }
+    found
+}
+
+/// Hex SHA-256 over the canonical JSON of everything that a model or the policy relies on.
+fn digest(definition: &Value) -> String {
+    let part = |key: &str| definition.get(key).cloned().unwrap_or(Value::Null);
+    let hint = |name: &str| {
+        definition
+            .pointer(&format!("/annotations/{name}"))
+            .cloned()
+            .unwrap_or(Value::Null)
+    };
+    let mut covered = json!({
+        "name": part("name"),
+        "description": description(definition),
+        "inputSchema": part("inputSchema"),
+        "outputSchema": part("outputSchema"),
+        // The hints that the protocol defines. A server may add others, which gavel ignores.
+        "annotations": {
+            "title": hint("title"),
+            "readOnlyHint": hint("readOnlyHint"),
+            "destructiveHint": hint("destructiveHint"),
+            "idempotentHint": hint("idempotentHint"),
+            "openWorldHint": hint("openWorldHint"),
+        },
+    });
+    if let Some(keyed) = definition.pointer(KEYED) {
+        covered["idempotency"] = keyed.clone();
+    }
+    if let Some(said) = definition.pointer(SETTINGS) {
+        covered["settings"] = said.clone();
+    }
+    let hash = Sha256::digest(canonical::to_raw(&covered).get().as_bytes());
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

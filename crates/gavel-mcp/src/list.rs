@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::answers::METHOD_NOT_FOUND;
 use super::attempt::{Answered, Attempt, Fault};
 use super::connection::Connection;
 use super::definition::{MAX_LEVELS, MAX_LISTED, TOO_DEEP};
 use super::log;
 use super::message;
-use super::refusal::METHOD_NOT_FOUND;
 use crate::domain::budget::Share;
 use crate::domain::{nesting, surrogates};
 

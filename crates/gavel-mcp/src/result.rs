@@ -8,8 +8,6 @@
 //! Data is passed on as the server wrote it, except that half characters in it are replaced, because other parsers read
 //! it later.
 
-mod same;
-
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -21,10 +19,9 @@ use serde_json::{Value, json};
 use super::message;
 use super::source::Source;
 use crate::domain::journal::{CallFailure, OwnError};
-use crate::domain::nesting;
-use crate::domain::surrogates;
 use crate::domain::text::capped;
 use crate::domain::tool::FailureCode;
+use crate::domain::{nesting, surrogates};
 use crate::ports::tools::CallReply;
 
 /// Maximum bytes of a server's error message.
@@ -238,7 +235,7 @@ pub(super) fn read(result: &[u8], max: usize, source: &Source) -> Said {
         .structured_content
         .filter(|raw| raw.get() != "null" || blocks.is_empty());
     match structured {
-        Some(structured) if blocks.is_empty() || same::says(&blocks, structured) => {
+        Some(structured) if blocks.is_empty() || says(&blocks, structured) => {
             Said::Reply(CallReply::Data(bounded(Cow::Borrowed(structured), max)))
         }
         None => Said::Reply(CallReply::Data(bounded(content(&blocks), max))),
@@ -361,7 +358,7 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Sou
         }
     }
     let has_words = !words.trim().is_empty();
-    let structured = structured.filter(|raw| raw.get() != "null" && !(has_words && same::says(blocks, raw)));
+    let structured = structured.filter(|raw| raw.get() != "null" && !(has_words && says(blocks, raw)));
     if let Some(structured) = structured {
         // Only the last part is cut, and neither part may take all the room of the other.
         let part = capped(structured.get(), ERROR_BYTES / 2);
@@ -374,6 +371,61 @@ fn error_words(blocks: &[Block<'_>], structured: Option<&RawValue>, source: &Sou
         words = "the tool reported an error without a message".to_owned();
     }
     source.said(&words, ERROR_BYTES).into_owned()
+}
+
+// Does the content of a result equal its structure?
+
+/// Is the content exactly the JSON of `structured`? Some SDKs put a value that is not an object under a single member
+/// `result`, and write each element of a list as a separate block.
+fn says(blocks: &[Block<'_>], structured: &RawValue) -> bool {
+    let mut texts = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        match block.text.map(|text| serde_json::from_str::<String>(text.get())) {
+            // Blank text says nothing.
+            Some(Ok(text)) if block.kind == "text" && text.trim().is_empty() => {}
+            Some(Ok(text)) if block.kind == "text" => texts.push(text),
+            _ => return false,
+        }
+    }
+    if texts.is_empty() {
+        return true;
+    }
+    // In nearly all results, the texts are identical.
+    if let [text] = &texts[..]
+        && text == structured.get()
+    {
+        return true;
+    }
+    let Ok(structured) = serde_json::from_str::<Value>(structured.get()) else {
+        return false;
+    };
+    let wrapped = structured.as_object().filter(|members| members.len() == 1);
+    let wrapped = wrapped.and_then(|members| members.get("result"));
+    let is = |text: &str, value: &Value| {
+        value.as_str() == Some(text) || serde_json::from_str(text).is_ok_and(|reported: Value| equal(&reported, value))
+    };
+    let whole = |value: &Value| match (&texts[..], value) {
+        ([text], value) if is(text, value) => true,
+        (texts, Value::Array(items)) => {
+            texts.len() == items.len() && texts.iter().zip(items).all(|(text, item)| is(text, item))
+        }
+        _ => false,
+    };
+    whole(&structured) || wrapped.is_some_and(whole)
+}
+
+/// Equal as JSON, where `1` equals `1.0`.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(name, value)| b.get(name).is_some_and(|other| equal(value, other)))
+        }
+        (a, b) => a == b,
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::config::{ServerConfig, TransportConfig};
-use super::place::{MASK, is_public};
+use super::connection::{MASK, is_public};
 
 /// Shorter values of variables are too common to be masked in text.
 const VARIABLE: usize = 8;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use metrics::Gauge;
 use serde_json::Value;
 
-use super::common::Common;
 use super::config::ServerConfig;
+use super::connection::Common;
 use super::definition::{self, Offer};
 use super::link::Listener;
 use super::log;

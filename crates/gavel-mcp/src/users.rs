@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::common::Common;
 use super::config::ServerConfig;
+use super::connection::Common;
 use super::link::{Link, Listener};
 use super::source::Source;
 

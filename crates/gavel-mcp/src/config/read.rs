@@ -12,7 +12,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 use url::Url;
 
-use super::expand::expand;
+use super::expand;
 use super::{IDENTITY_SECRET, Identity, McpConfig, PASSED_ON, ServerConfig, Settings, TransportConfig};
 use crate::domain::policy::AGENTS;
 use crate::domain::tool_settings::MILLIS;

@@ -18,8 +18,8 @@ use url::Url;
 
 use super::answers::Held;
 use super::attempt::{Answered, Attempt, Lost, Outbound};
+use super::connection::place;
 use super::inbox::Inbox;
-use super::place::place;
 use gavel_upstream::handover::SendGate;
 use gavel_upstream::upstream::{GatedBody, Limits, Plain, Response, is_loopback, why};
 

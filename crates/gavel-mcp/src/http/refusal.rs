@@ -14,9 +14,9 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use super::Http;
 use super::body::{Body, MAX_ERROR, whole};
 use crate::answers::Held;
+use crate::answers::{Refusal, is_auth, says_not_begun};
 use crate::attempt::{Answered, Attempt, Lost};
 use crate::message::{self, Incoming, RpcError, Says};
-use crate::refusal::{Refusal, is_auth, says_not_begun};
 
 /// Maximum bytes of a refusal shown to an operator.
 const SHOWN: usize = 256;

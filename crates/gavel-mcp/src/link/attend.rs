@@ -10,7 +10,7 @@ use super::super::connection::Connection;
 use super::super::inbox::Flood;
 use super::super::list::{self, List};
 use super::super::log;
-use super::super::pause::Settle;
+use super::Settle;
 use super::{CLOSE, Link, State};
 
 /// Delay before an unreadable list is read again, doubled each time.

@@ -17,9 +17,9 @@ use super::Runs;
 use crate::api::runs::AgentRun;
 use crate::domain::ids::{RunId, TenantId};
 use crate::engine::agent::Fresh;
+use crate::engine::limits::Stop;
 use crate::engine::live::Live;
 use crate::engine::log::Halt;
-use crate::engine::limits::Stop;
 use crate::ports::runs::{Hold, Lease, MOST_CLAIMS};
 
 /// How long an interrupted run may take to record the interruption in its journal.
