@@ -3,8 +3,8 @@
 use gavel::domain::agent_run::{RunStatus, StopReason};
 use gavel::domain::journal::Entry;
 use gavel::domain::tool::FailureCode;
+use gavel::engine::limits::Stop;
 use gavel::engine::log::Halt;
-use gavel::engine::stop::Stop;
 use gavel::ports::runs::Runs;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

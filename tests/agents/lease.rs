@@ -2,7 +2,7 @@
 //! (promise: at most once). No lease is renewed here, and scripted durations advance the clock.
 
 use gavel::domain::agent_run::{RunStatus, StopReason};
-use gavel::engine::stop::Stop;
+use gavel::engine::limits::Stop;
 use serde_json::json;
 
 use crate::in_doubt::{BOSS, CLERK, go};
