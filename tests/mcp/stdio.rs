@@ -177,6 +177,12 @@ async fn a_child_that_hangs_is_replaced() {
     let pid = first.to_string();
     let stopped = tokio::process::Command::new("kill").args(["-STOP", &pid]).status();
     assert!(stopped.await.unwrap().success());
+    // A process of several threads stops when one of them is next scheduled.
+    until(&mcp, |_| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.unwrap().contains(") T ")
+    })
+    .await;
     // At once, so that all five have ended before the probe that the first one causes may replace the child.
     let calls = (0..5).map(|_| async {
         let call = Call {
