@@ -276,7 +276,7 @@ sent! {
 }
 
 sent! {
-    /// A refinement that made no new version. The version before it stands.
+    /// A refinement that made no new version. The version before it remains in force.
     #[derive(PartialEq, Eq)]
     Refinement as "PlanRefinement" {
         /// Always `failed`.
