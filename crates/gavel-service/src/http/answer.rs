@@ -4,27 +4,14 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
-use utoipa::openapi::content::ContentBuilder;
-use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::response::{Response, ResponseBuilder};
-use utoipa::openapi::{Content, Header, RefOr, Required};
+use utoipa::openapi::{Header, RefOr};
 
-use super::about::About;
-use super::error::Code;
-use super::exchange::Exchange;
-use super::headers::{self, IDEMPOTENCY_REPLAYED, PREFERENCE_APPLIED};
-use super::patience::Patience;
+use crate::http::error::Code;
+use crate::http::exchange::Exchange;
+use crate::http::headers::{self, IDEMPOTENCY_REPLAYED, PREFERENCE_APPLIED, Patience};
+use crate::http::openapi::About;
 use crate::surfaces::runs::Begun;
-
-/// Problems of a request with a body.
-const PROBLEMS_OF_BODIES: [Code; 4] = [
-    Code::RequestTimeout,
-    Code::BodyTooLarge,
-    Code::UnsupportedMediaType,
-    Code::Overloaded,
-];
 
 /// What a handler returns.
 pub(super) trait Answer {
@@ -195,71 +182,5 @@ impl<T: Serialize + ToSchema> Answer for Started<T> {
                 .insert("Retry-After".to_owned(), RefOr::T(Header::default()));
         }
         about.problems(&[Code::RateLimited, Code::OutcomeUnrecorded, Code::RunUnreadable]);
-    }
-}
-
-impl About<'_> {
-    fn response(&mut self, status: &str) -> Option<&mut Response> {
-        match self.operation.responses.responses.get_mut(status)? {
-            RefOr::T(response) => Some(response),
-            RefOr::Ref(_) => None,
-        }
-    }
-
-    /// Completes the responses that a route names, or one of 200: each has a body of this type unless it has another,
-    /// and these headers.
-    pub(super) fn answers<T: ToSchema>(&mut self, headers: &[&str]) {
-        let schema = self.schema::<T>();
-        self.contents(&["application/json"], &Content::new(Some(schema)));
-        self.headers(headers);
-    }
-
-    /// Adds headers, which are described elsewhere, to all responses that a route names.
-    pub(super) fn headers(&mut self, headers: &[&str]) {
-        for response in self.operation.responses.responses.values_mut() {
-            if let RefOr::T(response) = response {
-                let named = headers
-                    .iter()
-                    .map(|name| ((*name).to_owned(), RefOr::T(Header::default())));
-                response.headers.extend(named);
-            }
-        }
-    }
-
-    /// Gives content to the responses that have a body and none yet.
-    pub(super) fn contents(&mut self, media: &[&str], content: &Content) {
-        let responses = &mut self.operation.responses.responses;
-        if responses.is_empty() {
-            let response = ResponseBuilder::new().description("The response.").build();
-            responses.insert("200".to_owned(), RefOr::T(response));
-        }
-        for (status, response) in responses {
-            if let RefOr::T(response) = response
-                && response.content.is_empty()
-                && status != "204"
-            {
-                let content = media
-                    .iter()
-                    .map(|media| ((*media).to_owned(), RefOr::T(content.clone())));
-                response.content.extend(content);
-            }
-        }
-    }
-
-    /// The JSON body of the request.
-    pub(super) fn json<T: ToSchema>(&mut self, about: &str, example: Value, is_required: bool) {
-        let schema = self.schema::<T>();
-        let content = ContentBuilder::new().schema(Some(schema)).example(Some(example));
-        let body = RequestBodyBuilder::new()
-            .description(Some(about))
-            .content("application/json", content.build())
-            .required(is_required.then_some(Required::True));
-        self.body(body);
-    }
-
-    /// The body of the request.
-    pub(super) fn body(&mut self, body: RequestBodyBuilder) {
-        self.operation.request_body = Some(RefOr::T(body.build()));
-        self.problems(&PROBLEMS_OF_BODIES);
     }
 }

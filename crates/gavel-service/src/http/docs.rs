@@ -13,7 +13,7 @@ use super::error::{Code, Error};
 use super::headers;
 use super::openapi::Description;
 use super::request::{Id, Named, Open};
-use super::route::Path;
+use super::routes::Path;
 
 /// Pages load only from this origin, run no inline script, and cannot be framed. Swagger UI sets style attributes and
 /// uses data URLs for its icons.

@@ -1,20 +1,22 @@
 //! One request and its response: id, metrics, log line, span.
 
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use actix_web::http::{ConnectionType, StatusCode};
+use actix_web::http::{ConnectionType, StatusCode, Version};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
+use metrics::{Counter, Histogram};
 use tracing::Span;
+use tracing::field::Empty;
 
-use super::State;
-use super::connection::Busy;
-use super::error::Error;
-use super::headers::{REQUEST_ID, RequestId};
-use super::metrics::CLIENT_LEFT;
-use super::route::{Path, Route};
-use super::span;
-use super::spelling::Spelling;
+use crate::engine::trace;
+use crate::http::State;
+use crate::http::connections::Busy;
+use crate::http::error::Error;
+use crate::http::headers::{self, REQUEST_ID, RequestId};
+use crate::http::routes::{Path, Route};
+use crate::http::spelling::Spelling;
 
 /// Lives from the request's head to the end of its response. If dropped before, it counts as a client that left.
 pub(super) struct Exchange {
@@ -36,7 +38,7 @@ impl Exchange {
     pub(super) fn begin(state: &Data<State>, request: &HttpRequest, route: Option<&'static Route>) -> Self {
         let id = RequestId::of(request.headers());
         Self {
-            span: span::begin(request, route, &id.text),
+            span: begin_span(request, route, &id.text),
             id,
             state: Data::clone(state),
             route,
@@ -88,9 +90,9 @@ impl Drop for Exchange {
         let took = self.began.elapsed();
         self.state.metrics.count(self.route, self.status, took);
         if self.status == CLIENT_LEFT {
-            span::left(&self.span);
+            record_left(&self.span);
         } else {
-            span::answered(&self.span, self.status);
+            record_answered(&self.span, self.status);
         }
         tracing::debug!(
             request_id = &*self.id.text,
@@ -100,4 +102,166 @@ impl Drop for Exchange {
             "request answered"
         );
     }
+}
+
+/// Starts the span, as a child of the caller's span if the request has one. `route` is absent when no route matched.
+///
+/// Probes and metric scrapes have no span: they are frequent and would drown the rest.
+pub(super) fn begin_span(request: &HttpRequest, route: Option<&Route>, id: &str) -> Span {
+    if route.is_some_and(Route::is_probe) {
+        return Span::none();
+    }
+    // An unknown path, and every query, may contain anything, so neither is recorded.
+    let span = tracing::debug_span!(
+        "http_request",
+        otel.name = %format_args!("{} {}", method(request), route.map_or("unmatched", |route| route.path)),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = method(request),
+        http.route = route.map(|route| route.path),
+        http.response.status_code = Empty,
+        url.scheme = "http",
+        url.path = route.map(|_| request.path()),
+        network.protocol.version = version(request),
+        error.type = Empty,
+        gavel.request.id = id,
+    );
+    if !span.is_disabled()
+        && let Some(traceparent) = headers::traceparent(request.headers())
+    {
+        trace::continue_trace(&span, &traceparent);
+    }
+    span
+}
+
+/// Records the status of the response.
+pub(super) fn record_answered(span: &Span, status: u16) {
+    if span.is_disabled() {
+        return;
+    }
+    // OpenTelemetry numbers are signed; an unsigned one would be exported as text.
+    span.record("http.response.status_code", i64::from(status));
+    // An invalid request is not an error of the server.
+    if status >= 500 {
+        record_failed(span, status);
+    }
+}
+
+/// Records that the client left without a response.
+pub(super) fn record_left(span: &Span) {
+    if !span.is_disabled() {
+        record_failed(span, "client_left");
+    }
+}
+
+fn record_failed(span: &Span, kind: impl tracing::Value + std::fmt::Display) {
+    span.record("error.type", tracing::field::display(kind));
+    span.record("otel.status_code", "ERROR");
+}
+
+/// Clients may invent methods; all those unknown to HTTP share one name in traces.
+fn method(request: &HttpRequest) -> &str {
+    match request.method().as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH") => known,
+        _ => "_OTHER",
+    }
+}
+
+fn version(request: &HttpRequest) -> &'static str {
+    match request.version() {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        _ => "1.1",
+    }
+}
+
+const REQUESTS: &str = "gavel_http_requests_total";
+const TOOLS_MISSING: &str = "gavel_granted_tools_missing";
+const DURATION: &str = "gavel_http_request_duration_seconds";
+
+/// The client left before its response; counted under nginx's status and never sent.
+pub(super) const CLIENT_LEFT: u16 = 499;
+
+/// The statuses that the edge returns.
+const STATUSES: [u16; 21] = [
+    200,
+    201,
+    202,
+    303,
+    304,
+    307,
+    400,
+    401,
+    403,
+    404,
+    405,
+    408,
+    409,
+    412,
+    413,
+    415,
+    422,
+    429,
+    CLIENT_LEFT,
+    500,
+    503,
+];
+
+/// Metric handles, resolved once each instead of once per request.
+pub(super) struct Metrics {
+    /// By the number of the route.
+    known: Vec<RouteMetrics>,
+    unmatched: RouteMetrics,
+}
+
+#[derive(Default)]
+struct RouteMetrics {
+    duration: OnceLock<Histogram>,
+    requests: [OnceLock<Counter>; STATUSES.len()],
+}
+
+impl Metrics {
+    /// For a table with this many routes.
+    pub(super) fn new(routes: usize) -> Self {
+        Self {
+            known: (0..routes).map(|_| RouteMetrics::default()).collect(),
+            unmatched: RouteMetrics::default(),
+        }
+    }
+
+    /// Counts one request; `route` is absent when no route matched.
+    pub(super) fn count(&self, route: Option<&Route>, status: u16, took: Duration) {
+        let metrics = route.map_or(&self.unmatched, |route| &self.known[route.number]);
+        let label = route.map_or("unmatched", |route| route.path);
+        let duration = || metrics::histogram!(DURATION, "route" => label);
+        metrics.duration.get_or_init(duration).record(took);
+        let requests = || metrics::counter!(REQUESTS, "route" => label, "status" => status.to_string());
+        match STATUSES.iter().position(|known| *known == status) {
+            Some(n) => metrics.requests[n].get_or_init(requests).increment(1),
+            None => requests().increment(1),
+        }
+    }
+}
+
+/// Sets the number of tools of the constitution that are unavailable.
+#[allow(clippy::cast_precision_loss)] // A few names.
+pub(super) fn tools_missing(count: usize) {
+    metrics::gauge!(TOOLS_MISSING).set(count as f64);
+}
+
+/// Registers the descriptions of the metrics.
+pub(super) fn describe_metrics() {
+    metrics::describe_counter!(
+        REQUESTS,
+        "HTTP requests by route and status; 499: the client left before its response"
+    );
+    metrics::describe_gauge!(
+        TOOLS_MISSING,
+        "Tools of the constitution that no server offers, or more than one server offers"
+    );
+    metrics::describe_histogram!(
+        DURATION,
+        metrics::Unit::Seconds,
+        "Time from a request's head to the end of its response"
+    );
 }

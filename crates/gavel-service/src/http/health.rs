@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::answer::{Json, Reply};
 use super::error::{Code, Error};
 use super::request::{Ctx, Open};
-use super::{Edge, metrics};
+use super::{Edge, exchange};
 
 /// Longest wait for the store to respond; probes time out soon after.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -242,7 +242,7 @@ async fn store(edge: &Edge) -> Check {
     extensions(("x-problems" = json!([Code::Internal])))
 )]
 pub(super) async fn metrics(edge: Open) -> Result<HttpResponse, Error> {
-    metrics::tools_missing(edge.chat.unavailable_tools().len());
+    exchange::tools_missing(edge.chat.unavailable_tools().len());
     // Rendering takes some milliseconds, so it runs off the worker thread.
     let surroundings = Arc::clone(&edge.surroundings);
     let page = tokio::task::spawn_blocking(move || surroundings.metrics()).await;

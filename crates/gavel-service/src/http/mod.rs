@@ -12,33 +12,25 @@ pub mod error;
 pub mod google;
 pub mod health;
 
-mod about;
 mod agents;
 mod answer;
 mod approvals;
 mod body;
 mod chat;
-mod chunks;
-mod connection;
 mod connections;
 mod console;
 mod decisions;
 mod docs;
 mod exchange;
 mod headers;
-mod lines;
-mod metrics;
 mod openapi;
-mod patience;
 mod planning;
 mod query;
 mod request;
 mod room;
-mod route;
 mod routes;
 mod runs;
 mod server;
-mod span;
 mod spelling;
 mod stream;
 mod threads;
@@ -137,12 +129,12 @@ impl Default for EdgeLimits {
 /// The shared state of handlers.
 struct State {
     edge: Edge,
-    metrics: metrics::Metrics,
+    metrics: exchange::Metrics,
     docs: docs::Docs,
     attempts: console::Attempts,
     room: Room,
     /// Of streams.
-    chunks: chunks::Chunks,
+    chunks: stream::Chunks,
 }
 
 impl State {
@@ -150,10 +142,10 @@ impl State {
         Self {
             room: Room::new(&edge.limits),
             edge,
-            metrics: metrics::Metrics::new(routes::table().len()),
+            metrics: exchange::Metrics::new(routes::table().len()),
             docs: docs::Docs::new(document),
             attempts: console::Attempts::default(),
-            chunks: chunks::Chunks::default(),
+            chunks: stream::Chunks::default(),
         }
     }
 }

@@ -8,29 +8,28 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{HeaderMap, HeaderName};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::Instrument;
-
 use utoipa::ToSchema;
 
-use super::about::About;
-use super::answer::Answer;
-use super::body::{self, Arriving, Body, Media};
-use super::caller::Auth;
-use super::error::{Code, Error};
-use super::exchange::Exchange;
-use super::openapi::params::{key, string, user};
-use super::query::{self, Fields, Parameters};
-use super::route::{Path, Route};
-use super::spelling::Spelling;
-use super::{Edge, State, about, headers, openapi, patience};
 use crate::api::filter::Listed;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::ids::UserId;
+use crate::http::answer::Answer;
+use crate::http::body::{self, Arriving, Body, Media};
+use crate::http::caller::Auth;
+use crate::http::error::{Code, Error};
+use crate::http::exchange::Exchange;
+use crate::http::headers::{self, only};
+use crate::http::openapi::{self, About, key, string, user};
+use crate::http::query::{self, Fields, Parameters};
+use crate::http::routes::{Path, Route};
+use crate::http::spelling::Spelling;
+use crate::http::{Edge, State};
 use crate::surfaces::caller::{Caller, NotThatUser};
 use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::request::{Claim, RequestMeta};
@@ -204,8 +203,8 @@ impl Request {
 
     fn claim(&self, user: Option<&UserId>) -> Result<Option<Claim>, Error> {
         let body = self.body.as_deref().unwrap_or_default();
-        let key = patience::key(self.http.headers())?;
-        Ok(key.map(|key| patience::claim(key, self.caller(), user, self.http.path(), body)))
+        let key = headers::key(self.http.headers())?;
+        Ok(key.map(|key| headers::claim(key, self.caller(), user, self.http.path(), body)))
     }
 }
 
@@ -287,9 +286,9 @@ pub(super) struct Acting(pub(super) Option<UserId>);
 
 impl Take for Acting {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let named = about::named(request.http.headers())?;
+        let named = named_user(request.http.headers())?;
         request.user = match request.caller().act_for(named) {
-            Ok(None) if matches!(request.state.edge.auth, Auth::None(_)) => UserId::parse(about::LOCAL).ok(),
+            Ok(None) if matches!(request.state.edge.auth, Auth::None(_)) => UserId::parse(LOCAL).ok(),
             Ok(user) => user,
             Err(NotThatUser) => return Err(Error::UserMismatch),
         };
@@ -311,7 +310,7 @@ pub(super) struct User(pub(super) UserId);
 impl Take for User {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let Acting(user) = Acting::take(request).await?;
-        Ok(Self(user.ok_or(about::MISSING)?))
+        Ok(Self(user.ok_or(MISSING)?))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -324,7 +323,7 @@ pub(super) struct RowsOf(pub(super) Option<UserId>);
 
 impl Take for RowsOf {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let Some(named) = about::named(request.http.headers())? else {
+        let Some(named) = named_user(request.http.headers())? else {
             return Ok(Self(None));
         };
         let user = request.caller().act_for(Some(named));
@@ -387,7 +386,7 @@ impl Take for Meta {
              are different keys.",
         ));
         let trace = "W3C trace context, passed on to MCP servers; an invalid one is ignored.";
-        about.parameter(openapi::params::header("traceparent", trace, string()));
+        about.parameter(openapi::header("traceparent", trace, string()));
         about.problems(&[Code::IdempotencyKeyReused]);
     }
 }
@@ -443,7 +442,7 @@ impl<T: Named, E: From<Error>> Take<E> for Id<T> {
 
     fn describe(about: &mut About<'_>) {
         for (name, description) in T::SEGMENTS {
-            about.parameter(openapi::params::segment(name, description));
+            about.parameter(openapi::segment(name, description));
         }
         about.problems(&[Code::NotFound]);
     }
@@ -488,10 +487,10 @@ impl<T: Listed> Take for List<T> {
 
     fn describe(about: &mut About<'_>) {
         Paged::describe(about);
-        let filter = openapi::params::in_query("filter", &openapi::params::filter(&T::fields()));
+        let filter = openapi::in_query("filter", &openapi::filter(&T::fields()));
         about.parameter(filter.example(Some(T::EXAMPLE.into())));
         let name = Spelling::of(Some(about.route)).order_by();
-        about.parameter(openapi::params::in_query(name, T::ORDER));
+        about.parameter(openapi::in_query(name, T::ORDER));
         about.problems(&[Code::QueryTooSlow]);
     }
 }
@@ -506,7 +505,7 @@ impl Take for Paged {
     }
 
     fn describe(about: &mut About<'_>) {
-        let paging = openapi::params::paging(Spelling::of(Some(about.route)));
+        let paging = openapi::paging(Spelling::of(Some(about.route)));
         paging.into_iter().for_each(|one| about.parameter(one));
     }
 }
@@ -570,3 +569,35 @@ impl<T: Given + Default> Take for Optional<T> {
         about.json::<T>(T::ABOUT, T::example(), false);
     }
 }
+
+// The acting user of routes whose body has no user: the header `X-Gavel-User`.
+
+const USER: HeaderName = HeaderName::from_static("x-gavel-user");
+const USER_NAME: &str = "X-Gavel-User";
+/// The acting user when callers are not authenticated and name no user.
+pub(super) const LOCAL: &str = "local";
+
+/// The user that the header names, if it is present.
+///
+/// # Errors
+/// The header is invalid.
+fn named_user(headers: &HeaderMap) -> Result<Option<UserId>, Error> {
+    if !headers.contains_key(&USER) {
+        return Ok(None);
+    }
+    let value = only(headers, &USER).ok_or(Error::InvalidHeader(USER_NAME, "is given more than once"))?;
+    let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Error::InvalidHeader(USER_NAME, "is not UTF-8"))?;
+    let user = UserId::parse(text).map_err(|_| {
+        Error::InvalidHeader(
+            USER_NAME,
+            "must be 1 to 256 bytes without invisible characters, and not blank",
+        )
+    })?;
+    Ok(Some(user))
+}
+
+/// The error for a route that requires a user.
+const MISSING: Error = Error::InvalidHeader(
+    USER_NAME,
+    "is missing; it must name the user the agent acts for, since no token names one",
+);

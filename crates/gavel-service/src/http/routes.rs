@@ -5,27 +5,18 @@ use std::sync::LazyLock;
 
 use actix_web::guard::fn_guard;
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, http};
 use utoipa::OpenApi;
 use utoipa::openapi::HttpMethod;
 
-use super::State;
-use super::about::About;
-use super::caller::Auth;
-use super::chat::stream as chat_stream;
-use super::console::paths;
-use super::error::{AgentProblem, Code, Error, Problem};
-use super::exchange::Exchange;
-use super::planning::change;
-use super::planning::events;
-use super::planning::execute;
-use super::planning::read;
-use super::planning::work;
-use super::request::{Handler, to};
-use super::route::{Method, Route};
-use super::runs::events as run_events;
-use super::threads::stream as thread_stream;
-use super::{agents, approvals, chat, console, decisions, docs, google, health, planning, runs, threads};
+use crate::http::openapi::About;
+use crate::http::caller::Auth;
+use crate::http::console::{self, paths};
+use crate::http::error::{AgentProblem, Code, Error, Problem};
+use crate::http::exchange::Exchange;
+use crate::http::planning::{self, read};
+use crate::http::request::{Handler, to};
+use crate::http::{State, agents, approvals, chat, decisions, docs, google, health, runs, threads};
 
 /// A route, what answers it, and what follows for its description from its handler's parameters.
 pub(super) struct Entry {
@@ -69,7 +60,7 @@ macro_rules! routes {
 routes! {
     api {
         chat::decide,
-        chat_stream::decide,
+        chat::decide_streamed,
         decisions::list,
         decisions::get,
         decisions::tool_invocations,
@@ -82,15 +73,15 @@ routes! {
         runs::trigger,
         runs::list,
         runs::get,
-        run_events::follow,
+        runs::follow,
         runs::cancel,
         runs::resume,
         threads::run,
-        thread_stream::run,
+        threads::run_streamed,
         threads::list,
         threads::thread,
         threads::get,
-        run_events::follow_in_thread,
+        runs::follow_in_thread,
         threads::cancel,
         approvals::pending,
         approvals::resolve,
@@ -103,14 +94,14 @@ routes! {
         read::list,
         read::get,
         planning::refine,
-        change::edit,
-        execute::execute,
-        change::cancel,
+        planning::edit,
+        planning::execute,
+        planning::cancel,
         read::versions,
         read::version,
-        work::task,
-        work::log,
-        events::follow,
+        read::task,
+        read::log,
+        read::follow,
         google::callback,
         agents::schema,
         health::live,
@@ -139,12 +130,12 @@ routes! {
         Get paths::THREADS => console::threads::list;
         Get "/console/threads/{id}" => console::threads::thread;
         Get paths::SESSIONS => console::planning::list;
-        Get "/console/sessions/{id}" => console::planning::one::show;
-        Get "/console/sessions/{id}/news" => console::planning::news::look;
-        Post "/console/sessions/{id}/confirm" => console::planning::change::confirm;
-        Post "/console/sessions/{id}/cancel" => console::planning::change::cancel;
-        Get "/console/sessions/{id}/tasks/{taskId}" => console::planning::work::task;
-        Get "/console/sessions/{id}/log" => console::planning::work::log;
+        Get "/console/sessions/{id}" => console::planning::session::show;
+        Get "/console/sessions/{id}/news" => console::planning::look;
+        Post "/console/sessions/{id}/confirm" => console::planning::confirm;
+        Post "/console/sessions/{id}/cancel" => console::planning::cancel;
+        Get "/console/sessions/{id}/tasks/{taskId}" => console::planning::task::task;
+        Get "/console/sessions/{id}/log" => console::planning::task::log;
         Get "/console/sessions/{id}/versions" => console::planning::versions::show;
         Get paths::GRANTS => console::grants::list;
         Post "/console/grants/{id}" => console::grants::revoke;
@@ -247,4 +238,74 @@ async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
         return console::unknown(state, request).await;
     }
     Exchange::begin(&state, &request, None).finish(Err(Error::NoRoute))
+}
+
+/// A route of the table.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    /// Its place in the table.
+    pub(super) number: usize,
+}
+
+/// A method of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    /// `GET`, and with it `HEAD`.
+    Get,
+    /// `POST`.
+    Post,
+    /// `PUT`.
+    Put,
+    /// `DELETE`.
+    Delete,
+}
+
+impl Method {
+    /// The methods it adds to `Allow`.
+    pub(super) const fn allow(self) -> &'static str {
+        match self {
+            Self::Get => "GET, HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Whether a request with this method is for the route.
+    pub(super) fn admits(self, method: &http::Method) -> bool {
+        match self {
+            Self::Get => *method == http::Method::GET || *method == http::Method::HEAD,
+            Self::Post => *method == http::Method::POST,
+            Self::Put => *method == http::Method::PUT,
+            Self::Delete => *method == http::Method::DELETE,
+        }
+    }
+}
+
+impl Route {
+    /// Whether it answers programs that have a key or a token, unlike pages, health and metrics.
+    pub(super) fn is_of_the_api(&self) -> bool {
+        ["/v1/", "/api/"].iter().any(|prefix| self.path.starts_with(prefix))
+    }
+
+    /// Whether it is asked so often that its requests would drown the others in traces.
+    pub(super) fn is_probe(&self) -> bool {
+        ["/livez", "/readyz", "/metrics"].contains(&self.path)
+    }
+}
+
+/// The segments of a path by their names.
+pub(super) struct Path<'a>(pub(super) &'a HttpRequest);
+
+impl Path<'_> {
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.match_info().get(name).unwrap_or_default()
+    }
+
+    /// A segment for an error text, in double quotes. Valid names are shorter than what it repeats.
+    pub(super) fn quoted(&self, name: &str) -> String {
+        let short: String = self.get(name).chars().take(80).collect();
+        format!("{short:?}")
+    }
 }

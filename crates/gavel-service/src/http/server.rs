@@ -15,9 +15,9 @@ use actix_web::rt::net::TcpStream;
 use actix_web::{App, web};
 use tokio::io::AsyncWriteExt;
 
-use super::connection::Guarded;
+use super::connections::Guarded;
 use super::connections::Connections;
-use super::{Edge, State, metrics, routes};
+use super::{Edge, State, exchange, routes};
 use crate::domain::budget::{Budget, Pool};
 
 /// Settings of the server.
@@ -52,7 +52,7 @@ const UNSENT: usize = 4 << 10;
 /// # Errors
 /// The listener is unusable.
 pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io::Result<Server> {
-    metrics::describe();
+    exchange::describe_metrics();
     let (head, quiet) = (edge.limits.head_time, edge.limits.quiet_time);
     let most = edge.limits.connections;
     let connections = Connections::new(most);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::route::Route;
+use super::routes::Route;
 
 /// How names of several words are spelled in queries, pages and problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,31 +2,34 @@
 //!
 //! A client that disconnects cancels nothing: only its stream ends.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpResponse, HttpResponseBuilder};
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
+use serde::Serialize;
 use tokio::time::{Interval, MissedTickBehavior};
 use utoipa::ToSchema;
 use utoipa::openapi::Content;
 use utoipa::openapi::path::ParameterIn;
 
-use super::State;
-use super::about::About;
-use super::answer::Answer;
-use super::error::Error;
-use super::exchange::Exchange;
-use super::headers::{self, ACCEL_BUFFERING, only};
-use super::lines::Framing;
-use super::openapi::params::{header as parameter, string};
-use super::query::{self, Fields};
-use super::request::{Request, Take};
+use crate::api::events::{Event, Numbered};
 use crate::domain::budget::Share;
+use crate::http::State;
+use crate::http::answer::Answer;
+use crate::http::error::Error;
+use crate::http::exchange::Exchange;
+use crate::http::headers::{self, ACCEL_BUFFERING, is_refused, only};
+use crate::http::openapi::{About, header as parameter, string};
+use crate::http::query::{self, Fields};
+use crate::http::request::{Request, Take};
 
 /// Unused bytes that a chunk may hold.
 const SPARE: usize = 4 << 10;
@@ -250,5 +253,244 @@ impl<L: Lines> Writer<L> {
         }
         let chunk = self.rest.split_to(self.rest.len().min(PIECE));
         Some((Ok(chunk), self))
+    }
+}
+
+/// The format of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// One JSON object per line, `application/x-ndjson`.
+    Ndjson,
+    /// `text/event-stream` (WHATWG HTML, server-sent events).
+    Sse,
+}
+
+/// The line that ends a failed stream; `P` is a problem as the route spells it.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[serde(tag = "type")]
+#[expect(dead_code, reason = "describes what `Framing::error` and `Framing::problem` write")]
+pub(super) enum Failed<P> {
+    /// The last line, if the stream failed.
+    Error {
+        /// The problem.
+        problem: P,
+    },
+}
+
+/// No event happened for a while.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Silent {
+    /// The only line of this kind.
+    Heartbeat,
+}
+
+impl Framing {
+    /// Server-sent events when `Accept` names them, else NDJSON.
+    pub(super) fn asked_for(headers: &HeaderMap) -> Self {
+        let names_sse = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.split(',').any(is_event_stream));
+        if headers.get_all(header::ACCEPT).any(names_sse) {
+            Self::Sse
+        } else {
+            Self::Ndjson
+        }
+    }
+
+    pub(super) const fn content_type(self) -> HeaderValue {
+        match self {
+            Self::Ndjson => HeaderValue::from_static("application/x-ndjson"),
+            Self::Sse => HeaderValue::from_static("text/event-stream"),
+        }
+    }
+
+    /// Appends an event.
+    pub(super) fn event(self, event: &Numbered<Event>, out: &mut BytesMut) {
+        self.write(event.number, out, |out| json(&event.event, out));
+    }
+
+    /// Appends an object with an id of its own.
+    pub(super) fn object(self, id: &str, object: &impl Serialize, out: &mut BytesMut) {
+        self.line(id, out, |out| json(object, out));
+    }
+
+    /// Appends the last line of a successful stream: the recorded decision with its `type`.
+    pub(super) fn decision(self, body: &str, number: u64, out: &mut BytesMut) {
+        self.write(number, out, |out| {
+            out.put_slice(br#"{"type":"decision","#);
+            // The body is an object with fields.
+            out.put_slice(body.trim_start().trim_start_matches('{').as_bytes());
+        });
+    }
+
+    /// Appends the last line of a failed stream: its problem.
+    pub(super) fn error(self, problem: &str, number: u64, out: &mut BytesMut) {
+        self.write(number, out, |out| {
+            out.put_slice(br#"{"type":"error","problem":"#);
+            out.put_slice(problem.as_bytes());
+            out.put_u8(b'}');
+        });
+    }
+
+    /// Appends the problem that ends a resumable stream, without an id, so that the reader's position is unchanged.
+    pub(super) fn problem(self, problem: &str, out: &mut BytesMut) {
+        out.put_slice(match self {
+            Self::Ndjson => br#"{"type":"error","problem":"#.as_slice(),
+            Self::Sse => br#"data: {"type":"error","problem":"#,
+        });
+        out.put_slice(problem.as_bytes());
+        out.put_slice(match self {
+            Self::Ndjson => b"}\n".as_slice(),
+            Self::Sse => b"}\n\n",
+        });
+    }
+
+    /// Appends a heartbeat.
+    pub(super) fn heartbeat(self, out: &mut BytesMut) {
+        match self {
+            Self::Ndjson => self.object("", &Silent::Heartbeat, out),
+            Self::Sse => out.put_slice(b": heartbeat\n\n"),
+        }
+    }
+
+    fn write(self, number: u64, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
+        self.line(&number.to_string(), out, object);
+    }
+
+    fn line(self, id: &str, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
+        if self == Self::Sse {
+            out.put_slice(b"id: ");
+            out.put_slice(id.as_bytes());
+            out.put_slice(b"\ndata: ");
+        }
+        let begins = out.len();
+        object(out);
+        // JSON that a model or a tool wrote may have line breaks between its tokens, which would end the line.
+        for byte in &mut out[begins..] {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+        out.put_slice(match self {
+            Self::Ndjson => b"\n".as_slice(),
+            Self::Sse => b"\n\n",
+        });
+    }
+}
+
+fn is_event_stream(range: &str) -> bool {
+    let media = range.split(';').next().unwrap_or_default();
+    media.trim().eq_ignore_ascii_case("text/event-stream") && !is_refused(range)
+}
+
+fn json(value: &impl Serialize, out: &mut BytesMut) {
+    serde_json::to_writer(out.writer(), value)
+        .unwrap_or_else(|error| unreachable!("an event serializes to JSON: {error}"));
+}
+
+#[cfg(test)]
+mod framing_tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut BytesMut)) -> String {
+        let mut out = BytesMut::new();
+        write(&mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn accept_chooses_the_form() {
+        let form = |accept: &'static str| {
+            Framing::asked_for(
+                TestRequest::default()
+                    .insert_header(("accept", accept))
+                    .to_http_request()
+                    .headers(),
+            )
+        };
+        assert_eq!(form("text/event-stream"), Framing::Sse);
+        assert_eq!(form("application/json, Text/Event-Stream;q=0.9"), Framing::Sse);
+        assert_eq!(form("*/*"), Framing::Ndjson);
+        assert_eq!(form("application/x-ndjson"), Framing::Ndjson);
+        assert_eq!(form("text/event-stream; Q=0.0, */*"), Framing::Ndjson);
+    }
+
+    #[test]
+    fn an_event_is_one_line_or_one_sse_message() {
+        let event = Numbered {
+            number: 3,
+            event: Event::Delta { text: "a\nb".into() },
+        };
+        assert_eq!(
+            written(|out| Framing::Ndjson.event(&event, out)),
+            "{\"type\":\"delta\",\"text\":\"a\\nb\"}\n"
+        );
+        let sse = written(|out| Framing::Sse.event(&event, out));
+        assert_eq!(sse, "id: 3\ndata: {\"type\":\"delta\",\"text\":\"a\\nb\"}\n\n");
+    }
+
+    #[test]
+    fn the_decision_stays_on_its_line_whatever_a_tool_returned() {
+        let body = "{\"response\":\"x\\ny\",\"data\":{\r\n  \"a\": 1\n}}";
+        let line = written(|out| Framing::Ndjson.decision(body, 9, out));
+        assert_eq!(line.matches('\n').count(), 1);
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["type"], "decision");
+        assert_eq!(read["response"], "x\ny");
+        assert_eq!(read["data"]["a"], 1);
+    }
+}
+
+/// The large chunks that some stream still has to send.
+#[derive(Default)]
+pub(super) struct Chunks {
+    /// By hash. A chunk is freed with its last stream, its entry when the next chunk comes.
+    held: Mutex<HashMap<u64, Weak<Vec<u8>>>>,
+    hasher: RandomState,
+}
+
+/// What keeps a chunk: a stream that has not sent all of it.
+struct Holder(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Holder {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Chunks {
+    /// These bytes, shared with every stream that holds the same ones.
+    pub(super) fn share(&self, bytes: &[u8]) -> Bytes {
+        let hash = self.hasher.hash_one(bytes);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = held.get(&hash).and_then(Weak::upgrade);
+        let chunk = known.filter(|known| known.as_slice() == bytes).unwrap_or_else(|| {
+            held.retain(|_, chunk| chunk.strong_count() > 0);
+            let chunk = Arc::new(bytes.to_vec());
+            held.insert(hash, Arc::downgrade(&chunk));
+            chunk
+        });
+        Bytes::from_owner(Holder(chunk))
+    }
+}
+
+#[cfg(test)]
+mod chunks_tests {
+    use super::*;
+
+    /// Promise: bounded faults. Many readers of one event cost its bytes once.
+    #[test]
+    fn equal_chunks_are_held_once_and_freed_with_the_last_reader() {
+        let chunks = Chunks::default();
+        let (one, other) = (chunks.share(b"a turn"), chunks.share(b"a turn"));
+        assert_eq!(one.as_ptr(), other.as_ptr());
+        let different = chunks.share(b"another turn");
+        assert_eq!(different.as_ref(), b"another turn");
+        assert_eq!(chunks.held.lock().unwrap().len(), 2);
+        drop((one, other));
+        drop(chunks.share(b"a third turn"));
+        assert_eq!(chunks.held.lock().unwrap().len(), 2);
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! A failure response says only that credentials are missing or invalid. Tokens and keys are never logged.
 
-mod api_key;
 mod jwt;
 
 use std::collections::BTreeSet;
@@ -11,15 +10,16 @@ use std::sync::Arc;
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
 
-use super::connection;
-use super::console::origin;
-use super::error::Error;
-use super::headers::{API_KEY, only};
 use crate::domain::ids::{DEFAULT_TENANT, TenantId};
+use crate::http::connections;
+use crate::http::console::origin;
+use crate::http::error::Error;
+use crate::http::headers::{API_KEY, only};
 use crate::surfaces::caller::{Caller, Identity, OPERATOR};
 use crate::surfaces::sessions::{Credential, Session};
-pub use api_key::ServiceKey;
 pub use jwt::{SharedSecret, Tokens};
 
 /// How callers authenticate.
@@ -59,7 +59,7 @@ impl Auth {
     /// page of another site can set its header.
     pub(super) async fn caller(&self, request: &HttpRequest) -> Result<Caller, Error> {
         let caller = self.authenticated(request).await?;
-        connection::belongs_to(request, &caller);
+        connections::belongs_to(request, &caller);
         Ok(caller)
     }
 
@@ -72,10 +72,10 @@ impl Auth {
             // unreadable responses.
             Self::None(_) if !request.method().is_safe() && !origin::is_own(request) => Err(Error::ForeignPage),
             Self::None(caller) => Ok(caller.clone()),
-            Self::ApiKeys(keys) => api_key::find(keys, key(request.headers())?)
+            Self::ApiKeys(keys) => find(keys, key(request.headers())?)
                 .map(|key| key.caller.clone())
                 .ok_or(Error::NotAccepted),
-            Self::OneCommand(only) => api_key::find(slice::from_ref(only), key(request.headers())?)
+            Self::OneCommand(only) => find(slice::from_ref(only), key(request.headers())?)
                 .map(|key| key.caller.clone())
                 .ok_or(Error::NotAccepted),
             Self::Jwt(tokens) => {
@@ -94,7 +94,7 @@ impl Auth {
         match self {
             Self::None(_) | Self::OneCommand(_) => Err(Error::NotAccepted),
             Self::ApiKeys(keys) => {
-                let key = api_key::find(keys, secret.as_bytes()).ok_or(Error::NotAccepted)?;
+                let key = find(keys, secret.as_bytes()).ok_or(Error::NotAccepted)?;
                 Ok(Shown {
                     credential: Credential::Key {
                         name: Arc::clone(&key.name),
@@ -223,6 +223,71 @@ mod tests {
         ];
         for pairs in bad {
             assert_eq!(key(&headers(pairs)), Err(Error::NotAccepted), "{pairs:?}");
+        }
+    }
+}
+
+/// The API key of one service or one user.
+pub struct ServiceKey {
+    /// The unique name of the key.
+    pub name: Arc<str>,
+    /// SHA-256 of the key's text.
+    pub sha256: [u8; 32],
+    /// The caller that the key authenticates.
+    pub caller: Caller,
+}
+
+/// Finds the key with the presented text. Compares all hashes in constant time, so the duration reveals neither how
+/// much of a key matched nor which one.
+fn find<'k>(keys: &'k [ServiceKey], presented: &[u8]) -> Option<&'k ServiceKey> {
+    let presented: [u8; 32] = Sha256::digest(presented).into();
+    let mut found = None;
+    for key in keys {
+        let same: Choice = key.sha256.ct_eq(&presented);
+        if bool::from(same) {
+            found = Some(key);
+        }
+    }
+    found
+}
+
+impl ServiceKey {
+    /// Distinguishes the key from another one of the same name. It is a hash of the key's hash, so that stored logins
+    /// contain nothing that a configuration would accept.
+    fn fingerprint(&self) -> Arc<str> {
+        let mut hash = Sha256::new_with_prefix(b"gavel console key");
+        hash.update(self.sha256);
+        hex::encode(hash.finalize()).into()
+    }
+}
+
+#[cfg(test)]
+mod api_key_tests {
+    use super::*;
+    use crate::domain::ids::TenantId;
+    use crate::surfaces::caller::Identity;
+
+    fn key(name: &str, text: &str) -> ServiceKey {
+        let caller = Caller {
+            tenant: TenantId::parse(format!("tenant-of-{name}")).unwrap(),
+            identity: Identity::Service(Arc::from(name)),
+            roles: Arc::default(),
+        };
+        ServiceKey {
+            name: Arc::from(name),
+            sha256: Sha256::digest(text).into(),
+            caller,
+        }
+    }
+
+    #[test]
+    fn a_key_finds_its_own_service_and_nothing_else_does() {
+        let keys = [key("one", "first"), key("two", "second")];
+        let two = &find(&keys, b"second").unwrap().caller;
+        assert_eq!(two.name(), "service:two");
+        assert_eq!(two.tenant.as_str(), "tenant-of-two");
+        for invalid in [&b""[..], b"secon", b"second ", b"SECOND", &Sha256::digest("second")[..]] {
+            assert!(find(&keys, invalid).is_none());
         }
     }
 }

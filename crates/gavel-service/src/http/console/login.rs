@@ -1,19 +1,19 @@
 //! Login and logout: a key or token is exchanged for a session cookie.
 
-use super::paths;
-use std::net::IpAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
-use actix_web::http::header;
+use actix_web::http::{StatusCode, header};
+use maud::{Markup, html};
 
-use super::cookies::Cookie;
-use super::form::{self, Form};
-use super::session::{Visitor, form_cookie};
-use super::view::login::{LoginForm, Wants};
-use super::{Parameters, Turned, page, see, view};
 use crate::domain::ids::UserId;
 use crate::http::caller::{Auth, Shown};
+use crate::http::console::session::{self, Cookie, FIELD, Form, Visitor, form_cookie};
+use crate::http::console::view::words;
+use crate::http::console::{Parameters, Turned, page, paths, see};
 use crate::http::error::Error;
 use crate::http::request::{Open, Request, Take};
 use crate::surfaces::caller::APPROVER;
@@ -88,12 +88,12 @@ fn ask(
             Auth::Jwt(_) => Wants::Token,
             Auth::ApiKeys(_) | Auth::None(_) | Auth::OneCommand(_) => Wants::Key,
         },
-        form_token: &form::token(&cookie),
+        form_token: &session::token_of(&cookie),
         next,
         user,
         problem,
     };
-    let mut response = page(status, None, "Log in", &view::login::form(&form));
+    let mut response = page(status, None, "Log in", &login_form(&form));
     if let Some(set) = set {
         response.headers_mut().insert(header::SET_COOKIE, set);
     }
@@ -105,7 +105,7 @@ pub(crate) struct LogIn(Form);
 
 impl Take<Turned> for LogIn {
     async fn take(request: &mut Request) -> Result<Self, Turned> {
-        let expected = Cookie::Form.of(&request.http).map(|cookie| form::token(&cookie));
+        let expected = Cookie::Form.of(&request.http).map(|cookie| session::token_of(&cookie));
         Form::read(request, expected.as_deref()).await.map(Self)
     }
 }
@@ -183,7 +183,7 @@ pub(crate) struct LogOut;
 
 impl Take<Turned> for LogOut {
     async fn take(request: &mut Request) -> Result<Self, Turned> {
-        let expected = Cookie::Session.of(&request.http).map(|cookie| form::token(&cookie));
+        let expected = Cookie::Session.of(&request.http).map(|cookie| session::token_of(&cookie));
         Form::read(request, expected.as_deref()).await.map(|_| Self)
     }
 }
@@ -237,5 +237,176 @@ mod tests {
             address("/console/grants?a=b"),
             "/console/login?next=%2Fconsole%2Fgrants%3Fa%3Db"
         );
+    }
+}
+
+/// The required credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// A service's key, and the acting user.
+    Key,
+    /// A user's token.
+    Token,
+}
+
+/// The data of the form.
+pub(crate) struct LoginForm<'a> {
+    pub(crate) wants: Wants,
+    pub(crate) form_token: &'a str,
+    /// The address after the login.
+    pub(crate) next: Option<&'a str>,
+    /// The user entered before.
+    pub(crate) user: &'a str,
+    pub(crate) problem: Option<&'a str>,
+}
+
+/// Renders the page.
+pub(crate) fn login_form(form: &LoginForm<'_>) -> Markup {
+    let label = match form.wants {
+        Wants::Key => "API key",
+        Wants::Token => "Token (JWT)",
+    };
+    html! {
+        div.login {
+            h1 { "Log in" }
+            p.lead { "gavel's console: approve or reject what agents want to do, and read plans and threads." }
+            @if let Some(problem) = form.problem { p.flash.bad role="alert" { (words::text(problem)) } }
+            form method="post" action=(paths::LOGIN) {
+                input type="hidden" name=(FIELD) value=(form.form_token);
+                @if let Some(next) = form.next { input type="hidden" name="next" value=(next); }
+                label for="credential" { (label) }
+                input #credential type="password" name="credential" required autocomplete="off" autofocus
+                    autocapitalize="off" spellcheck="false";
+                @if form.wants == Wants::Key {
+                    label for="user" { "Your name" }
+                    input #user type="text" name="user" value=(form.user) autocomplete="username" autocapitalize="off"
+                        spellcheck="false" aria-describedby="user-hint";
+                    p.hint #user-hint { "The acting user, as agents know you (" code { "X-Gavel-User" } "). Optional with a personal key and with a key for approvers." }
+                }
+                p.hint {
+                    @match form.wants {
+                        Wants::Key => { "The operator of gavel gives you a key (" code { "gavel config new-key" } ")." }
+                        Wants::Token => { "Your identity provider issues the token." }
+                    }
+                }
+                button.yes type="submit" { "Log in" }
+            }
+        }
+    }
+}
+
+/// Failed logins that an address has at once; after that, one more per pause.
+const AT_ONCE: u32 = 10;
+const PAUSE: Duration = Duration::from_secs(6);
+/// Most addresses that are counted. Beyond that, the one with the oldest failure is forgotten.
+const MOST: usize = 4096;
+
+/// The addresses with recent failed logins. Each process counts separately. A valid login is always accepted: behind a
+/// proxy all users share one address, and failed logins of others must not lock them out. Keys have too many bits to be
+/// guessed.
+#[derive(Default)]
+pub(crate) struct Attempts(Mutex<HashMap<IpAddr, Failed>>);
+
+/// Time at which the address has all its attempts again.
+struct Failed {
+    whole_at: Instant,
+}
+
+impl Attempts {
+    /// Counts a failure. If no attempt was left, returns the seconds to wait, and does not count this one.
+    pub(crate) fn failed(&self, address: Option<IpAddr>) -> Option<u32> {
+        self.failed_at(address, Instant::now())
+    }
+
+    fn failed_at(&self, address: Option<IpAddr>, now: Instant) -> Option<u32> {
+        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let network = network(address);
+        if failed.len() >= MOST && !failed.contains_key(&network) {
+            failed.retain(|_, one| one.whole_at > now);
+            let first = failed
+                .iter()
+                .min_by_key(|(_, one)| one.whole_at)
+                .map(|(address, _)| *address);
+            if failed.len() >= MOST
+                && let Some(first) = first
+            {
+                failed.remove(&first);
+            }
+        }
+        let one = failed.entry(network).or_insert(Failed { whole_at: now });
+        let over = one
+            .whole_at
+            .saturating_duration_since(now)
+            .checked_sub(PAUSE * (AT_ONCE - 1));
+        if let Some(over) = over.filter(|over| !over.is_zero()) {
+            return Some(u32::try_from(over.as_secs()).unwrap_or(u32::MAX).saturating_add(1));
+        }
+        one.whole_at = one.whole_at.max(now) + PAUSE;
+        None
+    }
+}
+
+/// The network of an address. An IPv6 user has at least 2^64 addresses, so these count as one.
+pub(crate) fn network(address: Option<IpAddr>) -> IpAddr {
+    match address.map(|address| address.to_canonical()) {
+        Some(IpAddr::V6(address)) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        Some(address) => address,
+        None => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+#[cfg(test)]
+mod attempts_tests {
+    use super::*;
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    #[test]
+    fn an_address_that_failed_too_often_waits_and_others_do_not() {
+        let (attempts, now) = (Attempts::default(), Instant::now());
+        let eve = address("10.0.0.1");
+        for n in 0..AT_ONCE {
+            assert_eq!(attempts.failed_at(eve, now), None, "attempt {n}");
+        }
+        assert_eq!(attempts.failed_at(eve, now), Some(7));
+        assert_eq!(attempts.failed_at(address("10.0.0.2"), now), None);
+        let later = now + PAUSE;
+        assert_eq!(attempts.failed_at(eve, later), None, "one is back");
+        assert!(attempts.failed_at(eve, later).is_some());
+    }
+
+    #[test]
+    fn attempts_at_the_same_time_are_no_more() {
+        let (attempts, now) = (Attempts::default(), Instant::now());
+        let reported = std::thread::scope(|scope| {
+            let tries = || (0..AT_ONCE).filter(|_| attempts.failed_at(None, now).is_none()).count();
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(tries)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!(reported, AT_ONCE as usize);
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_of_ipv6_are_one() {
+        let (attempts, now) = (Attempts::default(), Instant::now());
+        for n in 0..AT_ONCE {
+            attempts.failed_at(address(&format!("2001:db8::{n:x}")), now);
+        }
+        assert!(attempts.failed_at(address("2001:db8::ffff"), now).is_some());
+        assert!(attempts.failed_at(address("2001:db8:0:1::1"), now).is_none());
+    }
+
+    #[test]
+    fn memory_is_bounded_however_many_addresses_fail() {
+        let (attempts, now) = (Attempts::default(), Instant::now());
+        for n in 0..u32::try_from(MOST).unwrap() + 100 {
+            attempts.failed_at(Some(IpAddr::V4(n.into())), now);
+        }
+        assert_eq!(attempts.0.lock().unwrap().len(), MOST);
     }
 }

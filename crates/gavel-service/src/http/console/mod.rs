@@ -7,17 +7,12 @@
 pub(super) mod approvals;
 pub(super) mod grants;
 pub(super) mod login;
-pub(super) mod planning;
-pub(super) mod threads;
-pub(super) mod zone;
-
-mod attempts;
-mod cookies;
-mod form;
 pub(super) mod origin;
-pub(super) mod paths;
+pub(super) mod planning;
 mod session;
+pub(super) mod threads;
 mod view;
+pub(super) mod zone;
 
 use std::sync::LazyLock;
 
@@ -26,17 +21,16 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{Markup, html};
+use session::{Visitor, visitor};
 use sha2::{Digest, Sha256};
 
-use super::State;
-use super::error::Error;
-use super::exchange::Exchange;
-use super::request::{Failure, Open, Request, Take};
-use super::route::Route;
-use super::{headers, query};
+use crate::http::error::Error;
+use crate::http::exchange::Exchange;
+use crate::http::request::{Failure, Open, Request, Take};
+use crate::http::routes::Route;
+use crate::http::{State, headers, query};
 use crate::surfaces::sessions::Unavailable;
-pub(super) use attempts::{Attempts, network};
-use session::{Visitor, visitor};
+pub(super) use login::{Attempts, network};
 
 /// Pages run no script, load only gavel's style sheet and frames, post only to gavel, and cannot be framed.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \
@@ -284,4 +278,18 @@ fn trouble(error: Error, visitor: Option<&Visitor>) -> HttpResponse {
 /// The text for a list without rows.
 fn nothing(words: &str) -> Markup {
     html! { p.empty { (words) } }
+}
+
+/// The paths of the pages that other pages link to.
+pub(super) mod paths {
+    pub(crate) const CONSOLE: &str = "/console";
+    pub(crate) const ANSWERED: &str = "/console/answered";
+    pub(crate) const APPROVALS: &str = "/console/approvals";
+    pub(crate) const GRANTS: &str = "/console/grants";
+    pub(crate) const LOG_OUT: &str = "/console/logout";
+    pub(crate) const LOGIN: &str = "/console/login";
+    pub(crate) const SESSIONS: &str = "/console/sessions";
+    pub(crate) const STYLE: &str = "/console/style.css";
+    pub(crate) const THREADS: &str = "/console/threads";
+    pub(crate) const ZONE: &str = "/console/zone";
 }

@@ -4,7 +4,7 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderName};
 use url::Host;
 
-use super::super::headers::only;
+use crate::http::headers::only;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

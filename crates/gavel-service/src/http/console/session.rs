@@ -1,4 +1,4 @@
-//! The visitor of a page.
+//! The visitor of a page, the cookies that identify them, and the forms that they send.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::Method;
-use actix_web::http::header::HeaderValue;
+use actix_web::http::header::{self, HeaderValue};
 use chrono_tz::Tz;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
 
-use super::super::caller::Auth;
-use super::super::request::{Request, Take};
-use super::super::{State, connection};
-use super::cookies::{self, Cookie};
-use super::{Turned, form, origin};
 use crate::domain::ids::UserId;
-use crate::http::about;
+use crate::http::caller::Auth;
+use crate::http::console::{Turned, origin};
+use crate::http::request::{Request, Take};
+use crate::http::{State, connections, headers, request};
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
-use crate::surfaces::sessions;
+use crate::surfaces::sessions::{self, is_token};
 
 /// How long a browser without a session keeps the cookie that binds forms to it.
 const FORM_LASTS: Duration = Duration::from_secs(24 * 3600);
@@ -81,14 +82,14 @@ pub(super) async fn visitor(state: &State, request: &HttpRequest, is_used: bool)
     let Some((token, caller, user)) = known else {
         return Err(stranger(request));
     };
-    connection::belongs_to(request, &caller);
+    connections::belongs_to(request, &caller);
     // A visitor without the role approver can act only for the user named at login.
     Ok(Visitor {
         name: caller.name_for(user.as_ref()),
         reads: user.clone(),
         user,
         caller,
-        form_token: Some(form::token(&token)),
+        form_token: Some(token_of(&token)),
         logged_in: true,
         new_cookie: None,
         zone: zone(request),
@@ -115,14 +116,14 @@ fn local_visitor(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turn
         ),
         ..caller.clone()
     };
-    let user = UserId::parse(about::LOCAL).ok();
+    let user = UserId::parse(request::LOCAL).ok();
     let (token, new_cookie) = form_cookie(request)?;
     Ok(Visitor {
         name: caller.name_for(user.as_ref()),
         user,
         reads: None,
         caller,
-        form_token: Some(form::token(&token)),
+        form_token: Some(token_of(&token)),
         logged_in: false,
         new_cookie,
         zone: zone(request),
@@ -130,7 +131,7 @@ fn local_visitor(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turn
 }
 
 fn zone(request: &HttpRequest) -> Tz {
-    cookies::zone(request).unwrap_or(Tz::UTC)
+    stored_zone(request).unwrap_or(Tz::UTC)
 }
 
 /// The cookie that binds forms to a browser without a session, and the header that sets a new one.
@@ -176,4 +177,157 @@ impl Visitor {
     pub(super) fn may_read(&self, user: &str) -> bool {
         self.user.is_some() && self.reads.as_ref().is_none_or(|reads| reads.as_str() == user)
     }
+}
+
+/// The form field that binds a form to the browser that displays it.
+pub(crate) const FIELD: &str = "form_token";
+/// Most fields of a form; gavel's own forms have fewer.
+const MOST_FIELDS: usize = 16;
+
+/// The token that a form must contain to be accepted from the browser with this cookie. It is derived from the cookie's
+/// secret, so nothing is stored and no page contains the secret itself.
+pub(crate) fn token_of(cookie: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(cookie.as_bytes())
+        .unwrap_or_else(|_| unreachable!("HMAC takes a key of any length"));
+    mac.update(b"gavel console form");
+    hex::encode(mac.finalize().into_bytes())
+}
+
+/// The fields of a form.
+pub(crate) struct Form(Vec<(String, String)>);
+
+/// A form of the visitor, whom another parameter has identified before.
+impl Take<Turned> for Form {
+    async fn take(request: &mut Request) -> Result<Self, Turned> {
+        let expected = request.form_token.take();
+        Self::read(request, expected.as_deref()).await
+    }
+}
+
+impl Form {
+    /// Reads a form from the browser whose cookie gives the token `expected`.
+    ///
+    /// # Errors
+    /// The form comes from another site, its token is missing or invalid, or its body is invalid.
+    pub(crate) async fn read(request: &mut Request, expected: Option<&str>) -> Result<Self, Turned> {
+        if !origin::is_own(&request.http) {
+            return Err(Turned::NotOurs("This form was sent from another site."));
+        }
+        let kind = headers::only(request.http.headers(), &header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
+        if !kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+            return Err(Turned::NotOurs("This is not a form of a gavel page."));
+        }
+        let body = request.arriving_unknown().form().await?;
+        let fields: Vec<(String, String)> = url::form_urlencoded::parse(&body)
+            .take(MOST_FIELDS)
+            .map(|(name, value)| (name.into_owned(), value.into_owned()))
+            .collect();
+        let form = Self(fields);
+        let given = form.get(FIELD).unwrap_or_default();
+        let same = expected.is_some_and(|expected| given.as_bytes().ct_eq(expected.as_bytes()).into());
+        if !same {
+            return Err(Turned::NotOurs(
+                "This form is from another login or from an outdated page. Open the page again.",
+            ));
+        }
+        Ok(form)
+    }
+
+    /// A field that occurs once.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let mut values = self
+            .0
+            .iter()
+            .filter(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str());
+        let first = values.next();
+        if values.next().is_some() { None } else { first }
+    }
+
+    /// A non-empty field, with line breaks as `\n`.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        let text = self.get(name)?.replace("\r\n", "\n");
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+}
+
+/// A cookie of the console. All are `HttpOnly`, `SameSite=Strict` and limited to `/console`. That path excludes the
+/// prefix `__Host-`. `Secure` cookies have the prefix `__Secure-`, so that no site on plain HTTP can set one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cookie {
+    /// Identifies a login session.
+    Session,
+    /// Binds a form to a browser.
+    Form,
+}
+
+impl Cookie {
+    const fn name(self, secure: bool) -> &'static str {
+        match (self, secure) {
+            (Self::Session, true) => "__Secure-gavel_session",
+            (Self::Session, false) => "gavel_session",
+            (Self::Form, true) => "__Secure-gavel_form",
+            (Self::Form, false) => "gavel_form",
+        }
+    }
+
+    /// The value, if the browser sent exactly one in the expected format.
+    pub(crate) fn of(self, request: &HttpRequest) -> Option<String> {
+        let value = value(request, self.name(origin::is_secure(request)))?;
+        is_token(value).then(|| value.to_owned())
+    }
+
+    /// The header that sets the cookie for a duration; zero deletes it.
+    pub(crate) fn set(self, request: &HttpRequest, value: &str, lasts: Duration) -> HeaderValue {
+        set(request, self.name(origin::is_secure(request)), value, lasts)
+    }
+}
+
+/// A browser keeps its time zone for a year.
+const ZONE_LASTS: Duration = Duration::from_secs(365 * 24 * 3600);
+
+const fn zone_name(secure: bool) -> &'static str {
+    match secure {
+        true => "__Secure-gavel_zone",
+        false => "gavel_zone",
+    }
+}
+
+/// The time zone chosen in this browser.
+pub(crate) fn stored_zone(request: &HttpRequest) -> Option<Tz> {
+    value(request, zone_name(origin::is_secure(request)))?.parse().ok()
+}
+
+/// The header that stores the time zone.
+pub(crate) fn set_zone(request: &HttpRequest, zone: Tz) -> HeaderValue {
+    set(request, zone_name(origin::is_secure(request)), zone.name(), ZONE_LASTS)
+}
+
+/// The value of the single cookie of this name.
+fn value<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
+    let mut found = None;
+    for line in request.headers().get_all(header::COOKIE) {
+        // Cookies of other ports on the same host may contain any bytes.
+        for pair in line.as_bytes().split(|byte| *byte == b';') {
+            let Some(at) = pair.iter().position(|byte| *byte == b'=') else {
+                continue;
+            };
+            let (key, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+            if key == name.as_bytes() && found.replace(value).is_some() {
+                return None;
+            }
+        }
+    }
+    std::str::from_utf8(found?).ok()
+}
+
+fn set(request: &HttpRequest, name: &str, value: &str, lasts: Duration) -> HeaderValue {
+    let text = format!(
+        "{name}={value}; Path=/console; Max-Age={}; HttpOnly; SameSite=Strict{}",
+        lasts.as_secs(),
+        if origin::is_secure(request) { "; Secure" } else { "" }
+    );
+    HeaderValue::try_from(text).unwrap_or_else(|_| unreachable!("names, hex digits and zones are visible ASCII"))
 }

@@ -5,18 +5,26 @@
 //! contains a credential, an upstream message or a payload.
 
 pub(super) mod code;
-mod problem;
 
-use actix_web::http::header::{self, HeaderValue};
+use std::borrow::Cow;
 
-pub use code::Code;
-pub use problem::{AgentProblem, Late, Problem, ProblemParts};
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use crate::api::names;
 use crate::api::problem::FieldError;
+use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::budget::Exceeded;
-use crate::domain::ids::DecisionId;
+use crate::domain::error_class::ErrorClass;
+use crate::domain::ids::{DecisionId, RunId};
+use crate::http::headers;
+use crate::http::spelling::Spelling;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::decisions::QueryError;
+pub use code::Code;
 
 /// Why a surface did not answer a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,4 +213,265 @@ impl From<StoreFailure> for Error {
             }
         }
     }
+}
+
+/// Seconds that a client should wait before it retries.
+const RETRY_AFTER: &str = "1";
+
+/// The parts of an error response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProblemParts {
+    pub(crate) code: Code,
+    pub(crate) detail: Cow<'static, str>,
+    errors: Vec<FieldError>,
+    decision: Option<DecisionId>,
+    run: Option<RunId>,
+    outcome: Option<Late>,
+    pub(crate) plan_version: Option<u32>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl ProblemParts {
+    pub(crate) fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            errors: Vec::new(),
+            decision: None,
+            run: None,
+            outcome: None,
+            plan_version: None,
+            headers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn header(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.headers.push((name, HeaderValue::from_static(value)));
+        self
+    }
+
+    /// Adds `Retry-After`.
+    pub(crate) fn later(self) -> Self {
+        self.header(header::RETRY_AFTER, RETRY_AFTER)
+    }
+
+    /// Too much work is in progress.
+    pub(crate) fn overloaded() -> Self {
+        let detail = "Too much work is in progress. Nothing was started; the request can be sent again.";
+        Self::new(Code::Overloaded, detail).later()
+    }
+
+    /// The outcome of this decision is not recorded yet.
+    pub(crate) fn unrecorded(id: DecisionId) -> Self {
+        let detail = format!(
+            "Decision {id} may have had effects, and its outcome is not recorded yet. Do not send the request again; check \
+             the decision for its outcome."
+        );
+        Self {
+            decision: Some(id),
+            ..Self::new(Code::OutcomeUnrecorded, detail)
+        }
+    }
+
+    pub(crate) fn headers(mut self, headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Self {
+        self.headers.extend(headers);
+        self
+    }
+
+    /// Names the run concerned.
+    pub(crate) fn about(mut self, run: RunId) -> Self {
+        self.run = Some(run);
+        self
+    }
+
+    /// Names each invalid place.
+    pub(crate) fn places(mut self, errors: Vec<FieldError>) -> Self {
+        self.errors = errors;
+        self
+    }
+
+    /// Names the current version of the plan.
+    pub(crate) fn plan_version(mut self, version: u32) -> Self {
+        self.plan_version = Some(version);
+        self
+    }
+
+    /// Names the outcome of the action.
+    pub(crate) fn outcome(mut self, outcome: Late) -> Self {
+        self.outcome = Some(outcome);
+        self
+    }
+}
+
+impl From<ProblemParts> for Error {
+    fn from(parts: ProblemParts) -> Self {
+        Self::Problem(Box::new(parts))
+    }
+}
+
+/// The outcome of an action that was resolved or settled before this request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Late {
+    /// The current state of the action.
+    #[schema(value_type = names::ActionStatus)]
+    pub state: ActionStatus,
+    /// The decision of the approver (`already_resolved`); absent if the approval expired.
+    #[schema(value_type = Option<names::Resolution>, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Resolution>,
+    /// The approver.
+    #[schema(required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved_by: Option<String>,
+}
+
+/// The two spellings of a problem (RFC 9457), each with the members of its own and how the parts give them.
+macro_rules! problems {
+    ($(#[$of:meta])* $name:ident { $($(#[$more:meta])* $field:ident: $type:ty = |$parts:ident| $value:expr,)* }) => {
+        #[derive(Debug, Serialize, ToSchema)]
+        $(#[$of])*
+        pub struct $name<'a> {
+            /// Always `about:blank`: `code` distinguishes the problems.
+            #[schema(value_type = String, example = "about:blank")]
+            pub r#type: &'static str,
+            /// The HTTP status as text.
+            #[schema(value_type = String, example = "Bad Request")]
+            pub title: &'a str,
+            /// The HTTP status.
+            #[schema(example = 400)]
+            pub status: u16,
+            /// What happened, for people.
+            #[schema(example = "the request is not valid")]
+            #[schema(value_type = String)]
+            pub detail: Cow<'static, str>,
+            /// What happened, for programs; see the list of codes.
+            pub code: Code,
+            /// The request's id, as in `X-Request-Id`.
+            #[schema(value_type = String)]
+            pub request_id: &'a str,
+            /// The decision concerned (`outcome_unrecorded`).
+            #[schema(value_type = String, format = "uuid", required = false)]
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub decision_id: Option<DecisionId>,
+            /// The run concerned (`part_of_run`, `run_unreadable`, `outcome_unrecorded` of a run).
+            #[schema(value_type = String, format = "uuid", required = false)]
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub run_id: Option<RunId>,
+            /// Each invalid place.
+            #[schema(required = false)]
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            pub errors: Vec<FieldError>,
+            $($(#[$more])* pub $field: $type,)*
+        }
+
+        impl<'a> $name<'a> {
+            fn new(parts: ProblemParts, status: StatusCode, request_id: &'a str) -> Self {
+                Self {
+                    r#type: "about:blank",
+                    title: status.canonical_reason().unwrap_or_default(),
+                    status: status.as_u16(),
+                    code: parts.code,
+                    request_id,
+                    decision_id: parts.decision,
+                    run_id: parts.run,
+                    $($field: { let $parts = &parts; $value },)*
+                    detail: parts.detail,
+                    errors: parts.errors,
+                }
+            }
+        }
+    };
+}
+
+problems! {
+    /// `application/problem+json` (RFC 9457).
+    Problem {}
+}
+
+problems! {
+    /// `application/problem+json` (RFC 9457), as routes below `/api/agent/` and `/v1/sessions` return it.
+    #[serde(rename_all = "camelCase")]
+    AgentProblem {
+        /// The class of the code.
+        #[schema(value_type = names::ErrorClass)]
+        error_class: ErrorClass = |parts| parts.code.class(),
+        /// The outcome of the action (`already_resolved`, `not_in_doubt`).
+        #[schema(required = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        outcome: Option<Late> = |parts| parts.outcome.clone(),
+        /// The current version of the plan (`plan_changed`).
+        #[schema(required = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        plan_version: Option<u32> = |parts| parts.plan_version,
+    }
+}
+
+impl Error {
+    /// Status, text, invalid places, and `Retry-After`, for a console page.
+    pub(crate) fn in_words(self) -> (StatusCode, Cow<'static, str>, Vec<FieldError>, Option<HeaderValue>) {
+        let mut parts = self.tell();
+        let status = StatusCode::from_u16(parts.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let later = parts.headers.iter().position(|(name, _)| *name == header::RETRY_AFTER);
+        let later = later.map(|at| parts.headers.swap_remove(at).1);
+        (status, parts.detail, bounded(parts.errors), later)
+    }
+
+    /// The problem as JSON text, with its status.
+    pub(crate) fn problem(
+        self,
+        request_id: &str,
+        spelling: Spelling,
+    ) -> (StatusCode, String, Vec<(HeaderName, HeaderValue)>) {
+        // The surfaces know one spelling of the parameters of a list.
+        let of_list = matches!(self, Self::Query(_));
+        let mut parts = self.tell();
+        let status = StatusCode::from_u16(parts.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = std::mem::take(&mut parts.headers);
+        parts.errors = bounded(parts.errors);
+        for error in parts.errors.iter_mut().filter(|_| of_list) {
+            error.pointer = spelling.parameter(&error.pointer).to_owned();
+        }
+        let text = match spelling {
+            Spelling::Snake => serde_json::to_string(&Problem::new(parts, status, request_id)),
+            Spelling::Camel => serde_json::to_string(&AgentProblem::new(parts, status, request_id)),
+        };
+        let text = text.unwrap_or_else(|error| unreachable!("a problem serializes: {error}"));
+        (status, text, headers)
+    }
+
+    /// The problem as a response.
+    pub(crate) fn respond(self, request_id: &str, spelling: Spelling) -> HttpResponse {
+        let (status, text, headers) = self.problem(request_id, spelling);
+        let mut response = HttpResponse::build(status);
+        response.insert_header((header::CONTENT_TYPE, headers::PROBLEM_JSON));
+        response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+        for header in headers {
+            response.insert_header(header);
+        }
+        response.body(text)
+    }
+}
+
+/// Most places reported for one request, and most bytes of them as JSON, to limit the size of an error response.
+const MOST_PLACES: usize = 101;
+const MOST_BYTES: usize = 48 << 10;
+
+/// Keeps as many places as allowed, and adds the number of omitted ones.
+fn bounded(mut errors: Vec<FieldError>) -> Vec<FieldError> {
+    let mut bytes = 0;
+    let fits = |error: &&FieldError| {
+        bytes += serde_json::to_string(error).map_or(MOST_BYTES, |text| text.len());
+        bytes <= MOST_BYTES
+    };
+    let parts = errors.iter().take(MOST_PLACES).take_while(fits).count();
+    let more = errors.len() - parts;
+    if more > 0 {
+        errors.truncate(parts);
+        errors.push(FieldError {
+            pointer: String::new(),
+            detail: format!("{more} more errors are not shown; correct these first"),
+        });
+    }
+    errors
 }

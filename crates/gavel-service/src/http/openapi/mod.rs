@@ -3,24 +3,26 @@
 //! all operations have in common, so no handler repeats it.
 
 pub(super) mod lines;
-pub(super) mod params;
-pub(super) mod problems;
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::header::HeaderBuilder;
-use utoipa::openapi::path::Operation;
-use utoipa::openapi::response::Response;
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, AllOf, AnyOf, ArrayItems, ObjectBuilder, OneOf, SchemaType};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
-use utoipa::openapi::{Header, InfoBuilder, License, Object, OpenApi, RefOr, Schema, Type};
-use utoipa::{OpenApi as _, PartialSchema, ToSchema};
+use utoipa::openapi::{Content, Header, InfoBuilder, License, Object, OpenApi, Ref, RefOr, Required, Schema, Type};
+use utoipa::{IntoParams, OpenApi as _, PartialSchema, ToSchema};
 
-use super::about::About;
-use super::error::Code;
-use super::route::{Method, Route};
-use super::routes::{Described, table};
-use super::spelling::Spelling;
+use crate::http::error::Code;
+use crate::http::query::{DEFAULT_PAGE, MAX_PAGE};
+use crate::http::routes::{Described, Method, Route, table};
+use crate::http::spelling::Spelling;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
     Every chat message, trigger and message in a thread leaves one decision in the decision log, even if it was refused, \
@@ -29,6 +31,109 @@ const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n
     decision log may lack the outcome. Problems are documents of RFC 9457. `HEAD` works where `GET` does. Every \
     response carries `X-Request-Id`. A request that is not valid HTTP (a malformed head, two lengths, headers over 128 KiB) is \
     answered with 400, 408 or 431 without a body, and the connection is closed.";
+
+/// An operation of the API description.
+pub(super) struct About<'a> {
+    pub(super) operation: &'a mut Operation,
+    /// Schemas that it refers to, by name.
+    pub(super) schemas: &'a mut Vec<(String, RefOr<Schema>)>,
+    pub(super) route: &'static Route,
+}
+
+impl About<'_> {
+    pub(super) fn parameters<P: IntoParams>(&mut self) {
+        P::into_params(|| None).into_iter().for_each(|one| self.parameter(one));
+    }
+
+    pub(super) fn parameter(&mut self, parameter: impl Into<Parameter>) {
+        let parameters = self.operation.parameters.get_or_insert_default();
+        parameters.push(RefOr::T(parameter.into()));
+    }
+
+    pub(super) fn problems(&mut self, codes: &[Code]) {
+        add(self.operation, codes);
+    }
+
+    pub(super) fn schema<T: ToSchema>(&mut self) -> Ref {
+        self.schemas.push((T::name().into_owned(), T::schema()));
+        T::schemas(self.schemas);
+        Ref::from_schema_name(T::name())
+    }
+}
+
+/// Problems of a request with a body.
+const PROBLEMS_OF_BODIES: [Code; 4] = [
+    Code::RequestTimeout,
+    Code::BodyTooLarge,
+    Code::UnsupportedMediaType,
+    Code::Overloaded,
+];
+
+impl About<'_> {
+    pub(super) fn response(&mut self, status: &str) -> Option<&mut Response> {
+        match self.operation.responses.responses.get_mut(status)? {
+            RefOr::T(response) => Some(response),
+            RefOr::Ref(_) => None,
+        }
+    }
+
+    /// Completes the responses that a route names, or one of 200: each has a body of this type unless it has another,
+    /// and these headers.
+    pub(super) fn answers<T: ToSchema>(&mut self, headers: &[&str]) {
+        let schema = self.schema::<T>();
+        self.contents(&["application/json"], &Content::new(Some(schema)));
+        self.headers(headers);
+    }
+
+    /// Adds headers, which are described elsewhere, to all responses that a route names.
+    pub(super) fn headers(&mut self, headers: &[&str]) {
+        for response in self.operation.responses.responses.values_mut() {
+            if let RefOr::T(response) = response {
+                let named = headers
+                    .iter()
+                    .map(|name| ((*name).to_owned(), RefOr::T(Header::default())));
+                response.headers.extend(named);
+            }
+        }
+    }
+
+    /// Gives content to the responses that have a body and none yet.
+    pub(super) fn contents(&mut self, media: &[&str], content: &Content) {
+        let responses = &mut self.operation.responses.responses;
+        if responses.is_empty() {
+            let response = ResponseBuilder::new().description("The response.").build();
+            responses.insert("200".to_owned(), RefOr::T(response));
+        }
+        for (status, response) in responses {
+            if let RefOr::T(response) = response
+                && response.content.is_empty()
+                && status != "204"
+            {
+                let content = media
+                    .iter()
+                    .map(|media| ((*media).to_owned(), RefOr::T(content.clone())));
+                response.content.extend(content);
+            }
+        }
+    }
+
+    /// The JSON body of the request.
+    pub(super) fn json<T: ToSchema>(&mut self, about: &str, example: Value, is_required: bool) {
+        let schema = self.schema::<T>();
+        let content = ContentBuilder::new().schema(Some(schema)).example(Some(example));
+        let body = RequestBodyBuilder::new()
+            .description(Some(about))
+            .content("application/json", content.build())
+            .required(is_required.then_some(Required::True));
+        self.body(body);
+    }
+
+    /// The body of the request.
+    pub(super) fn body(&mut self, body: RequestBodyBuilder) {
+        self.operation.request_body = Some(RefOr::T(body.build()));
+        self.problems(&PROBLEMS_OF_BODIES);
+    }
+}
 
 /// The complete document.
 #[must_use]
@@ -82,9 +187,9 @@ fn complete(operation: &mut Operation, spelling: Spelling) {
         .take()
         .map(|summary| summary.trim_end_matches('.').to_owned());
     let parameters = operation.parameters.get_or_insert_default();
-    parameters.push(RefOr::T(params::request_id().build()));
-    parameters.iter_mut().for_each(params::without_format);
-    problems::expand(operation, spelling);
+    parameters.push(RefOr::T(request_id().build()));
+    parameters.iter_mut().for_each(without_format);
+    expand(operation, spelling);
     for response in operation.responses.responses.values_mut() {
         if let RefOr::T(response) = response {
             describe(response);
@@ -294,3 +399,199 @@ fn known(name: &str) -> Option<(ObjectBuilder, &'static str, Value)> {
 
 #[cfg(test)]
 mod tests;
+
+/// A header that may be absent.
+pub(crate) fn header(name: &str, about: &str, schema: ObjectBuilder) -> ParameterBuilder {
+    Parameter::builder()
+        .name(name)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(about))
+        .schema(Some(schema))
+}
+
+/// A segment of a path.
+pub(crate) fn segment(name: &str, about: &str) -> ParameterBuilder {
+    header(name, about, string())
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+}
+
+/// A parameter of a query that may be absent.
+pub(crate) fn in_query(name: &str, about: &str) -> ParameterBuilder {
+    header(name, about, string()).parameter_in(ParameterIn::Query)
+}
+
+/// Any text.
+pub(crate) fn string() -> ObjectBuilder {
+    Object::builder().schema_type(Type::String)
+}
+
+/// A text of at least one character.
+fn visible(most: usize) -> ObjectBuilder {
+    let pattern = format!("^[!-~]{{1,{most}}}$");
+    string()
+        .min_length(Some(1))
+        .max_length(Some(most))
+        .pattern(Some(pattern))
+}
+
+/// The acting user. Non-ASCII letters are accepted as UTF-8, which the schema of a header cannot express.
+pub(crate) fn user(about: &str) -> ParameterBuilder {
+    header("X-Gavel-User", about, visible(256))
+}
+
+/// The idempotency key.
+pub(crate) fn key(about: &str) -> ParameterBuilder {
+    header("Idempotency-Key", about, visible(255))
+}
+
+/// The id of a request; of every operation.
+fn request_id() -> ParameterBuilder {
+    let about = "Your id for this request, 1 to 128 letters, digits or `-_.:~+/=`; any other value is replaced. The response\n\
+                 repeats it.";
+    header("X-Request-Id", about, string())
+}
+
+/// Removes the format of a number: the server reads larger ones than `int32` or `int64`, up to the maximum that is named.
+fn without_format(parameter: &mut RefOr<Parameter>) {
+    if let RefOr::T(Parameter {
+        schema: Some(RefOr::T(Schema::Object(schema))),
+        ..
+    }) = parameter
+    {
+        schema.format = None;
+    }
+}
+
+/// The page of a list.
+pub(crate) fn paging(spelling: Spelling) -> [ParameterBuilder; 2] {
+    let rows = Object::builder()
+        .schema_type(Type::Integer)
+        .minimum(Some(1))
+        .maximum(Some(MAX_PAGE))
+        .default(Some(DEFAULT_PAGE.into()));
+    let next = match spelling {
+        Spelling::Snake => "next_page_token",
+        Spelling::Camel => "nextPageToken",
+    };
+    let token = format!("`{next}` of the previous page; valid only with the same filter and order.");
+    [
+        in_query(spelling.page_size(), "Rows of a page.").schema(Some(rows)),
+        in_query(spelling.page_token(), &token),
+    ]
+}
+
+/// What `filter` of a list with these fields accepts.
+pub(crate) fn filter(fields: &str) -> String {
+    format!(
+        "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings are in double quotes; one \
+         that ends in `*` is a prefix. Fields: {fields}."
+    )
+}
+
+/// Where a handler lists its codes.
+const LISTED: &str = "x-problems";
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// Adds codes to those that the handler lists.
+pub(crate) fn add(operation: &mut Operation, codes: &[Code]) {
+    let extensions = operation.extensions.get_or_insert_default();
+    let listed = extensions.entry(LISTED.to_owned()).or_insert_with(|| json!([]));
+    if let Value::Array(listed) = listed {
+        listed.extend(codes.iter().map(|code| json!(code)));
+    }
+}
+
+/// Replaces the listed codes by responses. A status that also has a response of its own gets both contents.
+fn expand(operation: &mut Operation, spelling: Spelling) {
+    let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
+    let codes = listed_codes(operation);
+    for code in Code::ALL.iter().filter(|code| codes.contains(code.as_str())) {
+        by_status.entry(code.status()).or_default().push(*code);
+    }
+    for (status, codes) in by_status {
+        let problem = problem(spelling, status, &codes);
+        let merged = match operation.responses.responses.remove(&status.to_string()) {
+            Some(RefOr::T(own)) => merge(own, problem),
+            _ => problem,
+        };
+        let responses = &mut operation.responses.responses;
+        responses.insert(status.to_string(), RefOr::T(merged));
+    }
+}
+
+/// The listed codes, and the one of every route.
+fn listed_codes(operation: &mut Operation) -> BTreeSet<String> {
+    let mut extensions = operation.extensions.take().unwrap_or_default();
+    let listed = extensions.remove(LISTED).unwrap_or_default();
+    operation.extensions = (!extensions.is_empty()).then_some(extensions);
+    let listed = listed.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut codes: BTreeSet<String> = listed.map(str::to_owned).collect();
+    codes.insert(Code::MethodNotAllowed.as_str().to_owned());
+    codes
+}
+
+fn merge(mut own: Response, problem: Response) -> Response {
+    own.description = format!("{} Or a problem. {}", own.description, problem.description);
+    own.headers.extend(problem.headers);
+    own.content.extend(problem.content);
+    own
+}
+
+/// The response of all codes that share `status`.
+fn problem(spelling: Spelling, status: u16, codes: &[Code]) -> Response {
+    let about = codes
+        .iter()
+        .map(|code| format!("`{}`: {}", code.as_str(), code.meaning().trim()));
+    let mut response = Response::new(about.collect::<Vec<_>>().join(" "));
+    let retried = |code: &Code| {
+        matches!(
+            code,
+            Code::StillRunning | Code::TooManySessions | Code::RecordUnavailable | Code::AuthUnavailable
+        )
+    };
+    for (name, is_set) in [
+        (RETRY_AFTER, codes.iter().any(retried)),
+        (AUTHENTICATE, codes.contains(&Code::Unauthenticated)),
+        (ALLOW, codes.contains(&Code::MethodNotAllowed)),
+    ] {
+        if is_set {
+            response.headers.insert(name.to_owned(), RefOr::T(Header::default()));
+        }
+    }
+    let content = ContentBuilder::new()
+        .schema(Some(Ref::from_schema_name(spelling.problem())))
+        .example(codes.first().map(|code| example(spelling, status, *code)));
+    response
+        .content
+        .insert("application/problem+json".to_owned(), RefOr::T(content.build()));
+    response
+}
+
+fn example(spelling: Spelling, status: u16, code: Code) -> Value {
+    let title = actix_web::http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason());
+    let mut example = json!({
+        "type": "about:blank",
+        "title": title.unwrap_or_default(),
+        "status": status,
+        "detail": code.meaning().trim(),
+        "code": code.as_str(),
+    });
+    let id = "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f";
+    match spelling {
+        Spelling::Snake => example["request_id"] = id.into(),
+        Spelling::Camel => {
+            example["requestId"] = id.into();
+            example["errorClass"] = json!(code.class());
+        }
+    }
+    example
+}

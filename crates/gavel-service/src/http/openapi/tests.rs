@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::document;
 use crate::domain::agent_run::MOST_TIME;
 use crate::http::error::Code;
-use crate::http::route::Method;
+use crate::http::routes::Method;
 use crate::http::routes::table;
 
 fn text() -> Value {

@@ -1,26 +1,32 @@
-//! Planning sessions: start and refine. `execute` confirms a plan, `change` edits it and cancels, `read` shows what there
-//! is, and `work` what was done.
+//! Planning sessions: start, refine, edit, execute, cancel. `read` shows what there is and what was done.
 
-pub(super) mod change;
-mod error;
-pub(super) mod events;
-pub(super) mod execute;
 pub(super) mod read;
-pub(super) mod work;
 
-use actix_web::http::StatusCode;
+use actix_web::http::{StatusCode, header};
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
+use utoipa::openapi::Required;
 
-use super::answer::{Preferred, Reply, Started};
-use super::error::{Code, Error};
-use super::patience::Patience;
-use super::request::{Acting, Ctx, Given, Id, Meta, Sent, User};
-use super::runs::time_zone;
-use crate::api::planning::{RefineBody, Session, StartBody};
-use crate::domain::ids::PlanningSessionId;
+use crate::api::names::Described;
+use crate::api::planning::{CancelBody, DryRun, ExecuteBody, RefineBody, Session, StartBody};
+use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::planning_session::SessionStatus;
-use crate::surfaces::planning::{BegunPlanning, RefinePlan, StartPlanning};
-use error::unreadable;
+use crate::domain::time::rfc3339;
+use crate::http::openapi::About;
+use crate::http::answer::{Json, Preferred, Reply, Started};
+use crate::http::error::{Code, Error, ProblemParts};
+use crate::http::headers::only;
+use crate::http::openapi::{header as parameter, key, string};
+use crate::http::headers::Patience;
+use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take, User};
+use crate::http::runs::{session_moved, time_zone};
+use crate::http::{State, body, query};
+use crate::surfaces::planning::{
+    BegunPlanning, Draft, EditPlan, ExecutePlan, PlanningError, RefinePlan, StartPlanning,
+};
+use crate::surfaces::request::RequestMeta;
+use crate::surfaces::runs::RunError;
 
 impl Given for StartBody {
     const FORM: &'static str = r#"{"prompt", "repoUrl", "deadline", "timeZone"?}"#;
@@ -144,4 +150,354 @@ async fn wait(
 
 fn path(session: PlanningSessionId) -> String {
     format!("/v1/sessions/{session}")
+}
+
+impl From<PlanningError> for Error {
+    fn from(error: PlanningError) -> Self {
+        let parts = match error {
+            PlanningError::Run(error) => return error.into(),
+            PlanningError::Unavailable(why) => ProblemParts::new(
+                Code::AgentUnavailable,
+                format!("Planning is unavailable: {why}. Nothing was done; tell the operator."),
+            ),
+            PlanningError::RepositoryNotAllowed(repository) => ProblemParts::new(
+                Code::RepositoryNotAllowed,
+                format!(
+                    "Planning sessions may not use the repository {repository}. Name another one, or ask the operator \
+                     to add it to planning.repositories."
+                ),
+            ),
+            PlanningError::Moved(status, version) => session_moved(status, version),
+            PlanningError::DeadlinePassed(at_us) => ProblemParts::new(
+                Code::DeadlinePassed,
+                format!(
+                    "The deadline of this session, {}, has passed. Start a new session.",
+                    rfc3339(at_us)
+                ),
+            ),
+        };
+        parts.into()
+    }
+}
+
+/// The error for a session that exists and cannot be read now.
+fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error: PlanningError) -> Error {
+    let PlanningError::Run(error) = error else {
+        return error.into();
+    };
+    match state.edge.runs.unreadable(run, error) {
+        RunError::Unreadable(run) => {
+            let detail = format!(
+                "Planning session {id} exists, but its state cannot be read now. Check it in a moment \
+                 (GET /v1/sessions/{id}); do not send the request again without its Idempotency-Key."
+            );
+            ProblemParts::new(Code::RunUnreadable, detail).about(run).into()
+        }
+        error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod error_tests {
+    use actix_web::http::header;
+
+    use super::*;
+    use crate::domain::budget::{Exceeded, Scope};
+    use crate::domain::planning_session::SessionStatus;
+    use crate::http::headers;
+
+    fn problem(error: PlanningError) -> (u16, &'static str, String, Option<u32>) {
+        let Error::Problem(parts) = Error::from(error) else {
+            panic!("it is a problem of its own");
+        };
+        let code = parts.code;
+        (
+            code.status(),
+            code.as_str(),
+            parts.detail.into_owned(),
+            parts.plan_version,
+        )
+    }
+
+    /// Clients branch on the code, so each status of a session has its own; only another version names the current one.
+    #[test]
+    fn a_session_that_has_moved_on_says_how() {
+        for status in SessionStatus::ALL {
+            let (http, code, detail, version) = problem(PlanningError::Moved(*status, 4));
+            let expected = match status {
+                SessionStatus::Planning => "plan_in_progress",
+                SessionStatus::Executing => "plan_locked",
+                SessionStatus::AwaitingConfirmation => "plan_changed",
+                SessionStatus::DeadlineExceeded => "deadline_passed",
+                SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => "session_over",
+            };
+            assert_eq!((http, code), (409, expected), "{status:?}");
+            assert_eq!(version, (expected == "plan_changed").then_some(4), "{status:?}");
+            let says_what_to_do = ["Send the request again", "send the request again", "Start a new"]
+                .iter()
+                .any(|words| detail.contains(words));
+            assert!(says_what_to_do, "{detail}");
+            assert!(
+                expected != "session_over" || detail.contains(status.as_str()),
+                "{detail}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refused_session_has_its_code_and_says_what_to_do() {
+        let refused = problem(PlanningError::RepositoryNotAllowed("acme/dates".to_owned()));
+        assert_eq!((refused.0, refused.1), (403, "repository_not_allowed"));
+        assert!(refused.2.contains("acme/dates") && refused.2.contains("planning.repositories"));
+        let passed = problem(PlanningError::DeadlinePassed(0));
+        assert_eq!((passed.0, passed.1), (409, "deadline_passed"));
+        assert!(passed.2.contains("1970-01-01T00:00:00"), "{}", passed.2);
+        let away = problem(PlanningError::Unavailable("the agent planner is missing".to_owned()));
+        assert_eq!((away.0, away.1), (503, "agent_unavailable"));
+        assert!(
+            away.2.contains("the agent planner is missing. Nothing was done"),
+            "{}",
+            away.2
+        );
+    }
+
+    /// A session lasts minutes or days, so a client must not try again at once.
+    #[test]
+    fn too_many_sessions_can_be_tried_again_later() {
+        let unit = "planning sessions at work";
+        for (scope, limit, named) in [
+            (
+                Scope::User,
+                3,
+                "3 planning sessions at work at once are allowed for a user (planning.sessions_per_user). Cancel one",
+            ),
+            (
+                Scope::Tenant,
+                18,
+                "18 planning sessions at work at once are allowed for a tenant (planning.sessions). Cancel one",
+            ),
+        ] {
+            let exceeded = RunError::TooManySessions(Exceeded { scope, limit, unit });
+            let Error::Problem(parts) = Error::from(PlanningError::Run(exceeded)) else {
+                panic!("it is a problem of its own");
+            };
+            assert_eq!((parts.code.status(), parts.code.as_str()), (429, "too_many_sessions"));
+            assert_eq!(parts.headers, [(header::RETRY_AFTER, headers::seconds(60))]);
+            assert!(parts.detail.contains(named), "{}", parts.detail);
+        }
+    }
+}
+
+const IF_MATCH: &str = "If-Match";
+
+impl Given for CancelBody {
+    const FORM: &'static str = r#"{"reason"?}"#;
+    const ABOUT: &'static str = "The reason; no body if there is none.";
+
+    fn example() -> Value {
+        json!({"reason": "The repository moves next week."})
+    }
+}
+
+impl Given for Described<Draft> {
+    const FORM: &'static str =
+        r#"{"summary"?, "tasks": [{"id"?, "title", "goal", "doneWhen", "tools"}], "assumptions"?, "risks"?}"#;
+    const ABOUT: &'static str = "The plan, with 1 to 30 tasks.";
+
+    fn example() -> Value {
+        json!({
+            "summary": "Parse ISO weeks, tests first.",
+            "tasks": [{
+                "id": "t1",
+                "title": "Write failing tests",
+                "goal": "Tests for ISO weeks such as 2026-W48.",
+                "doneWhen": "The test run fails in the new tests alone.",
+                "tools": ["executeScript"]
+            }]
+        })
+    }
+}
+
+/// The version that was edited. Without it an edit could overwrite a version that its author has not seen.
+pub(crate) struct Edited(u32);
+
+impl Take for Edited {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let headers = request.http.headers();
+        if !headers.contains_key(header::IF_MATCH) {
+            return Err(Error::InvalidHeader(
+                IF_MATCH,
+                "is missing; it must be the planVersion that you edited, in double quotes, such as \"3\"",
+            ));
+        }
+        let tag = only(headers, &header::IF_MATCH).and_then(|value| value.to_str().ok());
+        let number = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
+        let version = number.filter(|number| !number.starts_with('0')).and_then(query::number);
+        version.map(Self).ok_or(Error::InvalidHeader(
+            IF_MATCH,
+            "must be the planVersion that you edited, in double quotes, such as \"3\"",
+        ))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let version = "The `planVersion` that you edited, in double quotes.";
+        let quoted = string().pattern(Some("^\"[1-9][0-9]{0,8}\"$"));
+        let parameter = parameter(IF_MATCH, version, quoted).example(Some(json!("\"3\"")));
+        about.parameter(parameter.required(Required::True));
+    }
+}
+
+/// What the surface learns of an edit beside its body.
+pub(crate) struct EditMeta(RequestMeta);
+
+impl Take for EditMeta {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        Meta::take(request).await.map(|Meta(meta)| Self(meta))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(key(
+            "Makes a retry safe. For 24 h the same key and body return the session, and another body gets 422.",
+        ));
+        about.problems(&[Code::IdempotencyKeyReused]);
+    }
+}
+
+/// Edits a plan by hand.
+///
+/// The body is the whole plan, which becomes its next version. It is checked like a plan of the model, and all errors
+/// are reported at once. A task with an `id` continues that task of the current version; so does one with the same
+/// title. Only a session with status `AWAITING_CONFIRMATION` can be edited, and only its current version.
+#[utoipa::path(
+    put,
+    path = "/v1/sessions/{id}/plan",
+    operation_id = "editPlan",
+    tag = "planning sessions",
+    responses((status = 200, description = "The session with the new version.")),
+    extensions(("x-problems" = json!([
+        Code::PlanInProgress, Code::PlanLocked, Code::PlanChanged, Code::SessionOver, Code::DeadlinePassed,
+        Code::OutcomeUnrecorded
+    ])))
+)]
+pub(crate) async fn edit(
+    ctx: Ctx,
+    Edited(version): Edited,
+    Sent(Described(draft)): Sent<Described<Draft>>,
+    Acting(user): Acting,
+    Id(session): Id<PlanningSessionId>,
+    EditMeta(meta): EditMeta,
+) -> Result<Json<Session>, Error> {
+    let edit = EditPlan {
+        session,
+        version,
+        draft,
+        meta,
+    };
+    Ok(Json(ctx.planning.edit(&ctx.caller, user.as_ref(), edit).await?))
+}
+
+/// Cancels a planning session.
+///
+/// Its run ends, and nothing more is done. Plan and history remain readable. A session that has ended remains unchanged,
+/// so the request can be sent again.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{id}/cancel",
+    operation_id = "cancelPlanning",
+    tag = "planning sessions",
+    responses(
+        (status = 200, description = "The session, which has ended."),
+        (status = 202, description = "The session, which ends once its work was interrupted."),
+    ),
+    extensions(("x-problems" = json!([Code::OutcomeUnrecorded])))
+)]
+pub(crate) async fn cancel(
+    ctx: Ctx,
+    Optional(given): Optional<CancelBody>,
+    Acting(user): Acting,
+    Id(id): Id<PlanningSessionId>,
+) -> Result<Reply<Session>, Error> {
+    let reason = body::reason(given.reason, "/reason")?.filter(|reason| !reason.trim().is_empty());
+    let session = ctx.planning.cancel(&ctx.caller, user.as_ref(), id, reason).await?;
+    Ok(Reply::current(session.status.has_ended(), session))
+}
+
+impl Given for ExecuteBody {
+    const FORM: &'static str = r#"{"planVersion"?, "askFor"?: [TOOL], "dryRun"?}"#;
+    const ABOUT: &'static str = "What you confirm; no body confirms the current version.";
+
+    fn example() -> Value {
+        json!({"planVersion": 3, "askFor": ["createIssue"]})
+    }
+}
+
+/// The session; with `dryRun`, what would happen.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = ExecutePlanAnswer)]
+pub(crate) enum Answer {
+    Session(Box<Session>),
+    DryRun(DryRun),
+}
+
+/// Confirms a plan and begins the work on it.
+///
+/// The work is done in the background, task by task, until every task is done or the deadline has passed. The response
+/// comes at once; with `Prefer: wait=N` after at most N seconds, or as soon as the session has ended. From then on the
+/// plan can no longer be changed by hand. The confirmation allows the tools that the plan names, in its repository and
+/// on branches with the configured prefix; everything else with side effects asks a person. A session that was
+/// executed before is left as it is, so the request can be sent again.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{id}/execute",
+    operation_id = "executePlan",
+    tag = "planning sessions",
+    responses(
+        (status = 200, description = "The session, which has ended; or the dry run."),
+        (status = 202, description = "The session, which is being worked on; `Location` names it.", body = Session),
+    ),
+    extensions(("x-problems" = json!([
+        Code::RepositoryNotAllowed, Code::PlanInProgress, Code::PlanChanged, Code::SessionOver, Code::DeadlinePassed,
+        Code::TooManySessions, Code::AgentUnavailable
+    ])))
+)]
+pub(crate) async fn execute(
+    ctx: Ctx,
+    patience: Patience,
+    Optional(given): Optional<ExecuteBody>,
+    Acting(user): Acting,
+    Id(session): Id<PlanningSessionId>,
+    Meta(meta): Meta,
+) -> Result<Preferred<Answer>, Error> {
+    let execute = ExecutePlan {
+        session,
+        plan_version: given.plan_version,
+        ask_for: given.ask_for,
+        // As for every run: who waits is served by this process, such as a command by its own service.
+        background: !matches!(patience, Patience::Some(_)),
+        meta,
+    };
+    let planning = &ctx.planning;
+    if given.dry_run {
+        let dry_run = planning.dry_run(&ctx.caller, user.as_ref(), &execute).await?;
+        return Ok(Preferred::nothing(Answer::DryRun(dry_run)));
+    }
+    let keyed = execute.meta.idempotency.is_some();
+    let execution = planning.execute_plan(&ctx.caller, user.as_ref(), execute).await?;
+    let read = async {
+        // Without a preference the caller does not wait: the work may take days.
+        if let Patience::Some(_) = patience {
+            patience.wait(execution.ended()).await?;
+        }
+        let session = planning.session(&ctx.caller, None, execution.session).await;
+        session.map_err(PlanningError::from)
+    };
+    // The work has begun: if the session cannot be read now, the request must not be sent again.
+    let session = read
+        .await
+        .map_err(|error| unreadable(&ctx.state, execution.session, execution.run, error))?;
+    let (has_ended, path) = (session.status.has_ended(), path(session.session_id));
+    let reply = Reply::current(has_ended, Answer::Session(Box::new(session))).at(path);
+    let begun = execution.begun.as_ref().map(|begun| &begun.begun);
+    Ok(Started::new(reply, begun, keyed).preferred(patience))
 }

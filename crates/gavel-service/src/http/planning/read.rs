@@ -1,16 +1,25 @@
-//! Reads planning sessions, and the versions of their plans.
+//! Reads planning sessions: versions of their plans, what was done, and events.
 
-use crate::api::planning::{PlanVersionPage, PlanningSessionPage};
-use utoipa::IntoParams;
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::api::Page;
-use crate::api::planning::{Session, Version};
+use crate::api::planning::{
+    PlanVersionPage, PlanningLogPage, PlanningSessionPage, Session, SessionEvent, TaskDetail, Version,
+};
 use crate::domain::ids::PlanningSessionId;
+use crate::domain::plan::TaskId;
 use crate::http::answer::Json;
-use crate::http::error::Error;
+use crate::http::error::{AgentProblem, Error};
+use crate::http::stream::{Failed, Framing, Silent};
+use crate::http::openapi::lines::{Union, line};
 use crate::http::query::{self, Fields, Parameters};
-use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Query};
-use crate::http::route::Path;
+use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Query, Room};
+use crate::http::routes::Path;
+use crate::http::stream::{After, Lines, Out, Place, Stream};
+use crate::surfaces::planning::{EventId, SessionWatch, Watched};
 
 /// The most versions of one answer, each with its whole plan.
 const MOST_VERSIONS: u32 = 50;
@@ -146,4 +155,204 @@ pub(crate) async fn version(
     let found = ctx.planning.versions(&ctx.caller, user.as_ref(), session, (before, 1));
     let version = found.await?.into_iter().find(|version| version.version == number);
     version.map(Json).ok_or(Error::NotFound)
+}
+
+/// A task of a session.
+pub(crate) struct Task(pub(crate) PlanningSessionId, pub(crate) TaskId);
+
+impl Named for Task {
+    const SEGMENTS: &'static [(&'static str, &'static str)] =
+        &[("id", "The session's id."), ("taskId", "The task's id, such as `t1`.")];
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        let session = <PlanningSessionId as Named>::parse(path)?;
+        Some(Self(session, TaskId::parse(path.get("taskId"))?))
+    }
+
+    fn missing(path: &Path<'_>) -> String {
+        format!(
+            "There is no task {} in session {}, or the session belongs to another user.",
+            path.quoted("taskId"),
+            path.quoted("id")
+        )
+    }
+}
+
+/// How a task is shown.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TaskView {
+    /// `raw`: also `rawReactHistory`, the history as JSON text.
+    #[param(rename = "view", value_type = Option<String>)]
+    is_raw: bool,
+    /// Only the steps after this number.
+    after: Option<u32>,
+}
+
+impl Parameters for TaskView {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            is_raw: is_raw(fields),
+            after: fields.take("after", "the number of a step, such as 3", query::number),
+        }
+    }
+}
+
+/// Reads a task with its history.
+///
+/// A task of the current plan, with each step: what the model meant to do, its call, the result, and what it concluded.
+/// An error is an observation `{"error": {"code", "message"}}`; while a call waits or runs the observation is null.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{id}/tasks/{taskId}",
+    operation_id = "getPlanTask",
+    tag = "planning sessions"
+)]
+pub(crate) async fn task(
+    ctx: Ctx,
+    Query(TaskView { is_raw, after }): Query<TaskView>,
+    Acting(user): Acting,
+    Id(Task(session, task)): Id<Task>,
+) -> Result<Json<TaskDetail>, Error> {
+    let which = (task, after.unwrap_or_default());
+    let found = ctx.planning.task(&ctx.caller, user.as_ref(), session, which).await?;
+    Ok(Json(if is_raw { found.raw() } else { found }))
+}
+
+/// Lists the actions of a planning session.
+///
+/// Every tool call of every task, in order, with how it ended and what allowed it. Results are in the history of each
+/// task.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{id}/log",
+    operation_id = "listPlanningActions",
+    tag = "planning sessions"
+)]
+pub(crate) async fn log(
+    ctx: Ctx,
+    Paged(query): Paged,
+    Acting(user): Acting,
+    Id(id): Id<PlanningSessionId>,
+) -> Result<Json<PlanningLogPage>, Error> {
+    let (after, most) = (query::after(query.page_token.as_deref())?, query.page_size as usize);
+    // One more shows whether others follow.
+    let actions = ctx.planning.log(&ctx.caller, user.as_ref(), id, (after, most + 1));
+    let page = numbered(actions.await?, most, |action| action.n.to_string());
+    Ok(Json(page.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_and_a_step_are_read_and_nothing_else_is_accepted() {
+        let view = |query| {
+            let mut fields = Fields::new(query);
+            let TaskView { is_raw, after } = TaskView::read(&mut fields);
+            fields.end().map(|()| (is_raw, after.unwrap_or_default()))
+        };
+        assert_eq!(view("").unwrap(), (false, 0));
+        assert_eq!(view("view=raw&after=12").unwrap(), (true, 12));
+        for invalid in [
+            "view=full",
+            "after=",
+            "after=-1",
+            "after=x",
+            "page=2",
+            "after=1&after=2",
+        ] {
+            assert!(view(invalid).is_err(), "{invalid}");
+        }
+    }
+}
+
+line! {
+    /// A line of a planning session's events: an event, or the problem that ends the stream.
+    PlanningLine = Union::default().and::<Line<'_>>("Planning").and::<Failed<AgentProblem<'_>>>("Agent").and::<Silent>("")
+}
+
+impl Place for EventId {
+    const EXAMPLE: &'static str = "2.17.0";
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::parse(text)
+    }
+}
+
+/// Watches the events of a planning session.
+///
+/// From its first event, or from the one after `Last-Event-ID`, until the session has ended: the runs that planned, the
+/// edits, and the work on the confirmed plan, in this order. While the session waits for its confirmation, the stream
+/// remains open. The last event is `result`; a later request gets 204. An id is `RUN.POSITION.PART`: the same event has
+/// the same id at every replica, and ids only grow. Text that arrives (`delta`, and `reset` beside it) is sent by the
+/// replica that does the work, is not stored, and has the id of the event before it.
+#[utoipa::path(
+    get,
+    path = "/v1/sessions/{id}/events",
+    operation_id = "watchPlanningSession",
+    tag = "planning sessions",
+    responses(
+        (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
+        (status = 204, description = "You have received the last event already."),
+    )
+)]
+pub(crate) async fn follow(
+    ctx: Ctx,
+    Acting(user): Acting,
+    after: After<EventId>,
+    Room(share): Room,
+    Id(session): Id<PlanningSessionId>,
+    form: Framing,
+) -> Result<Option<Stream<SessionLines>>, Error> {
+    let share = share?;
+    let watched = ctx.planning.watch(&ctx.caller, user.as_ref(), session, after.place);
+    match watched.await? {
+        Watched::Events(watch) => Ok(Some(Stream::new(form, share, SessionLines(watch)))),
+        Watched::Reported => Ok(None),
+        Watched::UnknownEvent => Err(after.unknown("is not the id of an event of this session")),
+    }
+}
+
+/// The events of a session.
+pub(crate) struct SessionLines(Box<SessionWatch>);
+
+/// A line: the event, its id for NDJSON readers, and its time.
+#[derive(Serialize, ToSchema)]
+struct Line<'a> {
+    /// The place of this event in the stream.
+    #[schema(example = "2.17.0")]
+    id: &'a str,
+    /// When it was recorded; absent from what is not stored, and from what follows from other events alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = "date-time")]
+    at: Option<&'a str>,
+    #[serde(flatten)]
+    event: &'a SessionEvent,
+}
+
+impl Lines for SessionLines {
+    const RESUMABLE: bool = true;
+    type Line = PlanningLine;
+
+    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+        match self.0.next().await {
+            Ok(Some(line)) => {
+                let id = line.id.to_string();
+                let line = Line {
+                    id: &id,
+                    at: line.at.as_deref(),
+                    event: &line.event,
+                };
+                out.form.object(&id, &line, out.bytes);
+                ControlFlow::Continue(())
+            }
+            Ok(None) => ControlFlow::Break(()),
+            Err(error) => {
+                out.form.problem(&out.exchange.problem(error), out.bytes);
+                ControlFlow::Break(())
+            }
+        }
+    }
 }

@@ -1,26 +1,30 @@
-//! Console pages of planning sessions: the list of sessions, and in the parts of this module one session, what was done
-//! for it, the versions of its plan, and the buttons.
+//! Console pages of planning sessions: the list, its buttons and its progress here, and in the parts of this module one
+//! session, its tasks, and the versions of its plan.
 
-pub(crate) mod change;
-pub(crate) mod news;
-pub(crate) mod one;
+pub(crate) mod session;
+pub(crate) mod task;
 pub(crate) mod versions;
-pub(crate) mod work;
 
-use super::paths;
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
+use chrono_tz::Tz;
+use maud::{DOCTYPE, Markup, html};
 use sha2::{Digest, Sha256};
 
-use super::session::Visitor;
-use super::view::planning::{Filter, Listed, listed};
-use super::{Parameters, Turned, page};
-use crate::api::planning::Session;
+use crate::api::planning::{LoggedAction, Session};
+use crate::domain::action::in_words as error_in_words;
 use crate::domain::ids::{PlanningSessionId, UserId};
+use crate::domain::plan::{Task, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
+use crate::http::console::session::{Form, Onlooker, Visitor};
+use crate::http::console::view::{head, next, words};
+use crate::http::console::{Parameters, STYLE_HASH, Turned, framed, nothing, page, paths, see};
 use crate::http::error::Error;
-use crate::http::request::Open;
+use crate::http::request::{Id, Open, RequestName};
+use crate::http::{body, query};
 use crate::surfaces::decisions::ListQuery;
+use crate::surfaces::planning::{ExecutePlan, PlanningError};
+use crate::surfaces::request::RequestMeta;
 
 pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Result<HttpResponse, Turned> {
     let filter = filter(&visitor, &given)?;
@@ -32,7 +36,7 @@ pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Res
     };
     let user = filter.user.as_ref().or(visitor.reads.as_ref());
     let found = edge.planning.list(&visitor.caller, user, query).await?;
-    let body = listed(&Listed {
+    let body = list_page(&Listed {
         visitor: &visitor,
         filter: &filter,
         sessions: &found.items,
@@ -75,4 +79,364 @@ fn seen(session: &Session) -> String {
         "waits": waits.iter().map(|wait| wait.action_id.to_string()).collect::<Vec<_>>(),
     });
     hex::encode(&Sha256::digest(shown.to_string())[..8])
+}
+
+/// The progress of a session: a frame of its page that refreshes itself. The page does not, because the visitor may be
+/// reading a step or writing a reason in it.
+pub(crate) async fn look(
+    edge: Open,
+    onlooker: Result<Onlooker, Turned>,
+    id: Result<Id<PlanningSessionId>, Turned>,
+    given: Parameters,
+) -> Result<HttpResponse, Turned> {
+    let page = id
+        .as_ref()
+        .map_or_else(|_| paths::SESSIONS.to_owned(), |Id(id)| path(*id));
+    let found = async {
+        let (Onlooker(visitor), Id(id)) = (onlooker?, id?);
+        let session = edge
+            .planning
+            .session(&visitor.caller, visitor.reads.as_ref(), id)
+            .await?;
+        let changed = given.get("seen") != Some(seen(&session));
+        Ok(Progress::Of {
+            session: Box::new(session),
+            changed,
+        })
+    };
+    let found = match found.await {
+        Ok(found) => found,
+        Err(Turned::LogIn(_) | Turned::Again(_)) => Progress::LoggedOut,
+        Err(turned @ Turned::Error(Error::NotFound)) => return Err(turned),
+        // The frame checks again later.
+        Err(_) => Progress::Unknown,
+    };
+    Ok(framed(progress(&found, &page)))
+}
+
+/// The form names the version that its page shows, so a visitor confirms only what they have read.
+pub(crate) async fn confirm(
+    edge: Open,
+    visitor: Visitor,
+    form: Form,
+    Id(session): Id<PlanningSessionId>,
+    RequestName(request_id): RequestName,
+) -> Result<HttpResponse, Turned> {
+    let version: Option<u32> = form.get("version").and_then(query::number);
+    let version = version.ok_or_else(|| Error::invalid("version", "does not match a button of the page"))?;
+    let execute = ExecutePlan {
+        session,
+        plan_version: Some(version),
+        ask_for: Vec::new(),
+        background: true,
+        meta: RequestMeta {
+            request_id,
+            traceparent: None,
+            idempotency: None,
+            shed: None,
+        },
+    };
+    let user = visitor.reads.as_ref();
+    let late = match edge.planning.execute_plan(&visitor.caller, user, execute).await {
+        // The plan was confirmed before, by this visitor or by another.
+        Ok(execution) => execution.begun.is_none(),
+        Err(PlanningError::Moved(..) | PlanningError::DeadlinePassed(_)) => true,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(back(session, late))
+}
+
+pub(crate) async fn cancel(
+    edge: Open,
+    visitor: Visitor,
+    form: Form,
+    Id(session): Id<PlanningSessionId>,
+) -> Result<HttpResponse, Turned> {
+    let reason = body::reason(form.text("reason"), "reason")?;
+    let planning = &edge.planning;
+    let ended = planning.cancel(&visitor.caller, visitor.reads.as_ref(), session, reason);
+    let ended = ended.await?;
+    let late = ended.status.has_ended() && ended.status != SessionStatus::Cancelled;
+    Ok(back(session, late))
+}
+
+/// Returns to the page of the session. `late`: the session had changed before, and nothing was done.
+fn back(session: PlanningSessionId, late: bool) -> HttpResponse {
+    let late = if late { "?late=1" } else { "" };
+    see(&format!("{}{late}", path(session)))
+}
+
+/// The filter of the list.
+pub(crate) struct Filter {
+    pub(crate) status: Option<SessionStatus>,
+    pub(crate) user: Option<UserId>,
+}
+
+/// The data of the list.
+pub(crate) struct Listed<'a> {
+    pub(crate) visitor: &'a Visitor,
+    pub(crate) filter: &'a Filter,
+    pub(crate) sessions: &'a [Session],
+    /// The token of the next page.
+    pub(crate) next: Option<&'a str>,
+}
+
+/// Renders the list.
+pub(crate) fn list_page(listed: &Listed<'_>) -> Markup {
+    let filter = listed.filter;
+    let filtered = filter.status.is_some() || filter.user.is_some();
+    let pairs = [
+        ("status", filter.status.map(SessionStatus::as_str)),
+        ("user", filter.user.as_ref().map(UserId::as_str)),
+        ("page_token", listed.next),
+    ];
+    html! {
+        h1 { "Planning sessions" }
+        p.lead { "Goals that gavel plans, and works on once a person has confirmed the plan. The latest first." }
+        (filters(listed, filtered))
+        @if listed.sessions.is_empty() {
+            (nothing(if filtered { "No session matches the filter." } else { "There are no planning sessions yet." }))
+        }
+        @for session in listed.sessions { (summary(listed, session)) }
+        @if listed.next.is_some() { (next(paths::SESSIONS, &pairs)) }
+    }
+}
+
+fn filters(listed: &Listed<'_>, filtered: bool) -> Markup {
+    let filter = listed.filter;
+    html! {
+        details.filter open[filtered] {
+            summary { "Filter" @if filtered { " (on)" } }
+            form method="get" action=(paths::SESSIONS) {
+                label for="f-status" { "Status" }
+                select #f-status name="status" {
+                    option value="" { "Any" }
+                    @for status in SessionStatus::ALL {
+                        option value=(status.as_str()) selected[filter.status == Some(*status)] { (in_words(status.as_str())) }
+                    }
+                }
+                @if listed.visitor.reads.is_none() {
+                    label for="f-user" { "User" }
+                    input #f-user type="text" name="user" value=(filter.user.as_ref().map_or("", UserId::as_str)) autocomplete="off";
+                }
+                button type="submit" { "Show" }
+                @if filtered { a href=(paths::SESSIONS) { "Show all" } }
+            }
+        }
+    }
+}
+
+fn summary(listed: &Listed<'_>, session: &Session) -> Markup {
+    let title = format!("s-{}", session.session_id);
+    let (zone, ended) = (listed.visitor.zone, session.completed_at.as_ref());
+    html! {
+        article.card.gone[session.status.has_ended()] aria-labelledby=(title) {
+            div.heading {
+                h2 #(title) dir="auto" {
+                    a href={ (paths::SESSIONS) "/" (session.session_id) } { (words::beginning(&session.prompt, SHORT)) }
+                }
+            }
+            dl.about {
+                div { dt { "Status" } dd { b { (in_words(session.status.as_str())) } } }
+                div { dt { "Repository" } dd { bdi { (words::beginning(&session.repo_url, SHORT)) } } }
+                div { dt { "User" } dd { bdi { (words::text(&session.user)) } } }
+                @if let Some(at) = ended { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }
+                @else { div { dt { "Time left" } dd { (left(session.time_left_ms)) } } }
+                @if !session.plan.is_empty() { div { dt { "Tasks" } dd { (done(&session.plan)) } } }
+            }
+            @if let Some(reason) = &session.status_reason { p.state { (words::beginning(&reason.detail, SHORT)) } }
+        }
+    }
+}
+
+/// Rendered bytes of a text in a list.
+const SHORT: usize = 512;
+
+/// `AWAITING_CONFIRMATION` → `Awaiting confirmation`.
+fn in_words(status: &str) -> String {
+    words::name(&status.to_lowercase())
+}
+
+/// `2 of 3 done`.
+fn done(tasks: &[Task]) -> String {
+    let is_done = |task: &&Task| matches!(task.status, TaskStatus::Completed | TaskStatus::Obsolete);
+    format!("{} of {} done", tasks.iter().filter(is_done).count(), tasks.len())
+}
+
+/// Time left, in milliseconds, as text.
+fn left(ms: u64) -> String {
+    let minutes = ms / 60_000;
+    match (minutes / 1440, minutes % 1440 / 60, minutes % 60) {
+        (0, 0, 0) if ms == 0 => "none".to_owned(),
+        (0, 0, 0) => "less than a minute".to_owned(),
+        (0, 0, minutes) => words::count(minutes, "minute"),
+        (0, hours, minutes) => format!("{} {}", words::count(hours, "hour"), words::count(minutes, "minute")),
+        (days, hours, _) => format!("{} {}", words::count(days, "day"), words::count(hours, "hour")),
+    }
+}
+
+/// A duration in milliseconds, as text.
+fn took(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..120_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        _ => words::count(ms / 60_000, "minute"),
+    }
+}
+
+/// External texts as a list.
+fn texts(title: &str, texts: &[String]) -> Markup {
+    const MOST: usize = 60;
+    const ROOM: usize = 2048;
+    html! {
+        @if !texts.is_empty() {
+            h2 { (title) }
+            ul.texts {
+                @for text in texts.iter().take(MOST) { li dir="auto" { (words::beginning(text, ROOM)) } }
+                @if texts.len() > MOST { li { (texts.len() - MOST) " more" } }
+            }
+        }
+    }
+}
+
+// The log of a session: every call of every task, in order.
+
+/// Rendered bytes of the arguments of a call.
+const ARGUMENTS: usize = 2048;
+
+/// Renders a page of the log; `path` is the address of the session's page.
+pub(crate) fn log_page(actions: &[LoggedAction], path: &str, more: bool, zone: Tz) -> Markup {
+    let last = actions.last().filter(|_| more).map(|action| action.n.to_string());
+    html! {
+        p.back { a href=(path) { "← The session" } }
+        h1 { "Log" }
+        p.lead { "Every call of the planner and of every task, in order, with how it ended and what allowed it." }
+        @if actions.is_empty() { (nothing("Nothing was called yet.")) } @else { (table(actions, zone)) }
+        @if last.is_some() { (next(&format!("{path}/log"), &[("after", last.as_deref())])) }
+    }
+}
+
+/// The actions as a table.
+fn table(actions: &[LoggedAction], zone: Tz) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-label="Log" {
+            table.log {
+                thead {
+                    tr {
+                        th scope="col" { "No." }
+                        th scope="col" { "Time" }
+                        th scope="col" { "Task" }
+                        th scope="col" { "Call" }
+                        th scope="col" { "State" }
+                        th scope="col" { "Decided by" }
+                        th scope="col" { "Took" }
+                    }
+                }
+                tbody { @for action in actions { (row(action, zone)) } }
+            }
+        }
+    }
+}
+
+fn row(action: &LoggedAction, zone: Tz) -> Markup {
+    html! {
+        tr {
+            td { (action.n) }
+            td { (words::at(action.at.0, zone)) }
+            td { (action.part()) }
+            td {
+                details {
+                    summary { (words::code(&action.tool)) }
+                    pre.raw dir="auto" { (words::beginning(action.arguments.get(), ARGUMENTS)) }
+                }
+            }
+            td {
+                (in_words(action.status.as_str()))
+                @if let Some(error) = &action.error {
+                    ": " (words::code(error.tool_code.as_deref().unwrap_or(error.code.as_str()))) " " (words::beginning(&error_in_words(&error.message), SHORT))
+                }
+            }
+            td { @if let Some(by) = &action.decided_by { bdi { (words::beginning(by, SHORT)) } } }
+            td { @if let Some(ms) = action.duration_ms { (took(ms)) } }
+        }
+    }
+}
+
+// How far a session is: the frame of its page that refreshes itself.
+
+/// What the frame shows.
+pub(crate) enum Progress {
+    /// The session, and whether it has changed since its page was opened.
+    Of { session: Box<Session>, changed: bool },
+    /// The visitor must log in.
+    LoggedOut,
+    /// The session cannot be read now.
+    Unknown,
+}
+
+/// Seconds between two looks at a session.
+const LOOK: u32 = 5;
+
+/// Renders the page inside the frame; `page` is the address of the session's page.
+pub(crate) fn progress(progress: &Progress, page: &str) -> Markup {
+    let refreshes = match progress {
+        Progress::Of { session, .. } => !session.status.has_ended(),
+        Progress::LoggedOut => false,
+        Progress::Unknown => true,
+    };
+    html! {
+        (DOCTYPE)
+        html.news lang="en" {
+            (head("Progress", &STYLE_HASH, refreshes.then(|| LOOK.to_string()).as_deref()))
+            body {
+                p role="status" {
+                    @match progress {
+                        Progress::Of { session, changed } => {
+                            (state(session))
+                            @if *changed { " " a href=(page) target="_top" { "Show what is new" } }
+                        },
+                        Progress::LoggedOut => { "You are logged out. " a href=(page) target="_top" { "Log in" } },
+                        Progress::Unknown => { "The session cannot be read now; gavel checks again in " (LOOK) " seconds." },
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn state(session: &Session) -> Markup {
+    let at_work = session
+        .plan
+        .iter()
+        .find(|task| Some(task.id) == session.current_task_id);
+    let waits = session.waiting_for.as_ref().map_or(0, Vec::len) as u64;
+    html! {
+        b { (in_words(session.status.as_str())) }
+        @if !session.plan.is_empty() { " · tasks: " (done(&session.plan)) }
+        @if let Some(task) = at_work { " · " (task.id.to_string()) " after " (words::count(task.steps.into(), "step")) }
+        @if !session.status.has_ended() { " · time left: " (left(session.time_left_ms)) }
+        @if waits > 0 { " · " b { (words::count(waits, "action")) (if waits == 1 { " waits" } else { " wait" }) " for a person" } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short_enough_to_read_at_a_glance() {
+        for (ms, text) in [
+            (0, "none"),
+            (59_999, "less than a minute"),
+            (60_000, "1 minute"),
+            (7_260_000, "2 hours 1 minute"),
+            (90_000_000, "1 day 1 hour"),
+        ] {
+            assert_eq!(left(ms), text);
+        }
+        for (ms, text) in [(7, "7 ms"), (41_230, "41.2 s"), (600_000, "10 minutes")] {
+            assert_eq!(took(ms), text);
+        }
+        assert_eq!(in_words("AWAITING_CONFIRMATION"), "Awaiting confirmation");
+    }
 }

@@ -2,13 +2,18 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
+use chrono_tz::Tz;
+use maud::{Markup, html};
+use similar::{ChangeTag, TextDiff};
 
-use super::path;
 use crate::api::planning::Version;
 use crate::domain::ids::PlanningSessionId;
+use crate::domain::plan::{Task, TaskStatus};
+use crate::http::console::planning::{SHORT, in_words, path};
 use crate::http::console::session::Visitor;
-use crate::http::console::view::planning::versions::{MOST_VERSIONS, Pair, versions};
-use crate::http::console::{Parameters, Turned, page};
+use crate::http::console::view::room::TEXT;
+use crate::http::console::view::{next, words};
+use crate::http::console::{Parameters, Turned, nothing, page};
 use crate::http::error::Error;
 use crate::http::request::{Id, Open};
 use crate::http::{Edge, query};
@@ -65,4 +70,347 @@ pub(super) async fn latest(
     let mut found = found.await?;
     found.reverse();
     Ok(found)
+}
+
+/// Two versions of a plan.
+pub(crate) struct Pair {
+    pub(crate) from: Version,
+    pub(crate) to: Version,
+}
+
+/// Versions per page, each with its whole plan.
+pub(crate) const MOST_VERSIONS: u32 = 20;
+/// Most changes of a version that its row lists.
+const MOST_CHANGES: usize = 30;
+
+/// Renders the page; `path` is the address of the session's page, and `history` some of its versions, the latest first:
+/// those of this page, and the one before them.
+pub(crate) fn versions(path: &str, current: u32, pair: Option<&Pair>, history: &[Version], zone: Tz) -> Markup {
+    let own = format!("{path}/versions");
+    let more = history.get(MOST_VERSIONS as usize).map(|version| version.version + 1);
+    html! {
+        p.back { a href=(path) { "← The session" } }
+        h1 { "Versions of the plan" }
+        @if let Some(pair) = pair {
+            (chooser(&own, current, pair))
+            (compared(pair, zone))
+        } @else { (nothing("There is no plan yet.")) }
+        @if !history.is_empty() {
+            h2 { "History" }
+            (list(path, history, zone))
+            @if let Some(before) = more { (next(&own, &[("before", Some(&before.to_string()))])) }
+        }
+    }
+}
+
+fn chooser(own: &str, current: u32, pair: &Pair) -> Markup {
+    let field = |name: &str, label: &str, value: u32| {
+        html! {
+            label for={ "v-" (name) } { (label) }
+            input #{ "v-" (name) } type="number" name=(name) value=(value) min="1" max=(current) required;
+        }
+    };
+    html! {
+        div.filter {
+            form method="get" action=(own) {
+                (field("from", "Compare version", pair.from.version))
+                (field("to", "with version", pair.to.version))
+                button type="submit" { "Compare" }
+            }
+        }
+    }
+}
+
+fn compared(pair: &Pair, zone: Tz) -> Markup {
+    let (from, to) = (&pair.from, &pair.to);
+    let names = [format!("Version {}", from.version), format!("Version {}", to.version)];
+    let rows = rows(&from.plan, &to.plan);
+    html! {
+        div.sides { (origin(from, zone)) (origin(to, zone)) }
+        @if rows.iter().all(|(mark, ..)| *mark == Mark::Same) { p.empty { "The tasks of both versions have the same texts." } }
+        @for (mark, before, after) in rows { (row(mark, before, after, [&names[0], &names[1]])) }
+    }
+}
+
+/// Who wrote a version, when and why.
+fn origin(version: &Version, zone: Tz) -> Markup {
+    html! {
+        div.side.origin {
+            h2 { "Version " (version.version) }
+            dl.about {
+                div { dt { (in_words(version.kind.as_str())) " by" } dd { bdi { (words::text(&version.by)) } } }
+                div { dt { "At" } dd { (words::at(version.at.0, zone)) } }
+            }
+            div.prose dir="auto" { (words::beginning(&version.why, TEXT)) }
+        }
+    }
+}
+
+type Row<'a> = (Mark, Option<&'a Task>, Option<&'a Task>);
+
+/// The tasks of both versions: those of the later one in its order, then those that it lacks.
+fn rows<'a>(before: &'a [Task], after: &'a [Task]) -> Vec<Row<'a>> {
+    let find = |tasks: &'a [Task], task: &Task| tasks.iter().find(|other| other.id == task.id);
+    let later = after.iter().map(|task| (find(before, task), Some(task)));
+    let gone = before.iter().filter(|task| find(after, task).is_none());
+    let gone = gone.map(|task| (Some(task), None));
+    later
+        .chain(gone)
+        .map(|(before, after)| (Mark::of(before, after), before, after))
+        .collect()
+}
+
+fn row(mark: Mark, before: Option<&Task>, after: Option<&Task>, names: [&str; 2]) -> Markup {
+    let Some(task) = after.or(before) else {
+        return Markup::default();
+    };
+    let heading = html! { (task.id.to_string()) " " (words::text(&task.title)) };
+    let reason = task.status_reason.as_ref().filter(|_| mark == Mark::Obsolete);
+    html! {
+        section.card.change.(mark.class()) {
+            @if mark == Mark::Same {
+                details {
+                    summary dir="auto" { (heading) " · " (mark.as_str()) }
+                    (sides(before, after, names))
+                }
+            } @else {
+                h3 dir="auto" { span.mark { (mark.as_str()) } " " (heading) }
+                @if let Some(reason) = reason { p.state dir="auto" { (words::beginning(&reason.detail, TEXT)) } }
+                (sides(before, after, names))
+            }
+        }
+    }
+}
+
+/// The rows of a history; each leads to what its version changed. The version before the last row is not shown.
+pub(crate) fn list(path: &str, history: &[Version], zone: Tz) -> Markup {
+    html! {
+        ol.history {
+            @for (n, version) in history.iter().enumerate().take(MOST_VERSIONS as usize) {
+                li value=(version.version) {
+                    p.said-by {
+                        b { "Version " (version.version) } " · " (in_words(version.kind.as_str())) " by "
+                        bdi { (words::beginning(&version.by, SHORT)) } " · " (words::at(version.at.0, zone))
+                    }
+                    p dir="auto" { (words::beginning(&version.why, SHORT)) }
+                    @if let Some(before) = history.get(n + 1) {
+                        (changes(before, version))
+                        p {
+                            a href={ (path) "/versions?from=" (before.version) "&to=" (version.version) } {
+                                "Compare version " (version.version) " with the one before"
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a version changed, in short.
+fn changes(before: &Version, version: &Version) -> Markup {
+    let rows = rows(&before.plan, &version.plan);
+    let changed: Vec<_> = rows.into_iter().filter(|(mark, ..)| *mark != Mark::Same).collect();
+    html! {
+        ul.changes {
+            @for (mark, before, after) in changed.iter().take(MOST_CHANGES) {
+                @if let Some(task) = after.or(*before) {
+                    li dir="auto" { (mark.as_str()) " " (task.id.to_string()) " " (words::beginning(&task.title, SHORT)) }
+                }
+            }
+            @if changed.len() > MOST_CHANGES { li { (changed.len() - MOST_CHANGES) " more" } }
+        }
+    }
+}
+
+/// What became of a task from one version to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Added,
+    Removed,
+    Obsolete,
+    Changed,
+    Same,
+}
+
+impl Mark {
+    /// What became of a task that at least one of the versions has.
+    pub(crate) fn of(before: Option<&Task>, after: Option<&Task>) -> Self {
+        let (before, after) = match (before, after) {
+            (None, _) => return Self::Added,
+            (_, None) => return Self::Removed,
+            (Some(before), Some(after)) => (before, after),
+        };
+        let is_obsolete = |task: &Task| task.status == TaskStatus::Obsolete;
+        if is_obsolete(after) && !is_obsolete(before) {
+            Self::Obsolete
+        } else if fields(before) == fields(after) {
+            Self::Same
+        } else {
+            Self::Changed
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "Added",
+            Self::Removed => "Removed",
+            Self::Obsolete => "Made obsolete",
+            Self::Changed => "Changed",
+            Self::Same => "Unchanged",
+        }
+    }
+
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Obsolete => "obsolete",
+            Self::Changed => "changed",
+            Self::Same => "same",
+        }
+    }
+}
+
+/// The texts of a task that a version can change.
+fn fields(task: &Task) -> [(&'static str, String); 4] {
+    [
+        ("Title", task.title.clone()),
+        ("Goal", task.goal.clone()),
+        ("Done when", task.done_when.clone()),
+        ("Tools", task.tools.join(", ")),
+    ]
+}
+
+/// A side of a comparison.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Before,
+    After,
+}
+
+/// A task in both versions, side by side; a version that lacks it is empty.
+pub(crate) fn sides(before: Option<&Task>, after: Option<&Task>, names: [&str; 2]) -> Markup {
+    let of = |task: Option<&Task>| task.map(fields);
+    let (before, after) = (of(before), of(after));
+    html! {
+        div.sides {
+            (side(Side::Before, before.as_ref(), after.as_ref(), names[0]))
+            (side(Side::After, before.as_ref(), after.as_ref(), names[1]))
+        }
+    }
+}
+
+type Fields = [(&'static str, String); 4];
+
+fn side(side: Side, before: Option<&Fields>, after: Option<&Fields>, name: &str) -> Markup {
+    let (own, other) = match side {
+        Side::Before => (before, after),
+        Side::After => (after, before),
+    };
+    html! {
+        div.side {
+            p.name { (name) }
+            @if let Some(own) = own {
+                dl {
+                    @for (n, (label, text)) in own.iter().enumerate() {
+                        dt { (label) }
+                        dd dir="auto" { (marked(side, text, other.map(|other| other[n].1.as_str()))) }
+                    }
+                }
+            } @else { p.none { "This version does not have the task." } }
+        }
+    }
+}
+
+/// A text with what the other side lacks marked. Without another side nothing is marked: all of it is new, or gone.
+fn marked(side: Side, text: &str, other: Option<&str>) -> Markup {
+    let Some(other) = other else {
+        return words::text(text);
+    };
+    let (before, after) = match side {
+        Side::Before => (text, other),
+        Side::After => (other, text),
+    };
+    html! {
+        @for (tag, piece) in pieces(side, before, after) {
+            @match tag {
+                ChangeTag::Equal => (words::text(&piece)),
+                ChangeTag::Delete => del { (words::text(&piece)) },
+                ChangeTag::Insert => ins { (words::text(&piece)) },
+            }
+        }
+    }
+}
+
+/// The words of one side, neighbours of one kind together.
+fn pieces(side: Side, before: &str, after: &str) -> Vec<(ChangeTag, String)> {
+    let elsewhere = match side {
+        Side::Before => ChangeTag::Insert,
+        Side::After => ChangeTag::Delete,
+    };
+    let mut pieces: Vec<(ChangeTag, String)> = Vec::new();
+    let diff = TextDiff::from_words(before, after);
+    for change in diff.iter_all_changes().filter(|change| change.tag() != elsewhere) {
+        match pieces.last_mut() {
+            Some((tag, text)) if *tag == change.tag() => text.push_str(change.value()),
+            _ => pieces.push((change.tag(), change.value().to_owned())),
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ids::PlanningSessionId;
+    use crate::domain::plan::TaskId;
+
+    fn task(goal: &str) -> Task {
+        Task {
+            title: "Parse".to_owned(),
+            goal: goal.to_owned(),
+            ..Task::new(TaskId::of(1), PlanningSessionId::new())
+        }
+    }
+
+    /// Each version keeps its own text, and what differs is marked in both.
+    #[test]
+    fn the_old_and_the_new_text_are_both_there_with_their_marks() {
+        let (before, after) = (task("All <weeks> of ISO"), task("Most <weeks> of ISO"));
+        let shown = sides(Some(&before), Some(&after), ["Version 1", "Version 2"]).into_string();
+        for text in [
+            "<del>All</del> &lt;weeks&gt; of ISO",
+            "<ins>Most</ins> &lt;weeks&gt; of ISO",
+            "Version 1",
+            "Version 2",
+        ] {
+            assert!(shown.contains(text), "{text} is not in {shown}");
+        }
+        assert_eq!(
+            shown.matches("<del>").count() + shown.matches("<ins>").count(),
+            2,
+            "{shown}"
+        );
+        let alone = sides(None, Some(&after), ["Version 1", "Version 2"]).into_string();
+        assert!(
+            alone.contains("does not have the task") && !alone.contains("<ins>"),
+            "{alone}"
+        );
+    }
+
+    #[test]
+    fn what_became_of_a_task_has_one_name() {
+        let (one, other) = (task("a"), task("b"));
+        let obsolete = Task {
+            status: TaskStatus::Obsolete,
+            ..task("a")
+        };
+        assert_eq!(Mark::of(None, Some(&one)), Mark::Added);
+        assert_eq!(Mark::of(Some(&one), None), Mark::Removed);
+        assert_eq!(Mark::of(Some(&one), Some(&other)), Mark::Changed);
+        assert_eq!(Mark::of(Some(&one), Some(&obsolete)), Mark::Obsolete);
+        assert_eq!(Mark::of(Some(&obsolete), Some(&obsolete)), Mark::Same);
+        assert_eq!(Mark::of(Some(&one), Some(&one)), Mark::Same);
+    }
 }

@@ -1,26 +1,20 @@
 //! One action: the approval request, the possible decisions, and the outcome.
 
-mod answers;
-mod place;
-mod row;
-
-use crate::http::console::paths;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use maud::{Markup, html};
 use serde_json::Value;
 
-use self::answers::{answers, settle};
-pub(crate) use self::place::Place;
-pub(crate) use self::row::row;
-use super::super::session::Visitor;
-use super::arguments::Clock;
-use super::room;
-use super::{arguments, words};
 use crate::domain::action::{Action, ActionStatus, DID_NOT_HAPPEN, Resolution, in_words};
 use crate::domain::address::Recipients;
+use crate::domain::ids::PlanningSessionId;
 use crate::domain::tool::{FailureCode, Tool};
+use crate::http::console::paths;
+use crate::http::console::session::Visitor;
+use crate::http::console::view::arguments::{self, Clock};
+use crate::http::console::view::room::{self, ALONE, IN_LIST, Room};
+use crate::http::console::view::{token, words};
 
 /// Most domains of recipients that are named; the rest are counted.
 const MOST_DOMAINS: usize = 6;
@@ -225,7 +219,7 @@ fn in_order<'a>(recipients: &'a Recipients, tool: Option<&Tool>) -> Vec<(&'a str
 }
 
 /// Addresses, each after the name of its argument.
-pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
+pub(crate) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
     html! {
         @for (n, (argument, addresses)) in in_order(recipients, tool).into_iter().enumerate() {
             @if n > 0 { "; " }
@@ -236,7 +230,7 @@ pub(super) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
 }
 
 /// The state of an action, as text.
-pub(super) fn state(card: &Card<'_>) -> Markup {
+pub(crate) fn state(card: &Card<'_>) -> Markup {
     let action = card.action;
     let person = |name: &str| words::person(name, &card.visitor.name);
     let by = html! {
@@ -287,7 +281,7 @@ pub(super) fn state(card: &Card<'_>) -> Markup {
 }
 
 /// Where a person sees whether the action happened.
-pub(super) fn look(card: &Card<'_>) -> Markup {
+pub(crate) fn look(card: &Card<'_>) -> Markup {
     let details = &card.action.details;
     html! {
         "Look where its effect would be visible"
@@ -302,7 +296,7 @@ pub(super) fn look(card: &Card<'_>) -> Markup {
 }
 
 /// The first recipients, and how many more there are.
-pub(super) fn first(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
+pub(crate) fn first(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
     of_first(recipients, tool, 3)
 }
 
@@ -346,4 +340,198 @@ pub(crate) fn flash(card: &Card<'_>, late: bool) -> Markup {
             }
         }
     }
+}
+
+pub(crate) fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
+    let action = card.action;
+    let path = format!("{}/{approval}", paths::APPROVALS);
+    let back = place.back();
+    let form = |decision: Resolution, inner: Markup| {
+        html! {
+            form method="post" action=(path) {
+                (token(card.visitor))
+                input type="hidden" name="decision" value=(decision.as_str());
+                input type="hidden" name="back" value=(back);
+                (inner)
+            }
+        }
+    };
+    let grantable = action
+        .details
+        .recipients
+        .as_ref()
+        .filter(|_| action.details.is_grantable());
+    let what = format!("a-{}", action.id);
+    let fits = room::must_see_fits(&action.details, place.room());
+    let warnings = warning_count(card);
+    html! {
+        div.answers {
+            @if fits {
+                (form(Resolution::ApproveOnce, html! {
+                    // Green would say that nothing speaks against it.
+                    button.yes[warnings == 0] type="submit" aria-describedby=(what) { "Approve once" }
+                    @if warnings > 0 { " " span.beside { (words::count(warnings, "warning")) " above" } }
+                }))
+            }
+            details {
+                summary.button { "Reject…" }
+                (form(Resolution::Reject, html! {
+                    label for={ "r-" (action.id) } { "Reason (optional). The agent receives it." }
+                    textarea #{ "r-" (action.id) } name="reason" rows="3" maxlength="1000" {}
+                    button.no type="submit" aria-describedby=(what) { "Reject" }
+                }))
+            }
+            @if let Some(recipients) = grantable.filter(|_| fits) {
+                details {
+                    summary.button { "Always for these recipients…" }
+                    (form(Resolution::ApproveAndAlwaysAllowRecipient, html! {
+                        p {
+                            "Approves this action. From now on, " (words::code(&action.tool)) " for "
+                            b { bdi { (words::text(&action.user)) } } " needs no approval, whatever its content, if it goes to exactly "
+                            (people(recipients, card.tool.as_deref())) ". One recipient more or less, or a recipient in another field, requires approval again. You can revoke this under Always allowed."
+                        }
+                        button.yes[warnings == 0] type="submit" aria-describedby=(what) { "Approve and always allow" }
+                    }))
+                }
+            }
+        }
+    }
+}
+
+/// The forms that settle an in-doubt action: two steps, because gavel does not ask for confirmation.
+pub(crate) fn settle(card: &Card<'_>, place: Place) -> Markup {
+    let action = card.action;
+    let path = format!("/console/actions/{}", action.id);
+    let form = |happened: &str, inner: Markup| {
+        html! {
+            form method="post" action=(path) {
+                (token(card.visitor))
+                input type="hidden" name="happened" value=(happened);
+                input type="hidden" name="back" value=(place.back());
+                (inner)
+            }
+        }
+    };
+    html! {
+        @if action.thread.is_none() && action.session.is_none() {
+            p {
+                "If its run " (words::code(&action.root.to_string())) " is paused, report what happened when you resume it: "
+                code { "gavel runs resume" } ", or " code { "POST /api/runs/ID/resume" } ". If the run has ended, report it here."
+            }
+        }
+        p { (look(card)) " If it happened, it will count as done; if not, as failed." }
+        div.answers {
+            details {
+                summary.button { "It happened…" }
+                (form("yes", html! {
+                    p { "You have checked that the action had its effect." }
+                    button type="submit" { "Yes, it happened" }
+                }))
+            }
+            details {
+                summary.button { "It did not happen…" }
+                (form("no", html! {
+                    p { "You have checked that nothing was done." }
+                    button type="submit" { "No, it did not happen" }
+                }))
+            }
+        }
+    }
+}
+
+/// Where a card is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On a page of its own.
+    Own,
+    /// On the page of this planning session.
+    Session(PlanningSessionId),
+}
+
+impl Place {
+    /// How much of a call there is room for.
+    pub(crate) fn room(self) -> Room {
+        match self {
+            Self::Session(_) => IN_LIST,
+            Self::Own => ALONE,
+        }
+    }
+
+    /// What a form says about where to return.
+    pub(crate) fn back(self) -> String {
+        match self {
+            Self::Own => "list".to_owned(),
+            Self::Session(session) => session.to_string(),
+        }
+    }
+}
+
+/// Most characters of the first words of a call.
+const WORDS: usize = 140;
+
+/// Renders a line that leads to the page of the action, with its state if the list does not say it.
+pub(crate) fn row(card: &Card<'_>, with_state: bool) -> Markup {
+    let action = card.action;
+    let warnings = warning_count(card);
+    html! {
+        li.row {
+            div.what {
+                a href=(link(action)) { (title(card)) }
+                " " span.tool { (words::code(&action.tool)) }
+                @if warnings > 0 { " " span.badge { (words::count(warnings, "warning")) } }
+            }
+            div.when {
+                @if action.status == ActionStatus::InDoubt { "sent " (words::relative(action.started_at.unwrap_or(action.created_at), card.now_us)) }
+                @else if let Some(at) = action.resolved_at { "answered " (words::relative(at, card.now_us)) }
+                @else if let Some(at) = action.expires_at.filter(|_| action.waits(card.now_us)) { "expires " (words::relative(at, card.now_us)) }
+            }
+            div.whom {
+                "for " bdi { (words::text(&action.user)) }
+                @if let Some(recipients) = &action.details.recipients { " · to " (of_first(recipients, card.tool.as_deref(), 1)) }
+                @let said = beginning(card);
+                @if !said.is_empty() { " · " span.words dir="auto" { (words::text(&said)) } }
+            }
+            @if with_state {
+                div.state { @if action.waits(card.now_us) { "Waits for approval." } @else { (state(card)) } }
+            }
+        }
+    }
+}
+
+/// The first words of the call: its texts in the order in which a person reads them, without the recipients.
+fn beginning(card: &Card<'_>) -> String {
+    let given: Value = serde_json::from_str(card.action.arguments.get()).unwrap_or_default();
+    let Value::Object(fields) = &given else {
+        return String::new();
+    };
+    let recipients = card.action.details.recipients.as_ref();
+    let names_people = |name: &str| {
+        recipients.is_some_and(|recipients| {
+            let mut arguments = recipients.by_argument();
+            arguments.any(|(argument, _)| argument.split(['.', '[']).next() == Some(name))
+        })
+    };
+    let mut texts: Vec<_> = fields
+        .iter()
+        .filter(|(name, _)| !names_people(name))
+        .filter_map(|(name, value)| Some((name, value.as_str()?)))
+        .collect();
+    texts.sort_by_key(|(name, text)| {
+        let is_long = text.contains('\n') || text.chars().nth(WORDS).is_some();
+        let order = card.tool.as_ref().map(|tool| tool.reading_order(name, is_long));
+        order.unwrap_or((usize::from(is_long), 0))
+    });
+    let mut said = String::new();
+    for (_, text) in texts {
+        for (n, word) in text.split_whitespace().enumerate() {
+            if !said.is_empty() {
+                said.push_str(if n == 0 { " · " } else { " " });
+            }
+            said.extend(word.chars().take(WORDS));
+            if said.chars().nth(WORDS).is_some() {
+                return said.chars().take(WORDS).chain(['…']).collect();
+            }
+        }
+    }
+    said
 }

@@ -8,12 +8,12 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 
-use super::words;
 use crate::domain::address::Address;
 use crate::domain::hypertext::{self, Link};
 use crate::domain::ids::ActionId;
 use crate::domain::schema::resolved;
 use crate::domain::tool::Tool;
+use crate::http::console::view::words;
 
 /// Longer text, or text with more lines, is shown in full only behind a control.
 const SHORT: usize = 4000;
@@ -44,16 +44,16 @@ struct Whole<'a> {
 
 /// What the reader's clock shows.
 #[derive(Clone, Copy)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     /// The reader's time zone.
-    pub(super) zone: Tz,
+    pub(crate) zone: Tz,
     /// The time, in microseconds since 1970.
-    pub(super) now_us: i64,
+    pub(crate) now_us: i64,
 }
 
 /// Renders all arguments of a call of `action`. If they are not `whole`, the links of HTML in them are not listed, since
 /// some are missing.
-pub(super) fn arguments(tool: Option<&Tool>, action: ActionId, arguments: &Value, whole: bool, clock: Clock) -> Markup {
+pub(crate) fn arguments(tool: Option<&Tool>, action: ActionId, arguments: &Value, whole: bool, clock: Clock) -> Markup {
     let frames = format!("/console/actions/{action}/html?at=");
     let schema = tool.and_then(|tool| serde_json::from_str(tool.input.original().get()).ok());
     let schema: Value = schema.unwrap_or_default();
@@ -289,7 +289,7 @@ fn at_last(local: NaiveDateTime) -> i64 {
 }
 
 /// An address as written, its canonical form if that differs, and both forms of an international domain.
-fn address(text: &str) -> Option<Markup> {
+pub(crate) fn address(text: &str) -> Option<Markup> {
     if !text.contains('@') || text.contains('\n') {
         return None;
     }
@@ -305,7 +305,7 @@ fn address(text: &str) -> Option<Markup> {
 }
 
 /// Unformatted JSON.
-pub(super) fn raw(value: &Value) -> Markup {
+pub(crate) fn raw(value: &Value) -> Markup {
     let text = serde_json::to_string_pretty(value).map_or(Cow::Borrowed(""), Cow::Owned);
     html! { pre.raw tabindex="0" { (words::text(&text)) } }
 }

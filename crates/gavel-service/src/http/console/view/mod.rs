@@ -1,28 +1,20 @@
 //! Renders pages. All external text goes through [`words::text`], which makes invisible characters visible; maud
 //! escapes all of it.
 
-pub(super) mod action;
-pub(super) mod approvals;
-pub(super) mod grants;
-pub(super) mod login;
-pub(super) mod planning;
-pub(super) mod thread;
-pub(super) mod words;
-pub(super) mod zone;
+pub(crate) mod action;
+pub(crate) mod arguments;
+pub(crate) mod room;
+pub(crate) mod words;
 
-mod arguments;
-mod room;
-
-use crate::http::console::paths;
 use maud::{DOCTYPE, Markup, html};
 
-use super::form::FIELD;
-use super::session::Visitor;
 use crate::api::problem::FieldError;
 use crate::domain::ids::DEFAULT_TENANT;
+use crate::http::console::paths;
+use crate::http::console::session::{FIELD, Visitor};
 
 /// Renders a page.
-pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &Markup) -> Markup {
+pub(crate) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -47,7 +39,7 @@ pub(super) fn page(visitor: Option<&Visitor>, title: &str, style: &str, body: &M
     }
 }
 
-fn head(title: &str, style: &str, refresh: Option<&str>) -> Markup {
+pub(crate) fn head(title: &str, style: &str, refresh: Option<&str>) -> Markup {
     html! {
         head {
             meta charset="utf-8";
@@ -79,14 +71,14 @@ fn who(visitor: &Visitor) -> Markup {
 }
 
 /// The token that binds a form to the browser that displays it.
-fn token(visitor: &Visitor) -> Markup {
+pub(crate) fn token(visitor: &Visitor) -> Markup {
     html! {
         @if let Some(token) = &visitor.form_token { input type="hidden" name=(FIELD) value=(token); }
     }
 }
 
 /// A page that makes the browser repeat the request with its cookies.
-pub(super) fn again(path: &str, style: &str) -> Markup {
+pub(crate) fn again(path: &str, style: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -97,7 +89,7 @@ pub(super) fn again(path: &str, style: &str) -> Markup {
 }
 
 /// Renders an error.
-pub(super) fn trouble(title: &str, words: &str, errors: &[FieldError]) -> Markup {
+pub(crate) fn trouble(title: &str, words: &str, errors: &[FieldError]) -> Markup {
     html! {
         h1 { (title) }
         p { (words::text(words)) }
@@ -109,12 +101,12 @@ pub(super) fn trouble(title: &str, words: &str, errors: &[FieldError]) -> Markup
 }
 
 /// A link to the next page of a list.
-fn next(path: &str, pairs: &[(&str, Option<&str>)]) -> Markup {
+pub(crate) fn next(path: &str, pairs: &[(&str, Option<&str>)]) -> Markup {
     html! { p.next { a href=(address(path, pairs)) { "Next page" } } }
 }
 
 /// A path with the parameters that are present.
-fn address(path: &str, pairs: &[(&str, Option<&str>)]) -> String {
+pub(crate) fn address(path: &str, pairs: &[(&str, Option<&str>)]) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in pairs {
         if let Some(value) = value {

@@ -4,13 +4,13 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::words;
 use crate::domain::action::Details;
 use crate::domain::address::Recipients;
+use crate::http::console::view::words;
 
 /// The room of a card, in rendered bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     /// For the arguments. They are shown up to three times: formatted, in full, and as JSON.
     arguments: usize,
     /// For what an approver must see: the reason for approval, the warnings and the recipients.
@@ -19,25 +19,25 @@ pub(super) struct Room {
 
 impl Room {
     /// Room for what an approver must see, in rendered bytes.
-    pub(super) fn must_see(self) -> usize {
+    pub(crate) fn must_see(self) -> usize {
         self.must_see
     }
 }
 
 /// For a list of at most forty cards: a page of at most 8 MiB.
-pub(super) const IN_LIST: Room = Room {
+pub(crate) const IN_LIST: Room = Room {
     arguments: 32 * 1024,
     must_see: 16 * 1024,
 };
 
 /// For a page with one card.
-pub(super) const ALONE: Room = Room {
+pub(crate) const ALONE: Room = Room {
     arguments: 1024 * 1024,
     must_see: 256 * 1024,
 };
 
 /// For other external text, such as a tool's description or an error.
-pub(super) const TEXT: usize = 16 * 1024;
+pub(crate) const TEXT: usize = 16 * 1024;
 
 /// Rendered bytes around a value, and for each level of indentation in the JSON.
 const AROUND: usize = 160;
@@ -51,7 +51,7 @@ const MOST_CUTS: usize = 10;
 const PLACE: usize = 120;
 
 /// Whether everything that an approver must see fits.
-pub(super) fn must_see_fits(details: &Details, room: Room) -> bool {
+pub(crate) fn must_see_fits(details: &Details, room: Room) -> bool {
     let mut left = room.must_see;
     let texts = std::iter::once(&details.reason).chain(&details.warnings);
     texts
@@ -64,7 +64,7 @@ pub(super) fn must_see_fits(details: &Details, room: Room) -> bool {
 }
 
 /// Whether the recipients fit.
-pub(super) fn recipients_fit(recipients: &Recipients, room: Room) -> bool {
+pub(crate) fn recipients_fit(recipients: &Recipients, room: Room) -> bool {
     take_recipients(&mut room.must_see.clone(), recipients)
 }
 
@@ -75,14 +75,14 @@ fn take_recipients(left: &mut usize, recipients: &Recipients) -> bool {
 }
 
 /// The arguments as far as they fit, and the places where they were cut.
-pub(super) struct Fit {
-    pub(super) arguments: Value,
-    pub(super) cuts: Vec<String>,
+pub(crate) struct Fit {
+    pub(crate) arguments: Value,
+    pub(crate) cuts: Vec<String>,
 }
 
 /// Cuts arguments to the room of a page. Small ones are shown in full, wherever they are: a long text takes no room
 /// from them.
-pub(super) fn fit(arguments: &Value, room: Room) -> Fit {
+pub(crate) fn fit(arguments: &Value, room: Room) -> Fit {
     let mut cutter = Cutter {
         left: room.arguments,
         cuts: Vec::new(),
@@ -103,7 +103,7 @@ pub(super) fn fit(arguments: &Value, room: Room) -> Fit {
 
 impl Fit {
     /// The notice that not everything is shown; empty if everything is.
-    pub(super) fn note(&self) -> Markup {
+    pub(crate) fn note(&self) -> Markup {
         html! {
             @if !self.cuts.is_empty() {
                 div.warnings role="note" {

@@ -28,7 +28,7 @@ pub(crate) fn beginning(whole: &str, most: usize) -> Markup {
 }
 
 /// The longest prefix of a text with at most `most` rendered bytes, and how many characters are left out.
-pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
+pub(crate) fn cut(text: &str, most: usize) -> (&str, usize) {
     let mut length = 0;
     for (at, c) in text.char_indices() {
         length += shown_length(c);
@@ -40,7 +40,7 @@ pub(super) fn cut(text: &str, most: usize) -> (&str, usize) {
 }
 
 /// Most rendered bytes of a text.
-pub(super) fn length(text: &str) -> usize {
+pub(crate) fn length(text: &str) -> usize {
     text.chars().map(shown_length).sum()
 }
 
@@ -108,7 +108,7 @@ fn hidden(c: char) -> &'static str {
 
 /// The person behind a recorded name: `service:chief for user:boss` → `boss`; the visitor is "you". The full name is in
 /// the element's title.
-pub(super) fn person(name: &str, visitor: &str) -> Markup {
+pub(crate) fn person(name: &str, visitor: &str) -> Markup {
     let shown = match (name.rsplit_once(" for user:"), name.strip_prefix("service:")) {
         _ if name == visitor => return html! { "you" },
         (Some((_, user)), _) => user.to_owned(),
@@ -149,12 +149,12 @@ pub(crate) fn name(identifier: &str) -> String {
 }
 
 /// A tool or server name, verbatim.
-pub(super) fn code(words: &str) -> Markup {
+pub(crate) fn code(words: &str) -> Markup {
     html! { code { bdi { (text(words)) } } }
 }
 
 /// A time in microseconds, readable for people and machines.
-pub(super) fn at(us: i64, zone: Tz) -> Markup {
+pub(crate) fn at(us: i64, zone: Tz) -> Markup {
     moment(DateTime::<Utc>::from_timestamp_micros(us).unwrap_or_default(), zone)
 }
 
@@ -164,7 +164,7 @@ fn moment(at: DateTime<Utc>, zone: Tz) -> Markup {
 }
 
 /// `in 23 hours`, `5 minutes ago`.
-pub(super) fn relative(us: i64, now_us: i64) -> String {
+pub(crate) fn relative(us: i64, now_us: i64) -> String {
     let seconds = us.abs_diff(now_us) / 1_000_000;
     let (number, unit) = match seconds {
         0..60 => {
@@ -189,7 +189,7 @@ pub(super) fn relative(us: i64, now_us: i64) -> String {
 }
 
 /// `1 hour`, `2 hours`.
-pub(super) fn count(number: u64, unit: &str) -> String {
+pub(crate) fn count(number: u64, unit: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {unit}{ending}")
 }

@@ -1,22 +1,118 @@
 //! The page of one session.
 
-use crate::http::console::paths;
 use std::collections::HashMap;
 
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
 use maud::{Markup, html};
 use url::Url;
 
-use super::super::super::nothing;
-use super::super::super::session::Visitor;
-use super::super::room::TEXT;
-use super::super::{address, token, words};
-use super::table;
-use super::task::{Steps, task};
-use super::versions::list;
-use super::{done, in_words, left, texts};
 use crate::api::planning::{LoggedAction, Session, SessionScope, Step, Version};
+use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
 use crate::domain::planning_session::SessionStatus;
+use crate::http::Edge;
+use crate::http::console::approvals::{flash, of};
+use crate::http::console::planning::task::{self, Steps};
+use crate::http::console::planning::versions::{latest, list};
+use crate::http::console::planning::{done, in_words, left, seen, table, texts};
+use crate::http::console::session::Visitor;
+use crate::http::console::view::action::{Place, card};
+use crate::http::console::view::room::TEXT;
+use crate::http::console::view::{address, token, words};
+use crate::http::console::{Parameters, Turned, nothing, page, paths};
+use crate::http::request::{Id, Open};
+use crate::surfaces::StoreFailure;
+use crate::surfaces::approvals::ApprovalError;
+
+/// Most steps of all tasks on this page; each task has a page of its own.
+const MOST_STEPS: u32 = 60;
+/// Most actions of the log on this page.
+const MOST_ACTIONS: usize = 50;
+/// Most actions that wait for a person, each with its forms.
+const MOST_CARDS: usize = 10;
+
+pub(crate) async fn show(
+    edge: Open,
+    visitor: Visitor,
+    Id(id): Id<PlanningSessionId>,
+    given: Parameters,
+) -> Result<HttpResponse, Turned> {
+    let planning = &edge.planning;
+    let session = planning.session(&visitor.caller, visitor.reads.as_ref(), id).await?;
+    let range = (0, MOST_ACTIONS + 1);
+    let mut actions = planning.log(&visitor.caller, visitor.reads.as_ref(), id, range).await?;
+    let more_actions = actions.len() > MOST_ACTIONS;
+    actions.truncate(MOST_ACTIONS);
+    let link = |address: &str| planning.link(address);
+    let body = session_page(&Shown {
+        visitor: &visitor,
+        session: &session,
+        seen: &seen(&session),
+        flash: flash(&edge, &visitor, &given).await?,
+        late: is_late(&given),
+        cards: cards(&edge, &visitor, &session).await?,
+        steps: &steps(&edge, &visitor, &session).await?,
+        actions: &actions,
+        more_actions,
+        history: &latest(&edge, &visitor, id, session.plan_version).await?,
+        link: &link,
+    });
+    Ok(page(StatusCode::OK, Some(&visitor), &title(&session), &body))
+}
+
+/// Did a button of this page come too late? The forms of an action say which action they are about.
+fn is_late(given: &Parameters) -> bool {
+    let has = |name: &str| given.get(name).is_some();
+    has("late") && !has("about") && !has("settled")
+}
+
+/// The actions that wait for a person, with the forms to answer.
+async fn cards(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<Vec<Markup>, Turned> {
+    let (approvals, now) = (&edge.approvals, edge.runs.now_us());
+    let place = Place::Session(session.session_id);
+    let mut cards = Vec::new();
+    for wait in session.waiting_for.iter().flatten().take(MOST_CARDS) {
+        let found = approvals
+            .action(&visitor.caller, visitor.user.clone(), wait.action_id)
+            .await;
+        let action = match found {
+            Ok(action) => action,
+            // It was deleted since.
+            Err(ApprovalError::Store(StoreFailure::NotFound)) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        cards.push(card(&of(edge, visitor, &action, now), place));
+    }
+    Ok(cards)
+}
+
+/// The steps of the latest tasks, as far as there is room.
+async fn steps(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<HashMap<TaskId, Vec<Step>>, Turned> {
+    let planning = &edge.planning;
+    let mut begun: Vec<_> = session.plan.iter().filter(|task| task.run_id.is_some()).collect();
+    begun.sort_by_key(|task| std::cmp::Reverse(task.started_at));
+    let (mut steps, mut left) = (HashMap::new(), MOST_STEPS);
+    for task in begun {
+        let Some(less) = left.checked_sub(task.steps) else {
+            break;
+        };
+        left = less;
+        let found = planning.task(
+            &visitor.caller,
+            visitor.reads.as_ref(),
+            session.session_id,
+            (task.id, 0),
+        );
+        match found.await {
+            Ok(found) => steps.insert(task.id, found.react_history),
+            // A change of the plan removed it since.
+            Err(StoreFailure::NotFound) => continue,
+            Err(error) => return Err(error.into()),
+        };
+    }
+    Ok(steps)
+}
 
 /// Most rendered bytes of a goal.
 const GOAL: usize = 64 * 1024;
@@ -54,7 +150,7 @@ pub(crate) fn title(session: &Session) -> String {
 }
 
 /// Renders the page.
-pub(crate) fn one(shown: &Shown<'_>) -> Markup {
+pub(crate) fn session_page(shown: &Shown<'_>) -> Markup {
     let session = shown.session;
     let path = format!("{}/{}", paths::SESSIONS, session.session_id);
     html! {
@@ -75,7 +171,7 @@ pub(crate) fn one(shown: &Shown<'_>) -> Markup {
         // An approver who only reads the session does not change it.
         @if shown.visitor.reads.as_ref().is_none_or(|user| user.as_str() == session.user) { (buttons(shown, &path)) }
         (pull_requests(shown))
-        (log(shown, &path))
+        (log_part(shown, &path))
         @if !shown.history.is_empty() {
             h2 { "History of the plan" }
             (list(&path, shown.history, shown.visitor.zone))
@@ -173,7 +269,7 @@ fn plan(shown: &Shown<'_>, path: &str) -> Markup {
         @if !session.summary.is_empty() { div.prose.summary dir="auto" { (words::beginning(&session.summary, TEXT)) } }
         @for one in &session.plan {
             @let begun = one.run_id.map(|_| steps(one.id).unwrap_or(Steps::Elsewhere));
-            (task(one, begun.as_ref(), path, shown.visitor.zone))
+            (task::card(one, begun.as_ref(), path, shown.visitor.zone))
         }
     }
 }
@@ -267,7 +363,7 @@ fn pull_requests(shown: &Shown<'_>) -> Markup {
     }
 }
 
-fn log(shown: &Shown<'_>, path: &str) -> Markup {
+fn log_part(shown: &Shown<'_>, path: &str) -> Markup {
     html! {
         @if !shown.actions.is_empty() {
             h2 { "Log" }

@@ -1,16 +1,65 @@
-//! A task of a plan, and its steps: what the model thought, did, saw and concluded.
+//! X
 
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
 use chrono_tz::Tz;
 use maud::{Markup, html};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::super::nothing;
-use super::super::room::TEXT;
-use super::super::{next, words};
-use super::{SHORT, in_words, took};
 use crate::api::planning::{Step, StepReflection, TaskDetail};
+use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::{Task, TaskChange, TaskStatus};
+use crate::http::console::planning::{SHORT, in_words, log_page, path, took};
+use crate::http::console::session::Visitor;
+use crate::http::console::view::room::TEXT;
+use crate::http::console::view::{next, words};
+use crate::http::console::{Parameters, Turned, nothing, page};
+use crate::http::planning;
+use crate::http::query;
+use crate::http::request::{Id, Open};
+
+/// Steps per page.
+const STEPS: usize = 25;
+/// Actions per page.
+const ACTIONS: usize = 100;
+
+pub(crate) async fn task(
+    edge: Open,
+    visitor: Visitor,
+    Id(planning::read::Task(session, task)): Id<planning::read::Task>,
+    given: Parameters,
+) -> Result<HttpResponse, Turned> {
+    let planning = &edge.planning;
+    let found = planning.task(&visitor.caller, visitor.reads.as_ref(), session, (task, after(&given)));
+    let mut found = found.await?;
+    let more = found.react_history.len() > STEPS;
+    found.react_history.truncate(STEPS);
+    let body = task_page(&found, &path(session), more, visitor.zone);
+    Ok(page(StatusCode::OK, Some(&visitor), &found.task.title, &body))
+}
+
+pub(crate) async fn log(
+    edge: Open,
+    visitor: Visitor,
+    Id(session): Id<PlanningSessionId>,
+    given: Parameters,
+) -> Result<HttpResponse, Turned> {
+    let planning = &edge.planning;
+    let range = (after(&given), ACTIONS + 1);
+    let found = planning.log(&visitor.caller, visitor.reads.as_ref(), session, range);
+    let mut found = found.await?;
+    let more = found.len() > ACTIONS;
+    found.truncate(ACTIONS);
+    let body = log_page(&found, &path(session), more, visitor.zone);
+    Ok(page(StatusCode::OK, Some(&visitor), "Log", &body))
+}
+
+/// The last number of the page before; 0 on the first page.
+fn after(given: &Parameters) -> u32 {
+    let after = given.get("after").and_then(|after| query::number(&after));
+    after.unwrap_or(0)
+}
 
 /// Rendered bytes of each text of a step: on the page of its session, and on that of its task. An entry of a list has a
 /// quarter of it.
@@ -18,7 +67,7 @@ const SHORTENED: usize = 1536;
 const ROOMY: usize = 8 * 1024;
 
 /// Where a task is shown.
-pub(super) enum Steps<'a> {
+pub(crate) enum Steps<'a> {
     /// Folded, below the task.
     Folded(&'a [Step]),
     /// On the page of the task alone.
@@ -26,7 +75,7 @@ pub(super) enum Steps<'a> {
 }
 
 /// Renders a task of a session; `path` is the address of the session's page.
-pub(super) fn task(task: &Task, steps: Option<&Steps<'_>>, path: &str, zone: Tz) -> Markup {
+pub(crate) fn card(task: &Task, steps: Option<&Steps<'_>>, path: &str, zone: Tz) -> Markup {
     let title = format!("t-{}", task.id);
     let own = format!("{path}/tasks/{}", task.id);
     html! {
@@ -40,7 +89,7 @@ pub(super) fn task(task: &Task, steps: Option<&Steps<'_>>, path: &str, zone: Tz)
                 Some(Steps::Folded(steps)) => {
                     details.steps {
                         summary { (words::count(task.steps.into(), "step")) }
-                        (list(steps, SHORTENED, zone))
+                        (step_list(steps, SHORTENED, zone))
                         p { a href=(own) { "The steps of " (task.id.to_string()) " with more of each text" } }
                     }
                 },
@@ -94,16 +143,16 @@ pub(crate) fn task_page(detail: &TaskDetail, path: &str, more: bool, zone: Tz) -
         (content(task, zone))
         h2 { "Steps" }
         @if detail.react_history.is_empty() { (nothing("There are no steps yet.")) }
-        (list(&detail.react_history, ROOMY, zone))
+        (step_list(&detail.react_history, ROOMY, zone))
         @if last.is_some() { (next(&own, &[("after", last.as_deref())])) }
     }
 }
 
-fn list(steps: &[Step], room: usize, zone: Tz) -> Markup {
-    html! { ol.steps { @for step in steps { li value=(step.n) { (one(step, room, zone)) } } } }
+fn step_list(steps: &[Step], room: usize, zone: Tz) -> Markup {
+    html! { ol.steps { @for step in steps { li value=(step.n) { (one_step(step, room, zone)) } } } }
 }
 
-fn one(step: &Step, room: usize, zone: Tz) -> Markup {
+fn one_step(step: &Step, room: usize, zone: Tz) -> Markup {
     html! {
         p.said-by {
             b { "Step " (step.n) }

@@ -1,30 +1,29 @@
 //! Agent definitions: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
 
-mod error;
-mod form;
-
-use crate::api::agents::{AgentPage, VersionPage};
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::{Content, Required};
+use utoipa::{PartialSchema, ToSchema};
 
-use super::about::About;
-use super::answer::{Answer, Json, Reply, json};
-use super::error::{Code, Error};
-use super::exchange::Exchange;
-use super::headers;
-use super::openapi::JsonSchema;
-use super::request::{Ctx, Id, Named, Open, Paged};
-use super::route::Path;
-use crate::api::agents::{AgentDetail, VersionDetail};
+use crate::api::agents::{AgentDetail, AgentInfo, AgentPage, VersionDetail, VersionPage};
 use crate::api::problem::FieldError;
-use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
+use crate::domain::definition::{Definition, Form, ReadError, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
-use crate::surfaces::definitions::Put;
-use error::definition_error;
-use form::{DefinitionBody, Expected, asked_for, tag, version_number};
+use crate::http::openapi::About;
+use crate::http::answer::{Answer, Json, Reply, json};
+use crate::http::body::Body;
+use crate::http::error::{Code, Error, ProblemParts};
+use crate::http::exchange::Exchange;
+use crate::http::headers::{self, only};
+use crate::http::openapi::{JsonSchema, header as parameter, string};
+use crate::http::query;
+use crate::http::request::{Ctx, Id, Named, Open, Paged, Request, Take};
+use crate::http::routes::Path;
+use crate::surfaces::agents::TriggerError;
+use crate::surfaces::definitions::{Put, PutError};
 
 const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
 const AGENT: (&str, &str) = ("agent", "The agent's name.");
@@ -342,4 +341,193 @@ impl Answer for Stored {
             Code::OutcomeUnrecorded,
         ]);
     }
+}
+
+impl From<TriggerError> for Error {
+    fn from(error: TriggerError) -> Self {
+        match error {
+            TriggerError::InvalidDefinition(errors) => invalid_definition(errors),
+            TriggerError::Run(error) => error.into(),
+        }
+    }
+}
+
+impl From<PutError> for Error {
+    fn from(error: PutError) -> Self {
+        let parts = match error {
+            PutError::Store(failure) => return failure.into(),
+            PutError::InvalidDefinition(errors) => return invalid_definition(errors),
+            PutError::MissingRole(role) => {
+                ProblemParts::new(Code::Forbidden, format!("This requires the role {role}."))
+            }
+            PutError::FromFile => {
+                let detail = "The agent comes from a file; edit that file, and gavel reloads it automatically.";
+                ProblemParts::new(Code::ReadOnly, detail)
+            }
+            PutError::VersionConflict(current) => ProblemParts::new(
+                Code::VersionConflict,
+                format!("The current version is {current}; 0 means that there is none."),
+            ),
+            PutError::TooManyAgents(most) => ProblemParts::new(
+                Code::TooManyAgents,
+                format!(
+                    "The project has {most} agents created through the API, the most it may have; put the agent into another project."
+                ),
+            ),
+            PutError::Overloaded => ProblemParts::overloaded(),
+        };
+        parts.into()
+    }
+}
+
+fn invalid_definition(errors: Vec<ReadError>) -> Error {
+    let detail = "The definition is invalid; errors names every error.";
+    let places = errors.into_iter().map(definition_error).collect();
+    ProblemParts::new(Code::InvalidDefinition, detail).places(places).into()
+}
+
+/// Reports an error or a warning of a definition, with its field, and its line if known.
+fn definition_error(error: ReadError) -> FieldError {
+    let place = match (error.file.as_str(), error.line) {
+        ("body", None) => String::new(),
+        ("body", Some(line)) => format!("line {line}: "),
+        (file, None) => format!("{file}: "),
+        (file, Some(line)) => format!("{file}, line {line}: "),
+    };
+    // The body does not contain the definitions of other agents.
+    let pointer = if error.file == "body" {
+        pointer(&error.field)
+    } else {
+        String::new()
+    };
+    let field = if pointer.is_empty() {
+        format!("{}: ", error.field)
+    } else {
+        String::new()
+    };
+    FieldError {
+        pointer,
+        detail: format!("{place}{field}found {}; allowed: {}", error.found, error.allowed),
+    }
+}
+
+/// A field's path as a JSON pointer into the definition: `tools[0]` is `/tools/0`. Empty for text that is not a field,
+/// such as "front matter".
+fn pointer(field: &str) -> String {
+    if field.contains(' ') {
+        return String::new();
+    }
+    let parts = field.split(['.', '[']).map(|part| part.trim_end_matches(']'));
+    parts.map(|part| format!("/{part}")).collect()
+}
+
+/// A definition as it was sent.
+pub(super) struct DefinitionBody {
+    form: Form,
+    body: Body,
+}
+
+impl Take for DefinitionBody {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let form = only(request.http.headers(), &header::CONTENT_TYPE).and_then(form_of);
+        let (form, _) = form.ok_or(Error::NoForm)?;
+        let body = request.arriving().any().await?;
+        Ok(Self { form, body })
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let json = Content::new(Some(about.schema::<JsonSchema>()));
+        let text = Content::new(Some(String::schema()));
+        let body = RequestBodyBuilder::new()
+            .description(Some(
+                "A definition in any form; its name must be that of the path. At most 1 MiB.",
+            ))
+            .content("application/json", json)
+            .content("application/yaml", text.clone())
+            .content("text/markdown", text)
+            .content("application/x-protobuf", Content::default())
+            .required(Some(Required::True));
+        about.body(body);
+    }
+}
+
+/// The version that must be current for a definition to be put; 0: there must be no such agent yet.
+pub(super) struct Expected(Option<i64>);
+
+impl Take for Expected {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        expected(request.http.headers()).map(Self)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let version = "The version that must be current, in double quotes, as in `ETag`.";
+        let quoted = string().pattern(Some("^\"[1-9][0-9]{0,17}\"$"));
+        about.parameter(parameter("If-Match", version, quoted));
+        let none = "`*`: there must be no such agent yet.";
+        about.parameter(parameter("If-None-Match", none, string().pattern(Some("^[*]$"))));
+    }
+}
+
+/// `ETag` with the version, for use in `If-Match`.
+fn tag(agent: &AgentInfo) -> Option<(HeaderName, HeaderValue)> {
+    let tag = HeaderValue::try_from(format!("\"{}\"", agent.version?)).ok()?;
+    Some((header::ETAG, tag))
+}
+
+/// Parses `If-Match: "3"` or `If-None-Match: *`.
+fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
+    if headers.contains_key(header::IF_NONE_MATCH) {
+        let any = only(headers, &header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*");
+        return if any {
+            Ok(Some(0))
+        } else {
+            Err(Error::InvalidHeader("If-None-Match", "must be *"))
+        };
+    }
+    if !headers.contains_key(header::IF_MATCH) {
+        return Ok(None);
+    }
+    let version = only(headers, &header::IF_MATCH).and_then(|value| as_tagged(value.to_str().ok()?));
+    version.map(Some).ok_or(Error::InvalidHeader(
+        "If-Match",
+        "must be a version in double quotes, as in ETag",
+    ))
+}
+
+/// Parses the version of a tag that [`tag`] wrote.
+fn as_tagged(text: &str) -> Option<i64> {
+    version_number(text.strip_prefix('"')?.strip_suffix('"')?)
+}
+
+/// Parses 1, 2, 3 …; other spellings of a number are rejected.
+fn version_number(text: &str) -> Option<i64> {
+    query::number(text).filter(|_| !text.starts_with('0'))
+}
+
+const MEDIA: [(&str, Form); 7] = [
+    ("application/json", Form::Json),
+    ("application/yaml", Form::Yaml),
+    ("application/x-yaml", Form::Yaml),
+    ("text/yaml", Form::Yaml),
+    ("text/markdown", Form::Markdown),
+    ("application/x-protobuf", Form::Proto),
+    ("application/protobuf", Form::Proto),
+];
+
+fn form_of(value: &HeaderValue) -> Option<(Form, &'static str)> {
+    let media = value.to_str().ok()?.split(';').next()?.trim();
+    let found = MEDIA.iter().find(|(name, _)| name.eq_ignore_ascii_case(media))?;
+    Some((found.1, found.0))
+}
+
+/// A format other than JSON that `Accept` names first; the JSON response contains more than the definition.
+fn asked_for(headers: &HeaderMap) -> Option<(Form, &'static str)> {
+    let value = only(headers, &header::ACCEPT)?;
+    let first = value
+        .to_str()
+        .ok()?
+        .split(',')
+        .find(|range| !headers::is_refused(range))?;
+    let (form, media) = form_of(&HeaderValue::from_str(first).ok()?)?;
+    (form != Form::Json).then_some((form, media))
 }

@@ -1,0 +1,439 @@
+//! `POST /v1/chat`: receives one message, returns one decision.
+
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use bytes::{Bytes, BytesMut};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
+use tracing::{Instrument, Span};
+use utoipa::ToSchema;
+
+use crate::api::chat::AgentDecision;
+use crate::api::events::{Event, Numbered};
+use crate::domain::ids::UserId;
+use crate::http::openapi::About;
+use crate::http::answer::Answer;
+use crate::http::error::{Code, Error, Problem};
+use crate::http::exchange::Exchange;
+use crate::http::headers::{self, IDEMPOTENCY_REPLAYED};
+use crate::http::stream::{Failed, Framing, Silent};
+use crate::http::openapi::lines::{Union, line};
+use crate::http::request::{Ctx, Meta, Request, Room, Take};
+use crate::http::stream::{self, Lines, Out, Stream};
+use crate::surfaces::caller::NotThatUser;
+use crate::surfaces::chat::request::ChatRequest;
+use crate::surfaces::chat::{self, ChatError, EventSink, retry_after};
+
+/// Problems of a chat request, beside those that follow from its parameters.
+const PROBLEMS: [Code; 4] = [
+    Code::Forbidden,
+    Code::StillRunning,
+    Code::OutcomeUnrecorded,
+    Code::Internal,
+];
+
+/// Decides about one message.
+///
+/// The message comes with its whole context; gavel keeps nothing between requests except its records. The decision is
+/// recorded before the response is sent.
+#[utoipa::path(
+    post,
+    path = "/v1/chat",
+    operation_id = "decide",
+    tag = "chat",
+    responses(
+        (
+            status = 200,
+            description = "The decision, for every outcome except the two below.",
+            body = AgentDecision,
+            example = json!(example())
+        ),
+        (
+            status = 429,
+            description = "`REFUSAL:RATE_LIMITED`, a decision like any other.",
+            headers(("Retry-After"))
+        ),
+        (
+            status = 503,
+            description = "`REFUSAL:OVERLOADED`, a decision like any other.",
+            headers(("Retry-After"))
+        ),
+    ),
+    extensions(("x-problems" = json!(PROBLEMS)))
+)]
+pub(super) async fn decide(
+    ctx: Ctx,
+    Asked(request): Asked,
+    Meta(meta): Meta,
+    Asking(user): Asking,
+) -> Result<Decided, Error> {
+    let keyed = meta.idempotency.is_some();
+    let answer = ctx.chat.decide(&ctx.caller, user, request, meta, None).await?;
+    Ok(Decided { answer, keyed })
+}
+
+/// The message and its context. The body also names the user.
+pub(crate) struct Asked(ChatRequest);
+
+impl Take for Asked {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let body = request.arriving().json().await?;
+        let mut chat = ChatRequest::from_json(request.keep(body)).map_err(Error::Invalid)?;
+        request.user = match request.caller().act_for(chat.user.take()) {
+            Ok(Some(user)) => Some(user),
+            Ok(None) => {
+                let detail = "is missing; a string is required, since no token names the user";
+                return Err(Error::invalid("/user_id", detail));
+            }
+            Err(NotThatUser) => return Err(Error::UserMismatch),
+        };
+        Ok(Self(chat))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let example = json!({"message": "add a task to call mom", "user_id": "me"});
+        about.json::<ChatBody>("At most 1 MiB. Unknown fields are refused.", example, true);
+        about.problems(&[Code::UserMismatch]);
+    }
+}
+
+/// The user of the message. It is taken last, since other parameters refer to it.
+pub(crate) struct Asking(UserId);
+
+impl Take for Asking {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        request.user.take().map(Self).ok_or(Error::Internal)
+    }
+}
+
+/// A decision as it was recorded, byte for byte.
+pub(crate) struct Decided {
+    answer: chat::Answer,
+    /// Whether the request has an `Idempotency-Key`.
+    keyed: bool,
+}
+
+impl Answer for Decided {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        let shape = Shape::of(&self.answer, self.keyed);
+        let mut response = HttpResponse::build(shape.status);
+        response.insert_header((header::CONTENT_TYPE, shape.content_type));
+        for header in shape.headers {
+            response.insert_header(header);
+        }
+        exchange.finish(Ok(response.body(Bytes::from_owner(Text(self.answer.body)))))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.answers::<AgentDecision>(&HEADERS);
+    }
+}
+
+/// Headers of a decision, recorded or streamed.
+const HEADERS: [&str; 3] = ["RateLimit-Policy", "RateLimit", "Idempotency-Replayed"];
+
+/// Status and headers of a response, without its body.
+struct Shape {
+    status: StatusCode,
+    /// A response stored by recovery is a problem, every other a decision.
+    content_type: HeaderValue,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Shape {
+    fn of(answer: &chat::Answer, keyed: bool) -> Self {
+        let mut headers = Vec::with_capacity(5);
+        headers.push((header::CACHE_CONTROL, headers::NO_STORE));
+        if let Some(quota) = &answer.quota {
+            headers.extend(headers::rate_limit(quota));
+        }
+        if matches!(answer.status, 429 | 503) {
+            let outcome = answer.decision.as_ref().map(|decision| decision.outcome_category);
+            let wait = outcome.map_or(1, |outcome| retry_after(outcome, answer.quota));
+            headers.push((header::RETRY_AFTER, headers::seconds(wait)));
+        }
+        if keyed && answer.decision.is_none() {
+            headers.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
+        }
+        Self {
+            status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            content_type: if is_decision(answer) {
+                headers::JSON
+            } else {
+                headers::PROBLEM_JSON
+            },
+            headers,
+        }
+    }
+}
+
+/// Whether a stored response is a decision; otherwise it is the problem that recovery stored instead.
+fn is_decision(answer: &chat::Answer) -> bool {
+    matches!(answer.status, 200 | 429 | 503)
+}
+
+/// Text shared with the record, sent without copying.
+struct Text(Arc<str>);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl From<ChatError> for Error {
+    fn from(error: ChatError) -> Self {
+        match error {
+            ChatError::Invalid(errors) => Self::Invalid(errors),
+            ChatError::RecordUnavailable => Self::RecordUnavailable,
+            ChatError::OutcomeUnrecorded(id) => Self::OutcomeUnrecorded(id),
+            ChatError::KeyReused => Self::KeyReused,
+            ChatError::StillRunning => Self::StillRunning,
+        }
+    }
+}
+
+/// A message with its whole context.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChatRequest)]
+#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
+struct ChatBody {
+    /// The user's message. Not blank, no NUL; over 32 KiB the decision is `ERROR:USER_INPUT`.
+    #[schema(min_length = 1)]
+    message: String,
+    /// The acting user; required unless the caller's token names one. No invisible characters, and not blank.
+    #[schema(min_length = 1, max_length = 256)]
+    user_id: Option<String>,
+    /// The id of your conversation; absent: gavel generates one. No invisible characters, and not blank.
+    #[schema(min_length = 1, max_length = 256)]
+    conversation_id: Option<String>,
+    /// Earlier messages, oldest first; over 200 entries or 256 KiB the decision is `ERROR:USER_INPUT`.
+    history: Option<Vec<HistoryEntry>>,
+    /// A subset of the constitution's allowlist; absent: the whole allowlist.
+    #[schema(example = json!(["list_tasks"]))]
+    tools: Option<Vec<String>>,
+    /// IANA time zone, for "today" and "tomorrow"; absent: UTC.
+    #[schema(example = "Europe/Berlin")]
+    time_zone: Option<String>,
+}
+
+/// An earlier message. No NUL.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
+struct HistoryEntry {
+    role: HistoryRole,
+    content: String,
+}
+
+/// The author of the message.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
+enum HistoryRole {
+    User,
+    Assistant,
+}
+
+line! {
+    /// A line of a chat's stream: an event, or the last line.
+    StreamLine = Union::default().and::<Event>("Chat").and::<LastLine>("").and::<Failed<Problem<'_>>>("").and::<Silent>("")
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[serde(tag = "type")]
+#[expect(
+    dead_code,
+    reason = "describes the line that http/lines.rs writes around a recorded decision"
+)]
+enum LastLine {
+    /// The last line: the decision as `POST /v1/chat` returns it.
+    Decision(AgentDecision),
+}
+
+/// A decision with one tool call.
+fn example() -> Value {
+    json!({
+        "decision_id": "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f",
+        "conversation_id": "c-1",
+        "decision_type": "INVOKE_TOOL",
+        "outcome_category": "SUCCESS:TASK_COMPLETED",
+        "response": "Added “call mom” to your tasks.",
+        "tool_calls": [{
+            "sequence": 1,
+            "tool": "add_task",
+            "parameters": {"description": "call mom"},
+            "result": {"success": true, "data": {"id": "7"}, "error": null, "duration_ms": 4},
+        }],
+        "iterations": 2,
+        "model": "gemini-3.8-flash",
+        "requested_model": "gemini-3.7-flash",
+        "usage": {"input_tokens": 1200, "output_tokens": 40, "thought_tokens": 0, "cached_tokens": 1000},
+        "duration_ms": 1310,
+    })
+}
+
+/// Lines that are ready at the same time are sent together, up to about this many bytes.
+const BATCH: usize = 16 * 1024;
+
+type Deciding = Pin<Box<dyn Future<Output = Result<chat::Answer, ChatError>>>>;
+
+/// Decides about one message and streams the events.
+///
+/// Streams the events of the run as they happen; a silent stream sends a heartbeat every 10 s. A request refused before
+/// the run starts has its own status; a replay is only the last line. A client that disconnects does not cancel.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/stream",
+    operation_id = "decideStreamed",
+    tag = "chat",
+    responses(
+        (
+            status = 200,
+            description = "One object per line, the last a decision or an error. With `Accept: text/event-stream` each is an \
+                           SSE message with an id."
+        ),
+        (status = 429, description = "`REFUSAL:RATE_LIMITED`: only the last line.", headers(("Retry-After"))),
+        (status = 503, description = "`REFUSAL:OVERLOADED`: only the last line.", headers(("Retry-After"))),
+    ),
+    extensions(("x-problems" = json!(PROBLEMS)))
+)]
+pub(crate) async fn decide_streamed(
+    ctx: Ctx,
+    Asked(request): Asked,
+    Room(share): Room,
+    Meta(meta): Meta,
+    Asking(user): Asking,
+    form: Framing,
+) -> Result<Streamed, Error> {
+    let (sink, mut events) = EventSink::channel();
+    let keyed = meta.idempotency.is_some();
+    let deciding = async move { ctx.chat.decide(&ctx.caller, user, request, meta, Some(sink)).await };
+    let mut deciding: Deciding = Box::pin(deciding.instrument(Span::current()));
+    // Events first: if both are ready, the events precede the decision.
+    let first = tokio::select! {
+        biased;
+        Some(event) = events.recv() => event,
+        ended = &mut deciding => return Ok(Streamed::AtOnce(at_once(&ended?, keyed, form))),
+    };
+    let mut written = BytesMut::new();
+    form.event(&first, &mut written);
+    let lines = ChatLines {
+        events: Some(events),
+        deciding,
+        number: first.number,
+    };
+    Ok(Streamed::AsDecided(Stream {
+        head: stream::head(StatusCode::OK, form),
+        form,
+        share: share.ok(),
+        first: written,
+        lines,
+    }))
+}
+
+/// A decision in progress, or one that was made before its first event.
+pub(crate) enum Streamed {
+    AsDecided(Stream<ChatLines>),
+    AtOnce(HttpResponse),
+}
+
+impl Answer for Streamed {
+    fn respond(self, exchange: Exchange) -> HttpResponse {
+        match self {
+            Self::AsDecided(stream) => stream.respond(exchange),
+            Self::AtOnce(response) => response.respond(exchange),
+        }
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Stream::<ChatLines>::describe(about);
+        about.headers(&HEADERS);
+    }
+}
+
+/// The response for a decision made before the first event.
+fn at_once(answer: &chat::Answer, keyed: bool, form: Framing) -> HttpResponse {
+    let shape = Shape::of(answer, keyed);
+    let mut response = stream::head(shape.status, form);
+    for header in shape.headers {
+        response.insert_header(header);
+    }
+    let mut line = BytesMut::new();
+    last(answer, 1, form, &mut line);
+    response.body(line.freeze())
+}
+
+fn last(answer: &chat::Answer, number: u64, form: Framing, out: &mut BytesMut) {
+    if is_decision(answer) {
+        form.decision(&answer.body, number, out);
+    } else {
+        form.error(&answer.body, number, out);
+    }
+}
+
+/// The events of a run, and its decision.
+pub(crate) struct ChatLines {
+    /// Absent after all events were sent.
+    events: Option<Receiver<Numbered<Event>>>,
+    deciding: Deciding,
+    /// Number of the last event.
+    number: u64,
+}
+
+impl Lines for ChatLines {
+    const RESUMABLE: bool = false;
+    type Line = StreamLine;
+
+    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+        // Events first: if both are ready, the events precede the decision.
+        tokio::select! {
+            biased;
+            event = some(&mut self.events) => match event {
+                Some(event) => self.tell_all(&event, out),
+                None => self.events = None,
+            },
+            ended = &mut self.deciding => {
+                self.number += 1;
+                match ended {
+                    Ok(answer) => last(&answer, self.number, out.form, out.bytes),
+                    Err(error) => out.form.error(&out.exchange.problem(error), self.number, out.bytes),
+                }
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl ChatLines {
+    /// Writes an event and those that are already available.
+    fn tell_all(&mut self, first: &Numbered<Event>, out: &mut Out<'_>) {
+        self.tell(first, out);
+        while out.bytes.len() < BATCH
+            && let Some(Ok(event)) = self.events.as_mut().map(Receiver::try_recv)
+        {
+            self.tell(&event, out);
+        }
+    }
+
+    fn tell(&mut self, event: &Numbered<Event>, out: &mut Out<'_>) {
+        self.number = event.number;
+        out.form.event(event, out.bytes);
+    }
+}
+
+/// The next event; pending forever when there are no more.
+async fn some(events: &mut Option<Receiver<Numbered<Event>>>) -> Option<Numbered<Event>> {
+    match events {
+        Some(events) => events.recv().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,625 @@
+//! Runs of agents: trigger, get, list, cancel, resume.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use actix_web::http::header;
+use chrono_tz::Tz;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::events::RunEvent;
+use crate::api::problem::FieldError;
+use crate::api::runs::{AgentRun, InDoubtCall, RunPage};
+use crate::domain::agent_run::{MOST_TIME, RunStatus};
+use crate::domain::budget::{Exceeded, Scope};
+use crate::domain::definition::strict_json;
+use crate::domain::ids::{ActionId, ProjectId, RunId};
+use crate::domain::planning_session::SessionStatus;
+use crate::domain::text;
+use crate::domain::time::rfc3339;
+use crate::http::openapi::About;
+use crate::http::agents::Agent;
+use crate::http::answer::{Json, Preferred, Reply, Started};
+use crate::http::body::{self, Media};
+use crate::http::error::{AgentProblem, Code, Error, Problem, ProblemParts};
+use crate::http::headers;
+use crate::http::stream::{Failed, Framing, Silent};
+use crate::http::openapi::lines::{Union, line};
+use crate::http::openapi::{header, string};
+use crate::http::headers::Patience;
+use crate::http::query::{self, Fields, Parameters};
+use crate::http::request::{Acting, Ctx, Id, Key, List, Meta, Query, Request, Room, Take, User};
+use crate::http::spelling::{self, Spelling};
+use crate::http::stream::{After, Lines, Out, Stream};
+use crate::surfaces::agents::{self, Trigger};
+use crate::surfaces::runs::{Begun, Resume, RunError, Watch};
+
+/// Runs an agent.
+///
+/// Waits until the run has ended. With `Prefer: respond-async` the run is queued and answered at once, with
+/// `Prefer: wait=N` after at most N seconds. The run reports its outcome: 200 means that it has ended, not that it
+/// succeeded. A client that disconnects does not cancel it.
+#[utoipa::path(
+    post,
+    path = "/api/projects/{project}/agents/{agent}/trigger",
+    operation_id = "triggerAgent",
+    tag = "runs",
+    responses(
+        (status = 200, description = "The run, which has ended."),
+        (status = 202, description = "The run, which is still in progress; `Location` names it."),
+    ),
+    extensions(("x-problems" = json!([Code::Forbidden, Code::InvalidDefinition])))
+)]
+pub(super) async fn trigger(
+    ctx: Ctx,
+    inputs: agents::Inputs,
+    Query(timing): Query<Timing>,
+    patience: Patience,
+    User(user): User,
+    Id(agent): Id<Agent>,
+    Meta(meta): Meta,
+) -> Result<Preferred<AgentRun>, Error> {
+    let trigger = Trigger {
+        project: agent.project,
+        agent: agent.name,
+        inputs,
+        timeout: timing.timeout_s,
+        time_zone: timing.time_zone,
+        background: patience == Patience::None,
+        meta,
+    };
+    let keyed = trigger.meta.idempotency.is_some();
+    let begun = ctx.agents.trigger(&ctx.caller, user, trigger).await?;
+    wait(&ctx, begun, patience, keyed).await
+}
+
+/// Resumes a run that is paused, or that failed since its processes were lost.
+///
+/// The run continues with a fresh budget of steps and time, at most 500 steps over all resumes for an agent with a limit
+/// of its own. `attempts` lists what came before.
+#[utoipa::path(
+    post,
+    path = "/api/runs/{id}/resume",
+    operation_id = "resumeRun",
+    tag = "runs",
+    responses(
+        (status = 200, description = "The run, which has ended."),
+        (status = 202, description = "The run, which is still in progress; `Location` names it."),
+    ),
+    extensions(("x-problems" = json!([
+        Code::Forbidden, Code::NotPaused, Code::PartOfRun, Code::StepLimitExceeded, Code::DeadlinePassed,
+        Code::CallsInDoubt, Code::TooManySessions
+    ])))
+)]
+pub(super) async fn resume(
+    ctx: Ctx,
+    Settled(settled): Settled,
+    Query(TimeLimit { timeout_s: timeout }): Query<TimeLimit>,
+    patience: Patience,
+    Acting(user): Acting,
+    Id(id): Id<RunId>,
+    Meta(meta): Meta,
+) -> Result<Preferred<AgentRun>, Error> {
+    let resume = Resume {
+        settled,
+        timeout,
+        background: patience == Patience::None,
+        meta,
+    };
+    let keyed = resume.meta.idempotency.is_some();
+    let begun = ctx.runs.resume(&ctx.caller, user, id, resume).await?;
+    wait(&ctx, begun, patience, keyed).await
+}
+
+/// Lists the runs of a project.
+///
+/// Latest first. Without a condition on `parent_run_id`, only runs that no other run called. A user sees only their own.
+#[utoipa::path(get, path = "/api/projects/{project}/runs", operation_id = "listRuns", tag = "runs")]
+pub(super) async fn list(
+    ctx: Ctx,
+    Acting(user): Acting,
+    List(query, _): List<RunPage>,
+    Id(project): Id<ProjectId>,
+) -> Result<Json<RunPage>, Error> {
+    let page = ctx.agents.runs(&ctx.caller, user.as_ref(), &project, query).await?;
+    Ok(Json(page.into()))
+}
+
+/// Reads one run.
+///
+/// A run of another tenant or user answers 404, like a missing one.
+#[utoipa::path(get, path = "/api/runs/{id}", operation_id = "getRun", tag = "runs")]
+pub(super) async fn get(ctx: Ctx, Acting(user): Acting, Id(id): Id<RunId>) -> Result<Json<AgentRun>, Error> {
+    Ok(Json(ctx.runs.get(&ctx.caller, user.as_ref(), id).await?))
+}
+
+/// Cancels a run.
+///
+/// Also cancels the runs that it called. A run that has ended remains unchanged.
+#[utoipa::path(
+    post,
+    path = "/api/runs/{id}/cancel",
+    operation_id = "cancelRun",
+    tag = "runs",
+    responses(
+        (status = 200, description = "The run has ended.", headers(("Location"))),
+        (
+            status = 202,
+            description = "The run ends when the process that executes it receives the cancellation.",
+            headers(("Location"))
+        ),
+    ),
+    extensions(("x-problems" = json!([Code::Forbidden, Code::OutcomeUnrecorded, Code::RunUnreadable])))
+)]
+pub(super) async fn cancel(
+    ctx: Ctx,
+    Acting(user): Acting,
+    Key(key): Key,
+    Id(id): Id<RunId>,
+) -> Result<Reply<AgentRun>, Error> {
+    let run = ctx.runs.cancel(&ctx.caller, user.as_ref(), id, key.as_ref()).await?;
+    // A run in progress ends when its worker receives the cancellation.
+    Ok(reply(run.status.has_ended(), run))
+}
+
+fn reply(rests: bool, run: AgentRun) -> Reply<AgentRun> {
+    let path = format!("/api/runs/{}", run.id);
+    Reply::current(rests, run).at(path)
+}
+
+/// Returns the run after it has ended, or when the caller's waiting time is exhausted.
+async fn wait(ctx: &Ctx, mut begun: Begun, patience: Patience, keyed: bool) -> Result<Preferred<AgentRun>, Error> {
+    let (runs, id) = (&ctx.runs, begun.run);
+    let run = patience.wait_or(runs.wait(&ctx.caller, &mut begun), runs.get(&ctx.caller, None, id));
+    // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
+    let run = run.await.map_err(|error| runs.unreadable(id, error))?;
+    let rests = run.status.has_ended() || run.status == RunStatus::AwaitingConfirmation;
+    Ok(Started::new(reply(rests, run), Some(&begun), keyed).preferred(patience))
+}
+
+/// Seconds after which another planning session may have ended.
+const NEXT_SESSION: u32 = 60;
+
+impl From<RunError> for Error {
+    fn from(error: RunError) -> Self {
+        let parts = match error {
+            RunError::Store(failure) => return failure.into(),
+            RunError::Invalid(errors) => return Self::Invalid(errors),
+            RunError::Unrecorded(run) => ProblemParts::unrecorded(run.decision()).about(run),
+            RunError::Unreadable(run) => ProblemParts::new(
+                Code::RunUnreadable,
+                format!(
+                    "Run {run} exists, but its state cannot be read now. Check it in a moment; do not send the request \
+                     again without its Idempotency-Key."
+                ),
+            )
+            .about(run),
+            RunError::RateLimited(quota) => {
+                let detail = "The quota is exceeded; Retry-After says how long to wait.";
+                let retry = (header::RETRY_AFTER, headers::seconds(quota.reset_s.max(1)));
+                let lines = headers::rate_limit(&quota).into_iter().chain([retry]);
+                ProblemParts::new(Code::RateLimited, detail).headers(lines)
+            }
+            RunError::Overloaded => ProblemParts::overloaded(),
+            RunError::ThreadBusy(run) => ProblemParts::new(
+                Code::ThreadBusy,
+                format!(
+                    "Run {run} of this thread is in progress or waits for approval; resolve its approvals, send the message after the run has ended, or cancel that run."
+                ),
+            )
+            .about(run),
+            RunError::SessionMoved(status, version) => session_moved(status, version),
+            RunError::TooManySessions(exceeded) => too_many_sessions(exceeded),
+            RunError::NotPaused(status) => ProblemParts::new(
+                Code::NotPaused,
+                format!("Only a run that is paused, or whose processes were lost, can be resumed; this one is {}.", status.as_str()),
+            ),
+            RunError::PartOf(run) => {
+                let detail = format!("The run was called by another run; resume run {run} instead.");
+                ProblemParts::new(Code::PartOfRun, detail).about(run)
+            }
+            RunError::StepLimitExceeded => ProblemParts::new(
+                Code::StepLimitExceeded,
+                "The steps of this run are exhausted over all its resumes; trigger the agent again.",
+            ),
+            RunError::DeadlinePassed(at_us) => ProblemParts::new(
+                Code::DeadlinePassed,
+                format!("The deadline of this run, {}, has passed, so it cannot be resumed.", rfc3339(at_us)),
+            ),
+            RunError::InDoubt(calls) => ProblemParts::new(
+                Code::CallsInDoubt,
+                "The outcome of these tool calls is unknown. Find out, and report each one in settled: true if it \
+                 happened, false if it did not.",
+            )
+            .places(calls.iter().map(in_doubt).collect()),
+        };
+        parts.into()
+    }
+}
+
+/// There are as many planning sessions as this limit allows.
+fn too_many_sessions(exceeded: Exceeded) -> ProblemParts {
+    let whose = if exceeded.scope == Scope::User { "_per_user" } else { "" };
+    let detail =
+        format!("{exceeded} (planning.sessions{whose}). Cancel one, or send the request again after one has ended.");
+    let retry = (header::RETRY_AFTER, headers::seconds(NEXT_SESSION));
+    ProblemParts::new(Code::TooManySessions, detail).headers([retry])
+}
+
+/// A planning session does not accept a request in this status, with this current version of its plan.
+pub(super) fn session_moved(status: SessionStatus, version: u32) -> ProblemParts {
+    match status {
+        SessionStatus::Planning => ProblemParts::new(
+            Code::PlanInProgress,
+            "A version of this plan is being made. Send the request again when the session is AWAITING_CONFIRMATION, \
+             or cancel the session.",
+        ),
+        SessionStatus::AwaitingConfirmation => ProblemParts::new(
+            Code::PlanChanged,
+            format!(
+                "Version {version} of the plan is the current one. Read it, and send the request again for that \
+                 version."
+            ),
+        )
+        .plan_version(version),
+        SessionStatus::Executing => ProblemParts::new(
+            Code::PlanLocked,
+            "The plan was confirmed and is being executed, so it can no longer be changed by hand. Start a new \
+             session, or cancel this one.",
+        ),
+        SessionStatus::DeadlineExceeded => ProblemParts::new(
+            Code::DeadlinePassed,
+            "The deadline of this session has passed. Start a new session.",
+        ),
+        SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => ProblemParts::new(
+            Code::SessionOver,
+            format!(
+                "The session has ended with status {}. Start a new session; plan and history of this one remain \
+                 readable.",
+                status.as_str()
+            ),
+        ),
+    }
+}
+
+fn in_doubt(call: &InDoubtCall) -> FieldError {
+    FieldError {
+        pointer: format!("/settled/{}", call.action_id),
+        detail: format!(
+            "is missing; set it to true if the call of {} happened, else to false",
+            call.tool
+        ),
+    }
+}
+
+/// The agent's inputs by name, or the text of an agent with one text input.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what `inputs` reads")]
+enum Inputs {
+    Named(NamedInputs),
+    Text(InputText),
+}
+
+/// The agent's inputs by name, as in its definition.
+#[derive(ToSchema)]
+#[schema(value_type = Object)]
+#[expect(dead_code, reason = "describes what `inputs` reads")]
+struct NamedInputs(Value);
+
+/// The text, for an agent with one text input.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes what `inputs` reads")]
+struct InputText(String);
+
+/// For each in-doubt call, whether it had its effect.
+pub(super) struct Settled(BTreeMap<ActionId, bool>);
+
+impl Take for Settled {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let body = request.arriving().json().await?;
+        settled(request.keep(body)).map(Self)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let text = "The outcomes of in-doubt calls; `{}` if there are none.";
+        about.json::<SettledBody>(text, json!({}), true);
+    }
+}
+
+/// The body of `POST /api/runs/{id}/resume`.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Settled)]
+struct SettledBody {
+    /// For each in-doubt call, by its `action_id`: whether it had its effect.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<CallId, bool>, required = false)]
+    settled: BTreeMap<String, bool>,
+}
+
+/// The `action_id` of a call.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = "uuid")]
+#[expect(dead_code, reason = "describes the keys of `settled`")]
+struct CallId(String);
+
+/// The time limit of a run that is resumed.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TimeLimit {
+    /// Seconds, in place of the definition's limit.
+    #[param(value_type = Option<u64>, minimum = 1, maximum = 86400)]
+    timeout_s: Option<Duration>,
+}
+
+/// The time limit of a run, and the time zone of its user.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Timing {
+    /// Seconds, in place of the definition's limit.
+    #[param(value_type = Option<u64>, minimum = 1, maximum = 86400)]
+    timeout_s: Option<Duration>,
+    /// The IANA name of the user's time zone, such as `Europe/Berlin`. Absent: the agent learns that it is unknown.
+    #[param(value_type = Option<String>)]
+    time_zone: Option<Tz>,
+}
+
+impl Parameters for TimeLimit {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let most = MOST_TIME.as_secs();
+        let seconds = |text: &str| query::number(text).filter(|seconds| (1..=most).contains(seconds));
+        let allowed = format!("a whole number from 1 to {most}");
+        let timeout_s = fields.take("timeout_s", &allowed, seconds).map(Duration::from_secs);
+        Self { timeout_s }
+    }
+}
+
+impl Parameters for Timing {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        Self {
+            timeout_s: TimeLimit::read(fields).timeout_s,
+            time_zone: fields.take("time_zone", NAME_OF_ZONE, |name| name.parse().ok()),
+        }
+    }
+}
+
+impl Take for Patience {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        Self::of(request.http.headers())
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(header("Prefer", "`respond-async` or `wait=N` (RFC 7240).", string()));
+    }
+}
+
+/// Parses the body of `POST /api/runs/{id}/resume`. A call that is settled twice is an error, even under different
+/// spellings of its id.
+fn settled(given: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
+    const FORM: &str = r#"{"settled": {ACTION_ID: true or false}}"#;
+    let invalid = |pointer: String, found: &str| {
+        let detail = format!("is not valid: {found}; allowed: {FORM}");
+        FieldError { pointer, detail }
+    };
+    // serde would take the last of two equal names.
+    strict_json(given).map_err(|error| Error::Invalid(vec![invalid(String::new(), &error)]))?;
+    let given: SettledBody = body::parse(given, FORM)?;
+    let (mut settled, mut errors) = (BTreeMap::new(), Vec::new());
+    for (key, happened) in given.settled {
+        let pointer = || format!("/settled/{}", text::prefix(&key, 64));
+        match ActionId::parse(&key) {
+            None => errors.push(invalid(pointer(), "not the id of a call")),
+            Some(id) if settled.insert(id, happened).is_some() => {
+                errors.push(invalid(pointer(), "a call that is given more than once"));
+            }
+            Some(_) => {}
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(settled),
+        false => Err(Error::Invalid(errors)),
+    }
+}
+
+impl Take for agents::Inputs {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let (body, media) = request.arriving().input().await?;
+        inputs(request.keep(body), media)
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let named = ContentBuilder::new()
+            .schema(Some(about.schema::<Inputs>()))
+            .example(Some(json!({"objective": "Where is the rate limit applied?"})));
+        let text = ContentBuilder::new().schema(Some(about.schema::<InputText>()));
+        let body = RequestBodyBuilder::new()
+            .description(Some(
+                "The agent's inputs by name. An agent with one text input also accepts the text alone, as text/plain or as \
+                 a JSON string. An agent without inputs needs no body. At most 1 MiB.",
+            ))
+            .content("application/json", named.build())
+            .content("text/plain", text.build());
+        about.body(body);
+    }
+}
+
+/// The agent's inputs from the body: a JSON object of inputs, a text, a JSON string, or nothing.
+fn inputs(body: &[u8], media: Media) -> Result<agents::Inputs, Error> {
+    let invalid = |detail: String| Error::invalid("", detail);
+    match media {
+        _ if body.is_empty() => return Ok(agents::Inputs::Named(Map::new())),
+        Media::Json => {}
+        Media::Text => {
+            let text = std::str::from_utf8(body).map_err(|error| invalid(format!("is not UTF-8: {error}")))?;
+            return Ok(agents::Inputs::Text(text.to_owned()));
+        }
+    }
+    match strict_json(body) {
+        Ok(Value::Object(inputs)) => Ok(agents::Inputs::Named(inputs)),
+        Ok(Value::String(text)) => Ok(agents::Inputs::Text(text)),
+        Ok(_) => Err(invalid(
+            "must be a JSON object of the agent's inputs by name, or a JSON string for an agent that takes one text"
+                .to_owned(),
+        )),
+        Err(error) => Err(invalid(format!("is not JSON: {error}"))),
+    }
+}
+
+const NAME_OF_ZONE: &str = "the IANA name of a time zone, such as \"Europe/Berlin\"";
+
+/// Parses the time zone of a body.
+pub(super) fn time_zone(name: &str, pointer: &str) -> Result<Tz, Error> {
+    name.parse()
+        .map_err(|_| Error::invalid(pointer, query::found(name, NAME_OF_ZONE)))
+}
+
+line! {
+    /// A line of a run's events: an event, or the problem that ends the stream.
+    RunLine = Union::default().and::<Line<'_>>("Run").and::<Failed<Problem<'_>>>("").and::<Silent>("")
+}
+
+line! {
+    /// A line of the events of a run of a thread, in camelCase.
+    AgentRunLine = Union::default().and_camel::<Line<'_>>("ThreadRun").and::<Failed<AgentProblem<'_>>>("Agent").and::<Silent>("")
+}
+
+/// Watches the events of a run.
+///
+/// From the first event, or from the one after `Last-Event-ID`, until the run ends. The last event is `end`; a later
+/// request gets 204. Events of the runs that it called are among them, in the order in which they happened, under their
+/// own `run_id`. The replica that executes the run also sends partial text (`delta`); all replicas send the whole text
+/// in `turn`.
+#[utoipa::path(
+    get,
+    path = "/api/runs/{id}/events",
+    operation_id = "watchRun",
+    tag = "runs",
+    responses(
+        (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
+        (status = 204, description = "You have received the last event already."),
+    )
+)]
+pub(crate) async fn follow(reader: Reader) -> Result<Option<Stream<RunLines<RunLine>>>, Error> {
+    reader.watch(Spelling::Snake).await
+}
+
+/// Watches the events of a run.
+///
+/// As `GET /api/runs/{id}/events`.
+#[utoipa::path(
+    get,
+    path = "/api/agent/runs/{id}/events",
+    operation_id = "watchThreadRun",
+    tag = "threads",
+    responses(
+        (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
+        (status = 204, description = "You have received the last event already."),
+    )
+)]
+pub(crate) async fn follow_in_thread(reader: Reader) -> Result<Option<Stream<RunLines<AgentRunLine>>>, Error> {
+    reader.watch(Spelling::Camel).await
+}
+
+/// A reader of the events of a run.
+pub(crate) struct Reader {
+    ctx: Ctx,
+    user: Acting,
+    after: After<u64>,
+    room: Room,
+    run: Id<RunId>,
+    form: Framing,
+}
+
+impl Take for Reader {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        Ok(Self {
+            ctx: Ctx::take(request).await?,
+            user: Acting::take(request).await?,
+            after: After::take(request).await?,
+            room: Room::take(request).await?,
+            run: <Id<RunId> as Take>::take(request).await?,
+            form: Framing::take(request).await?,
+        })
+    }
+
+    fn describe(about: &mut About<'_>) {
+        Ctx::describe(about);
+        Acting::describe(about);
+        After::<u64>::describe(about);
+        Room::describe(about);
+        <Id<RunId> as Take>::describe(about);
+    }
+}
+
+impl Reader {
+    async fn watch<L>(self, spelling: Spelling) -> Result<Option<Stream<RunLines<L>>>, Error> {
+        let Self {
+            ctx,
+            user: Acting(user),
+            room: Room(share),
+            run: Id(run),
+            ..
+        } = self;
+        let (share, after) = (share?, self.after.place.unwrap_or_default());
+        let watch = ctx.runs.watch(&ctx.caller, user.as_ref(), run, after).await?;
+        if watch.is_reported().await? {
+            return Ok(None);
+        }
+        let lines = RunLines {
+            watch,
+            spelling,
+            line: PhantomData,
+        };
+        Ok(Some(Stream::new(self.form, share, lines)))
+    }
+}
+
+/// The events of a run as lines of this type, which are spelled as their route is.
+pub(crate) struct RunLines<L> {
+    watch: Watch,
+    spelling: Spelling,
+    line: PhantomData<L>,
+}
+
+/// A line: the event, and its id for NDJSON readers.
+#[derive(Serialize, ToSchema)]
+struct Line<'a> {
+    /// The position of this event in the stream.
+    id: &'a str,
+    #[serde(flatten)]
+    event: &'a RunEvent,
+}
+
+impl<L: ToSchema> Lines for RunLines<L> {
+    const RESUMABLE: bool = true;
+    type Line = L;
+
+    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+        match self.watch.next().await {
+            Ok(Some(placed)) => {
+                let id = placed.number.to_string();
+                let line = Line {
+                    id: &id,
+                    event: &placed.event,
+                };
+                match self.spelling {
+                    Spelling::Snake => out.form.object(&id, &line, out.bytes),
+                    Spelling::Camel => out.form.object(&id, &spelling::camel(&line), out.bytes),
+                }
+                ControlFlow::Continue(())
+            }
+            Ok(None) => ControlFlow::Break(()),
+            Err(error) => {
+                out.form.problem(&out.exchange.problem(error), out.bytes);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
