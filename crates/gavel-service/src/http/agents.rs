@@ -12,12 +12,12 @@ use crate::api::agents::{AgentDetail, AgentInfo, AgentPage, VersionDetail, Versi
 use crate::api::problem::FieldError;
 use crate::domain::definition::{Definition, Form, ReadError, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
-use crate::http::openapi::About;
 use crate::http::answer::{Answer, Json, Reply, json};
 use crate::http::body::Body;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, only};
+use crate::http::openapi::About;
 use crate::http::openapi::{JsonSchema, header as parameter, string};
 use crate::http::query;
 use crate::http::request::{Ctx, Id, Named, Open, Paged, Request, Take};

@@ -9,11 +9,11 @@ use actix_web::{HttpRequest, HttpResponse, http};
 use utoipa::OpenApi;
 use utoipa::openapi::HttpMethod;
 
-use crate::http::openapi::About;
 use crate::http::caller::Auth;
 use crate::http::console::{self, paths};
 use crate::http::error::{AgentProblem, Code, Error, Problem};
 use crate::http::exchange::Exchange;
+use crate::http::openapi::About;
 use crate::http::planning::{self, read};
 use crate::http::request::{Handler, to};
 use crate::http::{State, agents, approvals, chat, decisions, docs, google, health, runs, threads};

@@ -15,8 +15,8 @@ use actix_web::rt::net::TcpStream;
 use actix_web::{App, web};
 use tokio::io::AsyncWriteExt;
 
-use super::connections::Guarded;
 use super::connections::Connections;
+use super::connections::Guarded;
 use super::{Edge, State, exchange, routes};
 use crate::domain::budget::{Budget, Pool};
 

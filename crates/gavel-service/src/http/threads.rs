@@ -15,16 +15,16 @@ use crate::api::threads::{RunAnswer, SayBody, Thread, ThreadPage};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::http::State;
-use crate::http::openapi::About;
 use crate::http::answer::{Json, Reply, Started, used};
 use crate::http::caller::Auth;
 use crate::http::error::{AgentProblem, Code, Error, ProblemParts};
-use crate::http::stream::{Framing, Silent};
-use crate::http::openapi::lines::{Union, line as union};
 use crate::http::headers::Patience;
+use crate::http::openapi::About;
+use crate::http::openapi::lines::{Union, line as union};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Room, Sent, Take, User};
 use crate::http::runs::time_zone;
+use crate::http::stream::{Framing, Silent};
 use crate::http::stream::{Lines, Out, Stream};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
@@ -384,9 +384,7 @@ impl Lines for ThreadLines {
             Ending::IfItWaits => {
                 let run = self.state.edge.threads.run(&self.caller, None, self.run).await;
                 // If it cannot be read, the end reports the error.
-                let waits = run.map_or(true, |run| {
-                    run.status == RunStatus::AwaitingConfirmation.as_str()
-                });
+                let waits = run.map_or(true, |run| run.status == RunStatus::AwaitingConfirmation.as_str());
                 self.ending = if waits { Ending::Yes } else { Ending::No };
             }
             Ending::Yes => return self.end(out).await,

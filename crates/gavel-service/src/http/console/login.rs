@@ -183,7 +183,9 @@ pub(crate) struct LogOut;
 
 impl Take<Turned> for LogOut {
     async fn take(request: &mut Request) -> Result<Self, Turned> {
-        let expected = Cookie::Session.of(&request.http).map(|cookie| session::token_of(&cookie));
+        let expected = Cookie::Session
+            .of(&request.http)
+            .map(|cookie| session::token_of(&cookie));
         Form::read(request, expected.as_deref()).await.map(|_| Self)
     }
 }

@@ -13,12 +13,12 @@ use crate::api::planning::{CancelBody, DryRun, ExecuteBody, RefineBody, Session,
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
-use crate::http::openapi::About;
 use crate::http::answer::{Json, Preferred, Reply, Started};
 use crate::http::error::{Code, Error, ProblemParts};
-use crate::http::headers::only;
-use crate::http::openapi::{header as parameter, key, string};
 use crate::http::headers::Patience;
+use crate::http::headers::only;
+use crate::http::openapi::About;
+use crate::http::openapi::{header as parameter, key, string};
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take, User};
 use crate::http::runs::{session_moved, time_zone};
 use crate::http::{State, body, query};

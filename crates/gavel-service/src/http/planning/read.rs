@@ -13,12 +13,12 @@ use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
 use crate::http::answer::Json;
 use crate::http::error::{AgentProblem, Error};
-use crate::http::stream::{Failed, Framing, Silent};
 use crate::http::openapi::lines::{Union, line};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Query, Room};
 use crate::http::routes::Path;
 use crate::http::stream::{After, Lines, Out, Place, Stream};
+use crate::http::stream::{Failed, Framing, Silent};
 use crate::surfaces::planning::{EventId, SessionWatch, Watched};
 
 /// The most versions of one answer, each with its whole plan.
