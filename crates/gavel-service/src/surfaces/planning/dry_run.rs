@@ -4,21 +4,28 @@
 //! The gate itself answers, for a call with the arguments that the session prescribes. Rules that look at other
 //! arguments can be applied only to a call, so the answer names them.
 
-mod check;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::check::{Check, SessionValues};
+use serde_json::{Map, Value};
+
+use super::begin::bound;
 use super::checks::project;
 use super::execute::Confirmable;
-use super::run::bound;
 use super::{ExecutePlan, FLOOR, Planning, PlanningError};
-use crate::api::planning::{DryRun, DryRunCondition, DryRunServer, DryRunTask, ServerState};
+use crate::api::planning::{DryRun, DryRunAnswer, DryRunCondition, DryRunServer, DryRunTask, DryRunTool, ServerState};
+use crate::domain::canonical;
+use crate::domain::definition::{Approval, Definition};
 use crate::domain::ids::UserId;
+use crate::domain::journal::{PolicyDecision, Proposed};
 use crate::domain::planning_session::TASK_WORKER;
-use crate::domain::policy::PLANNING;
-use crate::engine::gate::Facts;
+use crate::domain::policy::{self, DecidedBy, Effect, PLANNING, Rule, SessionFacts};
+use crate::domain::repository::Repository;
+use crate::domain::session_value::SessionValue;
+use crate::domain::tool::Tool;
+use crate::domain::tool_settings::ToolSettings;
+use crate::engine::Toolset;
+use crate::engine::gate::{Answer, Attempt, Facts, decide};
 use crate::ports::conditions::Condition;
 use crate::ports::planning::StoredSession;
 use crate::ports::tools::Catalog;
@@ -129,3 +136,183 @@ fn servers(catalog: &Catalog) -> Vec<DryRunServer> {
     });
     all.collect()
 }
+
+/// What the answers are made from.
+pub(super) struct Check<'a> {
+    catalog: &'a Catalog,
+    worker: &'a Definition,
+    granted: Vec<String>,
+    facts: Facts,
+    values: SessionValues,
+}
+
+/// What arguments with a `scope` have in this session.
+struct SessionValues {
+    repository: Repository,
+    branch: String,
+    base: String,
+}
+
+impl SessionValues {
+    fn of(confirmation: &Confirmable) -> Self {
+        let branch = format!("{}branch", confirmation.scope.branch_prefix);
+        Self {
+            repository: confirmation.repository.clone(),
+            base: confirmation.scope.base.clone().unwrap_or_else(|| branch.clone()),
+            branch,
+        }
+    }
+
+    /// The arguments that the session prescribes for this tool.
+    fn arguments(&self, tool: &Tool) -> Value {
+        let value = |of: SessionValue| match of {
+            SessionValue::Owner => Some(&self.repository.owner),
+            SessionValue::Repo => Some(&self.repository.name),
+            SessionValue::Branch => Some(&self.branch),
+            SessionValue::Base => Some(&self.base),
+            SessionValue::Created => None,
+        };
+        let mut arguments = Value::Object(Map::default());
+        for (path, of) in tool.settings.scope() {
+            if let Some(value) = value(*of) {
+                path.set(&mut arguments, value.as_str().into());
+            }
+        }
+        arguments
+    }
+}
+
+impl Check<'_> {
+    pub(crate) fn tool(&self, name: &str) -> DryRunTool {
+        let mut offered = self.catalog.tools.iter().filter(|tool| tool.is_called(name));
+        let (server, (answer, reason)) = match (offered.next(), offered.next()) {
+            (None, _) => {
+                let found = Toolset::build(self.catalog, &[name.to_owned()], &[]);
+                let reason = found.missing.into_iter().next().map(|missing| missing.reason);
+                (None, (DryRunAnswer::Deny, reason.unwrap_or_default()))
+            }
+            (Some(_), Some(_)) => {
+                let reason = "several servers offer a tool of this name".to_owned();
+                (None, (DryRunAnswer::Deny, reason))
+            }
+            (Some(tool), None) if !self.granted.iter().any(|granted| granted == name) => {
+                let reason = format!("the agent {} no longer lists this tool", self.worker.name);
+                (Some(tool.server.to_string()), (DryRunAnswer::Deny, reason))
+            }
+            (Some(tool), None) => (Some(tool.server.to_string()), self.answer(tool)),
+        };
+        DryRunTool {
+            tool: name.to_owned(),
+            server,
+            answer,
+            reason,
+        }
+    }
+
+    /// Is it a tool with side effects that no `scope` binds to the session?
+    pub(crate) fn is_unbound(&self, name: &str) -> bool {
+        let mut offered = self.catalog.tools.iter().filter(|tool| tool.is_called(name));
+        offered.any(|tool| tool.side_effect && !tool.is_bound)
+    }
+
+    /// What the gate would answer, as far as that does not depend on the arguments.
+    fn answer(&self, tool: &Tool) -> (DryRunAnswer, String) {
+        // The gate knows what the tool can do and how it is configured; any arguments fit.
+        let known = Arc::new(Tool {
+            side_effect: tool.side_effect,
+            settings: ToolSettings {
+                approval: tool.settings.approval,
+                scope: tool.settings.scope.clone(),
+                ..ToolSettings::default()
+            },
+            is_bound: tool.is_bound,
+            ..Tool::named(&tool.server, &tool.name)
+        });
+        let arguments = self.values.arguments(tool);
+        let call = Proposed::of(&known, canonical::to_raw(&arguments));
+        let decision = decide(&call, &self.facts, None, Attempt::First);
+        let Some(answer) = &decision.answer else {
+            let reason = match &decision.outcome {
+                PolicyDecision::Refuse { message, .. } => message.clone(),
+                PolicyDecision::Allow { .. } | PolicyDecision::RequireApproval { .. } => String::new(),
+            };
+            return (DryRunAnswer::DependsOnArguments, reason);
+        };
+        let open = self.open_rules(tool);
+        let is_open =
+            |by: &DecidedBy| matches!(by, DecidedBy::Rule(name) if open.iter().any(|rule| rule.name == *name));
+        let mut denials = answer.checks.iter().filter(|check| check.says == Effect::Deny);
+        if let Some(denial) = denials.find(|check| !is_open(&check.by)) {
+            return (DryRunAnswer::Deny, denial.reason.clone());
+        }
+        // A rule that could only allow the call changes nothing if it is allowed anyway.
+        let is_settled = answer.effect == Effect::Allow
+            && !answer.by.iter().any(is_open)
+            && open.iter().all(|rule| rule.then == Effect::Allow);
+        match open.as_slice() {
+            [] if answer.effect == Effect::Allow && tool.asks_the_world() => (
+                DryRunAnswer::DependsOnArguments,
+                "it asks before it sends an address or a text that is not known out of the session".to_owned(),
+            ),
+            [] => self.certain(tool, answer),
+            _ if is_settled => self.certain(tool, answer),
+            rules => {
+                let named = rules.iter().map(|rule| format!("{:?} ({})", rule.name, rule.reason));
+                let reason = format!("rules look at the arguments: {}", named.collect::<Vec<_>>().join(", "));
+                (DryRunAnswer::DependsOnArguments, reason)
+            }
+        }
+    }
+
+    /// The rules about a tool that look at the arguments of a call.
+    fn open_rules(&self, tool: &Tool) -> Vec<&Rule> {
+        let arguments = self.values.arguments(tool);
+        let facts = policy::Facts {
+            server: &tool.server,
+            tool: &tool.name,
+            user: self.facts.user.as_str(),
+            agent: self.facts.agent.as_deref(),
+            surface: &self.facts.surface,
+            arguments: &arguments,
+            recipients: None,
+            session: SessionFacts::of(self.facts.bound.as_deref()),
+        };
+        let rules = self.facts.policy.rules.iter();
+        rules
+            .filter(|rule| rule.looks_at_arguments() && rule.is_about(&facts))
+            .collect()
+    }
+
+    /// The answer of the gate, with its reason in words.
+    fn certain(&self, tool: &Tool, answer: &Answer) -> (DryRunAnswer, String) {
+        let by = answer.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match answer.effect {
+            Effect::Allow if !tool.side_effect && self.facts.approval != Approval::Always => {
+                (DryRunAnswer::Allow, "it changes nothing".to_owned())
+            }
+            Effect::Allow if let Some(reason) = values_that_ask(tool) => (DryRunAnswer::DependsOnArguments, reason),
+            Effect::Allow if by.is_empty() => (DryRunAnswer::Allow, "nothing requires an approval".to_owned()),
+            Effect::Allow => (DryRunAnswer::Allow, format!("allowed by: {by}")),
+            Effect::RequireApproval => (DryRunAnswer::RequireApproval, answer.reason.clone()),
+            Effect::Deny => (DryRunAnswer::Deny, answer.reason.clone()),
+        }
+    }
+}
+
+/// Which values of a tool's arguments ask a person, if some do and others need not.
+fn values_that_ask(tool: &Tool) -> Option<String> {
+    let created = tool
+        .settings
+        .scope()
+        .filter(|(_, value)| *value == SessionValue::Created);
+    let created = created.map(|(path, _)| format!("{path} is of something that the session has not created"));
+    let effects = tool.settings.amounts_to.iter().map(|effect| {
+        let values: Vec<_> = effect.values.iter().map(Value::to_string).collect();
+        format!("{} is {} (as {})", effect.argument, values.join(" or "), effect.tool)
+    });
+    let all: Vec<_> = created.chain(effects).collect();
+    (!all.is_empty()).then(|| format!("a person is asked if {}", all.join(", or if ")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::begin::{SessionRun, bound};
 use super::checks::{confirmed_words, project, values_error};
-use super::run::{SessionRun, bound};
 use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError};
 use crate::api::planning::Confirmation;
 use crate::domain::definition::Definition;

@@ -14,28 +14,23 @@
 //! Only a person's confirmation leads further (`execute`; `dry_run` shows before what would happen). The run that it
 //! begins works through the plan, task by task ([`crate::engine::strategy::plan`]), each by a run of its own. What those
 //! runs did is read from their journals: the steps of a task (`task`), all actions in order (`log`), and what a single
-//! session shows besides its row (`detail`; what its confirmation allows: `scope`).
+//! session shows, with what its confirmation allows (`session`).
 
 mod begin;
 mod change;
 mod checks;
-mod detail;
 mod dry_run;
-mod error;
 mod events;
 mod execute;
-mod links;
 mod log;
-mod run;
-mod scope;
 mod session;
 mod task;
 mod templates;
 
-use crate::api::planning::{Session, Version};
 use std::sync::Arc;
 
 use chrono_tz::Tz;
+use url::Url;
 
 use super::StoreFailure;
 use super::caller::Caller;
@@ -43,15 +38,19 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
 use super::runs::{Begun, Runs};
+use crate::api::planning::{Session, Version};
+use crate::api::problem::FieldError;
 use crate::domain::definition::Approval;
 use crate::domain::ids::{PlanningSessionId, RunId, UserId};
 pub use crate::domain::plan::{Draft, DraftTask};
+use crate::domain::planning_session::SessionStatus;
 pub use crate::domain::repository::{Repositories, RepositoryPattern};
 use crate::domain::settings::SessionRules;
 use crate::engine::strategy::plan::TaskRules;
 use crate::ports::conditions::Conditions;
 use crate::ports::planning::PlanningSessions;
-pub use error::PlanningError;
+use crate::ports::records::QueryError;
+use crate::surfaces::runs::RunError;
 pub use events::{EventId, SessionLine, SessionWatch, Watched};
 pub use templates::{PlanningTemplates, TemplateFile};
 
@@ -217,5 +216,103 @@ impl Planning {
     ) -> Result<Vec<Version>, StoreFailure> {
         self.session(caller, user, session).await?;
         Ok(self.sessions.versions(session, after, most).await?)
+    }
+}
+
+/// Why a request about a planning session failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanningError {
+    /// The request is invalid, or its run was not begun.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Planning is not possible now: an agent or a tool that it needs is missing; the reason.
+    #[error("planning is unavailable: {0}")]
+    Unavailable(String),
+    /// `planning.repositories` does not have this repository.
+    #[error("the repository {0} is not among those that planning may use (planning.repositories)")]
+    RepositoryNotAllowed(String),
+    /// The session is not in a state for this request: its status, and the current version of its plan.
+    #[error("the session is {}, with version {} of its plan", .0.as_str(), .1)]
+    Moved(SessionStatus, u32),
+    /// The deadline of the session has passed: this time, in microseconds since the epoch.
+    #[error("the deadline of the session has passed")]
+    DeadlinePassed(i64),
+}
+
+impl PlanningError {
+    fn invalid(errors: Vec<FieldError>) -> Self {
+        Self::Run(RunError::Invalid(errors))
+    }
+}
+
+impl From<QueryError> for PlanningError {
+    fn from(error: QueryError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+impl From<StoreFailure> for PlanningError {
+    fn from(failure: StoreFailure) -> Self {
+        Self::Run(failure.into())
+    }
+}
+
+impl Planning {
+    /// The address if it is that of a repository on the host of `github.url`, or of a page below one, by https and
+    /// without a password.
+    #[must_use]
+    pub fn link(&self, address: &str) -> Option<Url> {
+        link(&self.settings.repositories, address)
+    }
+}
+
+fn link(repositories: &Repositories, address: &str) -> Option<Url> {
+    let url = Url::parse(address).ok()?;
+    let names: Vec<&str> = url.path_segments()?.take(2).collect();
+    let mut repository = url.clone();
+    repository.set_query(None);
+    repository.set_fragment(None);
+    repository.set_path(&names.join("/"));
+    let is_known = repositories.parse(repository.as_str()).is_ok();
+    (url.scheme() == "https" && is_known).then_some(url)
+}
+
+#[cfg(test)]
+mod links_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// What a model or a server writes becomes a link only if it leads to a repository on the configured host.
+    #[test]
+    fn only_pages_of_repositories_on_the_configured_host_are_links() {
+        let github = Repositories::new(Url::parse("https://github.com").unwrap(), None);
+        for fine in [
+            "https://github.com/acme/dates",
+            "https://github.com/acme/dates/pull/7",
+            "https://github.com/acme/dates/pull/7?w=1#diff",
+        ] {
+            assert_eq!(link(&github, fine).unwrap().as_str(), fine);
+        }
+        for other in [
+            "",
+            "acme/dates/pull/7",
+            "javascript:alert(1)",
+            "javascript://github.com/acme/dates/%0aalert(1)",
+            "data:text/html,x",
+            "http://github.com/acme/dates/pull/7",
+            "https://github.com",
+            "https://github.com/login",
+            "https://github.com.example.org/acme/dates/pull/7",
+            "https://github.com@example.org/acme/dates/pull/7",
+            "https://ann:secret@github.com/acme/dates/pull/7",
+            "https://github.com:8443/acme/dates/pull/7",
+            "https://example.org/acme/dates/pull/7",
+            "//github.com/acme/dates",
+        ] {
+            assert_eq!(link(&github, other), None, "{other}");
+        }
+        let plain = Repositories::new(Url::parse("http://127.0.0.1:3000").unwrap(), None);
+        assert_eq!(link(&plain, "http://127.0.0.1:3000/acme/dates/pull/7"), None);
     }
 }

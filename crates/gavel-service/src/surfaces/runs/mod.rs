@@ -5,23 +5,20 @@
 //! leased to the process that executes it. If that process dies, another one continues the run.
 
 mod begin;
-mod read;
-mod resume;
-mod start;
-mod wait;
 mod watch;
 mod work;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use watch::entries;
 
 pub use self::begin::Begin;
-pub use self::resume::Resume;
-pub use self::start::Begun;
+pub use self::begin::Begun;
+pub use self::begin::Resume;
 pub(crate) use self::watch::{LogItem, Logged};
 pub use self::watch::{PlacedEvent, Watch};
 use super::caller::Caller;
@@ -30,14 +27,21 @@ use super::{OutcomeUnknown, StoreFailure};
 pub use crate::api::events::{Event, RunEvent};
 use crate::api::problem::FieldError;
 use crate::api::runs::{AgentRun, InDoubtCall};
+use crate::domain::action::Action;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::{Budget, Exceeded, Pool};
-use crate::domain::ids::{ConversationId, RunId, UserId};
+use crate::domain::ids::{ConversationId, ProjectId, RunId, ThreadId, UserId};
+use crate::domain::journal::Entry;
 use crate::domain::planning_session::SessionStatus;
-use crate::engine::agent::Agents;
+use crate::domain::policy::Policy;
+use crate::engine::agent::{Agents, Settings};
+use crate::engine::calls::{CallState, Calls};
+use crate::engine::log;
 use crate::ports::quota::{Quota, QuotaState};
 use crate::ports::records::QueryError;
+use crate::ports::runs::StoredRun;
 pub use crate::ports::runs::{InThread, Origin};
+use crate::surfaces::decisions::{ListQuery, Page};
 
 /// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
 const LOOKS: usize = 2;
@@ -237,4 +241,232 @@ fn cancellation(run: RunId) -> OutcomeUnknown {
         "It is unknown whether run {run} will be cancelled. Check its status; cancelling it again does no harm."
     );
     OutcomeUnknown::new(Some(run), detail)
+}
+
+/// The most entries that are read at once.
+const PAGE: u32 = 32;
+
+impl Runs {
+    /// A run that is visible to the caller.
+    ///
+    /// # Errors
+    /// There is no such run; the store is unavailable.
+    pub async fn get(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, StoreFailure> {
+        let user = caller.sees(user);
+        let found = self.agents.runs.get(&caller.tenant, user, run).await?;
+        found.ok_or(StoreFailure::NotFound)
+    }
+
+    /// A run of the tenant, of any user, for an approver who may resolve its approvals.
+    pub(crate) async fn of_tenant(&self, caller: &Caller, run: RunId) -> Result<AgentRun, StoreFailure> {
+        let found = self.agents.runs.get(&caller.tenant, None, run).await?;
+        found.ok_or(StoreFailure::NotFound)
+    }
+
+    /// A page of the runs of a project.
+    ///
+    /// # Errors
+    /// The query is invalid; the store is unavailable.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        project: &ProjectId,
+        query: ListQuery,
+    ) -> Result<Page<AgentRun>, StoreFailure> {
+        let query = ListQuery {
+            user: caller.sees(user).cloned(),
+            ..query
+        };
+        Ok(self.agents.runs.list(&caller.tenant, project, &query).await?)
+    }
+
+    /// The thread of a run, and its calls according to its journal.
+    pub(crate) async fn calls(&self, run: RunId) -> Result<(Option<ThreadId>, Vec<CallState>), StoreFailure> {
+        let state = self.agents.runs.run_state(run).await?.ok_or(StoreFailure::NotFound)?;
+        let mut calls = Calls::default();
+        let mut after = 0;
+        loop {
+            let page = entries(&self.agents, run, after).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            for (_, entry) in &page {
+                calls.take(entry);
+            }
+        }
+        Ok((state.origin.thread().copied(), calls.into_states()))
+    }
+
+    /// The settings of a run.
+    pub(crate) async fn settings_of(&self, run: RunId) -> Result<Settings, StoreFailure> {
+        let stored = self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)?;
+        read_settings(&stored)
+    }
+
+    /// Reads a journal page by page. `take` receives each entry, with the time at which it was written, in microseconds
+    /// since the epoch.
+    pub(crate) async fn each_entry(&self, run: RunId, mut take: impl FnMut(i64, Entry)) -> Result<(), StoreFailure> {
+        let mut after = 0;
+        loop {
+            let page = self.agents.runs.journal(run, after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.number;
+            for stored in &page {
+                let entry = log::read(stored).map_err(|error| {
+                    tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+                    StoreFailure::Unavailable
+                })?;
+                take(stored.at_us, entry);
+            }
+        }
+    }
+
+    /// The actions of a run and of the runs that it called, in order, without what they returned.
+    pub(crate) async fn actions_of(&self, run: RunId) -> Result<Vec<Action>, StoreFailure> {
+        Ok(self.agents.actions.of_run(run).await?)
+    }
+
+    /// The operator's policy.
+    pub(crate) fn policy(&self) -> &Arc<Policy> {
+        &self.agents.engine.policy
+    }
+
+    /// The stored run, if the caller may see it.
+    async fn stored(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<StoredRun, StoreFailure> {
+        self.get(caller, user, run).await?;
+        self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)
+    }
+}
+
+/// The settings of a run, which restrict what it may do.
+fn read_settings(stored: &StoredRun) -> Result<Settings, StoreFailure> {
+    Settings::read(&stored.settings).map_err(|error| {
+        tracing::error!(run_id = %stored.id, %error, "a run cannot be used");
+        StoreFailure::Unavailable
+    })
+}
+
+/// How long to wait for a cancelled run to end.
+const TO_END: Duration = Duration::from_secs(2);
+
+impl Runs {
+    /// Waits until a run has ended or waits for an approval.
+    ///
+    /// # Errors
+    /// The store is unavailable; the run cannot be recorded.
+    pub async fn wait(&self, caller: &Caller, begun: &mut Begun) -> Result<AgentRun, RunError> {
+        if let Some(driven) = begun.driven.take() {
+            match driven.await {
+                // Its end is committed.
+                Ok(Some(run)) => return Ok(*run),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!(run_id = %begun.run, %error, "the execution of a run stopped before the run ended");
+                }
+            }
+        }
+        self.rests(caller, begun.run).await
+    }
+
+    /// Like [`Runs::wait`], for a run that continues after one of its approvals was resolved.
+    ///
+    /// # Errors
+    /// See [`Runs::wait`].
+    pub async fn rests(&self, caller: &Caller, run: RunId) -> Result<AgentRun, RunError> {
+        let rests = |status: RunStatus| status.has_ended() || status == RunStatus::AwaitingConfirmation;
+        self.until(caller, run, rests).await
+    }
+
+    /// Waits until a run has ended, also while it waits for an approval; or until the service stops.
+    pub(crate) async fn ended(&self, caller: &Caller, run: RunId) -> Result<AgentRun, RunError> {
+        self.until(caller, run, RunStatus::has_ended).await
+    }
+
+    /// Waits a moment for a cancelled run to end. The run ends by itself, even if it takes longer.
+    pub(crate) async fn ends(&self, caller: &Caller, run: RunId) {
+        match tokio::time::timeout(TO_END, self.ended(caller, run)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(run_id = %run, %error, "waiting for a cancelled run failed"),
+            Err(_) => tracing::debug!(run_id = %run, "a cancelled run has not ended yet"),
+        }
+    }
+
+    /// Waits until a run has a certain status. Gives up on a run that repeatedly cannot be recorded.
+    async fn until(
+        &self,
+        caller: &Caller,
+        run: RunId,
+        enough: impl Fn(RunStatus) -> bool,
+    ) -> Result<AgentRun, RunError> {
+        let mut patience = watch::LOOK;
+        loop {
+            // Subscribes before the read, so that no start is missed.
+            let begins = self.agents.running.begins(run);
+            let mut watch = self.agents.running.live(run).map(|live| live.watch().1);
+            let found = {
+                let _look = self.looks.acquire().await;
+                self.agents.runs.get(&caller.tenant, None, run).await?
+            };
+            let found = found.ok_or(StoreFailure::NotFound)?;
+            // A run that stops with the service continues on another process, so waiting here is pointless.
+            if enough(found.status) || self.cut.is_cancelled() {
+                return Ok(found);
+            }
+            if self.unrecorded.is_hopeless(run) {
+                return Err(RunError::Unrecorded(run));
+            }
+            tokio::select! {
+                () = watch::pause(&mut watch, begins, &mut patience) => {}
+                () = self.cut.cancelled() => {}
+            }
+        }
+    }
+
+    /// Waits a moment before a reader looks again whether something follows this run: no process announces that. The
+    /// time grows with each call, as for readers of a run; it begins with zero. False: the service stops.
+    pub(crate) async fn before_next_look(&self, run: RunId, patience: &mut Duration) -> bool {
+        *patience = (*patience).max(watch::LOOK);
+        let begins = self.agents.running.begins(run);
+        let mut live = None;
+        tokio::select! {
+            () = watch::pause(&mut live, begins, patience) => true,
+            () = self.cut.cancelled() => false,
+        }
+    }
+
+    /// The right to read the store for a waiting caller, shared with the readers of runs.
+    pub(crate) async fn look(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
+        self.looks.acquire().await
+    }
+
+    /// The error for an existing run that `error` prevented from being read. It reports possible unrecorded effects
+    /// only for runs that this process could not record.
+    #[must_use]
+    pub fn unreadable(&self, run: RunId, error: impl Into<RunError>) -> RunError {
+        let error = error.into();
+        tracing::error!(run_id = %run, %error, "the state of a run cannot be read");
+        if matches!(error, RunError::Unrecorded(_)) || self.unrecorded.has(run) {
+            RunError::Unrecorded(run)
+        } else {
+            RunError::Unreadable(run)
+        }
+    }
+
+    /// Streams the events of a run, after this number, until it has ended.
+    ///
+    /// # Errors
+    /// There is no such run; the store is unavailable.
+    pub async fn watch(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        run: RunId,
+        after: u64,
+    ) -> Result<Watch, StoreFailure> {
+        self.get(caller, user, run).await?;
+        let (stop, looks) = (self.cut.clone(), Arc::clone(&self.looks));
+        let (agents, unrecorded) = (Arc::clone(&self.agents), Arc::clone(&self.unrecorded));
+        let tenant = caller.tenant.clone();
+        Ok(Watch::new(agents, unrecorded, tenant, run, after, stop, looks))
+    }
 }

@@ -69,7 +69,7 @@ fn catalog() -> Catalog {
 }
 
 fn worker() -> Definition {
-    let text = include_str!("../../../../../../../agents/task_worker.md");
+    let text = include_str!("../../../../../../agents/task_worker.md");
     Definition::read(
         text.as_bytes(),
         crate::domain::definition::Form::Markdown,

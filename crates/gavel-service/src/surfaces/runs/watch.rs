@@ -1,35 +1,29 @@
 //! Watches a run: its events, read from the event log, from the beginning or from a reader's position, on any process.
 //! The text of a turn as it arrives is available only on the process that executes the run.
 
-mod item;
-mod live;
-mod read;
-mod sent_turn;
-
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-
-pub(crate) use item::{LogItem, Logged};
-pub(super) use live::{LOOK, pause};
-pub(super) use read::entries;
-use read::{parsed, projection};
-use sent_turn::SentTurn;
 
 use super::RunError;
 use super::work::Unrecorded;
 use crate::api::events::{Event, Numbered, RunEvent};
+use crate::api::runs::AgentRun;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{RunId, TenantId};
-use crate::domain::journal::Entry;
-use crate::engine::agent::Agents;
+use crate::domain::journal::{Entry, ModelTurn, Part};
+use crate::engine::agent::{Agents, Begins};
 use crate::engine::live::{LiveEvent, Said};
+use crate::engine::log;
 use crate::engine::projection::Projection;
+use crate::ports::runs::StoredEntry;
 use crate::surfaces::StoreFailure;
 
 /// Entries per read, and their bytes without the last one. A reader that does not read holds no more of the log than
@@ -300,5 +294,235 @@ impl Watch {
             }
         }
         Ok(None)
+    }
+}
+
+/// What a reader of the event log gets, as it is stored: for surfaces that make events of their own of it.
+#[derive(Debug)]
+pub(crate) struct LogItem {
+    /// The position in the log; that of the item before it, if it is live.
+    pub(crate) position: u64,
+    /// The run: the watched one, or one that it called.
+    pub(crate) run: RunId,
+    pub(crate) what: Logged,
+}
+
+/// What is in the event log of a run, or arrives beside it.
+#[derive(Debug)]
+pub(crate) enum Logged {
+    /// An entry, written at this time in microseconds since the epoch.
+    Entry(Box<Entry>, i64),
+    /// Text of the model as it arrives, or that it is void.
+    Live(Event),
+    /// The run has ended.
+    End(Box<AgentRun>),
+}
+
+/// Interval between reads for a run that this process executes. It announces new entries, so the reads only catch lost
+/// announcements.
+const MOST_REPORTED: Duration = Duration::from_secs(5);
+/// Interval between reads without announcements: at first, and after a while without new entries.
+pub(super) const LOOK: Duration = Duration::from_millis(300);
+const SELDOM: Duration = Duration::from_secs(1);
+
+impl Watch {
+    /// Subscribes to live events, with the text of the current turn so far. The text of a turn is complete before the
+    /// turn is written.
+    fn join(&mut self) {
+        let joined = self.agents.running.live(self.run).map(|live| live.watch());
+        (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
+    }
+
+    /// Waits for more entries, or for the model's text.
+    async fn wait(&mut self) -> Option<LogItem> {
+        // The next worker asks the model again.
+        if self.void {
+            let run = self.under_way.keys().next().copied();
+            let Some(run) = run else {
+                self.void = false;
+                return None;
+            };
+            self.under_way.remove(&run);
+            return Some(self.placed(run, Logged::Live(Event::Reset)));
+        }
+        let stop = self.stop.clone();
+        let Some(live) = &mut self.live else {
+            let begins = self.agents.running.begins(self.run);
+            if self.agents.running.live(self.run).is_none() {
+                tokio::select! {
+                    _ = timeout(self.patience, begins.wait()) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+            self.patience = (self.patience * 2).min(SELDOM);
+            self.caught_up = false;
+            return None;
+        };
+        if let Some(what) = said_before(&mut self.said) {
+            let reported = self.under_way.entry(self.run).or_default();
+            match &what {
+                Event::Thought { text } => reported.add_thought(text),
+                Event::Delta { text } => reported.add(text),
+                _ => {}
+            }
+            return Some(self.placed(self.run, Logged::Live(what)));
+        }
+        let received = tokio::select! {
+            received = timeout(MOST_REPORTED, live.recv()) => received,
+            () = stop.cancelled() => return None,
+        };
+        let (run_id, what) = match received {
+            Ok(Ok(LiveEvent::Delta(run, text))) => {
+                self.under_way.entry(run).or_default().add(&text);
+                (run, Event::Delta { text })
+            }
+            Ok(Ok(LiveEvent::Thought(run, text))) => {
+                self.under_way.entry(run).or_default().add_thought(&text);
+                (run, Event::Thought { text })
+            }
+            Ok(Ok(LiveEvent::Reset(run))) => {
+                self.under_way.remove(&run);
+                (run, Event::Reset)
+            }
+            Ok(Err(RecvError::Closed)) => {
+                // This process stopped executing the run, and may claim it again.
+                self.live = None;
+                self.void = !self.under_way.is_empty();
+                self.caught_up = false;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                return None;
+            }
+            Ok(Ok(LiveEvent::Written) | Err(RecvError::Lagged(_))) | Err(_) => {
+                self.caught_up = false;
+                return None;
+            }
+        };
+        Some(self.placed(run_id, Logged::Live(what)))
+    }
+}
+
+/// The text of a turn from before a watcher subscribed: its thoughts, then its text, each once.
+fn said_before(said: &mut Said) -> Option<Event> {
+    let thoughts = std::mem::take(&mut said.thoughts);
+    if !thoughts.is_empty() {
+        return Some(Event::Thought { text: thoughts.into() });
+    }
+    let words = std::mem::take(&mut said.words);
+    (!words.is_empty()).then(|| Event::Delta { text: words.into() })
+}
+
+/// Waits for an announcement of a run that this process executes. Otherwise waits until execution starts, or for a time
+/// that doubles with each call.
+pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, begins: Begins<'_>, patience: &mut Duration) {
+    let Some(receiver) = live else {
+        let _ = timeout(*patience, begins.wait()).await;
+        *patience = (*patience * 2).min(SELDOM);
+        return;
+    };
+    let written = async {
+        loop {
+            match receiver.recv().await {
+                Ok(LiveEvent::Written) | Err(RecvError::Lagged(_)) => return true,
+                Ok(LiveEvent::Delta(..) | LiveEvent::Thought(..) | LiveEvent::Reset(_)) => {}
+                Err(RecvError::Closed) => return false,
+            }
+        }
+    };
+    if let Ok(false) = timeout(MOST_REPORTED, written).await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What the entries of a run from this number on refer to.
+async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projection, StoreFailure> {
+    let (mut projection, mut after) = (Projection::default(), 0);
+    while after + 1 < number {
+        let page = entries(agents, run, after).await?;
+        let Some((last, _)) = page.last() else { break };
+        after = *last;
+        for (_, entry) in page.iter().take_while(|(at, _)| *at < number) {
+            projection.learn(entry);
+        }
+    }
+    Ok(projection)
+}
+
+/// The next page of a journal.
+pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, StoreFailure> {
+    let stored = agents.runs.journal(run, after, PAGE).await?;
+    let read = stored.iter().map(|stored| Ok((stored.number, parsed(run, stored)?)));
+    read.collect()
+}
+
+fn parsed(run: RunId, stored: &StoredEntry) -> Result<Entry, StoreFailure> {
+    log::read(stored).map_err(|error| {
+        tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
+        StoreFailure::Unavailable
+    })
+}
+
+/// Text and thoughts of one turn that a reader has already received, as length and hash, so that a slow reader keeps no
+/// text.
+#[derive(Default)]
+struct SentTurn {
+    words: Beginning,
+    thoughts: Beginning,
+}
+
+#[derive(Default)]
+struct Beginning {
+    bytes: usize,
+    hash: Sha256,
+}
+
+impl SentTurn {
+    fn add(&mut self, words: &str) {
+        self.words.add(words);
+    }
+
+    fn add_thought(&mut self, text: &str) {
+        self.thoughts.add(text);
+    }
+
+    /// Does the turn begin with the received text?
+    fn begin(self, turn: &ModelTurn) -> bool {
+        let thoughts = turn.parts.iter().filter_map(|part| match part {
+            Part::Thought(text) => Some(text.as_str()),
+            Part::Text(_) | Part::Call(_) | Part::Other => None,
+        });
+        self.words.begin(&turn.text()) && self.thoughts.begin(&thoughts.collect::<String>())
+    }
+}
+
+impl Beginning {
+    fn add(&mut self, text: &str) {
+        self.bytes += text.len();
+        self.hash.update(text);
+    }
+
+    fn begin(self, text: &str) -> bool {
+        let reported = text.as_bytes().get(..self.bytes);
+        reported.is_some_and(|reported| Sha256::digest(reported) == self.hash.finalize())
+    }
+}
+
+#[cfg(test)]
+mod sent_turn_tests {
+    use super::*;
+
+    #[test]
+    fn the_sent_text_is_recognized_in_a_text_that_begins_with_it() {
+        let reported = |pieces: &[&str]| {
+            let mut words = Beginning::default();
+            pieces.iter().for_each(|piece| words.add(piece));
+            words
+        };
+        let turn = "Was soll ich schreiben, Änn?";
+        for pieces in [&[][..], &["Was soll ", "ich schreiben"], &[turn]] {
+            assert!(reported(pieces).begin(turn), "{pieces:?}");
+        }
+        for other in [&["soll "][..], &[turn, "!"], &["Was soll ich schreiben, xx"]] {
+            assert!(!reported(other).begin(turn), "{other:?}");
+        }
     }
 }
