@@ -18,7 +18,6 @@ mod help;
 mod interrupt;
 mod lines;
 mod list;
-mod live;
 mod logs;
 mod manual;
 mod mcp;
@@ -31,9 +30,7 @@ mod policy;
 mod reference;
 mod runs;
 mod serve;
-mod since;
 mod stopping;
-mod table;
 mod threads;
 
 use std::pin::Pin;
@@ -201,7 +198,9 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Threads(command) => command.run(&cli.flags),
         Command::Chat(args) => talk(&args, &cli.flags),
         Command::Decisions(command) => command.run(&cli.flags),
-        Command::Doctor(DoctorArgs { live: true }) => with_config(Config::load(&cli.flags)?, Voice::Trouble, live::run),
+        Command::Doctor(DoctorArgs { live: true }) => {
+            with_config(Config::load(&cli.flags)?, Voice::Trouble, doctor::live)
+        }
         Command::Doctor(_) => match Config::load(&cli.flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),
             Err(errors) => doctor::refused(&errors),

@@ -1,37 +1,40 @@
 //! `gavel approvals`: approval requests and their answers, in-doubt actions, and grants. Without `--server` the run
 //! continues in this process, so an answer is rejected while another gavel uses the database, unless `--here` is given.
 
-mod answer;
-mod grants;
-mod list;
 mod question;
-mod settle;
 
 use clap::Subcommand;
 
 pub(super) use self::question::{Question, answers, question, settles};
-use super::client::Refused;
-use super::exit::Exit;
-use super::gavel::Where;
-use super::talk;
-use crate::config::Flags;
-use crate::domain::ids::ApprovalId;
+use crate::api::approvals::{ActionInDoubt, Grant, PendingApproval, ResolveBody};
+use crate::api::threads::{ActionAnswer, RunAnswer};
+use crate::app::{Work, running_process};
+use crate::cli::client::{Client, Query, Refused};
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::gavel::{Gavel, Talk, Where};
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::list::clipped;
+use crate::cli::list::{Paging, at, more, rows};
+use crate::cli::{output, talk};
+use crate::config::{Config, Flags};
+use crate::domain::action::{self, ActionStatus};
+use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 
 /// The commands of `gavel approvals`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List approval requests and in-doubt actions, oldest first, with all details that an answer needs
-    List(list::Args),
+    List(List),
     /// Approve a call: it runs once, with exactly the arguments shown
-    Approve(answer::Approve),
+    Approve(Approve),
     /// Reject a call: it does not run
-    Reject(answer::Reject),
+    Reject(Reject),
     /// Say whether an in-doubt action had its effect
-    Settle(settle::Args),
+    Settle(Settle),
     /// List grants
-    Grants(grants::Args),
+    Grants(Grants),
     /// Revoke a grant
-    Revoke(grants::Revoke),
+    Revoke(Revoke),
 }
 
 impl Command {
@@ -64,4 +67,402 @@ fn no_action(place: &Where) -> String {
 /// Parses an approval id argument.
 fn approval(text: &str) -> Result<ApprovalId, &'static str> {
     ApprovalId::parse(text).ok_or("an approval's id is a UUID; `gavel approvals list` shows them")
+}
+
+/// Options of `gavel approvals list`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = LIST_EXAMPLES)]
+pub(super) struct List {
+    /// Only in-doubt actions
+    #[arg(long)]
+    in_doubt: bool,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    place: Where,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  gavel approvals list
+  gavel approvals list --json | jq -r .approvalId
+  gavel approvals list --in-doubt --json | jq -r .actionId
+  gavel approvals list --server https://gavel.internal --user ann
+
+Each is shown in full: an answer applies to exactly these arguments. An action is in doubt if it was sent and \
+its outcome is unknown. gavel never repeats it: a user has to find out whether it happened.";
+
+impl Talk for List {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let answering = gavel.answering(&self.place).await?;
+        let (query, whose) = (self.paging.query(), self.place.whose_words());
+        let in_doubt =
+            |one: &ActionInDoubt| format!("{}\n{}", question::in_doubt(one), question::settling(one, &self.place));
+        let in_doubt = |all: &[ActionInDoubt]| all.iter().map(in_doubt).collect::<Vec<_>>().join("\n");
+        if self.in_doubt {
+            let page = gavel.in_doubt(&query).await?;
+            self.paging
+                .print_items(&page, &format!("no in-doubt actions{whose}"), in_doubt)?;
+            more(&page, "more in doubt", "");
+            return Ok(Exit::Done);
+        }
+        let pending = gavel.pending(&query).await?;
+        // Below the first page of approval requests, in text output only.
+        let unsettled = match query.page_token.is_none() && !self.paging.json {
+            true => Some(
+                gavel
+                    .in_doubt(&Query {
+                        page_token: None,
+                        ..query
+                    })
+                    .await?,
+            ),
+            false => None,
+        };
+        let request = |one: &PendingApproval| {
+            let one = one.into();
+            format!("{}\n{}", question(&one), question::answers(&one, &answering))
+        };
+        let request = |all: &[PendingApproval]| all.iter().map(request).collect::<Vec<_>>().join("\n");
+        self.paging
+            .print_items(&pending, &format!("no approval requests{whose}"), request)?;
+        more(&pending, "more", "");
+        if let Some(page) = unsettled {
+            if !pending.items.is_empty() && !page.items.is_empty() {
+                output::line("")?;
+            }
+            self.paging.print_items(&page, "", in_doubt)?;
+            more(&page, "more in doubt", " --in-doubt and");
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Options of `gavel approvals settle`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = SETTLE_EXAMPLES)]
+pub(super) struct Settle {
+    /// The in-doubt action
+    #[arg(value_parser = action)]
+    id: ActionId,
+    /// Whether it happened
+    #[arg(value_parser = ["happened", "did_not_happen"])]
+    what: String,
+    /// Print the run as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+const SETTLE_EXAMPLES: &str = "\
+Examples:
+  gavel approvals settle 0198c2b6-1111-7c52-9d3b-5a1c4e6f7a80 happened
+
+An action is in doubt if it was sent and its outcome is unknown. It is never repeated automatically:
+check the receiving system (the mailbox, the calendar), then report the result here.";
+
+fn action(text: &str) -> Result<ActionId, &'static str> {
+    ActionId::parse(text).ok_or("an action's id is a UUID; its run shows it, as actionId")
+}
+
+impl Talk for Settle {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(run) = unless_stopped(gavel.settle(self.id, self.what == "happened")).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        let run = run.map_err(|error| not_found(error, &no_action(&self.place)))?;
+        if self.json {
+            output::json(&run)?;
+        } else {
+            output::line(&run_message(&run))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Options of `gavel approvals approve`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = APPROVE)]
+pub(super) struct Approve {
+    /// The approval request
+    #[arg(value_parser = approval)]
+    id: ApprovalId,
+    /// Also create a grant: later calls of the tool to exactly the same recipients run without approval
+    #[arg(long)]
+    always: bool,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// Options of `gavel approvals reject`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = REJECT)]
+pub(super) struct Reject {
+    /// The approval request
+    #[arg(value_parser = approval)]
+    id: ApprovalId,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    place: Where,
+}
+
+#[derive(Debug, clap::Args)]
+struct How {
+    /// The reason, for the records; the agent reads that of a rejection
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Continue the run in this process, with its own policy, servers and model, even while another gavel uses the
+    /// database
+    #[arg(long, conflicts_with = "server")]
+    here: bool,
+    /// Print the run as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const APPROVE: &str = "\
+Examples:
+  gavel approvals approve 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel approvals approve 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --always
+
+If several approvers answer, only the first answer counts; repeating the same answer changes nothing, so it is safe \
+after a lost connection. `gavel approvals grants` lists the grants.
+
+Exit status: 0 the answer counts; 1 it does not, or it does and an action of the run is in doubt.";
+
+const REJECT: &str = "\
+Examples:
+  gavel approvals reject 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --reason 'wrong Bob'
+
+The call does not run. The agent reads the reason and continues, or its run ends (setting runs.on_reject).";
+
+impl Talk for Approve {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        self.how.check(config).await
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let decision = match self.always {
+            true => action::Resolution::ApproveAndAlwaysAllowRecipient,
+            false => action::Resolution::ApproveOnce,
+        };
+        resolve(gavel, self.id, decision, &self.how, &self.place).await
+    }
+}
+
+impl Talk for Reject {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn before(&self, config: &Config) -> anyhow::Result<()> {
+        self.how.check(config).await
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let decision = action::Resolution::Reject;
+        resolve(gavel, self.id, decision, &self.how, &self.place).await
+    }
+}
+
+impl How {
+    /// A rule of the other gavel may forbid the call, or its servers may differ: that must not be bypassed silently.
+    async fn check(&self, config: &Config) -> anyhow::Result<()> {
+        if self.here {
+            return Ok(());
+        }
+        let Some(other) = running_process(config).await? else {
+            return Ok(());
+        };
+        let url = other.url.as_deref().unwrap_or("URL");
+        Err(Usage(format!(
+            "another gavel uses this database: answer through it with --server {url}, and --user NAME unless a key says who \
+             you are, so that its policy and servers apply; `gavel approvals list` prints the whole command. Or give --here \
+             to continue the run in this process, with its own policy and servers"
+        ))
+        .into())
+    }
+}
+
+async fn resolve(
+    client: &Client,
+    approval_id: ApprovalId,
+    decision: action::Resolution,
+    how: &How,
+    place: &Where,
+) -> anyhow::Result<Exit> {
+    let resolution = ResolveBody {
+        approval_id,
+        decision,
+        reason: how.reason.clone(),
+    };
+    let Some(run) = unless_stopped(client.resolve_and_wait(&resolution)).await? else {
+        output::note("it is unknown whether the answer counts; it is safe to repeat the command");
+        return Ok(Exit::Interrupted);
+    };
+    let run = run.map_err(|error| not_found(error, &no_action(place)))?;
+    if how.json {
+        output::json(&run)?;
+    } else {
+        output::line(&run_message(&run))?;
+        for action in in_doubt(&run) {
+            output::note(&format!(
+                "{}: the outcome is unknown. Look at the receiving end, then run one of these:\n{}",
+                output::printable(&action.tool),
+                settles(action.action_id, &place.repeated()).trim_end()
+            ));
+        }
+    }
+    Ok(match in_doubt(&run).next() {
+        Some(_) => Exit::Failed,
+        None => Exit::Done,
+    })
+}
+
+/// The actions of the run whose outcome is unknown.
+fn in_doubt(run: &RunAnswer) -> impl Iterator<Item = &ActionAnswer> {
+    run.actions
+        .iter()
+        .filter(|action| action.state == ActionStatus::InDoubt)
+}
+
+/// The result as text: each action, the run, its summary.
+fn run_message(run: &RunAnswer) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for action in &run.actions {
+        let mut line = format!("{}: {}", action.tool, action.state);
+        if let Some(code) = &action.error_code {
+            line.push_str(&format!(" ({code})"));
+        }
+        if let Some(why) = &action.error_message {
+            line.push_str(&format!(": {why}"));
+        }
+        lines.push(line);
+    }
+    lines.push(format!("run {}: {}", run.run_id, run.state));
+    if !run.summary.trim().is_empty() {
+        lines.push(run.summary.clone());
+    }
+    output::printable(&lines.join("\n"))
+}
+
+/// Options of `gavel approvals grants`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Grants {
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// Options of `gavel approvals revoke`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Revoke {
+    /// The grant; it no longer applies to any call that has not been checked yet
+    #[arg(value_parser = grant)]
+    id: GrantId,
+    #[command(flatten)]
+    place: Where,
+}
+
+fn grant(text: &str) -> Result<GrantId, &'static str> {
+    GrantId::parse(text).ok_or("a grant's id is a UUID; `gavel approvals grants` shows them")
+}
+
+const GRANTS_HEADS: [&str; 8] = [
+    "grant",
+    "user",
+    "tool",
+    "used",
+    "given by",
+    "given",
+    "state",
+    "recipients",
+];
+
+impl Talk for Grants {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let answering = gavel.answering(&self.place).await?;
+        let page = gavel.grants(&self.paging.query()).await?;
+        self.paging.print_items(&page, "there are no grants", |grants| {
+            rows(&GRANTS_HEADS, grants, grants_row)
+        })?;
+        let valid = page.items.iter().find(|grant| grant.revoked_at.is_none());
+        if let Some(valid) = valid.filter(|_| !self.paging.json) {
+            let place = answering.for_call_of(Some(&valid.user_id)).repeated();
+            let id = &valid.grant_id;
+            output::note(&format!("to revoke a grant: gavel approvals revoke{place} {id}"));
+        }
+        more(&page, "more", "");
+        Ok(Exit::Done)
+    }
+}
+
+fn grants_row(grant: &Grant) -> Vec<String> {
+    let recipients = grant.recipients_by_argument.by_argument().map(|(argument, addresses)| {
+        let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+        format!("{argument}: {}", addresses.join(", "))
+    });
+    vec![
+        grant.grant_id.to_string(),
+        clipped(&grant.user_id, 24),
+        clipped(&grant.tool, 32),
+        grant.uses.to_string(),
+        clipped(&grant.created_by, 32),
+        at(grant.created_at),
+        match grant.revoked_at {
+            Some(when) => format!("revoked {}", at(when)),
+            None => "counts".to_owned(),
+        },
+        // Not clipped: the user must see all that the grant covers.
+        recipients.collect::<Vec<_>>().join("; "),
+    ]
+}
+
+impl Talk for Revoke {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(revoked) = unless_stopped(gavel.revoke(self.id)).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        let none = "this tenant and user have no such active grant; `gavel approvals grants` lists the grants";
+        revoked.map_err(|error| not_found(error, none))?;
+        output::line(&format!("grant {} is revoked", self.id))?;
+        Ok(Exit::Done)
+    }
 }

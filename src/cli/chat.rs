@@ -1,21 +1,22 @@
 //! `gavel chat`: one decision, or a conversation. The service keeps no state between messages, so this command keeps
 //! the history and sends it along, as any client does.
 
-mod answer;
-mod conversation;
-mod history;
+use std::collections::VecDeque;
 
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use self::history::History;
-use super::exit::Exit;
-use super::gavel::{self, Gavel, Talk, Where};
-use super::interrupt::unless_stopped;
-use super::output;
 use crate::app::Work;
+use crate::cli::client::Client;
+use crate::cli::exit::Exit;
+use crate::cli::gavel::{self, Gavel, Talk, Where};
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::lines::{Lines, Next};
+use crate::cli::output;
+use crate::cli::output::printable;
 use crate::config::{Config, Provider};
 use crate::domain::ids::{TenantId, UserId};
+use crate::surfaces::chat::request::{MAX_HISTORY, MAX_HISTORY_BYTES};
 
 /// Options of `gavel chat`.
 #[derive(Debug, clap::Args)]
@@ -65,7 +66,7 @@ impl Talk for Args {
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         if self.message.is_empty() {
-            return conversation::hold(self, gavel).await;
+            return hold(self, gavel).await;
         }
         let body = body(self, &self.message.join(" "), &History::default());
         match unless_stopped(gavel.decide(&body)).await? {
@@ -93,9 +94,171 @@ fn show(args: &Args, decision: &str) -> anyhow::Result<()> {
         return output::line(decision);
     }
     let decision: Value = serde_json::from_str(decision).context("the decision is not JSON")?;
-    output::line(&answer::words(&decision))?;
+    output::line(&words(&decision))?;
     if output::person_reads_notes() {
-        output::note(&answer::footer(&decision));
+        output::note(&footer(&decision));
     }
     Ok(())
+}
+
+/// The response of the model or of a template.
+fn words(decision: &Value) -> String {
+    printable(text(decision, "response"))
+}
+
+/// One line about the decision: type, outcome, tools, model, time.
+fn footer(decision: &Value) -> String {
+    let mut parts = vec![format!(
+        "{} {}",
+        text(decision, "decision_type"),
+        text(decision, "outcome_category")
+    )];
+    let calls = decision.get("tool_calls").and_then(Value::as_array);
+    for call in calls.into_iter().flatten() {
+        let failure = call.pointer("/result/error/code").and_then(Value::as_str);
+        let mark = failure.map_or_else(|| "✓".to_owned(), |code| format!("✗ {code}"));
+        parts.push(format!("{} {mark}", printable(text(call, "tool"))));
+    }
+    parts.push(text(decision, "model").to_owned());
+    parts.push(format!(
+        "{} ms",
+        decision.get("duration_ms").and_then(Value::as_u64).unwrap_or_default()
+    ));
+    format!("  ({})", parts.join(" · "))
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod answer_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_footer_tells_type_outcome_tools_model_and_time() {
+        let decision = json!({
+            "decision_type": "INVOKE_TOOL", "outcome_category": "SUCCESS:TASK_COMPLETED", "response": "Done\u{1b}[0m.",
+            "tool_calls": [
+                {"tool": "add_task", "result": {"success": true, "error": null}},
+                {"tool": "wipe", "result": {"success": false, "error": {"code": "unknown_tool", "message": ""}}},
+            ],
+            "model": "demo", "duration_ms": 12,
+        });
+        assert_eq!(words(&decision), "Done\\u001b[0m.");
+        assert_eq!(
+            footer(&decision),
+            "  (INVOKE_TOOL SUCCESS:TASK_COMPLETED · add_task ✓ · wipe ✗ unknown_tool · demo · 12 ms)"
+        );
+    }
+}
+
+const COMMANDS: &str = "/quit ends the conversation, /new clears the history, /help shows this";
+
+/// One message per line. A terminal gets a prompt, and a failed message does not end the conversation; from a pipe, the
+/// first failure ends it. Ctrl-C drops the typed text, or stops waiting; if there is neither, it ends the conversation.
+async fn hold(args: &Args, client: &Client) -> anyhow::Result<Exit> {
+    let mut lines = Lines::new();
+    let person = lines.person;
+    if person {
+        output::note(&format!("Talking as {}. {COMMANDS}.", args.user));
+    }
+    let mut history = History::default();
+    loop {
+        let next = lines.next("> ").await.context("standard input cannot be read")?;
+        if person && !matches!(next, Next::Line(_)) {
+            // The text typed last has not ended the terminal's line.
+            output::note("");
+        }
+        let line = match next {
+            Next::Line(line) => line,
+            Next::Dropped => continue,
+            Next::Stopped => return Ok(Exit::Interrupted),
+            Next::End => return Ok(Exit::Done),
+        };
+        match line.trim() {
+            "" => continue,
+            "/quit" | "/exit" => return Ok(Exit::Done),
+            "/new" => {
+                history = History::default();
+                continue;
+            }
+            command if command.starts_with('/') => {
+                output::note(COMMANDS);
+                continue;
+            }
+            message => match unless_stopped(client.decide(&body(args, message, &history))).await? {
+                // The decision continues and is recorded; its answer is not awaited.
+                None if person => output::note("stopped waiting; the decision continues"),
+                None => return Ok(Exit::Interrupted),
+                Some(Ok(decision)) => {
+                    show(args, &decision)?;
+                    history.keep(message, &serde_json::from_str::<Value>(&decision)?);
+                }
+                Some(Err(error)) if person => output::note(&format!("error: {error:#}")),
+                Some(Err(error)) => return Err(error),
+            },
+        }
+    }
+}
+
+/// Messages and answers, oldest first. When they exceed what a request may carry, the oldest are dropped.
+#[derive(Debug, Default)]
+struct History {
+    /// The conversation's id, from the first answer on.
+    conversation: Option<String>,
+    said: VecDeque<(String, String)>,
+}
+
+impl History {
+    /// Keeps a message and its decision.
+    fn keep(&mut self, message: &str, decision: &Value) {
+        let text = |field: &str| decision.get(field).and_then(Value::as_str).map(str::to_owned);
+        self.conversation = text("conversation_id").or_else(|| self.conversation.take());
+        self.said
+            .push_back((message.to_owned(), text("response").unwrap_or_default()));
+        let bytes = |said: &VecDeque<(String, String)>| said.iter().map(|(a, b)| a.len() + b.len()).sum::<usize>();
+        while self.said.len() * 2 > MAX_HISTORY || bytes(&self.said) > MAX_HISTORY_BYTES {
+            self.said.pop_front();
+        }
+    }
+
+    /// Adds the history to a request.
+    fn add_to(&self, body: &mut Value) {
+        if let Some(conversation) = &self.conversation {
+            body["conversation_id"] = conversation.as_str().into();
+        }
+        let lines = self.said.iter().flat_map(|(message, answer)| {
+            [
+                json!({"role": "user", "content": message}),
+                json!({"role": "assistant", "content": answer}),
+            ]
+        });
+        body["history"] = lines.collect();
+    }
+}
+
+#[cfg(test)]
+mod history_tests {
+    use super::*;
+    use crate::surfaces::chat::request::ChatRequest;
+
+    #[test]
+    fn a_long_conversation_stays_within_what_a_request_may_carry() {
+        let mut history = History::default();
+        for n in 0..150 {
+            let words = "x".repeat(3000);
+            history.keep(&format!("{n}"), &json!({"conversation_id": "c", "response": words}));
+        }
+        let mut body = json!({"message": "hello", "user_id": "me"});
+        history.add_to(&mut body);
+        let request = ChatRequest::from_json(body.to_string().as_bytes()).unwrap();
+        assert_eq!(request.over_limit(), None);
+        assert_eq!(request.history.len() % 2, 0);
+        assert!(request.history.len() > 100);
+        assert_eq!(request.history[request.history.len() - 2].1, "149");
+        assert_eq!(request.conversation.unwrap().as_str(), "c");
+    }
 }

@@ -2,8 +2,8 @@
 
 use clap_complete::Shell;
 
-use super::exit::Exit;
-use super::{help, output};
+use crate::cli::exit::Exit;
+use crate::cli::{help, output};
 
 /// Options of `gavel completion`.
 #[derive(Debug, clap::Args)]

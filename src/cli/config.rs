@@ -1,7 +1,7 @@
 //! `gavel config`: the effective settings, each with the origin of its value. Secrets are masked.
 
-use super::exit::Exit;
-use super::{new_key, output, table};
+use crate::cli::exit::Exit;
+use crate::cli::{list, new_key, output};
 use crate::config::{Config, Effective, Flags, find, reference};
 
 /// Options of `gavel config`.
@@ -46,7 +46,7 @@ pub(super) fn run(args: Args, flags: &Flags) -> anyhow::Result<Exit> {
         output::json_lines(&resolved.origins)?;
     } else {
         let rows: Vec<_> = resolved.origins.iter().map(row).collect();
-        output::line(&table::table(&["setting", "value", "from"], &rows))?;
+        output::line(&list::table(&["setting", "value", "from"], &rows))?;
     }
     Ok(Exit::Done)
 }

@@ -1,26 +1,38 @@
 //! `gavel decisions`: the decision log, read only.
 
-mod list;
-mod show;
-mod tail;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::exit::Exit;
-use super::talk;
-use crate::api::decisions::DecisionPage;
+use anyhow::bail;
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::api::decisions::{DecisionDetail, DecisionPage, DecisionRecord, ToolInvocation};
 use crate::api::filter::Listed;
+use crate::app::Work;
+use crate::cli::client::{Client, Query};
+use crate::cli::exit::Exit;
+use crate::cli::gavel::{self, Gavel, Talk, Where};
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::list::clipped;
+use crate::cli::list::{Paging, at, rows};
+use crate::cli::{output, talk};
 use crate::config::Flags;
-
-pub(super) use self::show::{call, fields};
+use crate::domain::decision::{DecisionType, Outcome};
+use crate::domain::ids::{DecisionId, TenantId};
+use crate::domain::time::Timestamp;
 
 /// The commands of `gavel decisions`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// List decisions, newest first
-    List(list::Args),
+    List(List),
     /// Show one decision with its tool calls
-    Show(show::Args),
+    Show(Show),
     /// Print new decisions as they are made
-    Tail(tail::Args),
+    Tail(Tail),
 }
 
 /// How a filter is written.
@@ -39,5 +51,377 @@ impl Command {
             Self::Show(args) => talk(args, flags),
             Self::Tail(args) => talk(args, flags),
         }
+    }
+}
+
+/// Options of `gavel decisions list`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = format!("{}\n\n{LIST_EXAMPLES}", filters()))]
+pub(super) struct List {
+    /// Only matching decisions, such as 'outcome_category = "ERROR:*"'
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
+    /// Oldest first
+    #[arg(long)]
+    oldest_first: bool,
+    #[command(flatten)]
+    paging: Paging,
+    /// The tenant
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
+    tenant: TenantId,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  gavel decisions list --filter 'outcome_category = \"ERROR:*\" AND created_at >= \"2026-11-20T00:00:00Z\"'
+  gavel decisions list --json --limit 1000 | jq -r .outcome_category | sort | uniq -c";
+
+impl Talk for List {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, None)
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let query = Query {
+            filter: self.filter.clone(),
+            order_by: self.oldest_first.then_some("created_at"),
+            ..self.paging.query()
+        };
+        let page = gavel.decisions(&query).await?;
+        self.paging.print(&page, "no decisions", as_table)
+    }
+}
+
+const LIST_HEADS: [&str; 8] = [
+    "at (UTC)", "decision", "type", "outcome", "user", "intent", "ms", "message",
+];
+
+/// Decisions as a table.
+fn as_table(items: &[DecisionRecord]) -> String {
+    rows(&LIST_HEADS, items, list_row)
+}
+
+fn list_row(item: &DecisionRecord) -> Vec<String> {
+    let known = |text: Option<&str>| text.unwrap_or("-").to_owned();
+    vec![
+        at(item.created_at),
+        item.decision_id.clone(),
+        known(item.decision_type.map(DecisionType::as_str)),
+        known(item.outcome_category.map(Outcome::as_str)),
+        clipped(&item.user_id, 20),
+        clipped(&known(item.intent.as_deref()), 20),
+        item.duration_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
+        clipped(&known(item.message.as_deref()), 48),
+    ]
+}
+
+#[cfg(test)]
+mod list_tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::tests::samples::sample;
+
+    #[test]
+    fn a_row_shows_what_is_known_and_marks_what_is_not() {
+        let item: DecisionRecord = sample(json!({
+            "created_at": "2026-11-20T10:20:30.123456Z", "decision_id": "d", "decision_type": "RESPOND_ONLY",
+            "outcome_category": null, "user_id": "ann", "intent": "respond", "duration_ms": 12, "message": "a\nb",
+        }));
+        let table = as_table(&[item]);
+        assert!(
+            table.ends_with("2026-11-20 10:20:30  d         RESPOND_ONLY  -        ann   respond  12  a b\n"),
+            "{table}"
+        );
+    }
+}
+
+/// Options of `gavel decisions show`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Show {
+    /// The decision's id
+    #[arg(value_parser = id)]
+    id: DecisionId,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// The tenant
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
+    tenant: TenantId,
+}
+
+fn id(text: &str) -> Result<DecisionId, &'static str> {
+    DecisionId::parse(text).ok_or("a decision's id is a UUID; `gavel decisions list` shows them")
+}
+
+impl Talk for Show {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, None)
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(decision) = gavel.decision(self.id).await? else {
+            bail!("there is no decision {} of the tenant {}", self.id, self.tenant);
+        };
+        if self.json {
+            output::json(&decision)?;
+        } else {
+            output::line(&show_text(&decision)?)?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// The fields in order, then the calls.
+fn show_text(decision: &DecisionDetail) -> anyhow::Result<String> {
+    let mut text = fields(&decision.decision, &[])?;
+    decision
+        .tool_calls
+        .iter()
+        .for_each(|tool_call| text.push_str(&call(tool_call)));
+    Ok(text)
+}
+
+/// A line for each field of an object that has a value, except these.
+pub(super) fn fields(of: &impl Serialize, except: &[&str]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for (name, value) in serde_json::to_value(of)?.as_object().into_iter().flatten() {
+        let value = match value {
+            _ if except.contains(&name.as_str()) => continue,
+            Value::Null => continue,
+            Value::String(words) => output::printable(words).replace('\n', "\n                    "),
+            other => output::printable(&other.to_string()),
+        };
+        text.push_str(&format!("{name:<18}  {value}\n"));
+    }
+    Ok(text)
+}
+
+/// A tool call.
+pub(super) fn call(call: &ToolInvocation) -> String {
+    let json = |value: &Option<Box<RawValue>>| {
+        // On one line, with sorted names.
+        let value = value
+            .as_ref()
+            .map(|value| serde_json::from_str::<Value>(value.get()).unwrap_or_default());
+        output::printable(&value.unwrap_or_default().to_string())
+    };
+    let mut text = format!(
+        "\ncall {}  {} / {}  {}\n  parameters  {}\n",
+        call.sequence,
+        output::printable(call.server.as_deref().unwrap_or("-")),
+        output::printable(&call.tool),
+        call.status,
+        json(&call.parameters)
+    );
+    if let Some(by) = &call.decided_by {
+        text.push_str(&format!("  decided by  {}\n", output::printable(by)));
+    }
+    match &call.result.error {
+        Some(error) => {
+            let error = json!({"code": error.code, "message": error.message}).to_string();
+            text.push_str(&format!("  error       {}\n", output::printable(&error)));
+        }
+        None => text.push_str(&format!("  data        {}\n", json(&call.result.data))),
+    }
+    text
+}
+
+#[cfg(test)]
+mod show_tests {
+    use super::*;
+    use crate::cli::tests::samples::sample;
+
+    #[test]
+    fn a_decision_is_shown_with_its_calls_and_without_what_is_not_known() {
+        let call = |with| serde_json::to_value(sample::<ToolInvocation>(with)).unwrap();
+        let decision: DecisionDetail = sample(json!({
+            "decision_id": "d", "outcome_category": "SUCCESS:TASK_COMPLETED", "error_detail": null, "response": "a\u{1b}b\nc",
+            "tool_calls": [
+                call(json!({"sequence": 1, "server": "tasks", "tool": "add_task", "parameters": {"description": "x"},
+                    "result": {"success": true, "data": {"ok": true}, "error": null}})),
+                call(json!({"sequence": 2, "server": null, "tool": "wipe", "status": "not_sent", "parameters": {},
+                    "result": {"success": false, "data": null, "error": {"code": "unknown_tool", "message": "no"}}})),
+            ],
+        }));
+        let shown = show_text(&decision).unwrap();
+        assert!(
+            shown.contains("response            a\\u001bb\n                    c\n"),
+            "{shown}"
+        );
+        assert!(!shown.contains("error_detail"));
+        assert!(shown.contains(
+            "call 1  tasks / add_task  completed\n  parameters  {\"description\":\"x\"}\n  data        {\"ok\":true}\n"
+        ));
+        assert!(shown.contains("call 2  - / wipe  not_sent\n"));
+        assert!(shown.contains("  error       {\"code\":\"unknown_tool\",\"message\":\"no\"}\n"));
+    }
+}
+
+/// Options of `gavel decisions tail`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = filters())]
+pub(super) struct Tail {
+    /// Only matching decisions, such as 'decision_type = "REFUSE"'
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
+    /// Begin with this many existing decisions
+    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000), value_name = "N")]
+    lines: u32,
+    /// Print rows as JSON, one per line
+    #[arg(long)]
+    json: bool,
+    /// The tenant
+    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
+    tenant: TenantId,
+}
+
+/// The time between two polls.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Rows are ordered by the time of their request, and appear when it is decided. Each poll goes back further than most
+/// decisions take …
+const SHORT: TimeDelta = TimeDelta::seconds(60);
+/// … and one in [`LONG_EVERY`] goes back the longest deadline that a constitution may set, and a minute.
+const LONG: TimeDelta = TimeDelta::seconds(660);
+const LONG_EVERY: u32 = 30;
+/// Rows of one page.
+const PAGE: u32 = 1000;
+
+impl Talk for Tail {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        Where::of_tenant(&self.tenant, None)
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let done = unless_stopped(follow(self, gavel)).await?;
+        done.unwrap_or(Ok(Exit::Interrupted))
+    }
+}
+
+/// Ends only with an error.
+async fn follow(args: &Tail, client: &Client) -> anyhow::Result<Exit> {
+    let began = Utc::now();
+    let mut seen = Seen::default();
+    // Rows older than the first poll are not printed, except the requested ones. Those are read second, so that a row
+    // closed in between is printed with them or by the next poll.
+    for row in since(args, client, began - LONG).await? {
+        seen.is_new(&row);
+    }
+    let mut first = latest(args, client).await?;
+    first.reverse();
+    for row in &first {
+        seen.is_new(row);
+    }
+    print(args, &first, true)?;
+    for look in 1_u32.. {
+        tokio::time::sleep(PAUSE).await;
+        let back = if look % LONG_EVERY == 0 { LONG } else { SHORT };
+        let rows = since(args, client, Utc::now() - back).await?;
+        let new: Vec<DecisionRecord> = rows.into_iter().filter(|row| seen.is_new(row)).collect();
+        seen.forget_before(Utc::now() - LONG - SHORT);
+        print(args, &new, false)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The newest closed rows, newest first.
+async fn latest(args: &Tail, client: &Client) -> anyhow::Result<Vec<DecisionRecord>> {
+    if args.lines == 0 {
+        return Ok(Vec::new());
+    }
+    let query = Query {
+        page_size: args.lines,
+        filter: Some(closed(args, None)),
+        ..Query::default()
+    };
+    Ok(client.decisions(&query).await?.items)
+}
+
+/// All closed rows from `from` on, oldest first.
+async fn since(args: &Tail, client: &Client, from: DateTime<Utc>) -> anyhow::Result<Vec<DecisionRecord>> {
+    let mut rows = Vec::new();
+    let mut page_token = None;
+    loop {
+        let query = Query {
+            page_size: PAGE,
+            page_token,
+            filter: Some(closed(args, Some(from))),
+            order_by: Some("created_at"),
+        };
+        let page = client.decisions(&query).await?;
+        rows.extend(page.items);
+        page_token = page.next_page_token;
+        if page_token.is_none() {
+            return Ok(rows);
+        }
+    }
+}
+
+/// The user's filter, limited to closed rows.
+fn closed(args: &Tail, from: Option<DateTime<Utc>>) -> String {
+    let mut parts = vec!["status = \"closed\"".to_owned()];
+    parts.extend(from.map(|from| {
+        format!(
+            "created_at >= \"{}\"",
+            from.to_rfc3339_opts(SecondsFormat::Micros, true)
+        )
+    }));
+    parts.extend(args.filter.clone());
+    parts.join(" AND ")
+}
+
+fn print(args: &Tail, rows: &[DecisionRecord], with_heads: bool) -> anyhow::Result<()> {
+    if args.json {
+        return output::json_lines(rows);
+    }
+    if rows.is_empty() && !with_heads {
+        return Ok(());
+    }
+    let table = as_table(rows);
+    let body = if with_heads {
+        table.as_str()
+    } else {
+        table.split_once('\n').map_or("", |(_, body)| body)
+    };
+    output::line(body)
+}
+
+/// The rows seen so far, by id, with their creation time.
+#[derive(Default)]
+struct Seen(BTreeMap<String, Timestamp>);
+
+impl Seen {
+    fn is_new(&mut self, row: &DecisionRecord) -> bool {
+        self.0.insert(row.decision_id.clone(), row.created_at).is_none()
+    }
+
+    fn forget_before(&mut self, from: DateTime<Utc>) {
+        let from = Timestamp(from.timestamp_micros());
+        self.0.retain(|_, at| *at >= from);
+    }
+}
+
+#[cfg(test)]
+mod tail_tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_shown_once_and_not_kept_for_ever() {
+        let mut seen = Seen::default();
+        let row: DecisionRecord = crate::cli::tests::samples::sample(serde_json::json!({
+            "decision_id": "a", "created_at": "2026-11-20T10:00:00.000000Z",
+        }));
+        assert!(seen.is_new(&row));
+        assert!(!seen.is_new(&row));
+        seen.forget_before("2026-11-20T10:00:00Z".parse().unwrap());
+        assert!(!seen.is_new(&row));
+        seen.forget_before("2026-11-20T10:00:01Z".parse().unwrap());
+        assert!(seen.0.is_empty());
     }
 }

@@ -1,24 +1,36 @@
 //! `gavel doctor`: checks that everything is in place. One line per check: ✓ ok, ! warning, ✗ error with what to do
 //! next.
 
-mod bundled;
-mod model;
-mod servers;
-
+use std::collections::BTreeSet;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use secrecy::ExposeSecret;
+use serde_json::Value;
 
-use self::bundled::bundled;
-use self::model::{issuer, model, names};
-use self::servers::{google, servers};
-use super::exit::Exit;
-use super::serve::banner::callers;
-use super::{agents as agents_command, live, output};
+use crate::adapters::gemini::{CheckError, advice};
+use crate::adapters::mcp::{Mcp, ServerState};
 use crate::adapters::store::{AuditLog, KEY_IN_DATABASE, KeyPlace, Store, StoreError};
+use crate::api::planning::Fitness;
 use crate::app;
-use crate::config::{Config, ConfigErrors, Resolved, masked_url};
+use crate::app::BundledConditions;
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::cli::serve::callers;
+use crate::cli::serve::{not_bound, unbound};
+use crate::cli::{agents as agents_command, mcp as mcp_command, policy as policy_command};
+use crate::config::{Config, ConfigErrors, Provider, Resolved, masked_url};
 use crate::domain::definition::{Agents, Checked, Constitution, answerer};
+use crate::domain::time::rfc3339;
+use crate::engine::Toolset;
+use crate::http::google::CALLBACK;
+use crate::ports::clock::{Clock, SystemClock};
+use crate::ports::conditions::Conditions;
+use crate::ports::keys::KeySource;
+use crate::ports::tools::{Catalog, Tools};
+use crate::surfaces::definitions::Lack;
 
 /// The findings so far.
 #[derive(Default)]
@@ -101,7 +113,7 @@ async fn address(config: &Config, findings: &mut Findings) -> anyhow::Result<()>
     match app::bind(listen) {
         Ok(_) if listen.port() == 0 => findings.good(&format!("address: {listen} uses any free port")),
         Ok(_) => findings.good(&format!("address: {listen} is free")),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match live::ask(listen).await {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match ask(listen).await {
             Ok(_) => findings.good(&format!("address: {listen} is in use by a gavel that answers; this is about the settings here, which it may not have")),
             Err(error) => findings.error(
                 &format!("address: {listen} is in use, and not by a gavel: {error}"),
@@ -282,4 +294,309 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         ))?;
     }
     Ok(agents)
+}
+
+async fn bundled(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    for condition in BundledConditions(config.clone()).look().await {
+        let what = format!("{}: {}", condition.of.as_str().replace('_', " "), condition.detail);
+        match condition.state {
+            Fitness::Good => findings.good(&what)?,
+            Fitness::Warning => findings.warn(&what)?,
+            Fitness::Error => findings.error(
+                &what,
+                condition
+                    .next
+                    .as_deref()
+                    .unwrap_or("see docs/how-to/github-and-containers.md"),
+            )?,
+        }
+    }
+    Ok(())
+}
+
+async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    if let Some(other) = &config.model.other {
+        one_model(config, other, "other model", findings).await?;
+    }
+    one_model(config, &config.model.provider, "model", findings).await
+}
+
+/// Warns about the names of models that Google answers with another model, or shuts down.
+fn names(
+    config: &Config,
+    constitution: Option<&Constitution>,
+    agents: &Agents,
+    findings: &Findings,
+) -> anyhow::Result<()> {
+    let definitions = agents.values().map(|agent| &*agent.definition);
+    let definitions = definitions.chain(constitution.map(|constitution| &constitution.definition));
+    let named = definitions.filter_map(|definition| definition.model.model.as_deref());
+    let names: BTreeSet<_> = named.chain([config.model.name.as_str()]).collect();
+    let today = rfc3339(SystemClock.now_us());
+    for advice in names.into_iter().filter_map(|name| advice(name, &today[..10])) {
+        findings.warn(&format!("model: {advice}"))?;
+    }
+    Ok(())
+}
+
+/// Checks one configured provider; `what` is its name in the output.
+async fn one_model(config: &Config, provider: &Provider, what: &str, findings: &mut Findings) -> anyhow::Result<()> {
+    let gemini = match app::gemini(&config.model, provider) {
+        Ok(Some(gemini)) => gemini,
+        Ok(None) => {
+            let why = match provider {
+                Provider::Demo { by_name: true } => "it is configured by name",
+                _ => "no credentials are set; set GEMINI_API_KEY to use Gemini",
+            };
+            return findings.warn(&format!("{what}: the demo model answers: {why}"));
+        }
+        Err(error) => return findings.error(&format!("{what}: {error:#}"), "correct the settings of the credentials"),
+    };
+    match gemini.check().await {
+        Ok(info) => {
+            let limits = match (info.input_token_limit, info.output_token_limit) {
+                (Some(input), Some(output)) => format!(" ({input} tokens in, {output} out)"),
+                _ => String::new(),
+            };
+            findings.good(&format!("{what}: {} answers{limits}", info.model))
+        }
+        Err(error) => findings.error(&format!("{what}: {error}"), cure(&error)),
+    }
+}
+
+async fn issuer(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+    let Some(issuer) = app::issuer(config)? else {
+        return Ok(());
+    };
+    let next = "check GAVEL_AUTH_JWT_JWKS_URL, and that the issuer runs";
+    match issuer.current().await {
+        Ok(set) if set.keys.is_empty() => findings.error("issuer: none of its keys can check a token", next),
+        Ok(set) => findings.good(&format!("issuer: {} keys that can check tokens", set.keys.len())),
+        Err(error) => findings.error(&format!("issuer: {error}"), next),
+    }
+}
+
+fn cure(error: &CheckError) -> &'static str {
+    match error {
+        CheckError::Credentials(_) => "check GEMINI_API_KEY, or the Google credentials of Vertex AI",
+        CheckError::Permission(_) => "allow the API for this key or account in the Google Cloud console",
+        CheckError::UnknownModel { .. } => "set GEMINI_MODEL to an existing model",
+        CheckError::Unreachable(_) => "check the network, a proxy, and GEMINI_BASE_URL",
+        CheckError::Quota(_) => "wait, or raise the quota of the key",
+        CheckError::Unexpected(_) => "check that GEMINI_BASE_URL speaks the Gemini API",
+    }
+}
+
+async fn servers(
+    config: &Config,
+    constitution: Option<&Constitution>,
+    agents: &Agents,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
+    let bridge = match app::mcp(config) {
+        Ok(bridge) => bridge,
+        Err(error) => return findings.error(&format!("{error:#}"), "correct the file that GAVEL_MCP_CONFIG names"),
+    };
+    mcp_command::settled(&bridge).await;
+    // Each server has a line of its own with the reason, and an agent names many servers.
+    let known = mcp_command::without_reasons(&bridge.catalog());
+    let checked = each_server(&bridge, config, agents, findings)
+        .and_then(|()| granted(&known, constitution, findings))
+        .and_then(|()| able(&known, agents, config, findings))
+        .and_then(|()| rules(&bridge, agents, config, findings));
+    bridge.shutdown().await;
+    checked
+}
+
+fn each_server(bridge: &Mcp, config: &Config, agents: &Agents, findings: &mut Findings) -> anyhow::Result<()> {
+    let servers = bridge.status();
+    if servers.is_empty() {
+        findings.warn("MCP servers: none are configured")?;
+    }
+    for warning in bridge.warnings() {
+        findings.warn(&format!("MCP servers: {warning}"))?;
+    }
+    for server in &servers {
+        let line = format!("MCP server {}", mcp_command::headline(server).trim_end());
+        match server.state {
+            ServerState::Up => findings.good(&format!("{line}, {} tools", server.tools))?,
+            ServerState::Off => findings.warn(&line)?,
+            ServerState::Down | ServerState::Connecting => {
+                let next = match config.mcp_config {
+                    Some(_) => "check its entry in mcp.json".to_owned(),
+                    None => format!("it is built in: check its settings ({})", settings_of(&server.name)),
+                };
+                findings.error(&line, &format!("{next}; RUST_LOG=info shows its output"))?;
+            }
+        }
+    }
+    for (tool, server) in unbound(&bridge.catalog(), agents) {
+        findings.warn(&format!("MCP server {server}: {}", not_bound(&tool)))?;
+    }
+    for left in &bridge.catalog().left_out {
+        findings.warn(&format!(
+            "MCP server {}: {} is left out: {}",
+            left.server, left.tool, left.reason
+        ))?;
+    }
+    Ok(())
+}
+
+/// Where the settings of a built-in server are described.
+fn settings_of(server: &str) -> String {
+    match server {
+        "tasks" => "TASKS_DATABASE_URL; docs/reference/tasks-server.md".to_owned(),
+        "files" => "FILES_ROOT; docs/reference/files-server.md".to_owned(),
+        "google" => "docs/how-to/google.md".to_owned(),
+        other => format!("docs/reference/{other}-server.md"),
+    }
+}
+
+/// Checks the google server's settings. If it is off, or cannot start, its state reports that.
+fn google(config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let Ok(settings) = app::google(config) else {
+        return Ok(());
+    };
+    if let (Some(file), true) = (
+        settings.database_file(),
+        config.database_url.expose_secret().starts_with("postgres"),
+    ) {
+        findings.warn(&format!(
+            "google: sent actions are recorded in the file {}, but decisions in PostgreSQL; with several gavels each would have its \
+             own file and not know what the others sent: set GOOGLE_DATABASE_URL to one PostgreSQL database for all",
+            file.display()
+        ))?;
+    }
+    if let Some(callback) = settings.callback().filter(|url| url.path() != CALLBACK) {
+        findings.warn(&format!(
+            "google: GOOGLE_CALLBACK_URL ends in {}, but gavel answers at {}: unless a proxy maps one to the other, browsers cannot return",
+            callback.path(),
+            CALLBACK
+        ))?;
+    }
+    Ok(())
+}
+
+/// Checks that servers offer the tools that the constitution lists.
+fn granted(catalog: &Catalog, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
+    let Some(constitution) = constitution else {
+        return Ok(());
+    };
+    let tools = &constitution.definition.tools;
+    let missing = Toolset::build(catalog, tools, &[]).missing;
+    if missing.is_empty() {
+        return findings.good(&format!(
+            "tools: all {} on the constitution's allowlist are offered",
+            tools.len()
+        ));
+    }
+    for one in missing {
+        let next = "connect a server that offers it, or remove it from the constitution";
+        findings.error(&format!("tool {}: {}", one.name, one.reason), next)?;
+    }
+    Ok(())
+}
+
+/// Reports unavailable agents as warnings: an unavailable agent stops nothing else.
+fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let lacking = agents_command::lacking(agents, catalog, config);
+    for (name, lack) in &lacking {
+        findings.warn(&format!("agent {}", agents_command::sentence(name, lack)))?;
+    }
+    let answers = &config.runs.threads.agent;
+    match answerer(agents, answers) {
+        Ok(_) if matches!(lacking.get(answers.as_str()), Some(Lack::Unavailable(_))) => findings.warn(&format!(
+            "threads: {answers} answers, but is unavailable: messages in threads fail until that is fixed"
+        )),
+        Ok(_) => findings.good(&format!("threads: {answers} answers")),
+        // It has been reported already.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Reports names in rules of the policy that match nothing. A policy that cannot be read has been reported already.
+fn rules(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+    let Ok(policy) = app::policy(config) else {
+        return Ok(());
+    };
+    for unknown in policy_command::unknown_names(&policy, &bridge.catalog(), &bridge.status(), agents) {
+        findings.warn(&format!("policy: {unknown}"))?;
+    }
+    Ok(())
+}
+
+/// Health checks run every few seconds and must not accumulate.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Requests `/livez` at this configuration's address.
+///
+/// # Errors
+/// No answer, or an answer other than 200.
+pub(super) async fn live(resolved: Resolved) -> anyhow::Result<Exit> {
+    let listen = resolved.config.listen;
+    ensure!(
+        listen.port() != 0,
+        "listen = {listen} uses any free port, which only the running service knows"
+    );
+    let url = ask(listen).await?;
+    output::line(&format!("✓ {url} answers"))?;
+    Ok(Exit::Done)
+}
+
+/// Requests `/livez` of the service at `listen`, and returns the requested URL.
+///
+/// # Errors
+/// No answer, or not a gavel's answer.
+async fn ask(listen: SocketAddr) -> anyhow::Result<String> {
+    let url = format!("http://{}/livez", reachable(listen));
+    // A proxy for outgoing requests must not be used for this machine.
+    let client = reqwest::Client::builder()
+        .timeout(TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()?;
+    let mut response = client
+        .get(&url)
+        .send()
+        .await
+        .with_context(|| format!("{url} does not answer"))?;
+    ensure!(
+        response.status() == reqwest::StatusCode::OK,
+        "{url} answers {}",
+        response.status()
+    );
+    // Reads only one chunk, which holds gavel's whole answer: another program may listen there.
+    let first = response.chunk().await.ok().flatten().unwrap_or_default();
+    let answer: Option<Value> = serde_json::from_slice(&first).ok();
+    ensure!(
+        answer.is_some_and(|answer| answer["status"] == "ok"),
+        "{url} does not give a gavel's answer"
+    );
+    Ok(url)
+}
+
+/// The address at which this machine reaches a service that listens at `address`.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod live_tests {
+    use super::*;
+
+    #[test]
+    fn a_service_that_listens_everywhere_is_asked_on_loopback() {
+        for (listen, asked) in [
+            ("0.0.0.0:8080", "127.0.0.1:8080"),
+            ("[::]:80", "[::1]:80"),
+            ("192.0.2.1:80", "192.0.2.1:80"),
+        ] {
+            assert_eq!(reachable(listen.parse().unwrap()).to_string(), asked);
+        }
+    }
 }

@@ -10,12 +10,12 @@ use async_trait::async_trait;
 use gavel_eval::{Gavel, Request, Scratch, agents, chat};
 use serde_json::{Map, Value, json};
 
-use super::client::Client;
-use super::exit::{Exit, Usage};
-use super::interrupt::{unless_stopped, until_interrupted};
-use super::{mcp, output};
 use crate::adapters::demo;
 use crate::app::{App, BUILT_IN_SERVERS, OwnService};
+use crate::cli::client::Client;
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::interrupt::{unless_stopped, until_interrupted};
+use crate::cli::{mcp, output};
 use crate::config::{Config, Resolved};
 use crate::domain::decision::Outcome;
 use crate::domain::ids::TenantId;

@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use super::client::refused::Refused;
-use super::output::ReaderLeft;
 use crate::adapters::store::StoreError;
+use crate::cli::client::Refused;
+use crate::cli::output::ReaderLeft;
 use crate::config::{ConfigErrors, FileError};
 use crate::ports::records::QueryError;
 

@@ -4,10 +4,10 @@ use std::ops::Deref;
 
 use anyhow::Context;
 
-use super::client::Client;
-use super::exit::Exit;
-use super::interrupt::unless_stopped;
 use crate::app::{OwnService, Work, reachable};
+use crate::cli::client::Client;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::unless_stopped;
 use crate::config::{Auth, Config};
 use crate::domain::ids::{DEFAULT_TENANT, IdError, ProjectId, TenantId, UserId};
 

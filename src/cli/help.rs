@@ -2,7 +2,7 @@
 
 use clap::{Args, Command, CommandFactory};
 
-use super::{Cli, exit};
+use crate::cli::{Cli, exit};
 use crate::config::Flags;
 
 /// The commands by purpose. Every command that the help shows is in one group.

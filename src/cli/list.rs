@@ -1,13 +1,17 @@
 //! What all commands that list have in common: the options of a page, and how it is printed.
 
+use std::time::Duration;
+
+use chrono::{DateTime, NaiveDate};
 use serde::Serialize;
 
-use super::client::Query;
-use super::exit::Exit;
-use super::output;
-use super::table::table;
 use crate::api::Page;
+use crate::cli::client::Query;
+use crate::cli::exit::Exit;
+use crate::cli::output;
+use crate::cli::output::printable;
 use crate::domain::time::Timestamp;
+use crate::ports::clock::{Clock, SystemClock};
 
 /// The options of a list.
 #[derive(Clone, Debug, clap::Args)]
@@ -84,4 +88,131 @@ pub(super) fn rows<T>(heads: &[&str], items: &[T], row: impl Fn(&T) -> Vec<Strin
 /// A time to the second.
 pub(super) fn at(time: Timestamp) -> String {
     time.to_string().chars().take(19).collect::<String>().replace('T', " ")
+}
+
+/// A time, or an age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// Microseconds since the epoch.
+    At(i64),
+    Ago(Duration),
+}
+
+impl Since {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if let Ok(at) = DateTime::parse_from_rfc3339(text) {
+            return Ok(Self::At(at.timestamp_micros()));
+        }
+        if let Some(at) = NaiveDate::parse_from_str(text, "%Y-%m-%d")
+            .ok()
+            .and_then(|day| day.and_hms_opt(0, 0, 0))
+        {
+            return Ok(Self::At(at.and_utc().timestamp_micros()));
+        }
+        let units = [('m', 60), ('h', 3600), ('d', 86400)];
+        let ago = units.iter().find_map(|(unit, seconds)| {
+            let number: u64 = text.strip_suffix(*unit)?.parse().ok()?;
+            number.checked_mul(*seconds).filter(|seconds| *seconds < 1 << 40)
+        });
+        ago.map(|seconds| Self::Ago(Duration::from_secs(seconds)))
+            .ok_or_else(|| "give a date, a time such as 2026-11-01T00:00:00Z, or 90m, 12h, 30d".to_owned())
+    }
+
+    /// Microseconds since the epoch.
+    pub(super) fn at(self) -> i64 {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ago) => SystemClock.now_us() - i64::try_from(ago.as_micros()).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod since_tests {
+    use super::*;
+
+    #[test]
+    fn a_date_a_time_and_a_length_are_understood_and_nothing_else() {
+        assert_eq!(Since::parse("1970-01-02"), Ok(Since::At(86_400_000_000)));
+        assert_eq!(Since::parse("1970-01-01T01:00:00+01:00"), Ok(Since::At(0)));
+        assert_eq!(Since::parse("90m"), Ok(Since::Ago(Duration::from_secs(5400))));
+        for invalid in [
+            "",
+            "h",
+            "-1d",
+            "1w",
+            "1ä",
+            "yesterday",
+            "99999999999999999999d",
+            "2026-13-01",
+            "18446744073709551615d",
+        ] {
+            assert!(Since::parse(invalid).is_err(), "{invalid}");
+        }
+    }
+}
+
+/// Aligns `rows` under `heads`. The last column is not padded; every cell is one line.
+pub(super) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| single_line(cell)).collect())
+        .collect();
+    let widths: Vec<usize> = (0..heads.len())
+        .map(|column| {
+            let cells = rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count());
+            cells.chain([heads[column].chars().count()]).max().unwrap_or(0)
+        })
+        .collect();
+    let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
+    let mut text = String::new();
+    for row in std::iter::once(&heads).chain(&rows) {
+        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The first `most` characters; an ellipsis marks omitted text.
+pub(super) fn clipped(text: &str, most: usize) -> String {
+    let text = single_line(text);
+    if text.chars().count() <= most {
+        return text;
+    }
+    let mut clipped: String = text.chars().take(most.saturating_sub(1)).collect();
+    clipped.push('…');
+    clipped
+}
+
+/// The text on one line, as output shows it.
+pub(super) fn single_line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
+}
+
+#[cfg(test)]
+mod table_tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_every_row_is_one_line() {
+        let rows = [
+            vec!["a".to_owned(), "two\nlines".to_owned()],
+            vec!["longer".to_owned(), String::new()],
+        ];
+        assert_eq!(
+            table(&["x", "what"], &rows),
+            "x       what\na       two lines\nlonger\n"
+        );
+    }
+
+    #[test]
+    fn what_is_clipped_says_so() {
+        assert_eq!(clipped("abcdef", 6), "abcdef");
+        assert_eq!(clipped("abcdefg", 6), "abcde…");
+        assert_eq!(clipped("ä\u{1b}ö", 9), "ä\\u001bö");
+    }
 }

@@ -7,8 +7,8 @@ use clap::Command;
 use clap_mangen::Man;
 use roff::{Roff, roman};
 
-use super::exit::{Exit, STATUSES};
-use super::{help, output};
+use crate::cli::exit::{Exit, STATUSES};
+use crate::cli::{help, output};
 
 /// Options of `gavel man`.
 #[derive(Debug, clap::Args)]

@@ -3,8 +3,8 @@
 
 use anyhow::Context;
 
-use super::exit::Exit;
 use crate::app;
+use crate::cli::exit::Exit;
 use crate::telemetry::{Lines, Telemetry};
 
 /// The bundled servers: the command, the library, and what it gives; for one that needs more than its options, also that.

@@ -4,9 +4,9 @@
 use anyhow::Context;
 use secrecy::ExposeSecret;
 
-use super::exit::Exit;
-use super::output;
 use crate::adapters::store::{MigrationStatus, Store};
+use crate::cli::exit::Exit;
+use crate::cli::output;
 use crate::config::{Resolved, masked_url};
 
 /// Options of `gavel migrate`.

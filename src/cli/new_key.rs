@@ -4,9 +4,9 @@ use secrecy::ExposeSecret;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::exit::Exit;
-use super::output;
 use crate::app::fresh_key;
+use crate::cli::exit::Exit;
+use crate::cli::output;
 use crate::config::KNOWN_ROLES;
 use crate::domain::ids::{TenantId, UserId};
 

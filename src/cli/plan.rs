@@ -1,34 +1,18 @@
 //! `gavel plan`: planning sessions. A user gives a goal, a repository and a deadline, changes the plan until it fits,
 //! confirms it, and watches the work on it.
 
-mod cancel;
 mod conversation;
-mod deadline;
-mod diff;
-mod draft;
-mod dry_run;
 mod edit;
-mod editor;
 mod execute;
-mod facts;
-mod fields;
 mod follow;
-mod history;
-mod list;
-mod log;
-mod outcome;
-mod refine;
 mod show;
 mod start;
-mod steps;
 mod story;
 mod text;
-mod waits;
-mod watch;
 
-use super::exit::Exit;
-use super::gavel::Gavel;
-use super::talk;
+use crate::cli::exit::Exit;
+use crate::cli::gavel::Gavel;
+use crate::cli::talk;
 use crate::config::Flags;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
 
@@ -36,27 +20,27 @@ use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Make a plan for a goal in a GitHub repository; on a terminal, change it in conversation
-    Start(start::Args),
+    Start(start::Start),
     /// Change a plan in the user's own words; without words, in conversation
-    Refine(refine::Args),
+    Refine(start::Refine),
     /// Edit a plan as JSON, in an editor or from a file
     Edit(edit::Args),
     /// Confirm a plan, and watch the work on it to its end
     Execute(execute::Args),
     /// Show a session with its plan, or one task with its steps
-    Show(show::Args),
+    Show(show::Show),
     /// Show what a version of a plan changed
-    Diff(diff::Args),
+    Diff(show::Diff),
     /// List the versions of a plan: who changed it, when, why and how
-    History(history::Args),
+    History(show::History),
     /// List planning sessions, newest first
-    List(list::Args),
+    List(show::List),
     /// Cancel a session
-    Cancel(cancel::Args),
+    Cancel(start::Cancel),
     /// Watch a session: its plan being made, or the work on it
-    Watch(watch::Args),
+    Watch(start::Watch),
     /// List the actions of the work on a plan
-    Log(log::Args),
+    Log(show::Log),
 }
 
 /// The exit statuses of a session that is followed.

@@ -1,40 +1,50 @@
 //! `gavel runs`: agents' past and current runs.
 
-mod cancel;
-mod follow;
-mod list;
-mod persons;
+pub(super) mod follow;
 mod progress;
-mod resume;
-mod show;
-mod watch;
 
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::time::Duration;
 
+use anyhow::Context;
+use serde::Serialize;
+
 pub(super) use self::follow::{OnInterrupt, Showing, asked, follow, is_late, questions};
-pub(super) use self::list::project;
-pub(super) use self::persons::{Said, answer, is_here};
 pub(super) use self::progress::{Progress, Story, newest, time};
-pub(super) use self::show::ActionOf;
-use super::exit::Exit;
-use super::talk;
+use crate::api::approvals::ResolveBody;
+use crate::api::decisions::{DecisionDetail, ToolInvocation};
+use crate::api::runs::AgentRun;
+use crate::api::threads::ActionAnswer;
+use crate::app::Work;
+use crate::cli::approvals::{Question, question};
+use crate::cli::client::{Client, Query, Refused};
+use crate::cli::decisions::{call, fields};
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::gavel::{Gavel, Talk, Where};
+use crate::cli::interrupt::unless_stopped;
+use crate::cli::lines::{Lines, Next};
+use crate::cli::list::clipped;
+use crate::cli::list::{Paging, at, rows};
+use crate::cli::{output, talk};
 use crate::config::Flags;
-use crate::domain::agent_run::MOST_TIME;
-use crate::domain::ids::RunId;
+use crate::domain::action;
+use crate::domain::agent_run::{MOST_TIME, RunStatus};
+use crate::domain::ids::{ActionId, DEFAULT_PROJECT, IdError, ProjectId, RunId};
 
 /// The commands of `gavel runs`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// List the runs of a project, newest first
-    List(list::Args),
+    List(List),
     /// Show one run with its tool calls, and how to settle its in-doubt actions
-    Show(show::Args),
+    Show(Show),
     /// Watch a run until it ends: what it has done so far, and new events
-    Watch(watch::Args),
+    Watch(Watch),
     /// Cancel a run and those it called
-    Cancel(cancel::Args),
+    Cancel(Cancel),
     /// Continue a paused run
-    Resume(resume::Args),
+    Resume(Resume),
 }
 
 /// The exit statuses of a run that is followed to its end.
@@ -66,4 +76,410 @@ pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
     let seconds = seconds.ok_or_else(|| format!("give whole seconds from 1 to {most}"))?;
     Ok(Duration::from_secs(seconds))
+}
+
+/// Options of `gavel runs list`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = LIST_EXAMPLES)]
+pub(super) struct List {
+    /// Only this agent's runs
+    #[arg(long, value_name = "NAME", value_parser = agent)]
+    agent: Option<String>,
+    /// Only runs with this status
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(RunStatus::ALL.iter().map(|status| status.as_str())))]
+    status: Option<String>,
+    /// The project of the agents
+    #[arg(long, default_value = DEFAULT_PROJECT, value_parser = project, value_name = "NAME")]
+    project: ProjectId,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    place: Where,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  gavel runs list --status paused
+  gavel runs list --agent codebase_investigator --json | jq -r .summary
+  gavel runs list --server http://localhost:8080 --user ann
+
+Runs called by another run are not listed; `gavel runs watch` shows them under their caller.";
+
+/// Parses `--project`.
+pub(super) fn project(name: &str) -> Result<ProjectId, IdError> {
+    ProjectId::parse(name)
+}
+
+/// The name becomes part of a filter, so only characters of agent names are allowed.
+fn agent(name: &str) -> Result<String, &'static str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.chars().all(is_plain) && !name.is_empty() {
+        Ok(name.to_owned())
+    } else {
+        Err("an agent's name consists of letters, digits, `_` and `-`")
+    }
+}
+
+const LIST_HEADS: [&str; 7] = ["at (UTC)", "run", "agent", "status", "steps", "time", "result"];
+
+impl Talk for List {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let conditions: Vec<_> = [("agent_id", &self.agent), ("status", &self.status)]
+            .into_iter()
+            .filter_map(|(field, value)| Some(format!("{field} = \"{}\"", value.as_ref()?)))
+            .collect();
+        let query = Query {
+            filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
+            ..self.paging.query()
+        };
+        let page = gavel.runs(&self.project, &query).await?;
+        self.paging
+            .print(&page, "no runs", |runs| rows(&LIST_HEADS, runs, list_row))
+    }
+}
+
+fn list_row(run: &AgentRun) -> Vec<String> {
+    // An error matters more than the summary so far.
+    let error = run.error_message.as_deref().filter(|error| !error.is_empty());
+    vec![
+        at(run.created_at),
+        run.id.to_string(),
+        clipped(&run.agent_id, 32),
+        match run.attempts.len() {
+            0 => run.status.to_string(),
+            1 => format!("{}, resumed", run.status),
+            times => format!("{}, resumed {times} times", run.status),
+        },
+        run.steps.to_string(),
+        run.duration_ms.map_or_else(|| "-".to_owned(), progress::time),
+        clipped(error.or(run.summary.as_deref()).unwrap_or_default(), 60),
+    ]
+}
+
+/// Options of `gavel runs show`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = SHOW_EXAMPLES)]
+pub(super) struct Show {
+    /// The run
+    #[arg(value_parser = id)]
+    id: RunId,
+    /// As JSON: the run, with its tool_calls and actions
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  gavel runs show 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel runs show --json 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .output
+
+Tool calls come from the decision log: after the run has ended all of them, before that only those \
+that may have had an effect.";
+
+impl Talk for Show {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let answering = gavel.answering(&self.place).await?;
+        let run = gavel.run(self.id).await?;
+        let decision = gavel.decision(self.id.decision()).await?;
+        let actions = gavel.actions(self.id).await?;
+        if self.json {
+            let user = decision.as_ref().map(|decision| decision.decision.user_id.as_str());
+            let actions: Vec<_> = actions
+                .iter()
+                .map(|action| ActionOf {
+                    user_id: user,
+                    run_id: None,
+                    action,
+                })
+                .collect();
+            let calls = decision.as_ref().map(|decision| &decision.tool_calls);
+            output::json(&Whole {
+                of: &run,
+                tool_calls: calls,
+                actions,
+            })?;
+        } else {
+            output::line(&show_text(&run, decision.as_ref(), &actions, &answering)?)?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// A run with its calls and actions.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    of: &'a AgentRun,
+    tool_calls: Option<&'a Vec<ToolInvocation>>,
+    actions: Vec<ActionOf<'a>>,
+}
+
+/// An action, with what the routes of runs do not repeat for each: its user and the run whose actions were read.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ActionOf<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) run_id: Option<RunId>,
+    #[serde(flatten)]
+    pub(crate) action: &'a ActionAnswer,
+}
+
+/// The fields in order, the calls, and the next steps.
+fn show_text(
+    run: &AgentRun,
+    decision: Option<&DecisionDetail>,
+    actions: &[ActionAnswer],
+    place: &Where,
+) -> anyhow::Result<String> {
+    // Steps and tokens are counted at the run's end.
+    let left_out: &[&str] = match run.completed_at {
+        Some(_) => &["in_doubt"],
+        None => &["in_doubt", "steps", "usage"],
+    };
+    let mut text = fields(run, left_out)?;
+    match decision {
+        Some(decision) => decision.tool_calls.iter().for_each(|one| text.push_str(&call(one))),
+        None => text.push_str("\nyou have no access to its tool calls\n"),
+    }
+    let user = decision.map(|decision| decision.decision.user_id.as_str());
+    for action in actions {
+        text.push_str(&format!("\n{}", follow::action(run, action, user, place)));
+    }
+    let next = follow::next(run, place);
+    if !next.is_empty() {
+        text.push_str(&format!("\n{}\n", next.join("\n")));
+    }
+    Ok(text)
+}
+
+/// Options of `gavel runs cancel`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = CANCEL_EXAMPLES)]
+pub(super) struct Cancel {
+    /// The run
+    #[arg(value_parser = id)]
+    id: RunId,
+    /// Print the run as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+  gavel runs cancel 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel runs cancel --server http://localhost:8080 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+
+A run that a worker executes ends within seconds, when its worker sees the cancellation. A run without a worker \
+ends when the next `gavel serve` resumes it. Completed actions are not undone. A run that has ended \
+does not change.";
+
+impl Talk for Cancel {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let Some(run) = unless_stopped(gavel.cancel(self.id)).await? else {
+            return Ok(Exit::Interrupted);
+        };
+        let run = run?;
+        if self.json {
+            output::json(&run)?;
+            return Ok(Exit::Done);
+        }
+        output::line(&match run.status {
+            RunStatus::Cancelled => format!("run {} is cancelled", self.id),
+            status if status.has_ended() => format!("run {} had already ended: {}", self.id, status.as_str()),
+            _ => format!(
+                "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
+                self.id,
+                self.place.repeated(),
+                self.id
+            ),
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Options of `gavel runs resume`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = format!("{RESUME_EXAMPLES}\n\n{STATUSES}"))]
+pub(super) struct Resume {
+    /// The run: a paused one, or one whose processes were lost
+    #[arg(value_parser = id)]
+    id: RunId,
+    /// The outcome of an in-doubt action: happened or did_not_happen (repeatable)
+    #[arg(long, value_name = "ACTION=WHAT", value_parser = settled)]
+    settled: Vec<(ActionId, bool)>,
+    /// Overrides the definition's time limit
+    #[arg(long, value_name = "SECONDS", value_parser = timeout)]
+    timeout: Option<Duration>,
+    /// Do not wait for the end: print the run's id. Only with --server: without it, this process executes the run
+    #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
+    background: bool,
+    #[command(flatten)]
+    showing: Showing,
+    #[command(flatten)]
+    place: Where,
+}
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  gavel runs resume 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel runs resume 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 --timeout 600
+  gavel runs resume 0198c2b5-… --settled 0198c2b6-…=did_not_happen
+
+The run continues with a fresh budget of steps and time. Each in-doubt action must be settled first: say \
+whether it had its effect, and the agent continues with that. Ctrl-C cancels the run and waits for its end; a second Ctrl-C stops waiting.";
+
+fn settled(text: &str) -> Result<(ActionId, bool), String> {
+    let allowed = "give ACTION=happened or ACTION=did_not_happen; `gavel runs show` lists the in-doubt actions";
+    let (action, what) = text.split_once('=').ok_or(allowed)?;
+    let action = ActionId::parse(action).ok_or(allowed)?;
+    match what {
+        "happened" => Ok((action, true)),
+        "did_not_happen" => Ok((action, false)),
+        _ => Err(allowed.to_owned()),
+    }
+}
+
+impl Talk for Resume {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let mut settled = BTreeMap::new();
+        for (action, happened) in &self.settled {
+            if settled
+                .insert(*action, *happened)
+                .is_some_and(|before| before != *happened)
+            {
+                return Err(Usage(format!("--settled gives both outcomes for {action}; give one")).into());
+            }
+        }
+        resume(self, gavel, settled).await
+    }
+}
+
+async fn resume(args: &Resume, client: &Client, settled: BTreeMap<ActionId, bool>) -> anyhow::Result<Exit> {
+    let Some(resumed) = unless_stopped(client.resume(args.id, settled, args.timeout)).await? else {
+        return Ok(Exit::Interrupted);
+    };
+    let run = match resumed {
+        Err(error) if is_in_doubt(&error) => {
+            let run = client.run(args.id).await?;
+            for line in follow::next(&run, &args.place) {
+                output::note(&line);
+            }
+            return Err(Usage("give the outcome of each in-doubt action with --settled".to_owned()).into());
+        }
+        resumed => resumed?,
+    };
+    if args.background {
+        output::line(&run.to_string())?;
+        return Ok(Exit::Done);
+    }
+    let attempt = client.run(run).await?.attempts.len();
+    follow(client, &args.place, run, &args.showing, OnInterrupt::Cancels, attempt).await
+}
+
+fn is_in_doubt(error: &anyhow::Error) -> bool {
+    Refused::in_error(error).is_some_and(|refused| refused.has_code("calls_in_doubt"))
+}
+
+/// Options of `gavel runs watch`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = format!("{WATCH_EXAMPLES}\n\n{STATUSES}"))]
+pub(super) struct Watch {
+    /// The run
+    #[arg(value_parser = id)]
+    id: RunId,
+    #[command(flatten)]
+    showing: Showing,
+    #[command(flatten)]
+    place: Where,
+}
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  gavel runs watch 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel runs watch --server http://localhost:8080 --events 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .type
+
+It begins with what the run has done so far. Ctrl-C stops watching; the run continues.";
+
+impl Talk for Watch {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        follow(gavel, &self.place, self.id, &self.showing, OnInterrupt::Leaves, 0).await
+    }
+}
+
+/// The user's reply.
+pub(super) enum Said {
+    Answer(ResolveBody),
+    /// No answer now.
+    Later,
+}
+
+/// Is a user at the terminal?
+pub(super) fn is_here() -> bool {
+    std::io::stdin().is_terminal() && output::person_reads_notes()
+}
+
+/// Asks until there is an answer.
+pub(super) async fn answer(one: &Question<'_>) -> anyhow::Result<Said> {
+    output::note(&format!("\n{}", question(one)));
+    // Text typed before the request was shown does not answer it.
+    #[cfg(unix)]
+    rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush)
+        .context("the terminal's input cannot be discarded")?;
+    let mut lines = Lines::new();
+    loop {
+        let next = lines
+            .next("Run it? [y]es, [n]o (a reason may follow), [l]ater: ")
+            .await?;
+        let Next::Line(line) = next else {
+            return Ok(Said::Later);
+        };
+        let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let decision = match word.to_lowercase().as_str() {
+            "y" | "yes" => action::Resolution::ApproveOnce,
+            "n" | "no" => action::Resolution::Reject,
+            "l" | "later" => return Ok(Said::Later),
+            _ => continue,
+        };
+        return Ok(Said::Answer(ResolveBody {
+            approval_id: one.approval,
+            decision,
+            reason: Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty()),
+        }));
+    }
 }

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::interrupt::Signals;
+use crate::cli::interrupt::Signals;
 
 /// How long workers may take to start a task before they count as blocked, how long they may take to end after a second
 /// signal, and how long the last log line may take to be written.

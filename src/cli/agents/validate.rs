@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::list::catalog;
+use super::catalog;
 use super::{configured, count, load, render_error};
 use crate::app;
 use crate::cli::exit::Exit;

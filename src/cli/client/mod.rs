@@ -4,17 +4,13 @@
 //! `routes` has a function for each route, `plans` those of planning sessions, `events` the stream of a run or a session,
 //! `refused` a server's refusal as text. What is sent and answered are the types of [`crate::api`].
 
-mod events;
-mod key;
-mod plans;
-pub(super) mod refused;
 mod routes;
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use reqwest::header::{ACCEPT, HeaderValue, LOCATION};
+use anyhow::{Context, anyhow, bail};
+use reqwest::header::{ACCEPT, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -22,12 +18,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-pub(super) use self::events::Received;
-pub(super) use self::refused::Refused;
-use self::refused::Whole;
 pub(super) use self::routes::{NewRun, Query};
-use super::exit::Usage;
 use crate::app::OwnService;
+use crate::cli::exit::Usage;
+use crate::config::Dotenv;
 use crate::domain::ids::UserId;
 use crate::domain::text::capped;
 
@@ -67,7 +61,7 @@ impl Client {
         Ok(Self {
             http: http().build()?,
             base,
-            key: key::key()?,
+            key: key()?,
             user,
             own: false,
         })
@@ -269,4 +263,342 @@ mod tests {
             assert!(Client::new(invalid, None).is_err(), "{invalid}");
         }
     }
+}
+
+/// The variable with the key or token to send; `…_FILE` names a file that holds it.
+const KEY: &str = "GAVEL_API_KEY";
+
+/// The key of the environment, or else of `.env`.
+fn key() -> anyhow::Result<Option<SecretString>> {
+    match key_of(&|name| std::env::var(name).ok())? {
+        Some(key) => Ok(Some(key)),
+        None => {
+            let dotenv = Dotenv::read()?;
+            key_of(&|name| dotenv.variable(name))
+        }
+    }
+}
+
+fn key_of(variable: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Option<SecretString>> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let by_file = format!("{KEY}_FILE");
+    match (set(KEY), set(&by_file)) {
+        (Some(_), Some(_)) => bail!("{KEY} and {by_file} are both given; keep one of the two"),
+        (Some(key), None) => Ok(Some(SecretString::from(key))),
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(&path).with_context(|| format!("{by_file}: {path} cannot be read"))?;
+            Ok(Some(SecretString::from(text.trim_end())))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Most bytes of an answer. A page of runs with all their messages is about a hundredth of that.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The server's own explanation why it refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{words}")]
+pub(super) struct Refused {
+    pub(crate) status: StatusCode,
+    /// `code` of the problem document, if the answer is one.
+    code: Option<String>,
+    words: String,
+}
+
+impl Refused {
+    fn of(status: StatusCode, words: String) -> Self {
+        Self {
+            status,
+            code: None,
+            words,
+        }
+    }
+
+    /// The refusal that an error is, if it is one.
+    pub(crate) fn in_error(error: &anyhow::Error) -> Option<&Self> {
+        error.downcast_ref()
+    }
+
+    pub(crate) fn has_code(&self, code: &str) -> bool {
+        self.code.as_deref() == Some(code)
+    }
+
+    /// Is the request itself invalid, whatever the state of the server?
+    pub(crate) fn is_invalid_request(&self) -> bool {
+        self.has_code("invalid_request") || self.has_code("not_grantable")
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
+    }
+}
+
+/// A complete answer.
+struct Whole {
+    status: StatusCode,
+    url: Url,
+    /// Seconds, from the `retry-after` header.
+    retry_after: Option<u64>,
+    text: String,
+}
+
+impl Whole {
+    async fn read(mut response: Response) -> anyhow::Result<Self> {
+        let (status, url) = (response.status(), response.url().clone());
+        let retry_after = response.headers().get(RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+        let mut bytes = Vec::new();
+        loop {
+            let piece = response.chunk().await.map_err(reqwest::Error::without_url);
+            let Some(piece) = piece.with_context(|| format!("the answer of {url} was cut off"))? else {
+                break;
+            };
+            if bytes.len() + piece.len() > MOST_BYTES {
+                bail!(
+                    "the answer of {url} has more than {} MiB and was not read completely",
+                    MOST_BYTES >> 20
+                );
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        let text = String::from_utf8(bytes).with_context(|| format!("the answer of {url} is not UTF-8 text"))?;
+        Ok(Self {
+            status,
+            url,
+            retry_after,
+            text,
+        })
+    }
+
+    /// The refusal of `server`, with what a user of the command line can do about it.
+    fn refused(self, server: &str, with_key: bool) -> anyhow::Error {
+        let Self { status, url, .. } = self;
+        let body: Option<Value> = serde_json::from_str(&self.text).ok();
+        let Some((mut words, code)) = body.as_ref().and_then(problem) else {
+            let what = match body {
+                Some(_) => "",
+                None => " without JSON; check that --server names a gavel",
+            };
+            return anyhow!("{url} answered {status}{what}");
+        };
+        if status == StatusCode::UNAUTHORIZED {
+            words.push_str(&match with_key {
+                true => format!("\n  {KEY} (or {KEY}_FILE) does not hold a valid key or token of {server}"),
+                false => format!("\n  give a key or token of {server} in {KEY}, or the path of its file in {KEY}_FILE"),
+            });
+        }
+        if words.contains("X-Gavel-User") {
+            words.push_str(match code.as_deref() {
+                Some("user_mismatch") => "\n  a command sends it with --user: leave that out",
+                _ => "\n  a command sends it with --user NAME",
+            });
+        }
+        if let Some(seconds) = self.retry_after {
+            words.push_str(&format!("\n  try again in {seconds} s"));
+        }
+        Refused { status, code, words }.into()
+    }
+}
+
+/// An RFC 9457 document as text, and its code.
+fn problem(body: &Value) -> Option<(String, Option<String>)> {
+    let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
+    let mut words = text(body, "detail").or_else(|| text(body, "title"))?;
+    for error in body.get("errors").and_then(Value::as_array).into_iter().flatten() {
+        if let (Some(pointer), Some(detail)) = (text(error, "pointer"), text(error, "detail")) {
+            words.push_str(&format!("\n  {pointer}: {detail}"));
+        }
+    }
+    Some((words, text(body, "code")))
+}
+
+#[cfg(test)]
+mod refused_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_is_shown_with_every_field() {
+        let body = json!({"title": "t", "detail": "the request is not valid", "errors": [{"pointer": "/message", "detail": "must not be empty"}]});
+        assert_eq!(
+            problem(&body).unwrap(),
+            (
+                "the request is not valid\n  /message: must not be empty".to_owned(),
+                None
+            )
+        );
+        assert!(problem(&json!({"status": 404})).is_none());
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_try_again() {
+        let refused = |retry_after| {
+            let answer = Whole {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                url: "http://h:1".parse().unwrap(),
+                retry_after,
+                text: json!({"detail": "Over the quota.", "code": "rate_limited"}).to_string(),
+            };
+            answer.refused("http://h:1", false).to_string()
+        };
+        assert_eq!(refused(Some(7)), "Over the quota.\n  try again in 7 s");
+        assert_eq!(refused(None), "Over the quota.");
+    }
+}
+
+/// A connection that delivers no event and no heartbeat for this long counts as dead. The server sends a heartbeat
+/// every 10 s.
+const SILENCE: Duration = Duration::from_secs(45);
+/// The longest line, in bytes. An event has the result of one tool call at most.
+const MOST_LINE: usize = 32 << 20;
+/// Waits between two attempts to reconnect: the first, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
+/// How long an unavailable server is retried.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The next input.
+pub(super) enum Received {
+    Event(Value),
+    /// The connection is lost; the stream will reconnect.
+    Lost(String),
+}
+
+/// The stream.
+pub(super) struct Events<'a> {
+    client: &'a Client,
+    path: Vec<String>,
+    /// The id of the last event.
+    after: Option<String>,
+    response: Option<Response>,
+    /// Bytes of an incomplete line.
+    line: Vec<u8>,
+    /// How many of these bytes are known to contain no line end.
+    scanned: usize,
+    /// When the connection was lost.
+    lost: Option<Instant>,
+    pause: Duration,
+}
+
+impl<'a> Events<'a> {
+    /// The events under a path.
+    fn of(client: &'a Client, path: &[&str]) -> Self {
+        Self {
+            client,
+            path: path.iter().map(|&segment| segment.to_owned()).collect(),
+            after: None,
+            response: None,
+            line: Vec::new(),
+            scanned: 0,
+            lost: None,
+            pause: PAUSES[0],
+        }
+    }
+
+    /// Returns the next event. The last has the type `end`, or `result`; do not call this after it. Cancel safe: dropping the future
+    /// loses no event.
+    ///
+    /// # Errors
+    /// There are no more events.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Received> {
+        match self.event().await {
+            Ok(event) => Ok(Received::Event(event)),
+            Err(Break::Final(error)) => Err(error),
+            Err(Break::Lost(error)) => {
+                let reason = format!("{error:#}");
+                (self.response, self.line, self.scanned) = (None, Vec::new(), 0);
+                let since = *self.lost.get_or_insert_with(Instant::now);
+                if since.elapsed() > PATIENCE {
+                    return Err(error).context("the server is unavailable");
+                }
+                Ok(Received::Lost(reason))
+            }
+        }
+    }
+
+    async fn event(&mut self) -> Result<Value, Break> {
+        loop {
+            while let Some(end) = memchr::memchr(b'\n', &self.line[self.scanned..]).map(|end| self.scanned + end) {
+                self.scanned = 0;
+                let line: Vec<u8> = self.line.drain(..=end).collect();
+                if let Some(event) = self.read(&line)? {
+                    return Ok(event);
+                }
+            }
+            self.scanned = self.line.len();
+            if self.scanned > MOST_LINE {
+                let words = format!("the server sent a line of more than {} MiB", MOST_LINE >> 20);
+                return Err(Break::Final(anyhow::anyhow!(words)));
+            }
+            if self.response.is_none() {
+                self.join().await?;
+            }
+            let Some(response) = &mut self.response else { continue };
+            let chunk = tokio::time::timeout(SILENCE, response.chunk()).await;
+            let chunk = chunk.context("the server sends nothing")?;
+            let chunk = chunk
+                .map_err(reqwest::Error::without_url)
+                .context("the stream was cut off")?;
+            self.line.extend(chunk.context("the server ended the stream")?);
+        }
+    }
+
+    async fn join(&mut self) -> Result<(), Break> {
+        if self.lost.is_some() {
+            tokio::time::sleep(self.pause).await;
+            self.pause = (self.pause * 2).min(PAUSES[1]);
+        }
+        let path: Vec<_> = self.path.iter().map(String::as_str).collect();
+        let joined = self.client.lines(&path, self.after.as_deref()).await;
+        match joined {
+            Ok(response) => {
+                self.response = Some(response);
+                Ok(())
+            }
+            // The server's refusal of the request is final; unavailability or overload is not.
+            Err(error) if is_final(&error) => Err(Break::Final(error)),
+            Err(error) => Err(Break::Lost(error)),
+        }
+    }
+
+    /// The event of a line; `None` for a heartbeat.
+    fn read(&mut self, line: &[u8]) -> Result<Option<Value>, Break> {
+        let event: Value = serde_json::from_slice(line).context("the stream has a line that is not JSON")?;
+        let kind = event["type"].as_str();
+        if kind != Some("error") {
+            (self.lost, self.pause) = (None, PAUSES[0]);
+        }
+        match kind {
+            Some("heartbeat") => Ok(None),
+            Some("error") => {
+                let words = problem(&event["problem"]).map(|(words, _)| words);
+                Err(anyhow::anyhow!(words.unwrap_or_else(|| "the server gave up".to_owned())).into())
+            }
+            _ => {
+                self.after = event["id"].as_str().map(str::to_owned).or_else(|| self.after.take());
+                Ok(Some(event))
+            }
+        }
+    }
+}
+
+/// Why there is no event.
+enum Break {
+    /// A new attempt may succeed.
+    Lost(anyhow::Error),
+    Final(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Break {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+fn is_final(error: &anyhow::Error) -> bool {
+    Refused::in_error(error).is_some_and(|refused| {
+        let status = refused.status;
+        status.is_redirection() || (status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS)
+    })
 }

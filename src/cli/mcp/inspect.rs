@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use similar::{Algorithm, capture_diff_slices};
 
-use super::differences::differences;
-use super::sdiff::side_by_side;
 use crate::adapters::mcp::Mcp;
 use crate::cli::exit::Exit;
+use crate::cli::list::clipped;
 use crate::cli::output;
 use crate::domain::tool::{ApprovalDefault, Idempotency, Tool};
 use crate::engine::Toolset;
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
             .iter()
             .filter(|server| wanted(&server.name, args.tool.as_deref().unwrap_or_default()))
         {
-            output::note(super::list::headline(server).trim_end());
+            output::note(super::headline(server).trim_end());
         }
         bail!("no connected server offers this tool; `gavel mcp list` shows all tools");
     }
@@ -238,5 +238,146 @@ fn approval(tool: &Tool) -> &'static str {
         Some(ApprovalDefault::Required) => "required",
         Some(ApprovalDefault::NotRequired) => "not required",
         None => "as the agent's definition says",
+    }
+}
+
+/// One line for each place of `original` that `shown` lacks or changes, and for each place that it adds.
+fn differences(original: &Value, shown: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    compare(original, shown, "", &mut found);
+    found
+}
+
+fn compare(original: &Value, shown: &Value, place: &str, found: &mut Vec<String>) {
+    match (original, shown) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (key, value) in before {
+                let inner = format!("{place}/{}", escaped(key));
+                match after.get(key) {
+                    Some(other) => compare(value, other, &inner, found),
+                    None => found.push(format!("{inner} is left out")),
+                }
+            }
+            let added = after.keys().filter(|key| !before.contains_key(*key));
+            found.extend(added.map(|key| format!("{place}/{} is added", escaped(key))));
+        }
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            for (n, (value, other)) in before.iter().zip(after).enumerate() {
+                compare(value, other, &format!("{place}/{n}"), found);
+            }
+        }
+        (before, after) if before == after => {}
+        (_, Value::Object(_) | Value::Array(_)) => found.push(format!("{place} is rewritten")),
+        (_, after) => found.push(format!("{place} is now {after}")),
+    }
+}
+
+/// Escaped as in JSON pointers.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod differences_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_change_is_named_by_its_place() {
+        let original = json!({
+            "$schema": "x", "type": "object",
+            "properties": {"a/b": {"const": "x"}, "kind": {"type": ["string", "null"]}, "same": {"type": "string"}},
+            "required": ["a", "user"],
+        });
+        let shown = json!({
+            "type": "object",
+            "properties": {"a/b": {"enum": ["x"]}, "kind": {"type": "string"}, "same": {"type": "string"}},
+            "required": ["a"],
+        });
+        assert_eq!(
+            differences(&original, &shown),
+            [
+                "/$schema is left out",
+                "/properties/a~1b/const is left out",
+                "/properties/a~1b/enum is added",
+                "/properties/kind/type is now \"string\"",
+                "/required is rewritten",
+            ]
+        );
+        assert!(differences(&original, &original).is_empty());
+    }
+}
+
+/// The longest left side, in characters. A longer line is clipped if the right side shows it in full; otherwise it
+/// pushes the right side out.
+const MOST_LEFT: usize = 60;
+
+/// Lays out `left` and `right` side by side under their heads.
+fn side_by_side(left_head: &str, left: &str, right_head: &str, right: &str) -> String {
+    let (before, after): (Vec<_>, Vec<_>) = (left.lines().collect(), right.lines().collect());
+    let longest = before
+        .iter()
+        .chain([&left_head])
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or(0);
+    let width = longest.min(MOST_LEFT);
+    let mut text = format!("  {left_head:<width$}   {right_head}\n");
+    for (one, other) in rows(&before, &after) {
+        let mark = match (one, other) {
+            (Some(one), Some(other)) if one == other => ' ',
+            (Some(_), Some(_)) => '|',
+            (Some(_), None) => '<',
+            (None, _) => '>',
+        };
+        let left = match mark {
+            ' ' => clipped(one.unwrap_or_default(), width),
+            _ => one.unwrap_or_default().to_owned(),
+        };
+        let row = format!("  {left:<width$} {mark} {}", other.unwrap_or_default());
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+type Row<'a> = (Option<&'a str>, Option<&'a str>);
+
+/// Pairs equal lines, and the lines of a change as far as both sides have one.
+fn rows<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Row<'a>> {
+    let mut rows = Vec::new();
+    for change in capture_diff_slices(Algorithm::Myers, before, after) {
+        let (left, right) = (&before[change.old_range()], &after[change.new_range()]);
+        rows.extend((0..left.len().max(right.len())).map(|row| (left.get(row).copied(), right.get(row).copied())));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod sdiff_tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn same_lines_share_a_row_and_changes_are_marked() {
+        let text = side_by_side("left", "{\n a\n b\n c\n}", "right", "{\n b\n d\n}");
+        assert_eq!(
+            text,
+            "  left   right\n  {      {\n   a   <\n   b      b\n   c   |  d\n  }      }\n"
+        );
+        let text = side_by_side("l", "a", "r", "a\nb");
+        assert_eq!(text, "  l   r\n  a   a\n    > b\n");
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_lost_or_moved(before in "([ab]\n){0,8}", after in "([abc]\n){0,8}") {
+            let (left, right): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
+            let rows = rows(&left, &right);
+            prop_assert_eq!(rows.iter().filter_map(|row| row.0).collect::<Vec<_>>(), left);
+            prop_assert_eq!(rows.iter().filter_map(|row| row.1).collect::<Vec<_>>(), right);
+        }
     }
 }

@@ -5,8 +5,8 @@ use anyhow::Context;
 use super::edit::{self, Edited};
 use super::execute::executed;
 use super::follow::{Followed, Showing, refined};
-use super::outcome::{exit, failed_refinement, is_open, tell};
-use super::{diff, text};
+use super::follow::{exit, failed_refinement, has_open_plan, tell};
+use super::{show, text};
 use crate::api::planning::{ExecuteBody, Session};
 use crate::cli::client::Client;
 use crate::cli::exit::Exit;
@@ -76,7 +76,7 @@ pub(super) async fn hold(client: &Client, place: &Where, session: Session, showi
     output::line(&text::plan(&session))?;
     output::note(COMMANDS);
     loop {
-        if !is_open(&session) {
+        if !has_open_plan(&session) {
             return tell(&session, place, showing);
         }
         let next = lines.next("> ").await.context("standard input cannot be read")?;
@@ -101,7 +101,7 @@ pub(super) async fn hold(client: &Client, place: &Where, session: Session, showi
                 output::note(&format!("error: {error:#}"));
                 // It may have changed elsewhere, or ended. A version can be confirmed only after it was shown.
                 let now = Box::new(client.session(id).await?);
-                if now.plan_version != session.plan_version && is_open(&now) {
+                if now.plan_version != session.plan_version && has_open_plan(&now) {
                     output::line(&text::plan(&now))?;
                 }
                 session = now;
@@ -146,7 +146,7 @@ async fn answer(
             Ok(same())
         }
         Typed::Diff => {
-            diff::latest(client, id, session.plan_version).await?;
+            show::latest(client, id, session.plan_version).await?;
             Ok(same())
         }
         Typed::Edit => match edit::in_editor(client, place, session, Some(lines)).await? {

@@ -1,23 +1,27 @@
 //! `gavel plan edit`.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::path::Path;
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+use tokio::process::Command;
 
-use super::follow::{Showing, missing, session};
-use super::outcome::{is_open, tell};
-use super::{draft, editor, id, text};
+use super::follow::{Showing, has_open_plan, missing, session, tell};
+use super::{id, text};
 use crate::api::planning::Session;
 use crate::app::Work;
 use crate::cli::client::{Client, Refused};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
+use crate::cli::interrupt::Signals;
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
 use crate::cli::runs::is_here;
 use crate::domain::ids::PlanningSessionId;
+use crate::domain::plan::{Draft, DraftTask, Task};
 
 /// The longest text, in bytes. The longest plan is much shorter.
 const MOST_BYTES: u64 = 1 << 20;
@@ -74,7 +78,7 @@ impl Talk for Args {
         let edited = match &self.file {
             Some(file) => {
                 let version = self.if_version.unwrap_or(before.plan_version);
-                let draft = draft::read(&read(file)?, file)?;
+                let draft = read_draft(&read(file)?, file)?;
                 let edited = gavel.edit_plan(self.id, version, &draft).await;
                 Box::new(edited.map_err(|error| missing(error, &self.place, self.id))?)
             }
@@ -112,14 +116,14 @@ pub(super) async fn in_editor(
     lines: Option<&mut Lines>,
 ) -> anyhow::Result<Edited> {
     let (id, version) = (session.session_id, session.plan_version);
-    if !is_open(session) {
+    if !has_open_plan(session) {
         bail!(
             "the plan of session {id} cannot be edited: the session is {}",
             session.status
         );
     }
-    let before = draft::of(session)?;
-    let path = editor::new_file(&format!("gavel-plan-{id}-v{version}"), &before)?;
+    let before = of(session)?;
+    let path = new_file(&format!("gavel-plan-{id}-v{version}"), &before)?;
     let edited = until_valid(client, (id, version), &before, &path, lines).await;
     match &edited {
         // Left behind, it would only take space.
@@ -144,12 +148,12 @@ async fn until_valid(
     let mut own = Lines::new();
     let lines = lines.unwrap_or(&mut own);
     loop {
-        let text = editor::edited(path).await?;
+        let text = edited(path).await?;
         if text == before {
             output::note(&format!("the text is unchanged; plan {version} remains"));
             return Ok(Edited::Unchanged);
         }
-        let sent = match draft::read(&text, &path.display().to_string()) {
+        let sent = match read_draft(&text, &path.display().to_string()) {
             Ok(draft) => client.edit_plan(id, version, &draft).await,
             Err(error) => Err(error),
         };
@@ -193,4 +197,186 @@ fn read(file: &str) -> anyhow::Result<String> {
         return Err(Usage(format!("--file {file}: is longer than 1 MiB")).into());
     }
     String::from_utf8(bytes).context(Usage(format!("--file {file}: is not UTF-8 text")))
+}
+
+/// The current plan, for an editor.
+fn of(session: &Session) -> anyhow::Result<String> {
+    let task = |task: &Task| DraftTask {
+        id: Some(task.id),
+        title: task.title.clone(),
+        goal: task.goal.clone(),
+        done_when: task.done_when.clone(),
+        tools: task.tools.clone(),
+    };
+    let draft = Draft {
+        summary: session.summary.clone(),
+        tasks: session.plan.iter().map(task).collect(),
+        assumptions: session.assumptions.clone(),
+        risks: session.risks.clone(),
+    };
+    Ok(format!(
+        "{}\n",
+        serde_json::to_string_pretty(&serde_json::to_value(draft)?)?
+    ))
+}
+
+/// Reads an edited text. The server checks the plan itself; this finds errors of JSON, with their line.
+///
+/// # Errors
+/// It is no JSON object.
+fn read_draft(text: &str, from: &str) -> anyhow::Result<Value> {
+    let read: Result<Value, _> = serde_json::from_str(text);
+    match read {
+        Ok(draft) if draft.is_object() => Ok(draft),
+        Ok(_) => Err(Usage(format!("{from}: is no JSON object with summary and tasks")).into()),
+        Err(error) => Err(Usage(format!("{from}: is no JSON: {error}")).into()),
+    }
+}
+
+#[cfg(test)]
+mod draft_tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::tests::samples::sample;
+
+    #[test]
+    fn the_text_for_the_editor_is_a_draft_that_keeps_every_id() {
+        let session = json!({
+            "summary": "Tests first.", "assumptions": ["main builds"], "risks": [],
+            "plan": [sample::<Task>(json!({"id": "t3", "title": "Write tests", "goal": "A failing test.", "doneWhen": "it fails",
+                "tools": ["getFileContents"]}))],
+        });
+        let text = of(&sample(session)).unwrap();
+        let draft: Draft = serde_json::from_str(&text).unwrap();
+        assert_eq!(draft.tasks[0].id.unwrap().to_string(), "t3");
+        assert_eq!(
+            (draft.tasks[0].done_when.as_str(), draft.assumptions.len()),
+            ("it fails", 1)
+        );
+        assert_eq!(read_draft(&text, "x").unwrap(), json!(draft));
+    }
+
+    #[test]
+    fn an_error_of_json_names_its_line() {
+        let error = read_draft("{\n \"summary\": x}", "plan.json").unwrap_err().to_string();
+        assert!(
+            error.starts_with("plan.json: is no JSON: ") && error.contains("line 2"),
+            "{error}"
+        );
+        assert!(
+            read_draft("[]", "-")
+                .unwrap_err()
+                .to_string()
+                .contains("no JSON object")
+        );
+    }
+}
+
+/// The most files of one name, such as those kept after earlier edits.
+const MOST_FILES: u32 = 1000;
+
+/// Writes a text to a new file in the directory for temporary files, which only its owner can read.
+///
+/// # Errors
+/// It cannot be written.
+fn new_file(name: &str, text: &str) -> anyhow::Result<PathBuf> {
+    let directory = env::temp_dir();
+    for number in 0..MOST_FILES {
+        let file = match number {
+            0 => format!("{name}.json"),
+            _ => format!("{name}-{number}.json"),
+        };
+        let path = directory.join(file);
+        let mut options = OpenOptions::new();
+        // A file or link that is already there is not used.
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        match options.open(&path) {
+            Ok(mut file) => {
+                let written = file.write_all(text.as_bytes());
+                written.with_context(|| format!("{} cannot be written", path.display()))?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| format!("{} cannot be written", path.display())),
+        }
+    }
+    anyhow::bail!("{} has too many files of the name {name}", directory.display())
+}
+
+/// Opens the file in the user's editor, and returns its text once the editor has ended.
+///
+/// # Errors
+/// The editor cannot be started or fails; the file cannot be read.
+async fn edited(path: &Path) -> anyhow::Result<String> {
+    let editor = name(env::var("VISUAL").ok(), env::var("EDITOR").ok());
+    // Ctrl-C is for the editor.
+    let signals = Signals::listen()?;
+    let status = command(&editor, path).status().await;
+    drop(signals);
+    let status = status.with_context(|| format!("the editor {editor:?} cannot be started; set EDITOR"))?;
+    ensure!(status.success(), "the editor {editor:?} ended with {status}");
+    fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+/// `VISUAL`, else `EDITOR`, else what every system has.
+fn name(visual: Option<String>, editor: Option<String>) -> String {
+    let named = [visual, editor].into_iter().flatten();
+    let mut named = named.filter(|name| !name.trim().is_empty());
+    let default = if cfg!(windows) { "notepad" } else { "vi" };
+    named.next().unwrap_or_else(|| default.to_owned())
+}
+
+/// The editor's name may have arguments, as in `code --wait`; a shell reads it, as it does for other programs.
+#[cfg(unix)]
+fn command(editor: &str, path: &Path) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &format!("{editor} \"$@\""), editor]).arg(path);
+    command
+}
+
+#[cfg(not(unix))]
+fn command(editor: &str, path: &Path) -> Command {
+    let mut words = editor.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or(editor));
+    command.args(words).arg(path);
+    command
+}
+
+#[cfg(test)]
+mod editor_tests {
+    use super::*;
+
+    #[test]
+    fn the_visual_editor_comes_first_and_a_blank_one_is_none() {
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(name(named("code --wait"), named("nano")), "code --wait");
+        assert_eq!(name(named(" "), named("nano")), "nano");
+        assert!(!name(None, None).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_not_overwritten() {
+        let name = format!("gavel-plan-test-{}", std::process::id());
+        let first = new_file(&name, "one").unwrap();
+        let second = new_file(&name, "two").unwrap();
+        assert_ne!(first, second);
+        assert_eq!(fs::read_to_string(&first).unwrap(), "one");
+        for path in [first, second] {
+            fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn an_editor_with_arguments_gets_the_file_as_one_more() {
+        let name = format!("gavel plan test {}", std::process::id());
+        let path = new_file(&name, "before").unwrap();
+        let status = command("printf %s after >\"$1\"; :", &path).status().await.unwrap();
+        assert!(status.success());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "after");
+        fs::remove_file(path).unwrap();
+    }
 }

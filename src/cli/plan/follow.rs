@@ -4,14 +4,18 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::story::SessionStory;
-use super::waits::{self, OnWait};
-use crate::api::planning::Session;
+use super::text;
+use crate::api::planning::{Session, WaitingFor, WaitingKind};
+use crate::cli::approvals::{answers, question, settles};
 use crate::cli::client::{Client, Received, Refused};
+use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::interrupt::{unless_stopped, until_interrupted};
+use crate::cli::list::single_line;
 use crate::cli::output;
-use crate::cli::runs::{Progress, is_here};
+use crate::cli::runs::{Progress, Said, answer, asked, is_here, is_late, questions};
 use crate::domain::ids::PlanningSessionId;
+use crate::domain::plan::TaskStatus;
 use crate::domain::planning_session::SessionStatus;
 
 /// The output options.
@@ -196,7 +200,7 @@ async fn until_reached(
             }
             "waiting" => {
                 let handled = tokio::select! {
-                    handled = waits::handle(client, place, id, how.on_wait, progress) => handled?,
+                    handled = handle(client, place, id, how.on_wait, progress) => handled?,
                     stopped = &mut interrupted => return stopped.map(|()| Followed::Left).map_err(Into::into),
                 };
                 if !handled {
@@ -211,4 +215,181 @@ async fn until_reached(
 /// Does the plan wait for its confirmation after this event?
 fn is_open(event: &Value) -> bool {
     event["status"] == SessionStatus::AwaitingConfirmation.as_str()
+}
+
+/// What to do when the session waits for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnWait {
+    /// Shows what it waits for, and continues to watch.
+    Watches,
+    /// Asks the user at the terminal; ends, if there is none.
+    Answers,
+}
+
+/// Shows what the session waits for now, and asks the user if that is the way. False: a person must answer, and none
+/// did.
+///
+/// # Errors
+/// What it waits for cannot be read, or an answer is refused.
+async fn handle(
+    client: &Client,
+    place: &Where,
+    id: PlanningSessionId,
+    on_wait: OnWait,
+    progress: &mut Progress,
+) -> anyhow::Result<bool> {
+    let session = client.session(id).await?;
+    let requests = questions(client, session.run_id).await?;
+    let in_doubt = in_doubt(&session, place);
+    let asks = on_wait == OnWait::Answers && is_here();
+    for line in &in_doubt {
+        progress.warn(line);
+    }
+    if !asks {
+        for one in asked(&requests) {
+            progress.warn(&format!("\n{}\n{}", question(&one), answers(&one, place)));
+        }
+        // A wait that has ended since asks nothing.
+        return Ok(on_wait == OnWait::Watches || (requests.is_empty() && in_doubt.is_empty()));
+    }
+    for one in asked(&requests) {
+        progress.end();
+        match answer(&one).await? {
+            Said::Answer(resolution) => match client.resolve(&resolution).await {
+                Err(error) if is_late(&error) => output::note(&format!("{error:#}")),
+                answered => drop(answered?),
+            },
+            Said::Later => {
+                output::note(&answers(&one, place));
+                return Ok(false);
+            }
+        }
+    }
+    progress.resume_output();
+    Ok(true)
+}
+
+/// How to settle the calls whose outcome is unknown.
+fn in_doubt(session: &Session, place: &Where) -> Vec<String> {
+    let place = place.repeated();
+    let waits = session.waiting_for.iter().flatten();
+    waits
+        .filter(|wait| wait.kind == WaitingKind::InDoubt)
+        .map(
+            |WaitingFor {
+                 tool,
+                 action_id,
+                 task_id,
+                 ..
+             }| {
+                let of = task_id.map_or_else(String::new, |task| format!(" of {task}"));
+                output::printable(&format!(
+                    "in doubt: {tool}{of} may have been done. Look at the receiving end, then run one of these:\n{}",
+                    settles(*action_id, &place).trim_end()
+                ))
+            },
+        )
+        .collect()
+}
+
+#[cfg(test)]
+mod waits_tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        place: Where,
+    }
+
+    /// P-306: a session with an unsettled action cannot end, so the user sees how to settle it.
+    #[test]
+    fn an_in_doubt_action_says_how_it_is_settled() {
+        let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
+        let session = json!({"waitingFor": [
+            {"kind": "in_doubt", "taskId": "t2", "tool": "create\u{1b}Issue", "actionId": "01980000-0000-7000-8000-000000000000"},
+            {"kind": "approval", "taskId": "t2", "tool": "closeIssue", "actionId": "01990000-0000-7000-8000-000000000000"},
+        ]});
+        let session: Session = crate::cli::tests::samples::sample(session);
+        assert_eq!(
+            in_doubt(&session, &place),
+            [
+                "in doubt: create\\u001bIssue of t2 may have been done. Look at the receiving end, then run one of these:\n  \
+                 if it happened:          gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 happened\n  \
+                 if it did not happen:    gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 did_not_happen"
+            ]
+        );
+    }
+}
+
+/// Prints a session after it was followed: its plan on standard output, and why it ended on standard error.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn tell(session: &Session, place: &Where, showing: Showing) -> anyhow::Result<Exit> {
+    if showing.json {
+        output::json(session)?;
+    } else if !showing.events {
+        output::line(&match session.started_at.is_some() && session.status.has_ended() {
+            true => text::end(session),
+            false => text::plan(session),
+        })?;
+    }
+    if let Some(reason) = &session.status_reason {
+        let (code, detail) = (reason.code, single_line(&reason.detail));
+        output::note(&format!("{}: {code}: {detail}", session.status));
+    }
+    if !showing.quiet {
+        let (place, id) = (place.repeated(), &session.session_id);
+        if has_open_plan(session) {
+            output::note(&format!(
+                "to change it:  gavel plan refine{place} {id} 'WHAT TO CHANGE'"
+            ));
+            let version = session.plan_version;
+            output::note(&format!(
+                "to confirm it: gavel plan execute{place} --plan-version {version} {id}"
+            ));
+        } else if session.status == SessionStatus::Planning {
+            output::note(&format!("it is still planning: gavel plan watch{place} {id}"));
+        } else if session.started_at.is_some() && exit(session) != Exit::Done {
+            for task in session.plan.iter().filter(|task| task.status == TaskStatus::Failed) {
+                let task = task.id;
+                output::note(&format!("what was done: gavel plan show{place} {id} {task}"));
+            }
+            output::note(&format!("all actions:   gavel plan log{place} {id}"));
+        }
+    }
+    Ok(exit(session))
+}
+
+/// Says that a refinement made no new version; `None` if it did.
+pub(super) fn failed_refinement(session: &Session) -> Option<Exit> {
+    let reason = session.refinement.as_ref().filter(|_| has_open_plan(session))?;
+    let (code, detail) = (reason.code, single_line(&reason.detail));
+    output::note(&format!(
+        "the refinement failed, and plan {} remains: {code}: {detail}",
+        session.plan_version
+    ));
+    Some(Exit::Failed)
+}
+
+/// Whether there is a plan that the user can change.
+pub(super) fn has_open_plan(session: &Session) -> bool {
+    session.status == SessionStatus::AwaitingConfirmation
+}
+
+/// The exit status for a session.
+pub(super) fn exit(session: &Session) -> Exit {
+    match session.status {
+        SessionStatus::Failed => Exit::RunFailed,
+        SessionStatus::Cancelled => Exit::RunCancelled,
+        SessionStatus::DeadlineExceeded => Exit::DeadlineExceeded,
+        SessionStatus::Planning
+        | SessionStatus::AwaitingConfirmation
+        | SessionStatus::Executing
+        | SessionStatus::Completed => Exit::Done,
+    }
 }

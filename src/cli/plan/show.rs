@@ -1,21 +1,28 @@
 //! `gavel plan show`: a session with its plan, or one task with its steps.
 
 use anyhow::Context;
+use serde_json::json;
+use similar::{ChangeTag, TextDiff};
 
 use super::follow::{missing, session};
 use super::{id, text};
-use crate::api::planning::Session;
+use crate::api::planning::{LoggedAction, Session, Version};
 use crate::app::Work;
+use crate::cli::client::{Client, Query};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
+use crate::cli::list::{Paging, at, rows};
+use crate::cli::list::{clipped, single_line};
 use crate::cli::output;
+use crate::cli::runs::time;
 use crate::domain::ids::PlanningSessionId;
-use crate::domain::plan::TaskId;
+use crate::domain::plan::{self, Task, TaskId};
+use crate::domain::planning_session::SessionStatus;
 
 /// Options of `gavel plan show`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = EXAMPLES)]
-pub(crate) struct Args {
+#[command(after_long_help = SHOW_EXAMPLES)]
+pub(crate) struct Show {
     /// The session
     #[arg(value_parser = id)]
     id: PlanningSessionId,
@@ -32,7 +39,7 @@ pub(crate) struct Args {
     place: Where,
 }
 
-const EXAMPLES: &str = "\
+const SHOW_EXAMPLES: &str = "\
 Examples:
   gavel plan show 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel plan show 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 t2
@@ -46,7 +53,7 @@ fn task(text: &str) -> Result<TaskId, &'static str> {
     TaskId::parse(text).ok_or("a task's id is t1, t2 and so on; `gavel plan show SESSION` lists them")
 }
 
-impl Talk for Args {
+impl Talk for Show {
     const WORK: Work = Work::Read;
 
     fn place(&self) -> Where {
@@ -70,7 +77,7 @@ impl Talk for Args {
     }
 }
 
-impl Args {
+impl Show {
     async fn print_task(&self, gavel: &Gavel, session: &Session, id: TaskId) -> anyhow::Result<()> {
         if session.plan.iter().all(|task| task.id != id) {
             let known: Vec<_> = session.plan.iter().map(|task| task.id.to_string()).collect();
@@ -86,5 +93,424 @@ impl Args {
             true => output::json(&task),
             false => output::line(&text::task(&task.task, &task.react_history)),
         }
+    }
+}
+
+/// Options of `gavel plan list`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = LIST_EXAMPLES)]
+pub(crate) struct List {
+    /// Only sessions with this status
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(SessionStatus::ALL.iter().map(|status| status.as_str())), ignore_case = true)]
+    status: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    place: Where,
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  gavel plan list --status AWAITING_CONFIRMATION
+  gavel plan list --json | jq -r .sessionId
+  gavel plan list --server http://localhost:8080 --user ann";
+
+const LIST_HEADS: [&str; 7] = [
+    "changed (UTC)",
+    "session",
+    "status",
+    "plan",
+    "left",
+    "repository",
+    "goal",
+];
+
+impl Talk for List {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let status = self.status.as_ref().map(|status| status.to_uppercase());
+        let query = Query {
+            filter: status.map(|status| format!("status = \"{status}\"")),
+            ..self.paging.query()
+        };
+        let page = gavel.sessions(&query).await?;
+        let none = format!("no planning sessions{}", self.place.whose_words());
+        self.paging
+            .print(&page, &none, |sessions| rows(&LIST_HEADS, sessions, list_row))
+    }
+}
+
+fn list_row(session: &Session) -> Vec<String> {
+    vec![
+        at(session.updated_at),
+        session.session_id.to_string(),
+        session.status.to_string(),
+        match session.plan_version {
+            0 => "-".to_owned(),
+            version => format!("{version} ({})", session.plan.len()),
+        },
+        match session.status.has_ended() {
+            true => "-".to_owned(),
+            false => text::length(session.time_left_ms),
+        },
+        clipped(&session.repo_url, 50),
+        clipped(&session.prompt, 60),
+    ]
+}
+
+/// Options of `gavel plan history`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HISTORY_EXAMPLES)]
+pub(crate) struct History {
+    /// The session
+    #[arg(value_parser = id)]
+    id: PlanningSessionId,
+    /// Print the versions as JSON, one per line, each with its whole plan
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+const HISTORY_EXAMPLES: &str = "\
+Examples:
+  gavel plan history 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel plan history --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -c '[.version, .by, .why]'
+
+`gavel plan diff` shows what a version changed, task by task.";
+
+const HISTORY_HEADS: [&str; 6] = ["version", "at (UTC)", "by", "kind", "why", "changes"];
+
+impl Talk for History {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let versions = gavel.versions(self.id).await;
+        let versions = versions.map_err(|error| missing(error, &self.place, self.id))?;
+        if self.json {
+            output::json_lines(&versions)?;
+        } else if versions.is_empty() {
+            output::note("there is no plan yet");
+        } else {
+            output::line(&rows(&HISTORY_HEADS, &versions, history_row))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn history_row(version: &Version) -> Vec<String> {
+    let changes = version.changes.iter();
+    let changes: Vec<_> = changes
+        .map(|change| format!("{} {}", text::mark(change.op), change.task))
+        .collect();
+    vec![
+        version.version.to_string(),
+        at(version.at),
+        clipped(&version.by, 24),
+        version.kind.to_string(),
+        clipped(&version.why, 60),
+        clipped(&changes.join("  "), 80),
+    ]
+}
+
+/// Options of `gavel plan log`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = LOG_EXAMPLES)]
+pub(crate) struct Log {
+    /// The session
+    #[arg(value_parser = id)]
+    id: PlanningSessionId,
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    place: Where,
+}
+
+const LOG_EXAMPLES: &str = "\
+Examples:
+  gavel plan log 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel plan log --limit 1000 --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -c '[.n, .taskId, .tool, .status]'
+
+Every action of the work on the plan, in the order in which they began, with what became of it. `gavel plan show SESSION \
+TASK` shows the steps of a task with their reasons and results.";
+
+const LOG_HEADS: [&str; 7] = ["n", "at (UTC)", "task", "tool", "status", "took", "arguments or error"];
+
+impl Talk for Log {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let page = gavel.plan_log(self.id, &self.paging.query()).await;
+        let page = page.map_err(|error| missing(error, &self.place, self.id))?;
+        self.paging.print(&page, "no action has begun", |actions| {
+            rows(&LOG_HEADS, actions, log_row)
+        })
+    }
+}
+
+fn log_row(action: &LoggedAction) -> Vec<String> {
+    let error = action.error.as_ref();
+    let error = error.map(|error| {
+        let code = error.tool_code.as_deref().unwrap_or(error.code.as_str());
+        format!("{code}: {}", error.message)
+    });
+    vec![
+        action.n.to_string(),
+        at(action.at),
+        action.part(),
+        clipped(&action.tool, 40),
+        action.status.to_string(),
+        action.duration_ms.map(time).unwrap_or_default(),
+        clipped(&error.unwrap_or_else(|| action.arguments.get().to_owned()), 80),
+    ]
+}
+
+#[cfg(test)]
+mod log_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_row_shows_the_arguments_or_the_error() {
+        let action = |error: serde_json::Value| -> LoggedAction {
+            let action = json!({
+                "n": 3, "actionId": "01980000-0000-7000-8000-000000000000", "at": "2026-11-22T10:00:00.5Z", "taskId": "t1", "tool": "executeScript",
+                "arguments": {"script": "make"}, "status": "completed", "error": error, "durationMs": 1234, "decidedBy": null,
+            });
+            serde_json::from_value(action).unwrap()
+        };
+        let shown = ["3", "2026-11-22 10:00:00", "t1", "executeScript", "completed", "1.2 s"];
+        assert_eq!(log_row(&action(json!(null)))[..6], shown);
+        assert_eq!(log_row(&action(json!(null)))[6], r#"{"script":"make"}"#);
+        let failed = json!({"code": "tool_error", "message": "no \u{1b}[2J"});
+        assert_eq!(log_row(&action(failed))[6], "tool_error: no \\u001b[2J");
+    }
+}
+
+/// Options of `gavel plan diff`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DIFF_EXAMPLES)]
+pub(crate) struct Diff {
+    /// The session
+    #[arg(value_parser = id)]
+    id: PlanningSessionId,
+    /// The earlier version [default: the one before the later version]
+    #[arg(value_name = "A", value_parser = clap::value_parser!(u32).range(1..))]
+    before: Option<u32>,
+    /// The later version [default: the current one]
+    #[arg(value_name = "B", value_parser = clap::value_parser!(u32).range(1..))]
+    after: Option<u32>,
+    /// Print the two versions and the changes as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  gavel plan diff 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80          what the current version changed
+  gavel plan diff 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 1        all changes since version 1
+  gavel plan diff 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 1 3 --json | jq .changes
+
+Tasks are compared by their ids: + is new, ~ is changed, - is gone.";
+
+impl Talk for Diff {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let after = match self.after {
+            Some(after) => after,
+            None => session(gavel, &self.place, self.id).await?.plan_version,
+        };
+        let before = self.before.unwrap_or_else(|| after.saturating_sub(1));
+        if before == 0 {
+            return first(after);
+        }
+        let read = |version| async move {
+            let version = gavel.version(self.id, version).await;
+            version.map_err(|error| missing(error, &self.place, self.id))
+        };
+        let (before, after) = (read(before).await?, read(after).await?);
+        if self.json {
+            let changes = plan::changes(&before.plan, &after.plan);
+            output::json(&json!({ "before": before, "after": after, "changes": changes }))?;
+        } else {
+            output::line(&difference(&before, &after))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Prints what the current version changed.
+///
+/// # Errors
+/// The versions cannot be read.
+pub(super) async fn latest(client: &Client, id: PlanningSessionId, current: u32) -> anyhow::Result<()> {
+    if current <= 1 {
+        first(current)?;
+        return Ok(());
+    }
+    let (before, after) = (
+        client.version(id, current - 1).await?,
+        client.version(id, current).await?,
+    );
+    output::line(&difference(&before, &after))
+}
+
+fn first(current: u32) -> anyhow::Result<Exit> {
+    output::note(match current {
+        0 => "there is no plan yet",
+        _ => "version 1 is the first; there is no version before it",
+    });
+    Ok(Exit::Done)
+}
+
+/// Who made the later version and why, its changes on one line, then task by task.
+fn difference(before: &Version, after: &Version) -> String {
+    let changes = plan::changes(&before.plan, &after.plan);
+    let mut text = format!(
+        "{}\n{} {} by {}: {}\n",
+        text::changes(after.version, &changes),
+        at(after.at),
+        after.kind,
+        single_line(&after.by),
+        single_line(&after.why)
+    );
+    let find = |tasks: &[Task], id: TaskId| tasks.iter().find(|task| task.id == id).map(fields).unwrap_or_default();
+    for change in &changes {
+        let (old, new) = (find(&before.plan, change.task), find(&after.plan, change.task));
+        text.push_str(&format!("\n{} {}\n", text::mark(change.op), change.task));
+        for line in TextDiff::from_lines(&old, &new).iter_all_changes() {
+            let mark = match line.tag() {
+                ChangeTag::Equal => ' ',
+                ChangeTag::Delete => '-',
+                ChangeTag::Insert => '+',
+            };
+            text.push_str(&format!("  {mark} {}\n", line.value().trim_end_matches('\n')));
+        }
+    }
+    if let Some([old, new]) = orders(&before.plan, &after.plan) {
+        text.push_str(&format!("\norder of the tasks that remain\n  - {old}\n  + {new}\n"));
+    }
+    text
+}
+
+/// The fields of a task that a version can change, each line with its field's name.
+fn fields(task: &Task) -> String {
+    let tools = task.tools.join(", ");
+    let fields = [
+        ("title", &task.title),
+        ("goal", &task.goal),
+        ("done when", &task.done_when),
+        ("tools", &tools),
+    ];
+    let lines = fields.into_iter().flat_map(|(name, value)| {
+        let lines = value.lines();
+        lines.map(move |line| format!("{name:<9}  {}\n", single_line(line)))
+    });
+    lines.collect()
+}
+
+/// The ids of the tasks that both versions have, in the order of each, if the orders differ.
+fn orders(before: &[Task], after: &[Task]) -> Option<[String; 2]> {
+    let ids = |tasks: &[Task], others: &[Task]| -> Vec<String> {
+        let common = tasks
+            .iter()
+            .filter(|task| others.iter().any(|other| other.id == task.id));
+        common.map(|task| task.id.to_string()).collect()
+    };
+    let (old, new) = (ids(before, after), ids(after, before));
+    (old != new).then(|| [old.join(" "), new.join(" ")])
+}
+
+#[cfg(test)]
+mod diff_tests {
+    use super::*;
+    use crate::cli::tests::samples::sample;
+
+    fn version(number: u32, tasks: &[(&str, &str, &str)]) -> Version {
+        let task = |(id, title, goal): &(&str, &str, &str)| {
+            sample::<Task>(json!({"id": id, "title": title, "goal": goal, "doneWhen": "it passes", "tools": ["x"]}))
+        };
+        let plan: Vec<_> = tasks.iter().map(task).collect();
+        sample(
+            json!({"version": number, "at": "2026-11-22T10:00:00.5Z", "by": "ann", "kind": "refined", "why": "tests\nfirst", "plan": plan}),
+        )
+    }
+
+    #[test]
+    fn each_changed_task_is_shown_line_by_line() {
+        let before = version(
+            1,
+            &[
+                ("t1", "Parse", "Weeks.\nAll of them."),
+                ("t2", "Read me", "Say so."),
+                ("t3", "Same", "Same."),
+            ],
+        );
+        let after = version(
+            2,
+            &[
+                ("t3", "Same", "Same."),
+                ("t4", "Test", "Fail."),
+                ("t1", "Parse", "Weeks.\nMost of them."),
+            ],
+        );
+        assert_eq!(
+            difference(&before, &after),
+            "Plan 2   + t4 Test   ~ t1 Parse   - t2 Read me
+2026-11-22 10:00:00 refined by ann: tests first
+
++ t4
+  + title      Test
+  + goal       Fail.
+  + done when  it passes
+  + tools      x
+
+~ t1
+    title      Parse
+    goal       Weeks.
+  - goal       All of them.
+  + goal       Most of them.
+    done when  it passes
+    tools      x
+
+- t2
+  - title      Read me
+  - goal       Say so.
+  - done when  it passes
+  - tools      x
+
+order of the tasks that remain
+  - t1 t3
+  + t3 t1
+"
+        );
+    }
+
+    #[test]
+    fn equal_plans_have_no_changes() {
+        let one = version(1, &[("t1", "Parse", "Weeks.")]);
+        assert!(plan::changes(&one.plan, &one.plan).is_empty());
+        assert!(orders(&one.plan, &one.plan).is_none());
     }
 }

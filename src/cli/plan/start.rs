@@ -1,24 +1,28 @@
 //! `gavel plan start`.
 
-use chrono::Utc;
+use std::time::Duration;
+
+use chrono::{DateTime, SecondsFormat, Utc};
 use chrono_tz::Tz;
 
-use super::deadline::Deadline;
-use super::follow::{Followed, How, Showing, follow};
-use super::outcome::{is_open, tell};
-use super::{STATUSES, connect_servers, conversation, facts};
+use super::follow::{
+    FirstEvent, Followed, How, OnWait, Showing, Until, failed_refinement, follow, has_open_plan, missing, refined,
+    session, tell,
+};
+use super::{STATUSES, connect_servers, conversation, id, text};
 use crate::api::planning::{Session, StartBody};
 use crate::app::Work;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
-use crate::domain::planning_session::PLANNER;
+use crate::domain::ids::PlanningSessionId;
+use crate::domain::planning_session::{PLANNER, SessionStatus};
 
 /// Options of `gavel plan start`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = format!("{EXAMPLES}\n\n{STATUSES}"))]
-pub(crate) struct Args {
+#[command(after_long_help = format!("{START_EXAMPLES}\n\n{STATUSES}"))]
+pub(crate) struct Start {
     /// The goal, in your own words
     #[arg(value_name = "GOAL", required = true, num_args = 1..)]
     goal: Vec<String>,
@@ -40,7 +44,7 @@ pub(crate) struct Args {
     place: Where,
 }
 
-const EXAMPLES: &str = "\
+const START_EXAMPLES: &str = "\
 Examples:
   gavel plan start --repo https://github.com/acme/dates --deadline 2h \"Accept ISO weeks, with tests\"
   gavel plan start --repo https://github.com/acme/dates --deadline 1d --json \"Update the README\" | jq .plan
@@ -50,7 +54,7 @@ gavel reads the repository, and proposes a plan; it changes nothing. On a termin
 the plan fits; the word execute confirms it, and gavel does the work. Ctrl-C stops watching; the session continues until its deadline. GITHUB_TOKEN (or GITHUB_TOKEN_FILE) \
 gives access to the repository.";
 
-impl Talk for Args {
+impl Talk for Start {
     const WORK: Work = Work::Act;
 
     fn place(&self) -> Where {
@@ -76,14 +80,14 @@ impl Talk for Args {
         }
         let followed = follow(gavel, &self.place, begun, self.showing, How::BEGUN).await?;
         if let Followed::Reached(session) = &followed
-            && let Some(read) = facts::read(session).filter(|_| !self.showing.quiet && !self.showing.events)
+            && let Some(read) = text::read_repository(session).filter(|_| !self.showing.quiet && !self.showing.events)
         {
             output::note(&read);
         }
         match followed {
             Followed::Left => Ok(Exit::Interrupted),
             Followed::Waits => Ok(Exit::NeedsApproval),
-            Followed::Reached(session) if is_open(&session) && self.showing.is_conversation() => {
+            Followed::Reached(session) if has_open_plan(&session) && self.showing.is_conversation() => {
                 conversation::hold(gavel, &self.place, *session, self.showing).await
             }
             Followed::Reached(session) => tell(&session, &self.place, self.showing),
@@ -91,7 +95,7 @@ impl Talk for Args {
     }
 }
 
-async fn begin(args: &Args, gavel: &Gavel) -> anyhow::Result<Session> {
+async fn begin(args: &Start, gavel: &Gavel) -> anyhow::Result<Session> {
     let prompt = args.goal.join(" ");
     if prompt.trim().is_empty() {
         return Err(Usage("the goal is blank; say what must be reached".to_owned()).into());
@@ -108,4 +112,258 @@ async fn begin(args: &Args, gavel: &Gavel) -> anyhow::Result<Session> {
             .map(|zone| zone.name().to_owned()),
     };
     gavel.start_planning(&new).await
+}
+
+/// Options of `gavel plan refine`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = format!("{REFINE_EXAMPLES}\n\n{STATUSES}"))]
+pub(crate) struct Refine {
+    /// The session
+    #[arg(value_parser = id)]
+    id: PlanningSessionId,
+    /// What to change, in your own words; without it, a conversation begins
+    #[arg(value_name = "TEXT", num_args = 0..)]
+    text: Vec<String>,
+    #[command(flatten)]
+    showing: Showing,
+    #[command(flatten)]
+    place: Where,
+}
+
+const REFINE_EXAMPLES: &str = "\
+Examples:
+  gavel plan refine 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 \"tests first, and leave the README alone\"
+  gavel plan refine 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80       a conversation; quit ends it
+  gavel plan refine --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 \"split t2\" | jq .planVersion
+
+Tasks that the new version keeps keep their ids. If the refinement fails, the earlier version remains.";
+
+impl Talk for Refine {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let words = self.text.join(" ");
+        let is_blank = words.trim().is_empty();
+        if is_blank && (!self.text.is_empty() || !self.showing.is_conversation()) {
+            return Err(Usage("say what to change, or use a terminal for a conversation".to_owned()).into());
+        }
+        let before = session(gavel, &self.place, self.id).await?;
+        connect_servers(gavel, PLANNER).await?;
+        if is_blank {
+            return conversation::hold(gavel, &self.place, before, self.showing).await;
+        }
+        let planned = match refined(gavel, &self.place, self.id, &words, self.showing).await? {
+            Followed::Reached(planned) => planned,
+            Followed::Waits => return Ok(Exit::NeedsApproval),
+            Followed::Left => return Ok(Exit::Interrupted),
+        };
+        let exit = tell(&planned, &self.place, self.showing)?;
+        if let Some(failed) = failed_refinement(&planned) {
+            return Ok(failed);
+        }
+        if !self.showing.quiet && planned.plan_version > before.plan_version {
+            let version = gavel.version(self.id, planned.plan_version).await?;
+            output::note(&text::changes(version.version, &version.changes));
+        }
+        Ok(exit)
+    }
+}
+
+/// Options of `gavel plan cancel`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = CANCEL_EXAMPLES)]
+pub(crate) struct Cancel {
+    /// The session
+    #[arg(value_parser = id)]
+    id: PlanningSessionId,
+    /// Why, for the session's record
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Print the session as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+  gavel plan cancel 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel plan cancel --reason \"done by hand\" 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
+
+A session that is cancelled cannot be continued. Its plan and its history are kept.";
+
+impl Talk for Cancel {
+    const WORK: Work = Work::Act;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let cancelled = unless_stopped(gavel.cancel_session(self.id, self.reason.as_deref())).await?;
+        let Some(session) = cancelled else {
+            return Ok(Exit::Interrupted);
+        };
+        let session = session.map_err(|error| missing(error, &self.place, self.id))?;
+        if self.json {
+            output::json(&session)?;
+            return Ok(Exit::Done);
+        }
+        output::line(&match session.status {
+            SessionStatus::Cancelled => format!("session {} is cancelled", self.id),
+            status if status.has_ended() => {
+                format!("session {} had already ended: {}", self.id, status.as_str())
+            }
+            _ => format!(
+                "session {} will be cancelled when its work has stopped; `gavel plan watch{} {}` shows its end",
+                self.id,
+                self.place.repeated(),
+                self.id
+            ),
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Options of `gavel plan watch`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = format!("{WATCH_EXAMPLES}\n\n{STATUSES}"))]
+pub(crate) struct Watch {
+    /// The session
+    #[arg(value_parser = id)]
+    id: PlanningSessionId,
+    /// Continue to watch while the plan waits for its confirmation, until the session has ended
+    #[arg(long)]
+    to_end: bool,
+    #[command(flatten)]
+    showing: Showing,
+    #[command(flatten)]
+    place: Where,
+}
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  gavel plan watch 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80
+  gavel plan watch --to-end --events 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -r .type
+  gavel plan watch --server http://localhost:8080 --quiet --json 0199c4e0-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq .status
+
+It begins with what the session has done since its first plan. It ends when a plan waits for its confirmation, or \
+with the session. Each step of a task shows the time left, what the model intends (reason), the call (act) and what the \
+model concluded (reflect). When a person must answer, it shows how. Ctrl-C stops watching; the \
+session continues.";
+
+impl Talk for Watch {
+    const WORK: Work = Work::Read;
+
+    fn place(&self) -> Where {
+        self.place.clone()
+    }
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let session = session(gavel, &self.place, self.id).await?;
+        let how = How {
+            from: FirstEvent::OfSession,
+            // A plan that is being made may be what the user waits for; the work on one always ends the session.
+            until: match !self.to_end && !session.status.has_ended() {
+                true => Until::RunHasEnded,
+                false => Until::SessionHasEnded,
+            },
+            on_wait: OnWait::Watches,
+        };
+        match follow(gavel, &self.place, session, self.showing, how).await? {
+            Followed::Left => Ok(Exit::Interrupted),
+            Followed::Waits => Ok(Exit::NeedsApproval),
+            Followed::Reached(session) => tell(&session, &self.place, self.showing),
+        }
+    }
+}
+
+/// The longest time ahead; the server has a limit of its own.
+const MOST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+const ALLOWED: &str = "give a length such as 90m, 2h, 1h30m or 1d, or a time with its offset such as \
+                       2026-12-01T18:00:00+01:00";
+
+/// A time, or a length from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Deadline {
+    /// RFC 3339, as it was given.
+    At(String),
+    In(Duration),
+}
+
+impl Deadline {
+    /// Parses the value.
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        if DateTime::parse_from_rfc3339(text).is_ok() {
+            return Ok(Self::At(text.to_owned()));
+        }
+        let length = length(text).filter(|length| !length.is_zero() && *length <= MOST);
+        length.map(Self::In).ok_or(ALLOWED)
+    }
+
+    /// The time in RFC 3339, for a session that is created at `now`.
+    fn at(&self, now: DateTime<Utc>) -> String {
+        match self {
+            Self::At(text) => text.clone(),
+            Self::In(length) => (now + *length).to_rfc3339_opts(SecondsFormat::Secs, true),
+        }
+    }
+}
+
+/// `1h30m`: numbers, each with its unit.
+fn length(text: &str) -> Option<Duration> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86400)];
+    let (mut seconds, mut rest) = (0_u64, text);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: u64 = rest[..end].parse().ok()?;
+        let unit = rest[end..].chars().next()?;
+        let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+        seconds = seconds.checked_add(number.checked_mul(*factor)?)?;
+        rest = &rest[end + unit.len_utf8()..];
+    }
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod deadline_tests {
+    use super::*;
+
+    #[test]
+    fn a_length_and_a_time_are_understood_and_nothing_else() {
+        let now = DateTime::parse_from_rfc3339("2026-11-22T10:00:00.5Z").unwrap().to_utc();
+        for (given, at) in [
+            ("2h", "2026-11-22T12:00:00Z"),
+            ("90m", "2026-11-22T11:30:00Z"),
+            ("1h30m", "2026-11-22T11:30:00Z"),
+            ("1d", "2026-11-23T10:00:00Z"),
+            ("45s", "2026-11-22T10:00:45Z"),
+            ("2026-12-01T18:00:00+01:00", "2026-12-01T18:00:00+01:00"),
+        ] {
+            assert_eq!(Deadline::parse(given).unwrap().at(now), at, "{given}");
+        }
+        for invalid in [
+            "",
+            "2",
+            "h",
+            "0m",
+            "-1h",
+            "1w",
+            "1ä",
+            "tomorrow",
+            "2026-12-01T18:00:00",
+            "2026-12-01",
+            "400d",
+            "99999999999999999999h",
+            "18446744073709551615d",
+        ] {
+            assert!(Deadline::parse(invalid).is_err(), "{invalid}");
+        }
+    }
 }

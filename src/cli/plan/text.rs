@@ -1,11 +1,12 @@
 //! Sessions, plans and their changes as text for a terminal. Text of users, models and repositories is on one line, or
 //! indented, so that it cannot pass for gavel's own lines.
 
-use super::fields::given;
-use super::{facts, steps};
-use crate::api::planning::{Session, Step};
-use crate::cli::output::count;
-use crate::cli::table::single_line;
+use serde_json::value::RawValue;
+
+use crate::api::planning::{Session, Step, StepReflection};
+use crate::cli::list::{clipped, single_line};
+use crate::cli::output::{count, printable};
+use crate::cli::runs::time;
 use crate::domain::plan::{Change, PlanOperation, Task, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
 
@@ -96,8 +97,8 @@ pub(super) fn task(task: &Task, history: &[Step]) -> String {
         ("run", task.run_id.map(|run| run.to_string())),
     ];
     text.push_str(&given(fields.iter().map(|(name, value)| (*name, value.as_ref()))));
-    for step in history {
-        text.push_str(&steps::step(step));
+    for each in history {
+        text.push_str(&step(each));
     }
     text
 }
@@ -113,7 +114,7 @@ pub(super) fn session(session: &Session) -> String {
     let fields = [
         ("goal", Some(session.prompt.clone())),
         ("repository", Some(session.repo_url.clone())),
-        ("read", facts::read(session)),
+        ("read", read_repository(session)),
         ("deadline", Some(session.deadline.to_string())),
         ("confirm by", session.confirm_by.map(|at| at.to_string())),
         ("status", Some(session.status.to_string())),
@@ -255,5 +256,250 @@ mod tests {
         ] {
             assert_eq!(length(seconds * 1000), text);
         }
+    }
+}
+
+/// The column where values begin.
+const INDENT: usize = 12;
+
+/// A line for each field that has a value, or several.
+fn given<'a>(fields: impl IntoIterator<Item = (&'static str, Option<&'a String>)>) -> String {
+    let given = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    given
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| field(name, value))
+        .collect()
+}
+
+fn field(name: &str, value: &str) -> String {
+    let value = printable(value).replace('\n', &format!("\n{:INDENT$}  ", ""));
+    format!("  {name:<width$}{}\n", value.trim_end(), width = INDENT)
+}
+
+/// Most characters of arguments and of an observation; `--json` has all.
+const SHORT_STEP: usize = 400;
+
+/// One step.
+fn step(step: &Step) -> String {
+    let mut text = format!("\n  step {}{}\n", step.n, state(step));
+    let action = step.action.as_ref();
+    let action = action.map(|done| {
+        format!(
+            "{} {}",
+            single_line(&done.tool),
+            clipped(done.arguments.get(), SHORT_STEP)
+        )
+    });
+    let fields = [
+        ("reason", step.reason.clone()),
+        ("act", action),
+        ("observed", step.observation.as_deref().map(observation)),
+        ("reflect", step.reflection.as_ref().map(reflection)),
+    ];
+    let fields = fields.iter().map(|(name, value)| (*name, value.as_ref()));
+    text.push_str(&given(fields));
+    text
+}
+
+/// `  completed, 1.2 s`.
+fn state(step: &Step) -> String {
+    let state = step.state.map(|state| state.to_string());
+    let duration = step.duration_ms.map(time);
+    let parts: Vec<_> = [state, duration].into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("  {}", parts.join(", ")),
+    }
+}
+
+/// A text as it is, anything else as JSON.
+fn observation(observation: &RawValue) -> String {
+    let text: Result<String, _> = serde_json::from_str(observation.get());
+    clipped(text.as_deref().unwrap_or(observation.get()), SHORT_STEP)
+}
+
+fn reflection(reflection: &StepReflection) -> String {
+    let complete = if reflection.is_task_complete { "complete: " } else { "" };
+    let mut text = format!("{complete}{}", reflection.summary);
+    for one in &reflection.evidence {
+        text.push_str(&format!(
+            "\nstep {} shows \"{}\"",
+            one.observation,
+            clipped(&one.quote, SHORT_STEP)
+        ));
+    }
+    if let Some(why) = &reflection.give_up {
+        text.push_str(&format!("\ngives up: {why}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod steps_tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// P-305: reason, action, observation and reflection of a step, on lines that text of others cannot forge.
+    #[test]
+    fn a_step_shows_what_was_thought_done_seen_and_concluded() {
+        let done = json!({
+            "n": 2, "reason": "Run the tests.\n  act         nothing", "state": "completed", "durationMs": 41_200,
+            "action": {"tool": "executeScript", "arguments": {"script": "make test"}},
+            "observation": {"exitCode": 0, "stdout": "118 passed\u{1b}[2J"},
+            "reflection": {"isTaskComplete": true, "summary": "They pass.", "evidence": [{"observation": 2, "quote": "118 passed"}],
+                "learnings": [], "planChanges": [], "giveUp": null},
+        });
+        let done: Step = serde_json::from_value(done).unwrap();
+        assert_eq!(
+            step(&done),
+            "
+  step 2  completed, 41.2 s
+  reason      Run the tests.
+                act         nothing
+  act         executeScript {\"script\":\"make test\"}
+  observed    {\"exitCode\":0,\"stdout\":\"118 passed\\u001b[2J\"}
+  reflect     complete: They pass.
+              step 2 shows \"118 passed\"
+"
+        );
+        let waits =
+            json!({"n": 3, "reason": null, "action": null, "observation": null, "reflection": null, "state": null});
+        assert_eq!(step(&serde_json::from_value(waits).unwrap()), "\n  step 3\n");
+    }
+}
+
+/// The digits of a commit's id that are shown.
+const SHORT: usize = 7;
+
+/// `Read acme/dates: main at 3f1c9ab, 214 files, AGENT.md 1.2 KiB (5 calls, 3.9 s)`; `None` without a plan.
+pub(super) fn read_repository(session: &Session) -> Option<String> {
+    let read = session.read.as_ref()?;
+    let commit = read
+        .commit
+        .as_deref()
+        .map(|id| id.chars().take(SHORT).collect::<String>());
+    let place = match (&read.default_branch, commit) {
+        (Some(branch), Some(commit)) => format!("{branch} at {commit}, "),
+        (Some(branch), None) => format!("{branch}, "),
+        (None, _) => String::new(),
+    };
+    let cut = match read.tree_truncated {
+        true => " of the tree, which was cut",
+        false => "",
+    };
+    let agent_file = match &read.agent_file {
+        Some(file) => format!("{} {}", file.path, bytes(file.bytes)),
+        None => "no AGENT.md".to_owned(),
+    };
+    let line = format!(
+        "Read {}: {place}{}{cut}, {agent_file} ({}, {})",
+        repository(session),
+        count(read.files, "file"),
+        count(read.calls, "call"),
+        time(read.duration_ms)
+    );
+    Some(single_line(&line))
+}
+
+/// `OWNER/REPO`.
+fn repository(session: &Session) -> &str {
+    let address = session
+        .repo_url
+        .split_once("://")
+        .map_or(&*session.repo_url, |(_, address)| address);
+    address.split_once('/').map_or(address, |(_, repository)| repository)
+}
+
+/// `Plan 2 confirmed by ann: may act on acme/dates, branches gavel/*, with 5 tools. Asks before createRepository.` `None`
+/// if no plan is being worked on.
+pub(super) fn confirmation(session: &Session) -> Option<String> {
+    let scope = session.scope.as_ref()?;
+    let confirmed = scope.confirmed.as_ref()?;
+    let mut line = format!(
+        "Plan {} confirmed by {}: may act on {}, branches {}, with {}.",
+        confirmed.version,
+        confirmed.by,
+        scope.repository,
+        scope.branches,
+        count(scope.tools.len() as u64, "tool")
+    );
+    let lists = [
+        ("Not bound to it:", &scope.not_bound),
+        ("Asks before", &scope.ask_first),
+        ("May ask before", &scope.may_ask),
+    ];
+    for (words, tools) in lists.iter().filter(|(_, tools)| !tools.is_empty()) {
+        line.push_str(&format!(" {words} {}.", tools.join(", ")));
+    }
+    Some(single_line(&line))
+}
+
+/// 312 B, 1.2 KiB.
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        _ => format!("{}.{} KiB", bytes / 1024, bytes % 1024 * 10 / 1024),
+    }
+}
+
+#[cfg(test)]
+mod facts_tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::tests::samples::sample;
+
+    fn session(with: Value) -> Session {
+        let mut session = json!({"repoUrl": "https://github.com/acme/dates"});
+        session
+            .as_object_mut()
+            .unwrap()
+            .extend(with.as_object().unwrap().clone());
+        sample(session)
+    }
+
+    /// One line says what was read.
+    #[test]
+    fn what_was_read_is_one_line() {
+        let whole = json!({
+            "defaultBranch": "main", "commit": "3f1c9ab5e0d84c7796a1", "files": 214, "treeTruncated": false,
+            "agentFile": {"path": "AGENT.md", "bytes": 1_229}, "calls": 5, "durationMs": 3_912,
+        });
+        assert_eq!(
+            read_repository(&session(json!({"read": whole}))).unwrap(),
+            "Read acme/dates: main at 3f1c9ab, 214 files, AGENT.md 1.2 KiB (5 calls, 3.9 s)"
+        );
+        let cut = json!({
+            "defaultBranch": "tr\nunk", "commit": null, "files": 1, "treeTruncated": true, "agentFile": null, "calls": 1,
+            "durationMs": 7,
+        });
+        assert_eq!(
+            read_repository(&session(json!({"read": cut}))).unwrap(),
+            "Read acme/dates: tr unk, 1 file of the tree, which was cut, no AGENT.md (1 call, 7 ms)"
+        );
+        assert_eq!(read_repository(&session(json!({"read": null}))), None);
+    }
+
+    /// P-205: the user sees who confirmed what: where the plan may act, and which tools ask anyway.
+    #[test]
+    fn a_confirmation_says_where_the_plan_may_act_and_what_asks_anyway() {
+        let scope = |ask_first: &[&str], confirmed: Value| {
+            let tools = ["createContainer", "createPullRequest"];
+            session(json!({"scope": {
+                "repository": "acme/dates", "branches": "gavel/*", "tools": tools, "askFirst": ask_first, "notBound": [], "mayAsk": [],
+                "confirmed": confirmed,
+            }}))
+        };
+        let by_ann = || json!({"by": "ann", "version": 2});
+        let without = "Plan 2 confirmed by ann: may act on acme/dates, branches gavel/*, with 2 tools.";
+        assert_eq!(confirmation(&scope(&[], by_ann())).unwrap(), without);
+        let asks = confirmation(&scope(&["closeIssue", "createPullRequest"], by_ann()));
+        assert_eq!(
+            asks.unwrap(),
+            format!("{without} Asks before closeIssue, createPullRequest.")
+        );
+        assert_eq!(confirmation(&scope(&[], Value::Null)), None);
+        assert_eq!(confirmation(&session(json!({"scope": null}))), None);
     }
 }

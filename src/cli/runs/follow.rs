@@ -1,6 +1,5 @@
 //! Follows a run to its end: its progress, its result, and its exit status.
 
-use super::persons::{self, Said};
 use super::progress::{self, Progress};
 use crate::api::runs::AgentRun;
 use crate::api::threads::ActionAnswer;
@@ -10,6 +9,7 @@ use crate::cli::exit::Exit;
 use crate::cli::gavel::Where;
 use crate::cli::interrupt::until_interrupted;
 use crate::cli::output::{self, count};
+use crate::cli::runs::{self as persons, Said};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
+use crate::cli::list::clipped;
 use crate::cli::output::{self, person_reads_notes, printable};
-use crate::cli::table::clipped;
 
 /// The time between two updates of the live line.
 const TICK: Duration = Duration::from_millis(100);
