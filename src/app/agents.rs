@@ -1,8 +1,9 @@
 //! The agents of a configuration: this module finds their files, the domain checks the content.
 
-mod load;
-
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,10 +11,8 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use self::load::{DEFAULT_DIRECTORY, SCHEMAS, files};
-pub use self::load::{Loaded, agents, agents_in};
 use crate::config::{Config, FileError};
-use crate::domain::definition::answerer;
+use crate::domain::definition::{Checked, Form, MAX_BYTES, ReadError, SchemaSource, Source, answerer, check};
 use crate::surfaces::definitions::FileAgents;
 
 /// Interval between two checks of the files.
@@ -178,4 +177,195 @@ fn stamp(directory: &Path) -> Option<Vec<Stamp>> {
         (path, size, changed)
     });
     Some(stamped.collect())
+}
+
+/// The directory that is read when none is named.
+const DEFAULT_DIRECTORY: &str = "agents";
+
+/// Subdirectory with the named schemas.
+const SCHEMAS: &str = "schemas";
+
+/// One byte more than allowed, so that a file that is too long is detected.
+const MOST_BYTES: u64 = MAX_BYTES as u64 + 1;
+
+/// The built-in definitions: file and text.
+const BUILT_IN: &[(&str, &str)] = &[
+    (
+        "codebase_investigator.md",
+        include_str!("../../agents/codebase_investigator.md"),
+    ),
+    ("day_planner.md", include_str!("../../agents/day_planner.md")),
+    ("docs_checker.md", include_str!("../../agents/docs_checker.md")),
+    ("planner.md", include_str!("../../agents/planner.md")),
+    ("task_worker.md", include_str!("../../agents/task_worker.md")),
+    ("workspace.md", include_str!("../../agents/workspace.md")),
+];
+
+/// The built-in schemas: name and text.
+const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[
+    (
+        "CodebaseInvestigationReportSchema",
+        include_str!("../../agents/schemas/CodebaseInvestigationReportSchema.json"),
+    ),
+    ("PlanSchema", include_str!("../../agents/schemas/PlanSchema.json")),
+];
+
+/// The agents of one directory, or the built-in ones.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The source of the agents, for messages.
+    pub place: String,
+    /// Definitions found, valid or invalid.
+    pub files: Vec<String>,
+    /// The schemas that the definitions may name.
+    pub schemas: Vec<SchemaSource>,
+    /// The checked definitions, with errors and warnings.
+    pub checked: Checked,
+}
+
+impl Loaded {
+    /// For a directory that cannot be listed.
+    fn none(place: String) -> Self {
+        Self {
+            place,
+            files: Vec::new(),
+            schemas: Vec::new(),
+            checked: Checked::default(),
+        }
+    }
+}
+
+/// The agents of a configuration: from the named directory, from `agents` if it exists, else the built-in ones.
+///
+/// # Errors
+/// The directory cannot be listed. Errors in the definitions are part of the result.
+pub fn agents(config: &Config) -> io::Result<Loaded> {
+    match &config.agents {
+        Some(directory) => agents_in(directory, None),
+        None if Path::new(DEFAULT_DIRECTORY).is_dir() => agents_in(Path::new(DEFAULT_DIRECTORY), None),
+        None => Ok(built_in()),
+    }
+}
+
+/// The agents of a directory, and optionally one of its files that would otherwise be ignored (`also`). They may also
+/// name the built-in schemas; a schema of the directory takes precedence over a built-in one of the same name.
+///
+/// Ignores hidden files, files that begin with `_`, `README.md`, files with another extension, and subdirectories.
+///
+/// # Errors
+/// As [`agents`].
+pub fn agents_in(directory: &Path, also: Option<&Path>) -> io::Result<Loaded> {
+    let mut unreadable = Vec::new();
+    let mut sources = Vec::new();
+    for path in files(directory)? {
+        let is_named = also.is_some_and(|also| also.file_name() == path.file_name());
+        if let Some(form) = Form::of_path(&path).filter(|_| is_named || is_definition(&path)) {
+            let file = path.display().to_string();
+            let read = read(&path, &mut unreadable);
+            sources.extend(read.map(|bytes| Source { file, form, bytes }));
+        }
+    }
+    let mut schemas = Vec::new();
+    let schema_directory = directory.join(SCHEMAS);
+    if schema_directory.is_dir() {
+        for path in files(&schema_directory)? {
+            if let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".json")) {
+                let (name, file) = (name.to_owned(), path.display().to_string());
+                let read = read(&path, &mut unreadable);
+                schemas.extend(read.map(|bytes| SchemaSource { name, file, bytes }));
+            }
+        }
+    }
+    let own: BTreeSet<String> = schemas.iter().map(|schema| schema.name.clone()).collect();
+    schemas.extend(built_in_schemas().filter(|schema| !own.contains(&schema.name)));
+    let mut checked = check(&sources, &schemas);
+    let mut files: Vec<_> = sources.into_iter().map(|source| source.file).collect();
+    files.extend(unreadable.iter().map(|error| error.file.clone()));
+    checked.errors.splice(0..0, unreadable);
+    Ok(Loaded {
+        place: directory.display().to_string(),
+        files,
+        schemas,
+        checked,
+    })
+}
+
+/// The built-in agents.
+fn built_in() -> Loaded {
+    let sources: Vec<_> = BUILT_IN
+        .iter()
+        .map(|(file, text)| Source {
+            file: format!("{file} (built in)"),
+            form: Form::Markdown,
+            bytes: text.as_bytes().to_vec(),
+        })
+        .collect();
+    let schemas: Vec<_> = built_in_schemas().collect();
+    Loaded {
+        place: "built in".to_owned(),
+        files: sources.iter().map(|source| source.file.clone()).collect(),
+        checked: check(&sources, &schemas),
+        schemas,
+    }
+}
+
+/// The built-in schemas; any definition may name them.
+fn built_in_schemas() -> impl Iterator<Item = SchemaSource> {
+    BUILT_IN_SCHEMAS.iter().map(|(name, text)| SchemaSource {
+        name: (*name).to_owned(),
+        file: format!("{SCHEMAS}/{name}.json (built in)"),
+        bytes: text.as_bytes().to_vec(),
+    })
+}
+
+/// The files of a directory, without subdirectories, sorted by name.
+fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    // The parent of a bare file name is the empty path.
+    let listed = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(listed)? {
+        let path = directory.join(entry?.file_name());
+        if !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn is_definition(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    !name.starts_with(['.', '_']) && !name.eq_ignore_ascii_case("README.md")
+}
+
+fn read(path: &Path, errors: &mut Vec<ReadError>) -> Option<Vec<u8>> {
+    let read = || {
+        // Reading a pipe would block until its other end writes.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) => Some(bytes),
+        Err(error) => {
+            errors.push(ReadError {
+                file: path.display().to_string(),
+                line: None,
+                field: "the file".to_owned(),
+                found: format!("that it cannot be read: {error}"),
+                allowed: "a file that gavel may read".to_owned(),
+            });
+            None
+        }
+    }
 }

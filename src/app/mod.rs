@@ -2,17 +2,12 @@
 //! same code as `gavel serve`.
 
 mod agents;
-mod bundled;
 mod command;
 mod conditions;
 mod edge;
 mod google;
-mod model;
 mod parts;
-mod planning;
-mod policy;
 mod servers;
-mod serving;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,19 +20,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use agents::{Loaded, agents, agents_in};
-pub use bundled::bundled;
 pub(crate) use command::{OwnService, Work, fresh_key, running_process};
 pub use conditions::{BundledConditions, shell_launcher};
 pub use google::google;
-pub use policy::{policy, read_policy};
+pub use parts::{policy, read_policy};
+pub use servers::bundled;
 pub use servers::{BUILT_IN as BUILT_IN_SERVERS, KnownTools, known_tools};
 
 use self::agents::Purpose;
+use self::edge::cannot_listen;
+pub use self::edge::{Serving, reachable};
 pub(crate) use self::parts::audit_secrets;
 pub use self::parts::{bind, constitution, gemini, issuer, mcp, providers};
 use self::parts::{quota, store_config};
-use self::serving::cannot_listen;
-pub use self::serving::{Serving, reachable};
 use crate::adapters::mcp::{Mcp, McpConfig};
 use crate::adapters::store::Store;
 use crate::config::{Config, Console};
@@ -138,15 +133,15 @@ impl App {
         edge::metrics();
         let model = match model {
             Some(model) => model,
-            None => model::model(&config.model, &config.model.provider)?,
+            None => parts::model(&config.model, &config.model.provider)?,
         };
         let constitution = constitution(&config)?;
-        let policy = policy::policy(&config)?;
+        let policy = parts::policy(&config)?;
         let servers = match reads {
             true => McpConfig::default(),
             false => servers::read(&config)?,
         };
-        let of_planning = planning::settings(&config)?;
+        let of_planning = parts::planning_settings(&config)?;
         let files = agents::Files::read(&config, purpose)?;
         let instance = InstanceId::new();
         // Before the database: a start whose address another program listens on changes nothing there.
@@ -169,7 +164,7 @@ impl App {
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         let quota = quota(&config, &store, &background, &stop);
-        let models = model::by_provider(&config.model, &model, |other| model::model(&config.model, other))?;
+        let models = parts::by_provider(&config.model, &model, |other| parts::model(&config.model, other))?;
         let engine = Engine {
             model,
             tools: mcp.clone(),
@@ -212,7 +207,7 @@ impl App {
         // A process without background capacity runs only what its own callers request.
         if !reads && config.runs.background > 0 {
             background.spawn(Arc::clone(&runs).sweep());
-            background.spawn(planning::sweep(Arc::clone(&planning), stop.clone()));
+            background.spawn(parts::sweep_sessions(Arc::clone(&planning), stop.clone()));
         }
         background.spawn(files.follow(stop.clone()));
         // A process that dies has worked no longer than this uncounted.

@@ -1,30 +1,41 @@
 //! The parts of the service that need no other part: each built from the configuration alone.
 
-use secrecy::ExposeSecret;
 use std::convert::Infallible;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use secrecy::ExposeSecret;
 use tokio::net::TcpSocket;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{model, servers};
+use super::servers;
 use crate::adapters::demo::Demo;
-use crate::adapters::gemini::Gemini;
+use crate::adapters::gemini::{
+    Credentials, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, Gemini, GeminiConfig, Timeouts, adc_from_env_values,
+};
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
 use crate::adapters::quota::{LeasedQuota, LocalQuota};
-use crate::adapters::store::Store;
-use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, StoreConfig};
-use crate::config::{Auth, Config, Content, FileError, Jwt, JwtKeys, ModelConfig, Provider};
+use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
+use crate::config::{Auth, Config, Content, FileError, GoogleEnvironment, Jwt, JwtKeys, ModelConfig, Provider};
 use crate::domain::budget::SessionLimits;
-use crate::domain::definition::Constitution;
+use crate::domain::definition::{Constitution, ReadError};
 use crate::domain::ids::InstanceId;
+use crate::domain::policy::Policy;
+use crate::domain::repository::AllowedRepositories;
 use crate::engine::agent::Models;
+use crate::engine::gate::failures;
+use crate::engine::strategy::plan::TaskRules;
 use crate::ports::model::Model;
 use crate::ports::quota::Quota;
+use crate::surfaces;
+use crate::surfaces::planning::{
+    Planning, PlanningSettings, PlanningTemplates, Repositories, RepositoryPattern, TemplateFile,
+};
 
 /// The MCP bridge alone. The servers connect in the background.
 ///
@@ -39,7 +50,7 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
 /// # Errors
 /// Its settings or credentials are invalid.
 pub fn gemini(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
-    model::real(config, provider)
+    real(config, provider)
 }
 
 /// Which providers definitions may name, to determine which agents can run. The models are stand-ins and are never
@@ -47,7 +58,7 @@ pub fn gemini(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Optio
 #[must_use]
 pub fn providers(config: &ModelConfig) -> Models {
     let stand_in: Arc<dyn Model> = Arc::new(Demo);
-    let made = model::by_provider(config, &stand_in, |_| Ok::<_, Infallible>(Arc::clone(&stand_in)));
+    let made = by_provider(config, &stand_in, |_| Ok::<_, Infallible>(Arc::clone(&stand_in)));
     match made {
         Ok(models) => models,
         Err(never) => match never {},
@@ -169,5 +180,230 @@ pub(super) async fn sweep_quota(quota: Arc<LocalQuota>, stop: CancellationToken)
             _ = ticks.tick() => quota.sweep(),
             () = stop.cancelled() => return,
         }
+    }
+}
+
+/// Builds the model of a provider.
+pub(super) fn model(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Arc<dyn Model>> {
+    match endpoint(provider)? {
+        None => Ok(Arc::new(Demo)),
+        Some(endpoint) => Ok(Arc::new(at_endpoint(config, endpoint)?)),
+    }
+}
+
+/// The models that definitions may select by provider: the default, and the other configured one. `make` builds the
+/// latter.
+///
+/// # Errors
+/// The errors of `make`.
+pub(super) fn by_provider<E>(
+    config: &ModelConfig,
+    default: &Arc<dyn Model>,
+    make: impl FnOnce(&Provider) -> Result<Arc<dyn Model>, E>,
+) -> Result<Models, E> {
+    let mut models = Models::default();
+    let other = config.other.as_ref().map(|other| make(other).map(|made| (other, made)));
+    let all = std::iter::once((&config.provider, Arc::clone(default))).chain(other.transpose()?);
+    for (provider, model) in all {
+        match provider {
+            Provider::Demo { .. } => models.one_for_all = true,
+            Provider::Developer { .. } => models.gemini = Some(model),
+            Provider::Vertex { .. } | Provider::VertexExpress { .. } => models.vertex = Some(model),
+        }
+    }
+    Ok(models)
+}
+
+/// Gemini through a provider; `None` for the demo model.
+fn real(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
+    endpoint(provider)?
+        .map(|endpoint| at_endpoint(config, endpoint))
+        .transpose()
+}
+
+fn at_endpoint(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {
+    let timeouts = Timeouts {
+        connect: config.timeouts.connect_seconds,
+        first_byte: config.timeouts.first_byte_seconds,
+        idle: config.timeouts.idle_seconds,
+        ..Timeouts::default()
+    };
+    Ok(Gemini::new(GeminiConfig {
+        timeouts,
+        thinking_level: config.thinking_level,
+        ..GeminiConfig::new(endpoint, config.name.clone())
+    })?)
+}
+
+fn endpoint(provider: &Provider) -> anyhow::Result<Option<Endpoint>> {
+    let base = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
+    Ok(match provider {
+        Provider::Demo { .. } => None,
+        Provider::Developer { api_key, base_url } => Some(Endpoint::Developer {
+            base_url: base(base_url, DEVELOPER_BASE),
+            api_key: api_key.clone(),
+        }),
+        Provider::VertexExpress { api_key, base_url } => Some(Endpoint::VertexExpress {
+            base_url: base(base_url, EXPRESS_BASE),
+            api_key: api_key.clone(),
+        }),
+        Provider::Vertex {
+            project,
+            location,
+            endpoint,
+            credentials,
+        } => Some(Endpoint::Vertex {
+            project: project.clone(),
+            location: location.clone(),
+            endpoint: endpoint.clone(),
+            credentials: google_credentials(credentials)?,
+        }),
+    })
+}
+
+fn google_credentials(environment: &GoogleEnvironment) -> anyhow::Result<Credentials> {
+    let sources = adc_from_env_values(
+        environment.application_credentials.as_deref(),
+        environment.cloudsdk_config.as_deref(),
+        environment.home.as_deref(),
+        environment.metadata_host.as_deref(),
+        environment.quota_project.as_deref(),
+    );
+    Ok(sources.find()?)
+}
+
+/// The policy of a configuration, with passing tests; without a file, a policy without rules.
+///
+/// # Errors
+/// It cannot be read; or all errors in it, or all failed tests.
+pub fn policy(config: &Config) -> Result<Arc<Policy>, FileError> {
+    let policy = Arc::new(read_policy(config)?);
+    let failures = failures(&policy, surfaces::floor);
+    if failures.is_empty() {
+        Ok(policy)
+    } else {
+        Err(invalid_policy(&failures))
+    }
+}
+
+/// As [`policy`], without running its tests.
+///
+/// # Errors
+/// It cannot be read; or all errors in it.
+pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
+    let policy = match &config.policy.file {
+        None => Policy::default(),
+        Some(path) => {
+            let place = path.display().to_string();
+            let text = fs::read_to_string(path)
+                .map_err(|error| FileError(format!("the policy {place} cannot be read: {error}")))?;
+            Policy::read(&text, &place).map_err(|errors| invalid_policy(&errors))?
+        }
+    };
+    let repositories = AllowedRepositories(allowed_repositories(config));
+    Ok(Policy { repositories, ..policy })
+}
+
+fn invalid_policy(errors: &[ReadError]) -> FileError {
+    let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    FileError(format!("the policy is invalid:\n{}", lines.join("\n")))
+}
+
+/// Interval between two searches for sessions past their deadline.
+const SWEEP: Duration = Duration::from_secs(2);
+
+/// The repositories that calls may name. `None`: all, without authentication and without a list, since the operator is the
+/// only user.
+fn allowed_repositories(config: &Config) -> Option<Vec<RepositoryPattern>> {
+    let repositories = config.planning.repositories.as_deref().unwrap_or_default();
+    let is_open = repositories.is_empty() && matches!(config.auth, Auth::None);
+    (!is_open).then(|| repositories.to_owned())
+}
+
+/// # Errors
+/// A template cannot be read; or all errors in the templates.
+pub(super) fn planning_settings(config: &Config) -> Result<PlanningSettings, FileError> {
+    let templates = match &config.planning.templates {
+        Some(directory) => templates_of(directory)?,
+        None => PlanningTemplates::built_in(),
+    };
+    Ok(PlanningSettings {
+        repositories: Repositories::new(config.github.url.clone(), allowed_repositories(config)),
+        sessions: config.planning.rules.clone(),
+        rules: TaskRules {
+            limits: config.planning.limits.clone(),
+            templates: templates.phases.clone(),
+        },
+        templates,
+    })
+}
+
+/// The templates with the files of a directory in place of built-in ones.
+fn templates_of(directory: &Path) -> Result<PlanningTemplates, FileError> {
+    let unreadable = |path: &Path, error: std::io::Error| {
+        let path = path.display();
+        FileError(format!(
+            "the templates of planning (planning.templates) cannot be read: {path}: {error}"
+        ))
+    };
+    let entries = fs::read_dir(directory).map_err(|error| unreadable(directory, error))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| unreadable(directory, error))?.path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).map_err(|error| unreadable(&path, error))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let place = path.display().to_string();
+        files.push(TemplateFile { name, place, text });
+    }
+    files.sort_by(|one, other| one.name.cmp(&other.name));
+    PlanningTemplates::of(&files).map_err(|errors| {
+        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        FileError(format!("the templates of planning are invalid:\n{}", lines.join("\n")))
+    })
+}
+
+pub(super) async fn sweep_sessions(planning: Arc<Planning>, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(SWEEP);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {
+                let handled = planning.sweep().await;
+                if handled > 0 {
+                    tracing::info!(handled, "planning sessions were moved on: a deadline passed, or a run was lost");
+                }
+            }
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod planning_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// A directory replaces templates one by one; what is no template in it is left alone, and an error stops the start.
+    #[test]
+    fn templates_come_from_a_directory_and_an_invalid_one_stops_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+        write("act.md", "${notice} Now.");
+        write("notes.txt", "${anything}");
+        let own = templates_of(directory.path()).unwrap();
+        assert_eq!(own.phases.act, "${notice} Now.");
+        assert_eq!(own.plan, PlanningTemplates::built_in().plan);
+        write("reason.md", "Think.\n${goal}");
+        let FileError(message) = templates_of(directory.path()).unwrap_err();
+        assert!(
+            message.contains("reason.md:2: template: found ${goal}") && message.contains("found no ${time_left}"),
+            "{message}"
+        );
+        let FileError(message) = templates_of(&directory.path().join("none")).unwrap_err();
+        assert!(message.contains("planning.templates"), "{message}");
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use anyhow::Context;
 
-use crate::app::{OwnService, Work, reachable};
+pub(super) use crate::app::{OwnService, Work, reachable};
 use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::unless_stopped;

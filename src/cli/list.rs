@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDate};
+use chrono::{DateTime, NaiveDate, Utc};
 use serde::Serialize;
 
 use crate::api::Page;
@@ -11,7 +11,6 @@ use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::cli::output::printable;
 use crate::domain::time::Timestamp;
-use crate::ports::clock::{Clock, SystemClock};
 
 /// The options of a list.
 #[derive(Clone, Debug, clap::Args)]
@@ -122,7 +121,7 @@ impl Since {
     pub(super) fn at(self) -> i64 {
         match self {
             Self::At(at) => at,
-            Self::Ago(ago) => SystemClock.now_us() - i64::try_from(ago.as_micros()).unwrap_or(i64::MAX),
+            Self::Ago(ago) => Utc::now().timestamp_micros() - i64::try_from(ago.as_micros()).unwrap_or(i64::MAX),
         }
     }
 }

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 
 use crate::adapters::mcp::{Mcp, ServerState, ServerStatus};
-use crate::app::{App, CLOSED, LAST_WORDS, reachable};
+pub(super) use crate::app::{App, CLOSED, LAST_WORDS, reachable};
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::cli::output::printable;

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use secrecy::SecretString;
 use url::Url;
 
-use super::keys::ApiKey;
 use super::read::Read;
 use super::settings::{AuthMode, AuthSettings, JwtSettings};
 use super::values;
+use super::values::ApiKey;
 
 /// Roles that gavel knows. A key may carry other roles; each one causes a warning, because it may be a typing error.
 pub const KNOWN_ROLES: &[&str] = &["analyst", "approver", "operator"];

@@ -1,7 +1,7 @@
 //! Configuration, read once at start: flags > environment > `.env` > `gavel.toml` > defaults.
 //!
 //! [`Config`] and the sections in [`settings`] are the table of all settings: typed structs whose fields are the
-//! settings. [`read`] merges the given values over the defaults. [`auth`], [`model`], [`records`] and [`traces`] build what
+//! settings. [`read`] merges the given values over the defaults. [`auth`], [`model`] and [`settings`] build what
 //! follows from several settings. All errors are collected, so that a failed start reports every one.
 //!
 //! The core deliberately reads no process environment, file or clock. [`Config::load`] does, and passes [`Sources`] to
@@ -11,26 +11,18 @@
 //! - A variable that is set and empty counts as not set, because compose files set missing variables to the empty
 //!   string.
 //! - Only `.env`, `gavel.toml` and the directory `agents` are read from the working directory without being named, and the
-//!   first two only if the user trusts the directory ([`trust`]). An `mcp.json` starts programs and a constitution steers
+//!   first two only if the user trusts the directory ([`load`]). An `mcp.json` starts programs and a constitution steers
 //!   every chat, so these are named or built in. An agent does nothing until a caller runs it.
 //! - A relative path in `gavel.toml` is relative to that file; elsewhere it is relative to the working directory.
 //! - Requesting a real model by name or by address without credentials is an error. The demo model is the default only
 //!   when no setting refers to a real one.
 
 mod auth;
-mod dotenv;
-mod flags;
-mod keys;
 mod load;
 mod model;
-mod origin;
-mod planning;
 mod read;
-mod records;
 mod secret;
 mod settings;
-mod traces;
-mod trust;
 mod values;
 
 use std::fmt::{self, Write};
@@ -49,18 +41,18 @@ use self::settings::{AuthSettings, Gemini, JwtSettings, Otel, PLACES, Records, S
 use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
 
 pub use auth::{Auth, Jwt, JwtKeys, KNOWN_ROLES};
-pub use dotenv::Dotenv;
-pub use flags::Flags;
-pub use keys::ApiKey;
+pub use load::Dotenv;
+pub use load::Flags;
 pub use model::{GoogleEnvironment, ModelConfig, Provider};
-pub use origin::Origin;
+pub use read::Origin;
 pub use read::Sources;
-pub use records::Content;
 pub use secret::masked_url;
+pub use settings::Content;
+pub use settings::Otlp;
 pub use settings::{
     Approvals, Audit, Console, DEFAULT_MODEL, GitHub, Log, LogFormat, ModelTimeouts, Planning, Policy, RateLimit, Runs,
 };
-pub use traces::Otlp;
+pub use values::ApiKey;
 
 /// The key of the configuration file itself, which cannot be set in that file.
 pub const CONFIG_FILE: &str = "config";
@@ -159,13 +151,13 @@ settings! {
         /// Request rate limit of each user.
         rate_limit: RateLimit = RateLimit::read(values);
         /// What records keep of message content.
-        records: Content = records::read(values);
+        records: Content = settings::read_records(values);
         /// The keys of the audit chain.
         audit: Audit = Audit::read(values);
         /// What is logged.
         log: Log = Log::read(values);
         /// The collector that receives traces; absent: traces are not sent.
-        traces: Option<Otlp> = traces::read(values);
+        traces: Option<Otlp> = settings::read_traces(values);
         /// Variables that `mcp.json` can name besides those of the process.
         dotenv: Dotenv = Some(values.dotenv());
     }

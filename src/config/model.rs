@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use secrecy::SecretString;
 use url::Url;
 
-use super::origin::Origin;
+use super::read::Origin;
 use super::read::Read;
 use super::settings::{Gemini, ModelTimeouts, Vertex};
 use super::values;

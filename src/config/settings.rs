@@ -10,9 +10,10 @@ use secrecy::SecretString;
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
-use super::keys::{ApiKey, ApiKeys};
-use super::planning::Repositories;
+use super::read::Read;
 use super::values;
+use super::values::Repositories;
+use super::values::{ApiKey, ApiKeys};
 use crate::domain::definition::ThinkingLevel;
 use crate::domain::repository::RepositoryPattern;
 use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
@@ -344,4 +345,58 @@ settings! {
         /// The service's name in traces.
         service_name: String = word("a name"), variables(&["OTEL_SERVICE_NAME"]), default("gavel");
     }
+}
+
+/// What decision, tool-call and audit records keep of messages, replies, arguments and results.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// The full content.
+    Full,
+    /// A keyed hash: equal content can be found, but none can be read. The key has at least 32 bytes.
+    Hash(SecretString),
+    /// No content.
+    None,
+}
+
+pub(super) fn read_records(values: &Read<'_>) -> Option<Content> {
+    let Records { content, key } = Records::read(values)?;
+    if key.is_some() && !matches!(content, ContentMode::Hash) {
+        values.warn("records.key is given, but only records.content = hash uses it");
+    }
+    match content {
+        ContentMode::Full => Some(Content::Full),
+        ContentMode::Hash => values
+            .needed("records.key", key, "records.content = hash")
+            .map(Content::Hash),
+        ContentMode::None => Some(Content::None),
+    }
+}
+
+/// A trace collector.
+#[derive(Clone, Debug)]
+pub struct Otlp {
+    /// The full URL that receives traces.
+    pub traces_url: Url,
+    /// Headers of every request.
+    pub headers: Vec<(String, SecretString)>,
+    /// The service name in traces.
+    pub service_name: String,
+}
+
+pub(super) fn read_traces(values: &Read<'_>) -> Option<Option<Otlp>> {
+    let otel = Otel::read(values)?;
+    let traces_url = otel.traces_endpoint.or_else(|| otel.endpoint.as_ref().map(below));
+    Some(traces_url.map(|traces_url| Otlp {
+        traces_url,
+        headers: otel.headers.unwrap_or_default(),
+        service_name: otel.service_name,
+    }))
+}
+
+/// Appends `/v1/traces` to the base URL, after any path it has.
+fn below(base: &Url) -> Url {
+    let mut url = base.clone();
+    let path = format!("{}/v1/traces", base.path().trim_end_matches('/'));
+    url.set_path(&path);
+    url
 }

@@ -2,8 +2,7 @@
 
 use gavel_testing::{Conversation, Fault, Function, Misbehaving};
 
-use super::conversation;
-use super::turn::{self, Move};
+use super::{Move, make};
 use crate::domain::decision::Usage;
 use crate::domain::journal::{FaultKind, ModelTurn};
 use crate::ports::BoxFuture;
@@ -22,7 +21,7 @@ impl Model for StandIn {
         Box::pin(async move {
             match self.0.next(&read(&request)) {
                 Ok(gavel_testing::Move { text, calls }) => {
-                    Ok(turn::make(Move { text, calls }, &request, self.0.name(), events))
+                    Ok(make(Move { text, calls }, &request, self.0.name(), events))
                 }
                 Err(fault) => Err(ModelFault {
                     kind: kind(fault),
@@ -51,7 +50,7 @@ fn kind(fault: Fault) -> FaultKind {
 }
 
 fn read<'a>(request: &ModelRequest<'a>) -> Conversation<'a> {
-    let newest = conversation::Conversation::read(request.contents);
+    let newest = super::Conversation::read(request.contents);
     let mut texts = Vec::new();
     for content in request.contents {
         match content {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use url::Url;
 
-use super::turn::Move;
+use super::Move;
 use crate::domain::evidence;
 use crate::domain::journal::{COMPLETE_TASK, Speaker};
 use crate::domain::reflection::REFLECT;

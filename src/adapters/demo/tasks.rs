@@ -6,8 +6,8 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::conversation::Conversation;
-use super::turn::Move;
+use super::Conversation;
+use super::Move;
 
 #[derive(Clone, Copy)]
 enum Verb {
