@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use gavel_mcp_base::Secret;
 
-use crate::engine::exec::Command;
+use crate::engine::Command;
 use crate::engine::{Engine, EngineFault};
 use crate::settings;
 

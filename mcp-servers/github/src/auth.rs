@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use url::Url;
 
 use crate::error::{Code, unavailable};
-use crate::github::http::{Http, Lost, Reply, at, new_request};
-use crate::github::limits;
+use crate::github::{Http, Lost, Reply, at, new_request};
+use crate::github::{pause, rate_limit};
 use crate::settings::{App, Credentials};
 
 /// A token that ends within this time is renewed, in seconds.
@@ -260,7 +260,7 @@ impl Installation {
                 Ok(reply) => Some(reply),
                 Err(Lost::NotSent | Lost::Unknown | Lost::TooLarge) => None,
             };
-            let wait = limits::pause(attempt, reply.as_ref());
+            let wait = pause(attempt, reply.as_ref());
             if attempt == ATTEMPTS || Instant::now() + wait >= deadline {
                 return Err(unavailable());
             }
@@ -283,7 +283,7 @@ impl Installation {
 }
 
 fn is_refused(reply: &Reply) -> bool {
-    reply.status.is_client_error() && limits::limit(reply).is_none() && reply.status != 408
+    reply.status.is_client_error() && rate_limit(reply).is_none() && reply.status != 408
 }
 
 fn not_accepted(reply: &Reply) -> ToolError {

@@ -12,7 +12,7 @@ use crate::args::Args;
 use crate::auth::Tokens;
 use crate::error::Code;
 use crate::github::GitHub;
-use crate::github::http::Reply;
+use crate::github::Reply;
 use crate::github::refusal::refusal;
 use crate::settings::Settings;
 

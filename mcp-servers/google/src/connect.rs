@@ -19,8 +19,8 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 use uuid::Uuid;
 
-use crate::auth::{GrantFault, ask};
-use crate::google::http::{Http, connections};
+use crate::auth::{GrantFault, ask_for_token};
+use crate::google::{Http, connections};
 use crate::rights::not_granted;
 use crate::sealing::{Kind, SealError, random};
 use crate::settings::{Credentials, OAuthClient, Places, Settings};
@@ -238,7 +238,7 @@ impl Connector {
             .append_pair("client_secret", self.client.secret.expose())
             .append_pair("code_verifier", verifier.expose())
             .finish();
-        let granted = ask(&self.http, &self.places.token, form, Instant::now() + PATIENCE)
+        let granted = ask_for_token(&self.http, &self.places.token, form, Instant::now() + PATIENCE)
             .await
             .map_err(|fault| match fault {
                 GrantFault::Unavailable => ConnectError::Unavailable,
@@ -291,7 +291,7 @@ impl Connector {
         let form = Serializer::new(String::new())
             .append_pair("token", token.expose())
             .finish();
-        let request = crate::auth::request(&self.places.revoke, form);
+        let request = crate::auth::token_request(&self.places.revoke, form);
         match self.http.send(request, Instant::now() + PATIENCE).await {
             // 400: it was already revoked.
             Ok(reply) if reply.status.is_success() || reply.status == 400 => true,

@@ -7,7 +7,7 @@ use crate::auth::{Access, Tokens};
 use crate::effect::{Begin, Earlier, Effect};
 use crate::error::{Way, with_next_step};
 use crate::google::Google;
-use crate::google::http::connections;
+use crate::google::connections;
 use crate::rights::{As, Right};
 use crate::settings::{Credentials, Limits, RESERVE, Settings};
 use crate::store::{Claim, Store};

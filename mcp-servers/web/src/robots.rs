@@ -12,7 +12,7 @@ use url::Url;
 use crate::error::{robots_refused, robots_unreadable};
 use crate::guard::{Guard, Target};
 use crate::http::{Http, Response};
-use crate::page::encoding::decoded;
+use crate::page::decoded;
 use crate::redirects;
 use crate::work::Workers;
 

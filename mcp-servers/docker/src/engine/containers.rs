@@ -15,8 +15,8 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::io::StreamReader;
 
-use super::labels::{Labels, MANAGED};
 use super::{Engine, EngineFault};
+use super::{Labels, MANAGED};
 
 /// How long a list that failed is asked for again.
 const LISTING: Duration = Duration::from_secs(5);

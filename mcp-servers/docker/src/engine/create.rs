@@ -11,9 +11,9 @@ use bollard::query_parameters::{
 };
 use futures_util::TryStreamExt;
 
+use super::Labels;
+use super::MARK;
 use super::containers::Container;
-use super::exec::MARK;
-use super::labels::Labels;
 use super::{Engine, EngineFault};
 
 /// The directory of the container for what must not be on a disk, such as credentials.

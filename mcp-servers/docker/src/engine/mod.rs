@@ -2,17 +2,29 @@
 
 pub(crate) mod containers;
 pub(crate) mod create;
-pub(crate) mod exec;
-pub(crate) mod labels;
-mod read;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
+use bollard::container::LogOutput;
 use bollard::errors::Error;
+use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
 use bollard::{API_DEFAULT_VERSION, Docker};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use gavel_mcp_base::Moment;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::client::conn::http1::handshake;
+use hyper::header::HOST;
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -130,5 +142,247 @@ mod tests {
         let status_code = 500;
         let error = Error::DockerResponseServerError { status_code, message };
         assert!(matches!(EngineFault::from(error), EngineFault::Full));
+    }
+}
+
+// Reading the engine's state.
+//
+// bollard's types have only Docker's words for a container's state. Podman has more, such as `stopped` between the end
+// of a container and the cleanup after it, and one such container would make the whole list unreadable.
+
+/// The engine's answer to a request that fails.
+#[derive(Deserialize)]
+struct Refusal {
+    message: String,
+}
+
+impl Engine {
+    /// The answer to a GET, at a path below the version of the API.
+    async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, EngineFault> {
+        let version = self.docker().await?.client_version();
+        let uri = format!("/v{}.{}/{path}", version.major_version, version.minor_version);
+        let (status_code, body) = match timeout(REQUEST, get(&self.socket, &uri)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                tracing::debug!(uri, %error, "the container engine did not answer");
+                return Err(EngineFault::Unavailable);
+            }
+            Err(_) => {
+                tracing::debug!(uri, "the container engine did not answer within {REQUEST:?}");
+                return Err(EngineFault::Unavailable);
+            }
+        };
+        if status_code != 200 {
+            let refusal: Option<Refusal> = serde_json::from_slice(&body).ok();
+            let message = refusal.map(|refusal| refusal.message).unwrap_or_default();
+            return Err(Error::DockerResponseServerError { status_code, message }.into());
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            tracing::warn!(uri, %error, "the answer of the container engine cannot be read");
+            EngineFault::Failed
+        })
+    }
+}
+
+/// The status and the body.
+async fn get(socket: &str, uri: &str) -> anyhow::Result<(u16, Bytes)> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
+    let request = Request::get(uri)
+        .header(HOST, "localhost")
+        .body(Empty::<Bytes>::new())?;
+    let answer = async move {
+        let response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        Ok((status, response.into_body().collect().await?.to_bytes()))
+    };
+    // The connection ends when the sender is dropped.
+    let (answer, ()) = tokio::try_join!(answer, connection)?;
+    Ok(answer)
+}
+
+/// Marks a container as gavel's. Without it, a container is not touched.
+pub(crate) const MANAGED: &str = "gavel.managed";
+const LABEL_OWNER: &str = "gavel.session";
+const LABEL_USER: &str = "gavel.user";
+const LABEL_GROUP: &str = "gavel.group";
+const LABEL_KEY: &str = "gavel.key";
+const LABEL_DIGEST: &str = "gavel.digest";
+const LABEL_NAME: &str = "gavel.name";
+const LABEL_EXPIRES: &str = "gavel.expires";
+
+/// What is written on a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Labels {
+    /// The session that it belongs to, else the user. No other owner sees it.
+    pub(crate) owner: Option<String>,
+    /// Whose share it is a part of.
+    pub(crate) user: Option<String>,
+    /// A group to clean up together.
+    pub(crate) group: Option<String>,
+    /// The idempotency key of the call that created it.
+    pub(crate) key: Option<String>,
+    /// The digest of the arguments of that call.
+    pub(crate) digest: Option<String>,
+    /// A name for people.
+    pub(crate) name: Option<String>,
+    /// After this time it is removed.
+    pub(crate) expires: Option<Moment>,
+}
+
+impl Labels {
+    /// As the engine takes them.
+    pub(crate) fn write(&self) -> HashMap<String, String> {
+        let expires = self.expires.map(Moment::text);
+        let values = [
+            (MANAGED, Some("true".to_owned())),
+            (LABEL_OWNER, self.owner.clone()),
+            (LABEL_USER, self.user.clone()),
+            (LABEL_GROUP, self.group.clone()),
+            (LABEL_KEY, self.key.clone()),
+            (LABEL_DIGEST, self.digest.clone()),
+            (LABEL_NAME, self.name.clone()),
+            (LABEL_EXPIRES, expires),
+        ];
+        let given = values.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        given.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// The labels of a container of gavel; `None` for any other container.
+    pub(crate) fn read(labels: &HashMap<String, String>) -> Option<Self> {
+        if labels.get(MANAGED).map(String::as_str) != Some("true") {
+            return None;
+        }
+        let text = |name| labels.get(name).filter(|text| !text.is_empty()).cloned();
+        Some(Self {
+            owner: text(LABEL_OWNER),
+            user: text(LABEL_USER),
+            group: text(LABEL_GROUP),
+            key: text(LABEL_KEY),
+            digest: text(LABEL_DIGEST),
+            name: text(LABEL_NAME),
+            expires: text(LABEL_EXPIRES).as_deref().and_then(Moment::parse),
+        })
+    }
+}
+
+#[cfg(test)]
+mod labels_tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_as_they_were_written() {
+        let labels = Labels {
+            owner: Some("s".to_owned()),
+            user: Some("acme/ann".to_owned()),
+            key: Some("k=1".to_owned()),
+            expires: Moment::parse("2026-03-31T09:00:00Z"),
+            ..Labels::default()
+        };
+        assert_eq!(Labels::read(&labels.write()), Some(labels.clone()));
+        let mut foreign = labels.write();
+        foreign.remove(MANAGED);
+        assert_eq!(Labels::read(&foreign), None);
+    }
+}
+
+/// The environment variable by which gavel's own processes in a container are distinguished from a script's.
+pub(crate) const MARK: &str = "GAVEL_SUPERVISOR";
+
+/// Code for `/bin/sh` in a container.
+#[derive(Debug, Clone)]
+pub(crate) struct Command<'a> {
+    pub(crate) code: &'a str,
+    /// `$1` and so on. Others in the container can see them.
+    pub(crate) arguments: Vec<String>,
+    /// Standard input. The code must not wait for its end, which not every engine passes on.
+    pub(crate) input: &'a [u8],
+    /// The most that each stream may have, in bytes.
+    pub(crate) most: usize,
+}
+
+/// What the code wrote.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Written {
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: Vec<u8>,
+}
+
+/// Code that the engine knows and has not started.
+#[derive(Debug)]
+pub(crate) struct Prepared<'a> {
+    id: String,
+    command: &'a Command<'a>,
+}
+
+impl Engine {
+    /// Makes the command known to the engine. Nothing runs yet, so a fault means that nothing was done.
+    pub(crate) async fn prepare_exec<'a>(
+        &self,
+        container: &str,
+        command: &'a Command<'a>,
+    ) -> Result<Prepared<'a>, EngineFault> {
+        let fixed = ["/bin/sh", "-c", command.code, "gavel"].map(str::to_owned);
+        let options = CreateExecOptions {
+            attach_stdin: Some(!command.input.is_empty()),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            env: Some(vec![format!("{MARK}=exec")]),
+            // A script may have removed the working directory of the container.
+            working_dir: Some("/".to_owned()),
+            cmd: Some(fixed.into_iter().chain(command.arguments.iter().cloned()).collect()),
+            ..CreateExecOptions::default()
+        };
+        let created = self.docker().await?.create_exec(container, options).await?;
+        Ok(Prepared {
+            id: created.id,
+            command,
+        })
+    }
+
+    /// Runs the command and reads what it writes until it ends.
+    pub(crate) async fn run_exec(&self, prepared: Prepared<'_>) -> Result<Written, EngineFault> {
+        let command = prepared.command;
+        let options = StartExecOptions {
+            detach: false,
+            tty: false,
+            output_capacity: None,
+        };
+        let started = self.docker().await?.start_exec(&prepared.id, Some(options)).await?;
+        let StartExecResults::Attached { mut output, mut input } = started else {
+            return Err(EngineFault::Unavailable);
+        };
+        let write = async {
+            // Code that does not need its input any more may have ended.
+            if input.write_all(command.input).await.is_ok() {
+                input.flush().await.ok();
+            }
+            std::future::pending::<()>().await;
+        };
+        let read = async {
+            let mut written = Written::default();
+            while let Some(part) = output.next().await {
+                let (stream, message) = match part? {
+                    LogOutput::StdOut { message } | LogOutput::Console { message } => (&mut written.out, message),
+                    LogOutput::StdErr { message } => (&mut written.err, message),
+                    LogOutput::StdIn { .. } => continue,
+                };
+                if stream.len() + message.len() > command.most {
+                    return Err(EngineFault::Failed);
+                }
+                stream.extend_from_slice(&message);
+            }
+            Ok(written)
+        };
+        tokio::select! {
+            () = write => Err(EngineFault::Unavailable),
+            written = read => written,
+        }
+    }
+
+    /// Both in one.
+    pub(crate) async fn exec(&self, container: &str, command: &Command<'_>) -> Result<Written, EngineFault> {
+        let prepared = self.prepare_exec(container, command).await?;
+        self.run_exec(prepared).await
     }
 }

@@ -1,16 +1,13 @@
 //! The source files of a directory as one text, from a tar of it.
 
-mod ignores;
-
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::io::AsyncRead;
 use tokio_util::io::SyncIoBridge;
-
-use ignores::Ignores;
 
 /// The longest text, in bytes.
 pub(crate) const TEXT: usize = 200 * 1024;
@@ -253,5 +250,49 @@ mod tests {
         let sources = read(&whole[..1024 + 512 + 100]);
         assert!(sources.is_truncated);
         assert_eq!(sources.count, 1);
+    }
+}
+
+/// The rules of each directory that has any.
+#[derive(Debug, Default)]
+struct Ignores(BTreeMap<String, Gitignore>);
+
+impl Ignores {
+    /// Takes up the rules of the file at this path.
+    fn add(&mut self, path: &str, text: &str) {
+        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        let mut builder = GitignoreBuilder::new(format!("/{directory}"));
+        for line in text.lines() {
+            // As in git, a line that is no rule has no effect.
+            builder.add_line(None, line).ok();
+        }
+        if let Ok(rules) = builder.build() {
+            self.0.insert(directory.to_owned(), rules);
+        }
+    }
+
+    /// Whether a file is excluded, by a rule for itself or for a directory above it.
+    fn exclude(&self, path: &str) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let ends = path.match_indices('/').map(|(end, _)| (end, true));
+        ends.chain([(path.len(), false)])
+            .any(|(end, is_directory)| self.exclude_itself(&path[..end], is_directory))
+    }
+
+    /// The rules of the nearest directory come first.
+    fn exclude_itself(&self, path: &str, is_directory: bool) -> bool {
+        let mut directory = path;
+        while !directory.is_empty() {
+            directory = directory.rsplit_once('/').map_or("", |(above, _)| above);
+            if let Some(rules) = self.0.get(directory) {
+                let found = rules.matched(format!("/{path}"), is_directory);
+                if !found.is_none() {
+                    return found.is_ignore();
+                }
+            }
+        }
+        false
     }
 }

@@ -11,11 +11,11 @@ use super::options::{self, Options, Valid};
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::engine::EngineFault;
+use crate::engine::Labels;
 use crate::engine::containers::Listed;
 use crate::engine::create::Plan;
-use crate::engine::labels::Labels;
 use crate::error::{Code, engine_disk_full, unsettled};
-use crate::settings::{Settings, mounts};
+use crate::settings::{Settings, check_mounts};
 
 /// How long a container is kept after the caller's deadline, and without one, in microseconds.
 const AFTER_DEADLINE: i64 = 10 * 60 * 1_000_000;
@@ -93,7 +93,7 @@ async fn create(docker: Arc<Docker>, arguments: Arguments, call: Call) -> Result
         },
     };
     // What is behind a path may have changed since the start.
-    mounts::check(&docker.settings.mounts, &docker.settings.socket).map_err(|error| {
+    check_mounts(&docker.settings.mounts, &docker.settings.socket).map_err(|error| {
         tracing::error!("no container is created: {error:#}");
         internal()
     })?;

@@ -6,7 +6,7 @@ use gavel_mcp_base::{Fault, Kind, Tool};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::target::ContainerId;
+use super::ContainerId;
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::error::unsettled;

@@ -7,20 +7,23 @@ mod options;
 mod read_file;
 mod script;
 mod sources;
-mod target;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use gavel_mcp_base::{Fault, Kind, Output, Tool};
+use gavel_mcp_base::{Fault, Kind, Output, Tool, ToolError};
 use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 pub(crate) use self::create::permitted;
 use crate::call::Call;
 use crate::docker::Docker;
-use crate::error::unsettled;
+use crate::engine::containers::Container;
+use crate::engine::{Command, Written};
+use crate::error::{engine_error, engine_unavailable, not_running, unsettled};
 
 /// All tools, always in the same order. `permitted` says what containers may be.
 pub(crate) fn all(permitted: &str) -> Vec<Tool<Docker>> {
@@ -65,5 +68,72 @@ where
         Kind::Reads => tool,
         // A session sees and changes its own containers alone.
         _ => tool.open_world(true).with_settings(json!({ "scope": {} })),
+    }
+}
+
+/// How long reading in a container may take.
+const READ_TIME: Duration = Duration::from_secs(30);
+
+/// The container that a call names.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ContainerId {
+    /// The id that createContainer returned.
+    #[schemars(length(min = 1, max = 64))]
+    container_id: String,
+}
+
+/// A container of the call's session that runs.
+async fn running(named: &ContainerId, docker: &Docker, call: &Call) -> Result<Container, Fault> {
+    let container = docker.container(&named.container_id, call).await?;
+    match container.is_running {
+        true => Ok(container),
+        false => Err(not_running().into()),
+    }
+}
+
+/// Runs code that only reads.
+async fn read(docker: &Docker, container: &Container, command: &Command<'_>) -> Result<Written, ToolError> {
+    let read = tokio::time::timeout(READ_TIME, docker.engine.exec(&container.id, command)).await;
+    match read {
+        Ok(Ok(written)) => Ok(written),
+        Ok(Err(fault)) => Err(engine_error(&fault)),
+        Err(_) => Err(engine_unavailable()),
+    }
+}
+
+/// What code for reading printed: lines of "name value", an empty line, and a content.
+#[derive(Debug)]
+struct Printed {
+    lines: Vec<(String, String)>,
+    content: Vec<u8>,
+}
+
+impl Printed {
+    /// `None` if there is no empty line.
+    fn parse(written: &[u8]) -> Option<Self> {
+        let end = written.windows(2).position(|pair| pair == b"\n\n")?;
+        let header = String::from_utf8_lossy(written.get(..end)?).into_owned();
+        let line = |line: &str| {
+            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+            (name.to_owned(), value.to_owned())
+        };
+        Some(Self {
+            lines: header.lines().map(line).collect(),
+            content: written.get(end + 2..)?.to_vec(),
+        })
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.lines
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The lines of the credential file.
+    fn secrets(&self) -> Vec<String> {
+        let secrets = self.lines.iter().filter(|(name, _)| name == "secret");
+        secrets.map(|(_, secret)| secret.clone()).collect()
     }
 }

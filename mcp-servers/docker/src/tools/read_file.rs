@@ -6,10 +6,10 @@ use gavel_mcp_base::{Fault, Kind, Tool, ToolError, missing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::target::{ContainerId, Printed, read, running};
+use super::{ContainerId, Printed, read, running};
 use crate::call::Call;
 use crate::docker::Docker;
-use crate::engine::exec::Command;
+use crate::engine::Command;
 use crate::error::{Code, engine_unavailable};
 
 const READ: &str = include_str!("read_file.sh");

@@ -7,7 +7,7 @@ use gavel_mcp_base::{Fault, Kind, Tool, ToolError, missing, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::target::{ContainerId, running};
+use super::{ContainerId, running};
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::error::Code;

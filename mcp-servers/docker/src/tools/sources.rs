@@ -7,10 +7,10 @@ use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::target::{ContainerId, Printed, read, running};
+use super::{ContainerId, Printed, read, running};
 use crate::call::Call;
 use crate::docker::Docker;
-use crate::engine::exec::Command;
+use crate::engine::Command;
 use crate::error::{Code, engine_unavailable};
 use crate::sources::{self, Skipped};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use reqwest::header::ETAG;
 use url::Url;
 
-use super::http::Reply;
+use super::Reply;
 
 /// The bytes of all kept answers.
 const CAPACITY: usize = 64 << 20;

@@ -4,7 +4,7 @@ use gavel_mcp_base::ToolError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::http::Reply;
+use super::Reply;
 use crate::error::{Code, not_found, unavailable};
 
 const MAX_FIELDS: usize = 20;

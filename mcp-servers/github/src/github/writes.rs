@@ -10,8 +10,8 @@ use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 use url::Url;
 
-use super::http::{Lost, Reply, new_request};
-use super::{GitHub, LEAST_WAIT, limits};
+use super::{GitHub, LEAST_WAIT, rate_limit};
+use super::{Lost, Reply, new_request};
 use crate::call::Call;
 use crate::error::{Code, rate_limited, unavailable};
 
@@ -70,7 +70,7 @@ impl GitHub {
                     continue;
                 }
             }
-            match limits::limit(&reply) {
+            match rate_limit(&reply) {
                 Some(limit) => {
                     let wait = limit.max(LEAST_WAIT);
                     wait_until(Instant::now() + wait, deadline, limit).await?;

@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::Repo;
 use super::create_issue::Made;
 use super::issues::{self, Named};
-use super::target::Repo;
-use super::{Service, fields, refused};
+use super::{Service, refused};
 use crate::call::Call;
 use crate::error::not_found;
 use crate::github::{GitHub, Turn};
@@ -38,7 +38,7 @@ struct Update {
 #[serde(rename_all = "camelCase")]
 struct Updates {
     /// The new title.
-    #[schemars(length(min = 1, max = fields::MAX_TITLE))]
+    #[schemars(length(min = 1, max = super::MAX_TITLE))]
     title: Option<String>,
     /// The new body, in Markdown, in place of the whole old one.
     #[schemars(extend("x-exact" = true))]
@@ -81,7 +81,7 @@ async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Ma
         arguments.named.repo.checked()?,
         arguments.named.issue_number.to_string(),
     );
-    let updates = fields::some(arguments.updates, "title, body, state, stateReason, labels, assignees")?;
+    let updates = super::some_update(arguments.updates, "title, body, state, stateReason, labels, assignees")?;
     let mut changes = Map::new();
     let mut set = |name: &str, value: Option<Value>| {
         changes.extend(value.map(|value| (name.to_owned(), value)));
@@ -89,12 +89,12 @@ async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Ma
     set("title", updates.title.map(Value::from));
     set("state", updates.state.map(Value::from));
     set("state_reason", updates.state_reason.map(Value::from));
-    set("labels", fields::names("labels", updates.labels)?.map(Value::from));
+    set("labels", super::valid_names("labels", updates.labels)?.map(Value::from));
     set(
         "assignees",
-        fields::names("assignees", updates.assignees)?.map(Value::from),
+        super::valid_names("assignees", updates.assignees)?.map(Value::from),
     );
-    let body = updates.body.as_deref().map(fields::body).transpose()?;
+    let body = updates.body.as_deref().map(super::valid_body).transpose()?;
     let (mut turn, old) = started(github, call, &repo, &number).await?;
     if let Some(body) = body {
         // The marker of the call that created it stays.

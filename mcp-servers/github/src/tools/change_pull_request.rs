@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use super::change_issue::Closed;
 use super::create_pull_request::Made;
 use super::pull_requests::Named;
-use super::target::{MAX_REF, Repo, reference};
-use super::{Service, fields, refused};
+use super::{MAX_REF, Repo, reference};
+use super::{Service, refused};
 use crate::call::Call;
 use crate::error::not_found;
 use crate::github::{GitHub, Turn};
@@ -39,7 +39,7 @@ struct Update {
 #[derive(Default, PartialEq, Deserialize, JsonSchema)]
 struct Updates {
     /// The new title.
-    #[schemars(length(min = 1, max = fields::MAX_TITLE))]
+    #[schemars(length(min = 1, max = super::MAX_TITLE))]
     title: Option<String>,
     /// The new body, in Markdown, in place of the whole old one.
     #[schemars(extend("x-exact" = true))]
@@ -79,13 +79,13 @@ pub(super) fn close_tool() -> Tool<Service> {
 async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Made, Fault> {
     let (github, call) = (&*github, &call);
     let (repo, number) = (arguments.named.repo.checked()?, arguments.named.pr_number.to_string());
-    let updates = fields::some(arguments.updates, "title, body, base, state")?;
+    let updates = super::some_update(arguments.updates, "title, body, base, state")?;
     let mut changes = Map::new();
     let base = updates.base.map(|base| reference("base", base)).transpose()?;
     for (name, value) in [("title", updates.title), ("base", base), ("state", updates.state)] {
         changes.extend(value.map(|value| (name.to_owned(), value.into())));
     }
-    let body = updates.body.as_deref().map(fields::body).transpose()?;
+    let body = updates.body.as_deref().map(super::valid_body).transpose()?;
     let mut turn = started(github, call).await?;
     if let Some(body) = body {
         // The marker of the call that created it stays.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::target::Repo;
-use super::{Service, fields, refused};
+use super::Repo;
+use super::{Service, refused};
 use crate::call::Call;
 use crate::error::unavailable;
 use crate::github::{GitHub, Pages};
@@ -34,7 +34,7 @@ struct Arguments {
     #[serde(flatten)]
     repo: Repo,
     /// The title, one line.
-    #[schemars(length(min = 1, max = fields::MAX_TITLE))]
+    #[schemars(length(min = 1, max = super::MAX_TITLE))]
     title: String,
     /// The text, in Markdown.
     #[serde(default)]
@@ -59,13 +59,13 @@ pub(super) fn tool() -> Tool<Service> {
 async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<Made, Fault> {
     let (github, call) = (&*github, &call);
     let repo = arguments.repo.checked()?;
-    let text = fields::body(&arguments.body)?;
+    let text = super::valid_body(&arguments.body)?;
     let text = call
         .marker
         .as_ref()
         .map_or(text.clone(), |marker| marker.added_to(&text));
     let mut body = json!({ "title": arguments.title, "body": text });
-    if let Some(labels) = fields::names("labels", arguments.labels)? {
+    if let Some(labels) = super::valid_names("labels", arguments.labels)? {
         body["labels"] = labels.into();
     }
     let turn = github.turn(call.deadline).await;

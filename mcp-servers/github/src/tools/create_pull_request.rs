@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::target::{MAX_REF, Repo, reference};
-use super::{Service, fields, pull_requests, refused};
+use super::{MAX_REF, Repo, reference};
+use super::{Service, pull_requests, refused};
 use crate::call::Call;
 use crate::error::Code;
 use crate::github::refusal::says_exists;
@@ -29,7 +29,7 @@ struct Request {
     #[serde(flatten)]
     repo: Repo,
     /// The title, one line.
-    #[schemars(length(min = 1, max = fields::MAX_TITLE))]
+    #[schemars(length(min = 1, max = super::MAX_TITLE))]
     title: String,
     /// The branch with the changes: feature-x, or octocat:feature-x for a branch of a fork.
     #[schemars(length(min = 1, max = 300))]
@@ -65,7 +65,7 @@ async fn create(github: Arc<GitHub>, given: Request, call: Call) -> Result<Made,
         title: given.title,
         head: pull_requests::head(given.head)?,
         base: reference("base", given.base)?,
-        body: fields::body(&given.body)?,
+        body: super::valid_body(&given.body)?,
     };
     let looked = async {
         let turn = github.turn(call.deadline).await?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::Service;
-use super::target::is_name;
+use super::is_name;
 use crate::auth::Tokens;
 use crate::call::Call;
 use crate::error::Code;

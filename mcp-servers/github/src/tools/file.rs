@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Service;
-use super::target::{MAX_REF, Repo, path, reference};
+use super::{MAX_REF, Repo, path, reference};
 use crate::call::Call;
 use crate::error::{Code, unavailable};
 use crate::github::GitHub;

@@ -6,8 +6,8 @@ use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Repo;
 use super::Service;
-use super::target::Repo;
 use crate::call::Call;
 use crate::github::GitHub;
 use crate::wire::{Issue, WireIssue};

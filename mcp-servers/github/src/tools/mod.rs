@@ -6,31 +6,30 @@ mod configure_git;
 mod create_issue;
 mod create_pull_request;
 mod create_repository;
-mod fields;
 mod file;
 mod issues;
 mod pull_requests;
 mod repositories;
-mod target;
 mod tree;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use gavel_mcp_base::{Answer, Fault, Kind, Output, Tool, ToolError, Whole};
+use gavel_mcp_base::{Answer, Fault, Kind, Output, Tool, ToolError, Whole, invalid, too_long};
 use schemars::JsonSchema;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
+use url::Url;
 
 use crate::call::{Attempts, Call};
 use crate::error::Code;
-use crate::github::GitHub;
-use crate::github::http::Reply;
 use crate::github::refusal::refusal;
+use crate::github::{GitHub, Reply};
+use crate::marker;
 use crate::settings::Settings;
 use crate::wire::WireRepository;
-use target::Repo;
 
 /// All tools, always in the same order. The one for containers needs a container engine.
 pub(crate) fn all(has_engine: bool) -> Vec<Tool<Service>> {
@@ -124,5 +123,149 @@ async fn refused(github: &GitHub, call: &Call, repo: &Repo, reply: &Reply, what:
             .and(&format!("Use {}.", repository.full_name))
             .with("fullName", repository.full_name),
         Err(_) => renamed,
+    }
+}
+
+/// GitHub's limit, in characters.
+const MAX_TITLE: usize = 256;
+/// GitHub's limit of 65,536 characters, less room for a marker.
+const MAX_BODY: usize = 65_000;
+
+/// A body, without markers.
+fn valid_body(body: &str) -> Result<String, ToolError> {
+    let length = body.chars().count();
+    match length > MAX_BODY {
+        true => Err(too_long("body", length, MAX_BODY, "characters")),
+        false => Ok(marker::removed(body)),
+    }
+}
+
+/// Names, one line each.
+fn valid_names(name: &str, names: Option<Vec<String>>) -> Result<Option<Vec<String>>, ToolError> {
+    match names.iter().flatten().any(|name| name.contains(char::is_control)) {
+        true => Err(invalid(name, "has to list names of one line")),
+        false => Ok(names),
+    }
+}
+
+/// Checks that there is something to change; `allowed` names what can be.
+fn some_update<T: Default + PartialEq>(updates: T, allowed: &str) -> Result<T, ToolError> {
+    match updates == T::default() {
+        true => Err(invalid("updates", &format!("has to have at least one of: {allowed}"))),
+        false => Ok(updates),
+    }
+}
+
+// What a call names: a repository, a pull request or issue, a path, a branch. Each becomes part of an address, so each
+// is valid or refused.
+
+const MAX_PATH: usize = 4096;
+
+/// A repository.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+struct Repo {
+    /// The user or organization that owns the repository.
+    #[schemars(length(min = 1, max = 100))]
+    owner: String,
+    /// The name of the repository, without its owner.
+    #[schemars(length(min = 1, max = 100))]
+    repo: String,
+}
+
+impl Repo {
+    /// The same, if both names can be those of a repository.
+    fn checked(self) -> Result<Self, ToolError> {
+        let plain = |each: char| each.is_ascii_alphanumeric() || "-_".contains(each);
+        if !self.owner.chars().all(plain) {
+            return Err(invalid("owner", "is not a user or an organization, such as octocat"));
+        }
+        match is_name(&self.repo) {
+            true => Ok(self),
+            false => {
+                let rule = "is not the name of a repository, such as hello-world, without its owner";
+                Err(invalid("repo", rule))
+            }
+        }
+    }
+
+    /// An address below the repository.
+    fn url(&self, github: &GitHub, rest: &[&str]) -> Url {
+        github.url(&[&["repos", &self.owner, &self.repo], rest].concat())
+    }
+}
+
+/// Whether a repository can have this name.
+fn is_name(name: &str) -> bool {
+    let plain = |each: char| each.is_ascii_alphanumeric() || "._-".contains(each);
+    !name.is_empty() && name.chars().all(plain) && name != "." && name != ".." && !name.ends_with(".git")
+}
+
+/// The longest name of a branch, a tag or a commit.
+const MAX_REF: usize = 255;
+
+/// A branch, a tag or a commit.
+fn reference(name: &str, reference: String) -> Result<String, ToolError> {
+    let forbidden = |each: char| each.is_control() || each.is_whitespace() || "~^:?*[\\".contains(each);
+    let mut segments = reference.split('/');
+    if reference.contains(forbidden)
+        || reference.contains("..")
+        || !segments.all(|segment| !segment.is_empty() && segment != ".")
+    {
+        return Err(invalid(name, "is not a branch, a tag or a commit"));
+    }
+    Ok(reference)
+}
+
+/// The segments of a path in a repository.
+fn path(path: &str) -> Result<Option<Vec<String>>, ToolError> {
+    let path = path.trim_end_matches('/');
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let segments: Vec<_> = path.split('/').map(str::to_owned).collect();
+    let plain = |segment: &String| !matches!(segment.as_str(), "" | "." | "..") && !segment.contains(char::is_control);
+    if path.len() > MAX_PATH || !segments.iter().all(plain) {
+        let rule = "has to be relative to the repository's root, such as src/main.rs, without `.` and `..`";
+        return Err(invalid("path", rule));
+    }
+    Ok(Some(segments))
+}
+
+#[cfg(test)]
+mod target_tests {
+    use super::*;
+
+    fn repo(owner: &str, repo: &str) -> Repo {
+        let (owner, repo) = (owner.to_owned(), repo.to_owned());
+        Repo { owner, repo }
+    }
+
+    #[test]
+    fn nothing_that_changes_the_address_is_accepted() {
+        for (owner, name) in [
+            ("a/b", "c"),
+            ("..", "c"),
+            ("a", ".."),
+            ("a", "b/c"),
+            ("a", "b?c"),
+            ("a", "."),
+            ("a b", "c"),
+            ("a", "b#c"),
+            ("a", "%2e%2e"),
+            ("a", "b.git"),
+        ] {
+            assert!(repo(owner, name).checked().is_err(), "{owner}/{name}");
+        }
+        assert!(repo("acme-1", "dates.rs_2").checked().is_ok());
+        for path_given in ["/x", "a//b", "../x", "a/./b", "a/..", "a\nb"] {
+            assert!(path(path_given).is_err(), "{path_given}");
+        }
+        let segments = path("a b/ü?.rs/").expect("a path");
+        assert_eq!(segments, Some(vec!["a b".to_owned(), "ü?.rs".to_owned()]));
+        assert_eq!(path("/").expect("the root"), None);
+        for given in ["a..b", "a b", "a:b", "/a", "a/", "./a", "a^"] {
+            assert!(reference("ref", given.to_owned()).is_err(), "{given}");
+        }
+        assert!(reference("ref", "feature/x#1".to_owned()).is_ok());
     }
 }

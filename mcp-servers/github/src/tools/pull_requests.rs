@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Service;
-use super::target::{MAX_REF, Repo, reference};
+use super::{MAX_REF, Repo, reference};
 use crate::call::Call;
 use crate::github::{GitHub, Pages};
 use crate::wire::{ListedPullRequest, PullRequest, WirePullRequest};

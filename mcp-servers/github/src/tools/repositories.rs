@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::Repo;
 use super::Service;
-use super::target::Repo;
 use crate::call::Call;
 use crate::github::{GitHub, Pages};
 use crate::wire::{Repository, WireRepository};

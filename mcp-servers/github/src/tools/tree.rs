@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::Service;
-use super::target::{MAX_REF, Repo, path, reference};
+use super::{MAX_REF, Repo, path, reference};
 use crate::call::Call;
 use crate::error::not_found;
 use crate::github::GitHub;

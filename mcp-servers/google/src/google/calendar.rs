@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::http::Reply;
-use super::http::pause;
-use super::refusal::{is_googles, is_refused, refusal};
+use super::Reply;
+use super::pause;
 use super::{Google, Sent, at, get, is_transient, post};
+use super::{is_googles, is_refused, refusal};
 use crate::error::unavailable;
 use crate::rights::{As, Right};
 use gavel_mcp_base::Fault;

@@ -11,7 +11,7 @@ use gavel_mcp_base::{Moment, ToolError};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::http::Reply;
+use super::Reply;
 use super::{Google, Sent, at, get, post};
 use crate::auth::Access;
 use crate::error::{Code, missing_scope, unavailable};

@@ -1,8 +1,6 @@
 //! MCP over streamable HTTP: stateless, one JSON answer per POST.
 
 mod body;
-mod hosts;
-mod routes;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -10,18 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use body::Timed;
 use gavel_mcp_base::Server;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::routes::{Mcp, Routes};
 use crate::args::Args;
 use crate::identity::Identity;
 use crate::server::Tasks;
@@ -108,7 +112,7 @@ impl HttpServer {
             .with_json_response(true)
             .with_max_request_body_bytes(MAX_REQUEST_BYTES)
             .with_cancellation_token(cut.clone());
-        let config = hosts::allow(config, &allowed_hosts);
+        let config = allow(config, &allowed_hosts);
         let connections = Connections {
             routes: Arc::new(Routes {
                 mcp: Mcp::new(move || Ok(server.clone()), Arc::default(), config),
@@ -223,4 +227,92 @@ mod tests {
         stop.cancel();
         served.await.expect("no panic").expect("it ends well");
     }
+}
+
+// The host names under which the server may be reached. The check prevents web pages from reaching a local server
+// through its user's browser (DNS rebinding).
+
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// Allows `hosts`, loopback names if there are none, every name for `*`. A browser's `Origin` must be one of them too.
+fn allow(config: StreamableHttpServerConfig, hosts: &[String]) -> StreamableHttpServerConfig {
+    if hosts.iter().any(|host| host == "*") {
+        return config.disable_allowed_hosts();
+    }
+    let hosts: Vec<String> = if hosts.is_empty() {
+        LOOPBACK.map(str::to_owned).to_vec()
+    } else {
+        hosts.to_vec()
+    };
+    config
+        .with_allowed_origins(hosts.iter().flat_map(|host| origins(host)))
+        .with_allowed_hosts(hosts)
+        .enforce_origin_validation()
+}
+
+/// The web origins that belong to an allowed host.
+fn origins(host: &str) -> Vec<String> {
+    let bare_v6 = host.contains("::") && !host.starts_with('[');
+    let host = if bare_v6 { format!("[{host}]") } else { host.to_owned() };
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
+    let port = if has_port { "" } else { ":*" };
+    ["http", "https"]
+        .map(|scheme| format!("{scheme}://{host}{port}"))
+        .to_vec()
+}
+
+#[cfg(test)]
+mod hosts_tests {
+    use super::origins;
+
+    #[test]
+    fn an_origin_keeps_the_port_of_its_host_or_allows_any() {
+        assert_eq!(
+            origins("tasks.internal"),
+            ["http://tasks.internal:*", "https://tasks.internal:*"]
+        );
+        assert_eq!(origins("localhost:80"), ["http://localhost:80", "https://localhost:80"]);
+        assert_eq!(origins("::1"), ["http://[::1]:*", "https://[::1]:*"]);
+    }
+}
+
+type Mcp = StreamableHttpService<Server<Tasks>, NeverSessionManager>;
+type Body = BoxBody<Bytes, Infallible>;
+
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+
+struct Routes {
+    mcp: Mcp,
+    store: Store,
+}
+
+impl Routes {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        match request.uri().path() {
+            "/mcp" => self.mcp.handle(request.map(Timed::new)).await,
+            "/healthz" => self.health().await,
+            _ => json(StatusCode::NOT_FOUND, r#"{"error":"not found; MCP is at /mcp"}"#),
+        }
+    }
+
+    async fn health(&self) -> Response<Body> {
+        match tokio::time::timeout(HEALTH_TIMEOUT, self.store.ping()).await {
+            Ok(Ok(())) => json(StatusCode::OK, r#"{"status":"ok"}"#),
+            _ => json(
+                StatusCode::SERVICE_UNAVAILABLE,
+                r#"{"status":"the database does not answer"}"#,
+            ),
+        }
+    }
+}
+
+fn json(status: StatusCode, body: &'static str) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from_static(body.as_bytes())).boxed());
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }

@@ -5,9 +5,8 @@ use dom_smoothie::{Config, Readability};
 use htmd::HtmlToMarkdown;
 use url::Url;
 
-use super::hidden;
 use super::parse::parse;
-use super::visible::visible;
+use super::visible;
 
 /// Larger pages have no article to look for: they are lists, or attacks.
 const MOST_ELEMENTS: usize = 50_000;
@@ -32,7 +31,7 @@ pub(super) fn convert(html: &str, url: &Url) -> Option<Converted> {
     let page = parse(html)?;
     let title = title(&page);
     let base = base(&page, url);
-    hidden::remove(&page);
+    super::remove_hidden(&page);
     for element in page.select("*").nodes() {
         element.retain_attrs(&KEPT);
     }

@@ -5,10 +5,10 @@ use gavel_mcp_base::http::post;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Tokens;
 use super::api::Api;
-use super::citations::{Segment, citations};
-use super::token::Tokens;
 use super::{Access, Credentials, Found, Source, authorize};
+use super::{Segment, citations};
 use crate::error::search_unavailable;
 
 const TASK: &str = "\
