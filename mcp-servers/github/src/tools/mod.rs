@@ -1,7 +1,6 @@
 //! The tools: their arguments and answers with their descriptions for models, and what they do.
 
-mod change_issue;
-mod change_pull_request;
+mod change;
 mod configure_git;
 mod create_issue;
 mod create_pull_request;
@@ -19,7 +18,7 @@ use gavel_mcp_base::{Answer, Fault, Kind, Output, Tool, ToolError, Whole, invali
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use url::Url;
 
@@ -42,12 +41,12 @@ pub(crate) fn all(has_engine: bool) -> Vec<Tool<Service>> {
         pull_requests::list_tool(),
         pull_requests::read_tool(),
         create_pull_request::tool(),
-        change_pull_request::update_tool(),
-        change_pull_request::close_tool(),
-        issues::tool(),
+        pull_requests::update_tool(),
+        pull_requests::close_tool(),
+        issues::read_tool(),
         create_issue::tool(),
-        change_issue::update_tool(),
-        change_issue::close_tool(),
+        issues::update_tool(),
+        issues::close_tool(),
     ];
     if has_engine {
         all.push(configure_git::tool());
@@ -124,6 +123,14 @@ async fn refused(github: &GitHub, call: &Call, repo: &Repo, reply: &Reply, what:
             .with("fullName", repository.full_name),
         Err(_) => renamed,
     }
+}
+
+/// The values that are given, by name.
+fn given<const N: usize>(values: [(&str, Option<Value>); N]) -> Map<String, Value> {
+    let given = values
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    given.collect()
 }
 
 /// GitHub's limit, in characters.

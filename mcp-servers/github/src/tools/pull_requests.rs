@@ -1,13 +1,15 @@
-//! `listPullRequests` and `readPullRequest`
+//! `listPullRequests`, `readPullRequest`, `updatePullRequest` and `closePullRequest`
 
 use std::sync::Arc;
 
 use gavel_mcp_base::{Fault, Kind, Tool, ToolError, invalid};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::Service;
-use super::{MAX_REF, Repo, reference};
+use super::change::{self, Closed, Numbered};
+use super::create_pull_request::Made;
+use super::{MAX_REF, Repo, Service, reference};
 use crate::call::Call;
 use crate::github::{GitHub, Pages};
 use crate::wire::{ListedPullRequest, PullRequest, WirePullRequest};
@@ -22,6 +24,13 @@ are more: narrow the list by head, base or state.";
 const ABOUT_READ: &str = "\
 Read one pull request: its title, body, state, branches and author. pullRequest is null when there is none with this \
 number.";
+
+const ABOUT_UPDATE: &str = "\
+Change the title, body, base branch or state of a pull request. Only what updates names is changed. It cannot be merged \
+by this.";
+
+const ABOUT_CLOSE: &str = "\
+Close a pull request without merging it. One that is closed or merged already stays as it is.";
 
 #[derive(Deserialize, JsonSchema)]
 struct Which {
@@ -64,12 +73,60 @@ struct Read {
     pull_request: Option<PullRequest>,
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct Update {
+    #[serde(flatten)]
+    named: Named,
+    /// What to change; at least one of these.
+    updates: Updates,
+}
+
+#[derive(Default, PartialEq, Deserialize, JsonSchema)]
+struct Updates {
+    /// The new title.
+    #[schemars(length(min = 1, max = super::MAX_TITLE))]
+    title: Option<String>,
+    /// The new body, in Markdown, in place of the whole old one.
+    #[schemars(extend("x-exact" = true))]
+    body: Option<String>,
+    /// The branch that receives the changes from now on.
+    #[schemars(length(min = 1, max = MAX_REF))]
+    base: Option<String>,
+    /// Reopen it, or close it.
+    #[schemars(extend("enum" = ["open", "closed"]))]
+    state: Option<String>,
+}
+
 pub(super) fn list_tool() -> Tool<Service> {
     super::tool("listPullRequests", "List pull requests", ABOUT_LIST, Kind::Reads, list)
 }
 
 pub(super) fn read_tool() -> Tool<Service> {
     super::tool("readPullRequest", "Read a pull request", ABOUT_READ, Kind::Reads, read)
+}
+
+pub(super) fn update_tool() -> Tool<Service> {
+    let tool = super::tool(
+        "updatePullRequest",
+        "Update a pull request",
+        ABOUT_UPDATE,
+        Kind::Updates,
+        update,
+    );
+    let closes = json!({ "closePullRequest": { "updates.state": ["closed"] } });
+    let scope = json!({ "prNumber": "session.created", "updates.base": "session.base" });
+    tool.with_settings(json!({ "amountsTo": closes, "scope": scope }))
+}
+
+pub(super) fn close_tool() -> Tool<Service> {
+    let tool = super::tool(
+        "closePullRequest",
+        "Close a pull request",
+        ABOUT_CLOSE,
+        Kind::Removes,
+        close,
+    );
+    tool.with_settings(json!({ "approval": "required" }))
 }
 
 /// A head with its owner, as GitHub's filter takes it.
@@ -121,4 +178,32 @@ async fn read(github: Arc<GitHub>, named: Named, call: Call) -> Result<Read, Fau
     Ok(Read {
         pull_request: found.map(WirePullRequest::whole),
     })
+}
+
+async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Made, Fault> {
+    let repo = arguments.named.repo.checked()?;
+    let updates = super::some_update(arguments.updates, "title, body, base, state")?;
+    let base = updates.base.map(|base| reference("base", base)).transpose()?;
+    let changes = [("title", updates.title), ("base", base), ("state", updates.state)];
+    let changes = changes.map(|(name, value)| (name, value.map(Value::from)));
+    let body = updates.body.as_deref().map(super::valid_body).transpose()?;
+    let pull_request = numbered(&repo, arguments.named.pr_number);
+    let changed: WirePullRequest = change::update(&github, &call, pull_request, body, super::given(changes)).await?;
+    Ok(Made {
+        pull_request: changed.whole(),
+    })
+}
+
+async fn close(github: Arc<GitHub>, named: Named, call: Call) -> Result<Closed, Fault> {
+    let repo = named.repo.checked()?;
+    change::close(&github, &call, numbered(&repo, named.pr_number)).await
+}
+
+fn numbered(repo: &Repo, number: u32) -> Numbered<'_> {
+    Numbered {
+        what: "The pull request",
+        list: "pulls",
+        repo,
+        number,
+    }
 }
