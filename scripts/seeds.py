@@ -64,7 +64,7 @@ write("schema", [json.dumps([schema, {}]).encode() for schema in schemas])
 write("definition", files("agents/*.md") + files("agents/*.yaml") + files("examples/**/*.md") + files("examples/**/*.yaml")
       + files("evaluation/**/*.yaml") + files("constitution.md") + literals("tests/definition/*.rs") + literals("crates/gavel-core/src/domain/policy/**/*.rs"))
 write("filter", literals("crates/gavel-store/src/read/filter/*.rs") + literals("tests/store/reading.rs"))
-write("template", literals("crates/gavel-core/src/domain/templates/**/*.rs") + literals("crates/gavel-core/src/domain/definition/prompt.rs") + files("templates/*"))
+write("template", literals("crates/gavel-core/src/domain/templates/**/*.rs") + literals("crates/gavel-core/src/domain/definition/inputs.rs") + files("templates/*"))
 recorded = [path.read_bytes() for path in sorted(shared.glob("gemini/recorded/**/*")) if path.is_file()]
 write("gemini", recorded + literals("crates/gavel-gemini/src/**/*.rs"))
 write("mcp", [json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"tools": [tool]}}).encode() + b"\n" for tool in listed]

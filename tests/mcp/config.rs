@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gavel::adapters::mcp::McpConfig;
 use gavel::adapters::mcp::config::{Connection, Identity, TransportConfig};
-use gavel::domain::session_value::SessionValue;
+use gavel::domain::tool_settings::SessionValue;
 use gavel::domain::tool::{ApprovalDefault, Idempotency};
 use gavel_reading::ReadError;
 use serde_json::json;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::call::Retry;
 use super::call::{Failure, Health};
 use super::reply::label;
-use super::retry::Retry;
 use super::wire;
 use crate::domain::journal::FaultKind;
 

@@ -7,7 +7,7 @@ use metrics::Gauge;
 use secrecy::SecretString;
 
 use super::auth::Credentials;
-use super::retry::RetrySettings;
+use super::call::RetrySettings;
 use crate::domain::definition::ThinkingLevel;
 
 /// The Developer API, by default.

@@ -2,7 +2,7 @@
 
 use super::call::Failure;
 use super::reply::Reply;
-use super::sse::{Frame, Framer};
+use super::wire::{Frame, Framer};
 
 /// Decodes the body of a unary answer.
 pub fn unary(body: &[u8]) {

@@ -28,16 +28,11 @@ mod check;
 mod client;
 mod config;
 mod content;
-mod deprecations;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-mod metrics;
 mod reply;
 mod request;
-mod retry;
-mod routes;
 mod settings;
-mod sse;
 mod wire;
 
 use gavel_core::domain;
@@ -49,23 +44,23 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use self::address::Routes;
 use self::address::{Address, Method};
 use self::auth::Auth;
 pub use self::auth::{AdcSources, AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount, adc_from_env_values};
 use self::call::Call;
+pub use self::call::RetrySettings;
+use self::call::{Budget, Retry};
 pub use self::check::{CheckError, ModelInfo};
 use self::client::Delivery;
 use self::client::{Client, Target};
+use self::client::{DefaultMetrics, Metrics};
 pub use self::config::ConfigError;
 pub use self::config::Timeouts;
 use self::config::invalid;
 pub use self::config::{BreakerSettings, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig};
-pub use self::deprecations::advice;
-use self::metrics::{DefaultMetrics, Metrics};
 use self::request::SystemCache;
-pub use self::retry::RetrySettings;
-use self::retry::{Budget, Retry};
-use self::routes::Routes;
+pub use self::settings::advice;
 use self::settings::{Asked, Warned};
 use crate::domain::decision::Usage;
 use crate::domain::definition::ThinkingLevel;

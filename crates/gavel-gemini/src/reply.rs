@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::api_error::ApiError;
 use super::call::Failure;
+use super::call::Retry;
 use super::content::Pieces;
-use super::retry::Retry;
 use super::wire::{self, Count, Response, UsageMetadata};
 use crate::domain::decision::Usage;
 use crate::domain::family::bare_model;

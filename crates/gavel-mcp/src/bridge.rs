@@ -2,27 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use gavel_reading::ReadError;
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::answers;
+use super::attempt::IdentitySigner;
 use super::config::McpConfig;
 use super::connection::Common;
-use super::meta::IdentitySigner;
-use super::pins::{AcceptedTool, PinError, Pins};
-use super::registry::Registry;
+use super::definition::Offer;
 use super::server::Server;
-use super::status::ServerStatus;
+use super::source;
 use super::tool_listing::ToolListing;
+use super::tool_listing::{AcceptedTool, PinError, Pins};
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::BoxFuture;
-use crate::ports::tools::{CallReply, CallRequest, Catalog, Tools};
+use crate::ports::tools::{CallReply, CallRequest, Catalog, LeftOut, Tools};
 
 /// How long a shutdown waits for connections to close. A stdio child is killed after 6 s.
 const SHUTDOWN: Duration = Duration::from_secs(12);
@@ -103,7 +104,7 @@ impl Mcp {
             registry: Registry::new(),
             pins,
             signer: config.identity_secret.as_ref().map(IdentitySigner::new),
-            answers: answers::budget(),
+            answers: source::budget(),
             base_env: Arc::new(config.base_env),
             attempt_limit: options.attempt_limit,
             result_bytes: options.result_bytes,
@@ -259,5 +260,176 @@ impl Tools for Mcp {
                 )),
             }
         })
+    }
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerStatus {
+    /// Its name in `mcp.json`.
+    pub name: Arc<str>,
+    /// `stdio`, `http`, or absent for a server that is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<&'static str>,
+    /// The program, or the URL without parts that may be secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// Whether it can be called.
+    pub state: ServerState,
+    /// Why it cannot be called, for an operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The negotiated protocol version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Name and version that the server reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub software: Option<String>,
+    /// Process id of a stdio child.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Tools offered.
+    pub tools: usize,
+    /// Tools left out (the catalog has the reasons).
+    pub left_out: usize,
+    /// How often the connection was opened.
+    pub connections: u64,
+    /// Users with a connection of their own (`connection: per_user`).
+    pub users: usize,
+    /// Did many consecutive calls fail, with no success since? Most calls are then rejected immediately. If users have
+    /// their own connections: is this true for all of them?
+    pub breaker_open: bool,
+}
+
+/// Whether a server can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerState {
+    /// Connected.
+    Up,
+    /// Being connected.
+    Connecting,
+    /// Not connected; gavel retries in the background.
+    Down,
+    /// Not started.
+    Off,
+}
+
+/// One server's contribution to the catalog.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct View {
+    connecting: bool,
+    down: Option<String>,
+    left_out: Vec<LeftOut>,
+}
+
+type Part = (Vec<Arc<Tool>>, View);
+
+/// The current [`Catalog`] and its parts.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    current: ArcSwap<Catalog>,
+    parts: Mutex<BTreeMap<Arc<str>, Part>>,
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        tools_on_offer().set(0.0);
+        Self::default()
+    }
+
+    /// The current snapshot.
+    pub(super) fn current(&self) -> Arc<Catalog> {
+        self.current.load_full()
+    }
+
+    /// A server is being connected for the first time.
+    pub(super) fn connecting(&self, server: &Arc<str>) {
+        let view = View {
+            connecting: true,
+            ..View::default()
+        };
+        self.publish(server, None, view);
+    }
+
+    /// A server is connected and offers these tools.
+    pub(super) fn up(&self, server: &Arc<str>, offer: Offer) {
+        self.publish(
+            server,
+            Some(offer.tools),
+            View {
+                left_out: offer.left_out,
+                ..View::default()
+            },
+        );
+    }
+
+    /// A server is down. With `keep`, its tools remain for now, because it is expected back soon.
+    pub(super) fn down(&self, server: &Arc<str>, reason: &str, keep: bool) {
+        let tools = if keep { None } else { Some(Vec::new()) };
+        self.publish(
+            server,
+            tools,
+            View {
+                down: Some(reason.to_owned()),
+                ..View::default()
+            },
+        );
+    }
+
+    fn publish(&self, server: &Arc<str>, tools: Option<Vec<Arc<Tool>>>, view: View) {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = parts.entry(server.clone()).or_default();
+        let tools = tools.unwrap_or_else(|| part.0.clone());
+        let same_tools = part.0.len() == tools.len() && part.0.iter().zip(&tools).all(|(a, b)| Arc::ptr_eq(a, b));
+        if same_tools && part.1 == view {
+            return;
+        }
+        *part = (tools, view);
+        let mut catalog = Catalog {
+            generation: self.current.load().generation + 1,
+            ..Catalog::default()
+        };
+        for (name, (tools, view)) in parts.iter() {
+            catalog.tools.extend(tools.iter().cloned());
+            catalog.left_out.extend(view.left_out.iter().cloned());
+            if view.connecting {
+                catalog.connecting.insert(name.clone());
+            }
+            if let Some(reason) = &view.down {
+                catalog.down.insert(name.clone(), reason.clone());
+            }
+        }
+        tools_on_offer().set(catalog.tools.len() as f64);
+        // Stored while the parts are locked, so that generations stay in order.
+        self.current.store(Arc::new(catalog));
+    }
+}
+
+fn tools_on_offer() -> metrics::Gauge {
+    metrics::gauge!("gavel_mcp_catalog_tools")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_generation_is_new_only_when_something_changed() {
+        let registry = Registry::default();
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let first = registry.current();
+        assert_eq!(first.generation, 0);
+        registry.down(&b, "refused", false);
+        registry.up(&a, Offer::default());
+        let known = registry.current();
+        registry.down(&b, "refused", false);
+        assert_eq!(registry.current().generation, known.generation);
+        assert_eq!(known.down[&b], "refused");
+        registry.down(&b, "timed out", false);
+        assert_eq!(registry.current().generation, known.generation + 1);
+        assert_eq!(known.down[&b], "refused", "an old snapshot does not change");
     }
 }

@@ -1,6 +1,7 @@
 //! An open connection: the one path of every request, whatever its method and its transport.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,20 +11,19 @@ use bytes::Bytes;
 use gavel_upstream::handover::SendGate;
 use rmcp::model::{ClientCapabilities, Implementation, ProtocolVersion, RequestMetaObject};
 use serde_json::Value;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use super::answers::Held;
-use super::answers::Refusal;
-use super::attempt::{Answered, Attempt, Fault, Lost, Outbound, Outgoing};
+use super::attempt::{self, Answered, Attempt, Fault, IdentitySigner, Lost, Outbound, Outgoing};
+use super::bridge::Registry;
 use super::http::Http;
 use super::inbox::Inbox;
-use super::meta::{self, IdentitySigner};
-use super::pins::Pins;
 use super::process::Process;
-use super::registry::Registry;
 use super::result::ERROR_BYTES;
+use super::source::{Held, Refusal};
+use super::tool_listing::Pins;
 use super::{definition, log};
 use crate::domain::budget::Budget;
 use crate::domain::tool::Tool;
@@ -183,7 +183,7 @@ impl Connection {
             body.extend_from_slice(br#""_meta":{"#);
             body.extend_from_slice(self.modern.as_deref().unwrap_or_default().as_bytes());
             if let Some(call) = call {
-                meta::each(call, |key, value| {
+                attempt::meta(call, |key, value| {
                     if !body.ends_with(b"{") {
                         body.push(b',');
                     }
@@ -429,6 +429,82 @@ pub(super) struct Common {
     pub(super) user_idle: Duration,
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
+}
+
+/// Time limit for messages that no caller waits for (a cancellation, an answer to the server).
+const ASIDE: Duration = Duration::from_secs(5);
+
+/// Signals from the users of a connection to its link, and the tasks that they do not wait for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SideTasks {
+    /// The server reported that its tools have changed.
+    pub(super) changed: Arc<Notify>,
+    /// The server should be checked.
+    pub(super) suspect: Arc<Notify>,
+    /// The server asked not to be called before this time.
+    rests: Arc<Mutex<Option<Instant>>>,
+    tasks: TaskTracker,
+}
+
+impl SideTasks {
+    /// The shutdown waits for `tasks`.
+    pub(super) fn new(tasks: &TaskTracker) -> Self {
+        Self {
+            tasks: tasks.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// The server asks not to be called for this long.
+    pub(super) fn rest(&self, pause: Duration) {
+        *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
+    }
+
+    /// Until when the server must not be called, if that is in the future.
+    pub(super) fn rests(&self) -> Option<Instant> {
+        let until = *self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+        until.filter(|until| *until > Instant::now())
+    }
+
+    /// Runs this for at most five seconds. May be called while a future is dropped. Without a runtime there is no
+    /// connection left to use.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let bounded = async {
+            if tokio::time::timeout(ASIDE, work).await.is_err() {
+                tracing::debug!("a message outside of a call was not delivered in time");
+            }
+        };
+        self.tasks.spawn_on(bounded, &runtime);
+    }
+}
+
+#[cfg(test)]
+mod background_tests {
+    use super::*;
+
+    /// A cancellation is not lost when the process ends: the shutdown waits for it.
+    #[tokio::test]
+    async fn what_is_left_to_be_done_is_waited_for() {
+        let tasks = TaskTracker::new();
+        let (begun, done) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (go, tell) = (begun.clone(), done.clone());
+        SideTasks::new(&tasks).spawn(async move {
+            go.notified().await;
+            tell.notify_one();
+        });
+        tasks.close();
+        assert!(
+            tokio::time::timeout(Duration::from_millis(20), tasks.wait())
+                .await
+                .is_err()
+        );
+        begun.notify_one();
+        tasks.wait().await;
+        done.notified().await;
+    }
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ pub(super) fn read(server: &ServerConfig, source: &Source, list: &[Value], known
 /// The tools of a list, as a server with this entry offers them.
 #[cfg(any(test, feature = "testing"))]
 pub fn tools_of(server: &ServerConfig, list: &[Value]) -> Vec<Arc<Tool>> {
-    let offer = read(server, &Source::new(server, &super::answers::budget()), list, &[]);
+    let offer = read(server, &Source::new(server, &super::source::budget()), list, &[]);
     assert_eq!(offer.left_out, []);
     offer.tools
 }

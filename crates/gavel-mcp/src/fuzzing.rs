@@ -7,7 +7,6 @@ use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use sse_stream::SseStream;
 
-use super::answers;
 use super::config::McpConfig;
 use super::definition;
 use super::inbox::testing::inbox;

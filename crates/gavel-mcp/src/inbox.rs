@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::background::SideTasks;
+use super::connection::SideTasks;
 use super::log;
 use super::source::Source;
 
@@ -141,14 +141,14 @@ pub(super) mod testing {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::answers;
     use crate::config::McpConfig;
+    use crate::source;
 
     /// For a connection to a server `s`.
     pub(crate) fn inbox() -> Arc<Inbox> {
         let text = r#"{"mcpServers": {"s": {"command": "x"}}}"#;
         let config = McpConfig::from_file("mcp.json", text, &|_| None).unwrap();
-        let source = Source::new(&config.servers[0], &answers::budget());
+        let source = Source::new(&config.servers[0], &source::budget());
         Inbox::new(source, SideTasks::default())
     }
 }

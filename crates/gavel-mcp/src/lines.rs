@@ -14,11 +14,11 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use super::answers::{Held, NoRoom};
 use super::attempt::{Attempt, Lost};
 use super::inbox::Inbox;
 use super::log;
 use super::message;
+use super::source::{Held, NoRoom};
 use crate::domain::budget::Share;
 
 /// Longest line, including its end.

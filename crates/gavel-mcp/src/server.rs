@@ -1,24 +1,22 @@
 //! One configured server: its connections, its concurrency limit, and the outcome of a call.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Histogram};
+use serde_json::Value;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-use super::answers::says_not_begun;
 use super::attempt::{Attempt, Lost, Outgoing};
+use super::bridge::{ServerState, ServerStatus};
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
-use super::connection::Common;
-use super::connection::{Connection as Open, Wire};
-use super::link::{Link, State};
-use super::outputs;
-use super::outputs::Outputs;
-use super::result::{self, Said};
-use super::slots::Slots;
-use super::source::Source;
-use super::status::{ServerState, ServerStatus};
+use super::connection::{Common, Connection as Open, Wire};
+use super::link::{Link, Listener, State};
+use super::result::{self, Outputs, Said};
+use super::source::{Source, says_not_begun};
 use super::tool_listing::{ToolListing, is_up};
-use super::users::Users;
+use crate::domain::budget::{Budget, Limits, Pool, Share};
 use crate::domain::journal::{CallFailure, OwnError, WordsOf};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::tools::{CallReply, CallRequest};
@@ -171,7 +169,7 @@ impl Server {
             Ok(identity) => identity,
             Err(error) => return unavailable(format!("no identity token: {error}")),
         };
-        let arguments = outputs::written(request.arguments);
+        let arguments = result::written(request.arguments);
         let outgoing = Outgoing {
             request,
             arguments: &arguments,
@@ -422,4 +420,240 @@ fn unknown(tool: &Tool, lost: Lost, message: String) -> CallReply {
         Lost::Connection | Lost::Unreadable | Lost::Session | Lost::Lease | Lost::Changed => FailureCode::ProtocolError,
     };
     CallReply::Unknown(CallFailure::new(code, message))
+}
+
+/// The connections to one server.
+pub(super) struct Users {
+    server: Arc<ServerConfig>,
+    source: Arc<Source>,
+    common: Arc<Common>,
+    /// Each with the time of its last use.
+    links: Mutex<HashMap<String, (Arc<Link>, Instant)>>,
+    /// One slot for each connection until it has ended. A child takes time to end, and this must not allow more of
+    /// them.
+    places: Arc<Semaphore>,
+}
+
+impl Users {
+    pub(super) fn new(server: &Arc<ServerConfig>, source: &Arc<Source>, common: &Arc<Common>) -> Arc<Self> {
+        Arc::new(Self {
+            server: server.clone(),
+            source: source.clone(),
+            common: common.clone(),
+            links: Mutex::default(),
+            places: Arc::new(Semaphore::new(common.max_users)),
+        })
+    }
+
+    /// The user's own connection. If the maximum is reached, the connection that was idle for longest is closed.
+    ///
+    /// # Errors
+    /// All connections are in use.
+    pub(super) fn link(&self, user: &str) -> Result<Arc<Link>, String> {
+        let now = Instant::now();
+        let mut links = self.lock();
+        if let Some((link, used)) = links.get_mut(user) {
+            *used = now;
+            return Ok(link.clone());
+        }
+        if links.len() >= self.common.max_users {
+            let idle = links.iter().filter(|(_, (link, _))| is_idle(link));
+            let longest = idle.min_by_key(|(_, (_, used))| *used).map(|(user, _)| user.clone());
+            let Some((link, _)) = longest.and_then(|user| links.remove(&user)) else {
+                let most = self.common.max_users;
+                return Err(format!(
+                    "{most} users have a connection of their own, and all are in use"
+                ));
+            };
+            link.stop();
+        }
+        let link = Link::new(self.server.clone(), self.source.clone(), &self.common, Arc::new(Deaf));
+        let (places, kept) = (self.places.clone(), link.clone());
+        self.common.tasks.spawn(async move {
+            let _place = places.acquire_owned().await;
+            kept.supervise().await;
+        });
+        links.insert(user.to_owned(), (link.clone(), now));
+        Ok(link)
+    }
+
+    /// Closes idle connections until gavel stops.
+    pub(super) async fn watch(self: Arc<Self>) {
+        let pause = self.common.user_idle / 10;
+        while self
+            .common
+            .stop
+            .run_until_cancelled(tokio::time::sleep(pause))
+            .await
+            .is_some()
+        {
+            self.end_idle();
+        }
+    }
+
+    fn end_idle(&self) {
+        let now = Instant::now();
+        self.lock().retain(|_, (link, used)| {
+            if !is_idle(link) {
+                *used = now;
+            }
+            let keep = now.duration_since(*used) < self.common.user_idle;
+            if !keep {
+                link.stop();
+            }
+            keep
+        });
+    }
+
+    /// The number of connections.
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Do the calls of all connected users fail?
+    pub(super) fn all_failing(&self) -> bool {
+        let links = self.lock();
+        !links.is_empty() && links.values().all(|(link, _)| link.breaker.is_open())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Arc<Link>, Instant)>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Apart from the map, which is locked, only the link's own task holds a link that no call uses.
+fn is_idle(link: &Arc<Link>) -> bool {
+    Arc::strong_count(link) <= 2
+}
+
+/// The listener of a user's own connection. Its tools are those of the server.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn listed(&self, _: &[Value]) {}
+    fn lost(&self, _: &str, _: bool) {}
+}
+
+/// The slots of one server: a call takes one of its user's share first, and then one of all.
+pub(super) struct Slots {
+    all: Semaphore,
+    shares: Arc<Budget>,
+    /// Signals that a share was returned, or that the slots are closed.
+    changed: Notify,
+}
+
+/// The slot of one call. Dropping it returns it.
+pub(super) struct Slot<'a> {
+    // Returned before the share, so that a call that waits for the share finds a slot.
+    _one: SemaphorePermit<'a>,
+    _share: Shared<'a>,
+}
+
+struct Shared<'a> {
+    share: Option<Share>,
+    slots: &'a Slots,
+}
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        self.share = None;
+        self.slots.changed.notify_waiters();
+    }
+}
+
+impl Slots {
+    /// `most` calls at once.
+    pub(super) fn new(most: usize) -> Self {
+        let limits = Limits {
+            // The semaphore limits all calls, and serves them in the order in which they came.
+            process: u64::MAX,
+            ..Pool::CallsToServer.limits(most as u64)
+        };
+        Self {
+            all: Semaphore::new(most),
+            shares: Budget::new(Pool::CallsToServer, limits),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Waits for a slot. `None`: the slots are closed.
+    pub(super) async fn acquire(&self, tenant: &str, user: &str) -> Option<Slot<'_>> {
+        let share = loop {
+            let changed = self.changed.notified();
+            if let Ok(share) = self.shares.take(tenant, user, 1) {
+                break share;
+            }
+            if self.all.is_closed() {
+                return None;
+            }
+            changed.await;
+        };
+        let share = Shared {
+            share: Some(share),
+            slots: self,
+        };
+        Some(Slot {
+            _one: self.all.acquire().await.ok()?,
+            _share: share,
+        })
+    }
+
+    /// Gives out no more slots. Waiting calls stop waiting.
+    pub(super) fn close(&self) {
+        self.all.close();
+        self.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// As many slots as the user gets at once.
+    fn fill<'a>(slots: &'a Slots, user: &str) -> Vec<Slot<'a>> {
+        std::iter::from_fn(|| slots.acquire("t", user).now_or_never().flatten()).collect()
+    }
+
+    #[tokio::test]
+    async fn no_user_and_no_tenant_takes_all_slots_and_a_waiting_call_gets_the_next_one() {
+        let slots = Slots::new(16);
+        let mut anns = fill(&slots, "ann");
+        let bobs = fill(&slots, "bob");
+        assert_eq!((anns.len(), bobs.len()), (12, 2));
+        assert!(slots.acquire("other", "ann").now_or_never().flatten().is_some());
+
+        let mut waiting = Box::pin(slots.acquire("t", "ann"));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(anns.pop());
+        assert!(waiting.await.is_some());
+        drop((anns, bobs));
+        assert_eq!(fill(&slots, "ann").len(), 12);
+    }
+
+    #[tokio::test]
+    async fn one_slot_is_for_all_in_turn() {
+        let slots = Slots::new(1);
+        let anns = fill(&slots, "ann");
+        let mut bob = Box::pin(slots.acquire("t", "bob"));
+        let mut next = Box::pin(slots.acquire("t", "ann"));
+        assert!(bob.as_mut().now_or_never().is_none() && next.as_mut().now_or_never().is_none());
+        drop(anns);
+        let bob = bob.await;
+        assert!(bob.is_some() && next.as_mut().now_or_never().is_none());
+        drop(bob);
+        assert!(next.await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_call_stops_waiting_when_the_slots_are_closed() {
+        let slots = Slots::new(16);
+        let anns = fill(&slots, "ann");
+        let waiting = slots.acquire("t", "ann");
+        let closing = async { slots.close() };
+        assert!(futures_util::join!(waiting, closing).0.is_none());
+        drop(anns);
+        assert!(slots.acquire("t", "ann").await.is_none());
+    }
 }

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use crate::error::unknown_name_message;
 use crate::error::{Errors, ReadError};
-use crate::nearest::unknown_name_message;
 use crate::node::{Content, Key, Node};
 
 /// The most bytes of a name that paths show; errors show no more of a path.

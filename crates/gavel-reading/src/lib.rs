@@ -11,17 +11,15 @@ mod error;
 mod fields;
 pub mod json;
 pub mod malformed;
-mod nearest;
 pub mod nesting;
 mod node;
 mod parsers;
 mod settings;
-mod toml;
 
 pub use error::{Errors, MOST_REPORTED, ReadError};
+pub use error::{nearest, unknown_name_message};
 pub use fields::{At, Fields, Parser, Rest, Taken};
 pub use json::strict_json;
-pub use nearest::{nearest, unknown_name_message};
 pub use node::{Content, Key, MOST_NODES, Node, SyntaxError, quoted};
 pub use parsers::{
     ByText, Digits, Entries, FLAG, List, Mapped, OneOf, Record, Scalar, Several, TEXT, WORDS, Whole, With,

@@ -4,7 +4,6 @@
 //! styles can hide, add or reverse words. So everything except known plain HTML is reported, and the approver then checks
 //! the markup as well.
 
-mod frame;
 mod plain;
 
 use std::cell::RefCell;
@@ -17,7 +16,6 @@ use html5ever::tokenizer::{
 };
 use url::Url;
 
-pub use self::frame::framed;
 use super::text::is_hidden;
 
 /// The most bytes of HTML that are read.
@@ -349,6 +347,44 @@ fn site(url: &str) -> Option<String> {
 #[cfg(test)]
 mod tests;
 
+/// What precedes the HTML. Links open nowhere: the frame is not allowed to open windows. Messages are written for a white
+/// page.
+const BEFORE: &str = "<!doctype html><html><head><base target=\"_blank\"><style>html{background:#fff;color:#000;\
+                      color-scheme:light}body{margin:12px;font-family:sans-serif}</style></head><body>\n";
+
+/// The most bytes of HTML that are shown.
+const MOST_FRAMED: usize = 1024 * 1024;
+
+/// Elements by which a browser connects to a host although the page may load nothing: `<link rel=preconnect>`, and
+/// `<meta>` that allows it.
+const CONNECTING: [&str; 2] = ["link", "meta"];
+
+/// The document for a frame, without elements that connect to other hosts. Its response forbids scripts and everything
+/// that is loaded. `None` if the HTML is too long to be shown.
+#[must_use]
+pub fn framed(html: &str) -> Option<String> {
+    if html.len() > MOST_FRAMED {
+        return None;
+    }
+    let mut document = String::with_capacity(BEFORE.len() + html.len() + 64);
+    document.push_str(BEFORE);
+    let mut parts = html.split('<');
+    document.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        document.push('<');
+        // The name of an element is read as it is written: no references, no comments in it.
+        let connects = |name: &str| {
+            part.get(..name.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(name))
+        };
+        if CONNECTING.into_iter().any(connects) {
+            document.push_str("x-");
+        }
+        document.push_str(part);
+    }
+    Some(document)
+}
+
 #[cfg(test)]
 mod links_tests {
     use super::*;
@@ -381,5 +417,32 @@ mod links_tests {
         ] {
             assert_eq!(named_instead(words, target).as_deref(), named, "{words}: {target}");
         }
+    }
+}
+
+#[cfg(test)]
+mod frame_tests {
+    use super::*;
+
+    #[test]
+    fn elements_that_connect_to_other_hosts_are_none_in_the_frame() {
+        for (html, shown) in [
+            ("<p>Hi</p>", "<p>Hi</p>"),
+            ("<link rel=preconnect href=//a>", "<x-link rel=preconnect href=//a>"),
+            ("a<LINK/rel=x><b>b", "a<x-LINK/rel=x><b>b"),
+            (
+                "<Meta http-equiv=x-dns-prefetch-control content=on>",
+                "<x-Meta http-equiv=x-dns-prefetch-control content=on>",
+            ),
+            (
+                "<!-- <link> --><style><link></style>",
+                "<!-- <x-link> --><style><x-link></style>",
+            ),
+            ("< link><lin\u{e9}>", "< link><lin\u{e9}>"),
+            ("", ""),
+        ] {
+            assert_eq!(framed(html).as_deref(), Some(&*format!("{BEFORE}{shown}")), "{html}");
+        }
+        assert_eq!(framed(&"x".repeat(MOST_FRAMED + 1)), None);
     }
 }

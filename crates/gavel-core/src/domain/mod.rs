@@ -27,7 +27,6 @@ pub mod policy;
 pub mod reflection;
 pub mod repository;
 pub mod schema;
-pub mod session_value;
 pub mod settings;
 pub mod surrogates;
 pub mod templates;

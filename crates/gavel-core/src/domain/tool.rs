@@ -11,7 +11,7 @@ use super::argument_path::ArgumentPath;
 use super::ids::{TenantId, UserId};
 use super::names::names;
 use super::schema::JsonSchema;
-use super::session_value::SessionValue;
+use super::tool_settings::SessionValue;
 use super::tool_settings::ToolSettings;
 pub use super::tool_settings::{AmountsTo, ApprovalDefault, Idempotency};
 

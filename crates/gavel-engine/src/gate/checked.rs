@@ -14,7 +14,7 @@ use crate::domain::definition::{Approval, quoted};
 use crate::domain::known::open_texts;
 use crate::domain::policy::{self, AGENTS, DecidedBy, Effect, SessionFacts};
 use crate::domain::schema::{CheckError, Effort};
-use crate::domain::session_value::SessionValue;
+use crate::domain::tool_settings::SessionValue;
 use crate::domain::text::{self, is_visible};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::domain::{malformed, nesting, warnings};

@@ -13,7 +13,7 @@ use crate::domain::known::Known;
 use crate::domain::nesting;
 use crate::domain::policy::{Grant, Policy};
 use crate::domain::repository::{AllowedRepositories, RepositoryPattern};
-use crate::domain::session_value::SessionValue;
+use crate::domain::tool_settings::SessionValue;
 use crate::domain::tool::{AmountsTo, ApprovalDefault, Tool};
 use crate::limits::MOST_DEPTH;
 use crate::snapshot::DefinitionSnapshot;

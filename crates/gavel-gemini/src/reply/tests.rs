@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::domain::journal::Part;
-use crate::sse::{Frame, Framer};
+use crate::wire::{Frame, Framer};
 
 fn streamed(chunks: &[&str]) -> (Result<Hop, Failure>, Usage, String) {
     let (mut reply, mut received) = (Reply::default(), String::new());

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::answers;
 use crate::config::McpConfig;
 
 fn server(gavel: &str) -> ServerConfig {
@@ -15,7 +14,7 @@ fn server(gavel: &str) -> ServerConfig {
 }
 
 fn read(server: &ServerConfig, list: &[Value], known: &[Arc<Tool>]) -> Offer {
-    super::read(server, &Source::new(server, &answers::budget()), list, known)
+    super::read(server, &Source::new(server, &crate::source::budget()), list, known)
 }
 
 fn plain(name: &str) -> Value {

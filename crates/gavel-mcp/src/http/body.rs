@@ -7,8 +7,8 @@ use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use futures_util::{Stream, StreamExt, stream};
 use reqwest::header::{CONTENT_ENCODING, HeaderMap};
 
-use super::media::{self, Kind};
-use crate::answers::{Held, NoRoom, Reading};
+use super::Kind;
+use crate::source::{Held, NoRoom, Reading};
 use gavel_upstream::upstream::{BodyError, Response};
 
 /// Largest answer that is read, as JSON or as one event.
@@ -68,7 +68,7 @@ impl Body {
     pub(super) async fn kind(&mut self, label: Kind) -> Result<Kind, BodyFault> {
         let mut dropped = 0;
         while let Some(piece) = self.next().await? {
-            let kind = media::begun(label, &piece);
+            let kind = label.begun(&piece);
             if kind != Kind::Empty {
                 self.ahead = piece;
                 return Ok(kind);

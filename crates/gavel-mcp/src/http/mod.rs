@@ -2,26 +2,29 @@
 
 mod answer;
 mod body;
-mod headers;
-mod media;
-mod refusal;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use futures_util::FutureExt;
+use gavel_upstream::handover::SendGate;
+use gavel_upstream::upstream::{GatedBody, Limits, Plain, Response, is_loopback, why};
+use memchr::memmem;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
 use url::Url;
 
-use super::answers::Held;
 use super::attempt::{Answered, Attempt, Lost, Outbound};
 use super::connection::place;
 use super::inbox::Inbox;
-use gavel_upstream::handover::SendGate;
-use gavel_upstream::upstream::{GatedBody, Limits, Plain, Response, is_loopback, why};
+use super::source::Held;
+use crate::ports::tools::CallRequest;
 
 /// Requests uncompressed bodies. Without this value, every encoding is acceptable (RFC 9110 section 12.5.3).
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
@@ -165,7 +168,7 @@ impl Http {
             let mut headers = address.headers.clone();
             headers.insert("mcp-method", HeaderValue::from_static(request.method));
             if let Some(call) = request.call {
-                headers::add(&mut headers, call);
+                add(&mut headers, call);
             }
             headers
         });
@@ -269,4 +272,196 @@ fn client(url: &Url) -> Result<reqwest::Client, String> {
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| error.to_string())
+}
+
+/// Adds the headers.
+fn add(headers: &mut HeaderMap, call: &CallRequest<'_>) {
+    insert(headers, HeaderName::from_static("mcp-name"), &call.tool.name);
+    let schema = call.tool.input.original().get();
+    // Few tools use this, and parsing a schema costs more than the call.
+    if memmem::find(schema.as_bytes(), br#""x-mcp-header""#).is_some()
+        && let Ok(schema) = serde_json::from_str(schema)
+        && let Ok(arguments) = serde_json::from_str(call.arguments.get())
+    {
+        arguments_of(headers, &schema, &arguments);
+    }
+}
+
+/// The arguments of one level of `properties`. Absent, null and structured values have no header.
+fn arguments_of(headers: &mut HeaderMap, schema: &Value, arguments: &Value) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, property) in properties.into_iter().flatten() {
+        let Some(argument) = arguments.get(name) else { continue };
+        let header = property.get("x-mcp-header").and_then(Value::as_str);
+        if let Some(header) = header.filter(|header| !header.is_empty())
+            && let Some(text) = plain(argument)
+            && let Ok(header) = HeaderName::try_from(format!("mcp-param-{header}"))
+        {
+            insert(headers, header, &text);
+        }
+        arguments_of(headers, property, argument);
+    }
+}
+
+fn plain(argument: &Value) -> Option<Cow<'_, str>> {
+    match argument {
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Bool(_) | Value::Number(_) => Some(Cow::Owned(argument.to_string())),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn insert(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::from_str(&encoded(text)) {
+        headers.insert(name, value);
+    }
+}
+
+/// Encodes text for a header: as base64 if it would not arrive unchanged, or would look like base64.
+fn encoded(text: &str) -> Cow<'_, str> {
+    let visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let stripped = text.starts_with(' ') || text.ends_with(' ');
+    let marked = text.starts_with("=?base64?") && text.ends_with("?=");
+    if visible && !stripped && !marked {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("=?base64?{}?=", BASE64_STANDARD.encode(text)))
+}
+
+/// Longest label that is reported, in bytes.
+const SHOWN: usize = 100;
+
+/// What a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Json,
+    Events,
+    /// The body is empty.
+    Empty,
+    Other,
+}
+
+impl Kind {
+    /// The kind according to the label.
+    fn labelled(headers: &HeaderMap) -> Self {
+        let label = label(headers);
+        let media = label.split(';').next().unwrap_or_default().trim();
+        let kind = media.split_once('/').map(|(_, kind)| kind).unwrap_or_default();
+        match kind {
+            "event-stream" => Self::Events,
+            "json" | "json-rpc" | "jsonrpc" | "jsonrequest" | "x-json" => Self::Json,
+            _ if kind.ends_with("+json") => Self::Json,
+            _ => Self::Other,
+        }
+    }
+
+    /// The kind according to the first bytes: a body that begins as JSON is JSON, whatever its label. White space alone
+    /// says nothing.
+    fn begun(self, bytes: &[u8]) -> Self {
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+        const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+        match bytes.trim_ascii_start() {
+            [] => Self::Empty,
+            [b'{' | b'[', ..] => Self::Json,
+            begun if FIELDS.iter().any(|field| begun.starts_with(field)) => Self::Events,
+            _ => self,
+        }
+    }
+}
+
+/// The label for an operator.
+fn described(headers: &HeaderMap) -> String {
+    match label(headers) {
+        label if label.is_empty() => "without a `content-type`".to_owned(),
+        label => format!("as `{}`", &label[..label.floor_char_boundary(SHOWN)]),
+    }
+}
+
+fn label(headers: &HeaderMap) -> String {
+    let label = headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok());
+    label.unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod headers_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn text_that_no_header_carries_as_it_is_is_encoded() {
+        for (text, expected) in [
+            ("", ""),
+            ("us-west 1", "us-west 1"),
+            (" a", "=?base64?IGE=?="),
+            ("a\t", "=?base64?YQk=?="),
+            ("ä", "=?base64?w6Q=?="),
+            ("a\r\nb: c", "=?base64?YQ0KYjogYw==?="),
+            ("=?base64?YQ==?=", "=?base64?PT9iYXNlNjQ/WVE9PT89?="),
+        ] {
+            assert_eq!(encoded(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_found_at_every_level_of_properties_and_nowhere_else() {
+        let asks = |kind: &str, header: &str| json!({"type": kind, "x-mcp-header": header});
+        let schema = json!({"properties": {
+            "a": asks("string", "A"), "b": asks("integer", "B"), "c": asks("boolean", "C"),
+            "none": asks("string", "None"), "null": asks("string", "Null"), "list": asks("array", "List"),
+            "bad": asks("string", "a b"), "empty": asks("string", ""),
+            "in": {"properties": {"d": asks("string", "D")}},
+            "items": {"type": "array", "items": {"properties": {"e": asks("string", "E")}}},
+        }});
+        let arguments = json!({"a": "x", "b": -7, "c": true, "null": null, "list": ["y"], "bad": "z", "empty": "z",
+            "in": {"d": "ü"}, "items": [{"e": "f"}]});
+        let mut headers = HeaderMap::new();
+        arguments_of(&mut headers, &schema, &arguments);
+        let mut found: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
+        found.sort_unstable();
+        let expected = [
+            ("mcp-param-a", "x"),
+            ("mcp-param-b", "-7"),
+            ("mcp-param-c", "true"),
+            ("mcp-param-d", "=?base64?w7w=?="),
+        ];
+        assert_eq!(found, expected);
+    }
+}
+
+#[cfg(test)]
+mod media_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_known_by_its_label_in_any_case_and_by_how_it_begins() {
+        for (label, body, kind) in [
+            ("application/json", "{}", Kind::Json),
+            ("Application/JSON; charset=UTF-8", "{}", Kind::Json),
+            ("application/vnd.api+json", "{}", Kind::Json),
+            ("text/json", "\u{feff} [", Kind::Json),
+            ("TEXT/Event-Stream", "data: {}", Kind::Events),
+            ("text/event-stream", "\n\n:", Kind::Events),
+            // The label and the body differ in kind.
+            ("text/event-stream", "{}", Kind::Json),
+            ("application/json", "event: message\n", Kind::Events),
+            ("text/html", "{", Kind::Json),
+            ("", "data: {}", Kind::Events),
+            ("text/html", "<html>", Kind::Other),
+            ("", "no", Kind::Other),
+            ("application/json", "nope", Kind::Json),
+            ("text/event-stream", "", Kind::Empty),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, label.parse().unwrap());
+            assert_eq!(Kind::labelled(&headers).begun(body.as_bytes()), kind, "{label} {body}");
+        }
+    }
 }

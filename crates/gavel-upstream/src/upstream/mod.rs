@@ -4,19 +4,26 @@
 //! All requests use reqwest, except POSTs over plain HTTP to this machine (a sidecar, a gateway, a bundled server).
 //! [`plain`] sends those.
 
-mod gated_body;
-mod plain;
+use std::cell::Cell;
+use std::error::Error as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body as _;
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use url::{Host, Url};
 
-pub use self::gated_body::GatedBody;
-pub use self::plain::{Limits, NoResponse, Plain};
+use crate::handover::{NotHandedOver, SendGate};
 
 /// Is this an address of this machine? If so, proxies from the environment are not used for it.
 pub fn is_loopback(url: &Url) -> bool {
@@ -121,6 +128,149 @@ fn describe(error: &hyper::Error) -> String {
     cause(error).unwrap_or_else(|| error.to_string())
 }
 
+/// A request body in one piece.
+pub struct GatedBody {
+    bytes: Option<Bytes>,
+    gate: SendGate,
+}
+
+impl GatedBody {
+    pub fn new(bytes: Bytes, gate: &SendGate) -> Self {
+        Self {
+            bytes: Some(bytes),
+            gate: gate.clone(),
+        }
+    }
+}
+
+impl Body for GatedBody {
+    type Data = Bytes;
+    type Error = NotHandedOver;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let Some(bytes) = self.bytes.take() else {
+            return Poll::Ready(None);
+        };
+        Poll::Ready(Some(self.gate.pass().map(|()| Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, Bytes::len) as u64)
+    }
+}
+
+/// Limits of a pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connect timeout.
+    pub connect: Duration,
+    /// How long an unused connection is kept.
+    pub idle: Duration,
+    /// How many unused connections are kept for each thread.
+    pub kept: usize,
+}
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub enum NoResponse {
+    #[error("no connection within {} ms", .0.as_millis())]
+    ConnectTimeout(Duration),
+    #[error("{}", cause(.0).unwrap_or_else(|| .0.to_string()))]
+    Failed(#[source] Error),
+}
+
+/// Number of clients. The task that drives a connection runs on the thread that made it, so a request of another thread
+/// would wake that thread and then its own: under load a quarter of all CPU time. So each thread has its own client.
+const CLIENTS: usize = 16;
+
+/// Pools of connections to one address, one for each thread.
+pub struct Plain {
+    clients: [Client<HttpConnector, GatedBody>; CLIENTS],
+    connect: Duration,
+}
+
+impl Plain {
+    /// Returns `None` unless `url` is a plain HTTP address of this machine without credentials.
+    pub fn new(url: &Url, limits: Limits) -> Option<Arc<Self>> {
+        if url.scheme() != "http" || !is_loopback(url) || !url.username().is_empty() || url.password().is_some() {
+            return None;
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(limits.connect));
+        let client = || {
+            Client::builder(TokioExecutor::new())
+                .pool_idle_timeout(limits.idle)
+                .pool_max_idle_per_host(limits.kept)
+                .pool_timer(TokioTimer::new())
+                .build(connector.clone())
+        };
+        Some(Arc::new(Self {
+            clients: std::array::from_fn(|_| client()),
+            connect: limits.connect,
+        }))
+    }
+
+    /// `url` as the pool takes it, without its fragment.
+    pub fn target(url: &Url) -> Option<hyper::Uri> {
+        url[..url::Position::AfterQuery].parse().ok()
+    }
+
+    /// Sends a POST. A pooled connection that turns out to be closed is replaced if the body has not been taken yet.
+    /// After that, nothing is sent twice.
+    ///
+    /// # Errors
+    /// [`NoResponse`]. `gate` says whether the server may have received the request.
+    pub async fn post(
+        &self,
+        target: &hyper::Uri,
+        headers: &HeaderMap,
+        body: Bytes,
+        gate: &SendGate,
+    ) -> Result<Response, NoResponse> {
+        let mut request = hyper::Request::new(GatedBody::new(body, gate));
+        *request.method_mut() = hyper::Method::POST;
+        *request.uri_mut() = target.clone();
+        request.headers_mut().clone_from(headers);
+        match self.clients[thread_number() % CLIENTS].request(request).await {
+            Ok(response) => Ok(Response::Plain(response)),
+            Err(error) if timed_out(&error) => Err(NoResponse::ConnectTimeout(self.connect)),
+            Err(error) => Err(NoResponse::Failed(error)),
+        }
+    }
+}
+
+/// Numbers threads in the order of their first request.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: Cell<Option<usize>> = const { Cell::new(None) });
+    MINE.get().unwrap_or_else(|| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        MINE.set(Some(number));
+        number
+    })
+}
+
+/// Did the connector's time pass? It is the only timeout that this client has.
+fn timed_out(error: &Error) -> bool {
+    let mut source = error.source().filter(|_| error.is_connect());
+    while let Some(inner) = source {
+        let io = inner.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
+            return true;
+        }
+        source = inner.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod plain_tests;
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -139,5 +289,43 @@ mod tests {
         ] {
             assert_eq!(is_loopback(&Url::parse(base).unwrap()), local, "{base}");
         }
+    }
+}
+
+#[cfg(test)]
+mod gated_body_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::task::Waker;
+
+    use super::*;
+
+    /// Polls the body as an HTTP client does; `None` is its end.
+    fn poll(body: &mut GatedBody) -> Option<Result<Bytes, NotHandedOver>> {
+        match Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(frame) => frame.map(|frame| frame.map(|data| data.into_data().unwrap())),
+            Poll::Pending => panic!("a body in one piece is always there"),
+        }
+    }
+
+    fn body(gate: &SendGate) -> GatedBody {
+        GatedBody::new(Bytes::from_static(b"x"), gate)
+    }
+
+    #[test]
+    fn a_body_is_taken_once_and_what_was_given_up_not_at_all() {
+        let gate = SendGate::default();
+        let (mut one, mut other) = (body(&gate), body(&gate));
+        assert!(!gate.is_sent());
+        assert_eq!(poll(&mut one), Some(Ok(Bytes::from_static(b"x"))));
+        assert!(gate.is_sent());
+        assert_eq!(poll(&mut one), None);
+        assert_eq!(poll(&mut other), Some(Err(NotHandedOver::Already)));
+
+        let gate = SendGate::default();
+        let mut late = body(&gate);
+        assert!(!gate.give_up());
+        assert_eq!(poll(&mut late), Some(Err(NotHandedOver::GivenUp)));
+        assert!(!gate.is_sent());
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use gavel_reading::{At, Content, Node, Parser, Scalar, quoted, unknown_name_message};
 
 use super::Input;
-use super::duration::TIMEOUT;
 use super::fields::Field;
+use super::values::TIMEOUT;
 use super::values::{AGENT, Places, SOME_TEXT, Values};
 use crate::domain::templates::{Template, malformed_at};
 

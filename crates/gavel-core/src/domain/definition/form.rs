@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use super::read::{self, Refused, Text};
-use super::tree::Tree;
-use crate::domain::templates::MOST_RENDERED;
-use gavel_reading::{Key, Node, SyntaxError};
+use gavel_reading::{Content, Key, Node, SyntaxError, json};
 
-use super::{Definition, canonical, markdown, proto};
-use gavel_reading::json;
+use super::canonical::Tree;
+use super::read::{self, Refused, Text};
+use super::{Definition, canonical, proto};
+use crate::domain::templates::MOST_RENDERED;
 
 /// The longest definition, in bytes. A system prompt has pages, not the length of a book.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -95,7 +94,7 @@ fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
     // Line ends are normalized, so that a checkout's setting does not change the content hash.
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let parsed: Result<(Node, Vec<Key>), (SyntaxError, &str)> = match form {
-        Form::Markdown => return markdown::read(&text, file),
+        Form::Markdown => return read_markdown(&text, file),
         Form::Json => json::parse(&text).map_err(|error| (error, "JSON")),
         Form::Yaml | Form::Proto => Node::parse_all(&text).map_err(|error| (error, "YAML")),
     };
@@ -131,7 +130,7 @@ pub(super) fn write(definition: &Definition, form: Form) -> Vec<u8> {
         Form::Json => tree.to_json(),
         Form::Yaml | Form::Proto => yaml(&tree),
         Form::Markdown => {
-            let body = markdown::body(definition);
+            let body = body(definition);
             if body.is_some() {
                 tree.drop_system_prompt();
             }
@@ -139,4 +138,66 @@ pub(super) fn write(definition: &Definition, form: Form) -> Vec<u8> {
         }
     };
     text.into_bytes()
+}
+
+/// Parses a definition from text with LF line ends.
+fn read_markdown(text: &str, file: &str) -> read::Result {
+    let fail = |line, found, allowed| Err(Refused::whole(file, line, "front matter", found, allowed));
+    let Some(parts) = split(text) else {
+        let first = gavel_reading::quoted(text.lines().next().unwrap_or_default());
+        return fail(
+            Some(1),
+            first,
+            "a first line `---`, the fields, and a closing line `---`",
+        );
+    };
+    let (root, mut twice) = match Node::parse_all(parts.front_matter) {
+        Ok(read) => read,
+        Err(error) => {
+            let line = error.line.map(|line| line + 1);
+            let (found, allowed) = error.describe("YAML");
+            return fail(line, found, allowed);
+        }
+    };
+    // Line 1 of the front matter is line 2 of the file.
+    let root = root.moved(1);
+    twice.iter_mut().for_each(|key| key.line += 1);
+    let body = Node {
+        line: parts.body_line,
+        content: Content::Text(parts.body.strip_suffix('\n').unwrap_or(parts.body).to_owned()),
+    };
+    let body = (!parts.body.trim().is_empty()).then_some(&body);
+    read::read(&root, body, Text { file, text, twice })
+}
+
+struct Parts<'a> {
+    front_matter: &'a str,
+    body: &'a str,
+    body_line: u64,
+}
+
+fn split(text: &str) -> Option<Parts<'_>> {
+    let rest = text.strip_prefix("---")?;
+    let rest = rest.trim_start_matches([' ', '\t']).strip_prefix('\n')?;
+    let mut at = 0;
+    for (n, line) in rest.split_inclusive('\n').enumerate() {
+        if line.trim_end() == "---" {
+            let body = &rest[at + line.len()..];
+            let blank = body.lines().take_while(|line| line.trim().is_empty()).count();
+            let body_line = (n + 3 + blank) as u64;
+            return Some(Parts {
+                front_matter: &rest[..at],
+                body: body.strip_prefix('\n').unwrap_or(body),
+                body_line,
+            });
+        }
+        at += line.len();
+    }
+    None
+}
+
+/// The text below the front matter; `None` if the system prompt would not be parsed back unchanged.
+pub(super) fn body(definition: &Definition) -> Option<String> {
+    let prompt = &definition.prompt.as_ref()?.system_prompt;
+    (!prompt.contains('\r')).then(|| format!("\n{prompt}\n"))
 }

@@ -1,15 +1,18 @@
 //! The inputs and outputs of an agent: `inputConfig`, `outputConfig` and `processOutput`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use gavel_reading::{
+    At, Content, FLAG, Fields, Node, OneOf, Parser, ReadError, Record, json, quoted, unknown_name_message,
+};
 use serde_json::Value;
 
 use super::fields::{Field, INPUT, OUTPUT};
-use super::values::{self, MOST_ITEMS, NAME, Part, SOME_TEXT, Values};
-use super::{Input, InputType, Output, OutputSchema, schema};
+use super::values::{self, MOST_ITEMS, NAME, Part, SOME_TEXT, Values, lines_of};
+use super::{Input, InputType, Output, OutputSchema, Prompt};
+use crate::domain::schema::{JsonSchema, SchemaError};
 use crate::domain::templates::{Template, malformed_at};
-use crate::domain::text;
-use gavel_reading::{At, Content, FLAG, Fields, Node, OneOf, Parser, Record, json, quoted, unknown_name_message};
+use crate::domain::{canonical, nesting, text};
 
 /// The one input of an agent without `inputConfig`.
 pub(super) const QUERY: &str = "query";
@@ -121,7 +124,7 @@ fn output_config(values: &mut Values<'_>) -> (Option<String>, Option<String>, Op
     if let (Some(OutputSchema::Inline(_)), Some(given)) = (&schema, values.fields.get(&Field::OutputSchema)) {
         let invalid = given.iter().find(|given| !given.is_null()).map(|given| {
             let read = json_text(given.node).and_then(Result::ok);
-            schema::errors(read.as_ref().unwrap_or(given.node), values.file, &given.path)
+            schema_errors(read.as_ref().unwrap_or(given.node), values.file, &given.path)
         });
         for error in invalid.into_iter().flatten() {
             values.errors.get_mut().push(error);
@@ -188,7 +191,7 @@ fn reads_as_function(text: &str, names_nothing: bool) -> bool {
 fn template_form(output: Option<&str>, schema: Option<&OutputSchema>) -> String {
     let output = output.unwrap_or("report");
     let property = match schema {
-        Some(OutputSchema::Inline(schema)) => schema::properties(schema).next(),
+        Some(OutputSchema::Inline(schema)) => properties(schema).next(),
         Some(OutputSchema::Named(_)) | None => None,
     };
     let property = property.map_or_else(
@@ -221,14 +224,14 @@ fn json_text(node: &Node) -> Option<Result<Node, String>> {
 
 /// The placeholders of `processOutput` that name neither the output nor one of its properties, each once.
 pub(super) fn unknown_in_output<'t>(template: &'t Template, output: &str, schema: &Value) -> BTreeSet<&'t str> {
-    let known: BTreeSet<&str> = schema::properties(schema).chain([output]).collect();
+    let known: BTreeSet<&str> = properties(schema).chain([output]).collect();
     template.names().filter(|name| !known.contains(name)).collect()
 }
 
 /// What is allowed instead of such a placeholder.
 pub(super) fn known_in_output(name: &str, output: &str, schema: &Value) -> String {
     // A schema may have too many properties to compare with all of them.
-    let properties = schema::properties(schema).take(MOST_ITEMS);
+    let properties = properties(schema).take(MOST_ITEMS);
     let known: Vec<&str> = std::iter::once(output).chain(properties).collect();
     format!("the output or a property of it: {}", unknown_name_message(name, &known))
 }
@@ -237,4 +240,174 @@ pub(super) fn known_in_output(name: &str, output: &str, schema: &Value) -> Strin
 pub(super) fn type_name(kind: InputType) -> &'static str {
     let found = InputType::NAMES.iter().find(|(_, known)| *known == kind);
     found.map_or_else(|| unreachable!("every type has a name"), |(name, _)| name)
+}
+
+/// The most levels of a schema, with room for the levels of a definition around it in every form.
+const MAX_LEVELS: usize = nesting::MAX_LEVELS - 6;
+
+/// The largest schema, in bytes of JSON. No larger one is sent to a model.
+const LARGEST: usize = 128 * 1024;
+
+/// The most errors that are listed for one schema.
+const MOST_ERRORS: usize = 8;
+
+/// The longest message of the validator, in characters: it quotes what it found.
+const LONGEST: usize = 300;
+
+/// The allowed values of `type`.
+const TYPES: &str = "array, boolean, integer, null, number, object, string, or a list of these";
+
+/// The errors in a schema; `path` is the field that contains it. A remote `$ref` is not fetched.
+pub(super) fn schema_errors(node: &Node, file: &str, path: &str) -> Vec<ReadError> {
+    let schema = node.to_json();
+    let error = |pointer: &str, found: String, allowed: &str| ReadError {
+        file: file.to_owned(),
+        line: Some(node.at(pointer).line).filter(|line| *line > 0),
+        field: format!("{path}{}", pointer.replace('/', ".")),
+        found,
+        allowed: allowed.to_owned(),
+    };
+    let text = canonical::to_raw(&schema);
+    if !nesting::within(text.get().as_bytes(), MAX_LEVELS) {
+        let allowed = format!("at most {MAX_LEVELS} levels");
+        return vec![error("", "more levels".to_owned(), &allowed)];
+    }
+    if text.get().len() > LARGEST {
+        let found = format!("{} bytes", text.get().len());
+        return vec![error("", found, &format!("at most {LARGEST} bytes"))];
+    }
+    let meta = match jsonschema::meta::validator_for(&schema) {
+        Ok(meta) => meta,
+        Err(_) => {
+            let found = "a $schema that gavel does not know".to_owned();
+            let allowed = "https://json-schema.org/draft/2020-12/schema, an earlier draft, or no $schema";
+            return vec![error("/$schema", found, allowed)];
+        }
+    };
+    let invalid: Vec<_> = meta
+        .iter_errors(&schema)
+        .take(MOST_ERRORS)
+        .map(|invalid| {
+            let pointer = invalid.instance_path().to_string();
+            let allowed = if pointer.ends_with("/type") {
+                TYPES.to_owned()
+            } else {
+                format!("what JSON Schema allows there: {}", clipped(&invalid.to_string()))
+            };
+            error(&pointer, node.at(&pointer).found(), &allowed)
+        })
+        .collect();
+    if !invalid.is_empty() {
+        return invalid;
+    }
+    match JsonSchema::compile(text) {
+        Ok(_) => Vec::new(),
+        Err(SchemaError::Invalid(message)) => vec![error(
+            "",
+            clipped(&message),
+            "a self-contained schema in which each $ref points to a part of it",
+        )],
+        Err(SchemaError::TooCostly { place, what, limit }) => {
+            vec![error(&place, what, &format!("at most {limit}"))]
+        }
+    }
+}
+
+/// The names of a schema's properties.
+pub(super) fn properties(schema: &Value) -> impl Iterator<Item = &str> {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties.into_iter().flat_map(|map| map.keys().map(String::as_str))
+}
+
+fn clipped(text: &str) -> String {
+    let mut shown: String = text.chars().take(LONGEST).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// The most placeholders and literal `${` in a text. Each is searched for in the file.
+const MOST_MARKS: usize = 10_000;
+
+/// Checks the placeholders of both texts: each must name an input. `inputs` is `None` if they are invalid and already
+/// have errors. `persona` is what to write if the system prompt is missing.
+pub(super) fn prompt(
+    values: &mut Values<'_>,
+    inputs: Option<&BTreeMap<String, Input>>,
+    persona: &str,
+) -> Option<Prompt> {
+    let query = values.text(Field::Query);
+    let system_prompt = values.text(Field::SystemPrompt);
+    if values.line(Field::SystemPrompt).is_none() {
+        values.missing(Field::SystemPrompt, persona);
+    }
+    let query = match query {
+        Some(query) => query,
+        None if values.line(Field::Query).is_some() => return None,
+        None if inputs.is_none_or(|inputs| inputs.contains_key(QUERY)) => "${query}".to_owned(),
+        None => {
+            values.missing(Field::Query, "a text that names the inputs as ${input}");
+            return None;
+        }
+    };
+    let system_prompt = system_prompt?;
+    for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
+        let marks = memchr::memmem::find_iter(text.as_bytes(), "${").count();
+        if marks > MOST_MARKS {
+            let line = values.line(field);
+            let path = values.spelled(field);
+            values.error(
+                line,
+                &path,
+                &format!("{marks} times `${{`"),
+                &format!("at most {MOST_MARKS} times"),
+            );
+            return None;
+        }
+    }
+    for (field, text) in [(Field::Query, &query), (Field::SystemPrompt, &system_prompt)] {
+        let (template, malformed) = Template::read(text);
+        let line = values.line(field);
+        for at in malformed {
+            let path = values.spelled(field);
+            values.error_within(line, &path, (text, at), || malformed_at(text, at));
+        }
+        if let Some(inputs) = inputs {
+            unknown_placeholders(values, inputs, field, text, &template);
+        }
+    }
+    Some(Prompt { query, system_prompt })
+}
+
+/// Reports each placeholder that is not an input, once for each line.
+fn unknown_placeholders(
+    values: &mut Values<'_>,
+    inputs: &BTreeMap<String, Input>,
+    field: Field,
+    text: &str,
+    template: &Template,
+) {
+    let (first, spelled) = (values.line(field), values.spelled(field));
+    let mut lines = lines_of(values.text, first.unwrap_or_default(), text);
+    let mut reported = HashSet::new();
+    for (name, at) in template.places().filter(|(name, _)| !inputs.contains_key(*name)) {
+        // Searches from one to the next, so that the text is scanned once.
+        let line = first
+            .and_then(|_| lines.find(|(mark, _)| *mark == at))
+            .map(|(_, line)| line);
+        if !reported.insert((name, line)) {
+            continue;
+        }
+        let allowed = || {
+            let known: Vec<_> = inputs.keys().map(String::as_str).collect();
+            let mut allowed = format!("an input: {}", unknown_name_message(name, &known));
+            if !allowed.ends_with('?') {
+                allowed.push_str("; or `$${` for a literal `${`");
+            }
+            allowed
+        };
+        let found = format!("the placeholder ${{{name}}}");
+        values.error_with(line, &spelled, &found, allowed);
+    }
 }

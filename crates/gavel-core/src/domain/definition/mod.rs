@@ -10,33 +10,18 @@ mod agents;
 mod arguments;
 mod canonical;
 mod constitution;
-mod duration;
 mod fields;
 mod flow;
 mod form;
 mod inputs;
 mod json_schema;
-mod markdown;
-mod model_settings;
-mod prompt;
 mod proto;
 mod read;
-mod reference;
-mod schema;
-mod tree;
-mod unknown;
 mod values;
-mod well_known;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-pub use gavel_reading::ReadError;
-pub use gavel_reading::{MOST_REPORTED, quoted, strict_json, unknown_name_message};
 
 pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, answerer, check};
 pub use arguments::ArgumentError;
@@ -44,10 +29,14 @@ pub use constitution::{ChatLimits, Constitution};
 pub use fields::Field;
 pub use flow::{Flow, Step};
 pub use form::{Form, MAX_BYTES};
+pub use gavel_reading::ReadError;
+pub use gavel_reading::{MOST_REPORTED, quoted, strict_json, unknown_name_message};
+pub use json_schema::reference;
 pub use json_schema::{json_schema, json_schema_of_front_matter};
-pub use model_settings::{ModelSettings, ThinkingLevel};
-pub use reference::reference;
-pub use well_known::well_known_tool;
+pub use read::well_known_tool;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use values::{Held, Values};
 
 /// An agent: persona, allowlist of tools, model and limits.
 #[derive(Clone, Debug, PartialEq)]
@@ -299,5 +288,91 @@ impl Provider {
             Self::Gemini => "gemini",
             Self::Vertex => "vertex",
         }
+    }
+}
+
+/// Declares a struct of optional fields of one group, each with its field in the table.
+macro_rules! settings {
+    ($(#[$meta:meta])* pub struct $group:ident {
+        $($(#[$about:meta])+ $name:ident: $type:ty = $field:ident;)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default)]
+        pub struct $group { $($(#[$about])+ pub $name: Option<$type>,)+ }
+
+        impl $group {
+            fn read(values: &mut Values<'_>) -> Self {
+                Self { $($name: <$type>::read(values, Field::$field),)+ }
+            }
+
+            /// The fields that are present, by their portable names.
+            fn to_json(&self) -> impl Iterator<Item = (String, Value)> {
+                let fields = [$((Field::$field, self.$name.as_ref().map(Held::to_json)),)+];
+                fields.into_iter().filter_map(|(field, value)| Some((field.name().to_owned(), value?)))
+            }
+        }
+    };
+}
+
+settings! {
+    /// Model and sampling settings of a definition (`modelConfig`).
+    #[derive(PartialEq)]
+    pub struct ModelSettings {
+        /// Model name; if absent, the configured one.
+        model: String = Model;
+        /// `temp`, 0..=2.
+        temperature: f32 = Temperature;
+        /// `top_p`, 0..=1.
+        top_p: f32 = TopP;
+        /// `thinkingBudget`, −1 = unlimited.
+        thinking_budget: i32 = ThinkingBudget;
+        /// `thinkingLevel`, never beside a budget.
+        thinking_level: ThinkingLevel = ThinkingLevel;
+        /// `includeThoughts`: whether the model summarizes its thinking. If absent: yes in an agent's run, no in a chat.
+        include_thoughts: bool = IncludeThoughts;
+        /// The most tokens of one answer.
+        max_output_tokens: u32 = MaxOutputTokens;
+    }
+}
+
+/// How much a model thinks, from the least to the most. No model knows all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ThinkingLevel {
+    /// As little as possible.
+    Minimal,
+    /// Little.
+    Low,
+    /// Some.
+    Medium,
+    /// Much.
+    High,
+    /// More than a budget can ask for.
+    Xhigh,
+}
+
+impl ThinkingLevel {
+    /// Every level, with the name that definitions and settings use.
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("minimal", Self::Minimal),
+        ("low", Self::Low),
+        ("medium", Self::Medium),
+        ("high", Self::High),
+        ("xhigh", Self::Xhigh),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize].0
+    }
+}
+
+impl Held for ThinkingLevel {
+    fn read(values: &mut Values<'_>, field: Field) -> Option<Self> {
+        values.choice(field, &Self::NAMES)
+    }
+
+    fn to_json(&self) -> Value {
+        self.as_str().into()
     }
 }

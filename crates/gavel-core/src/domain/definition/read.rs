@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use gavel_reading::{At, Content, Errors, Key, Node, Parser, ReadError, Scalar, quoted};
 
-use super::duration::TIMEOUT;
+use super::ModelSettings;
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
-use super::inputs::{inputs, output};
-use super::model_settings::ModelSettings;
-use super::prompt::prompt;
-use super::values::{self, AGENT, BODY, Named, Part, Places, Values};
-use super::{Approval, Definition, Flow, Provider, RunLimits, SubAgent, canonical, well_known, well_known_tool};
+use super::inputs::{inputs, output, prompt};
+use super::values::{self, AGENT, BODY, Named, Part, Places, TIMEOUT, Values};
+use super::{Approval, Definition, Flow, Provider, RunLimits, SubAgent, canonical};
 
 /// Reserved names: the functions that end an agent.
 const TAKEN: [&str; 2] = ["complete_task", "exit_loop"];
@@ -288,7 +286,7 @@ fn tools(values: &mut Values<'_>) -> Vec<String> {
 fn as_list(text: &str) -> String {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let (bundled, others): (Vec<_>, Vec<_>) = names
-        .map(|name| (name, well_known::bundled(name)))
+        .map(|name| (name, bundled(name)))
         .partition(|(name, bundled)| bundled.is_some() || well_known_tool(name).is_none());
     let mut tools: Vec<&str> = bundled.iter().map(|(name, bundled)| bundled.unwrap_or(name)).collect();
     tools.dedup();
@@ -357,4 +355,98 @@ fn sub_agent(values: &Values<'_>, path: &str, node: &Node) -> Option<SubAgent> {
         let timeout = fields.take("timeout", TIMEOUT);
         Some(SubAgent { agent: agent?, timeout })
     })
+}
+
+/// Their names, and the equivalent tool of the bundled server `files`.
+const FILES: &[(&str, &[&str])] = &[
+    ("ls", &["ls", "LS", "list_directory", "list_dir"]),
+    (
+        "read_file",
+        &["read_file", "Read", "ReadFile", "read_many_files", "NotebookRead"],
+    ),
+    ("glob", &["glob", "Glob", "FindFiles"]),
+    (
+        "grep",
+        &["grep", "Grep", "grep_search", "search_file_content", "ripgrep"],
+    ),
+];
+
+/// Their names for tools that call other agents.
+const AGENTS: &[&str] = &["Task", "Agent", "delegate_to_agent"];
+
+/// Their names for tools without an equivalent in a bundled server.
+const OTHERS: &[&str] = &[
+    "Bash",
+    "BashOutput",
+    "KillShell",
+    "Write",
+    "write_file",
+    "Edit",
+    "MultiEdit",
+    "NotebookEdit",
+    "replace",
+    "WebFetch",
+    "WebSearch",
+    "save_memory",
+    "TodoWrite",
+    "TodoRead",
+    "write_todos",
+    "ask_user",
+    "AskUserQuestion",
+    "ExitPlanMode",
+    "Skill",
+    "SlashCommand",
+    "activate_skill",
+];
+
+/// The bundled tool for a well-known name. `Bash(git log:*)` is a name with a condition.
+pub(super) fn bundled(name: &str) -> Option<&'static str> {
+    let name = without_condition(name);
+    let found = FILES.iter().find(|(_, names)| names.contains(&name));
+    found.map(|(tool, _)| *tool)
+}
+
+/// What to write in gavel for a tool of Gemini CLI or Claude Code that has another name here or none, as the text of
+/// what is allowed.
+#[must_use]
+pub fn well_known_tool(name: &str) -> Option<String> {
+    if let Some(tool) = bundled(name) {
+        if tool == name {
+            return None;
+        }
+        return Some(format!(
+            "`{tool}`, a tool of the bundled server files, which needs FILES_ROOT"
+        ));
+    }
+    let name = without_condition(name);
+    if AGENTS.contains(&name) {
+        return Some("`sub_agents`, with the names of the agents that it may call".to_owned());
+    }
+    OTHERS.contains(&name).then(|| {
+        format!("the name of a tool that a server in mcp.json offers: no bundled server does what {name} does")
+    })
+}
+
+fn without_condition(name: &str) -> &str {
+    name.split_once('(').map_or(name, |(name, _)| name).trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_means_one_thing() {
+        let mut all: Vec<&str> = FILES.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        all.extend(AGENTS.iter().chain(OTHERS));
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert_eq!(bundled("Grep"), Some("grep"));
+        for own in ["add_task", "grep", "read_file"] {
+            assert_eq!(well_known_tool(own), None, "{own}");
+        }
+        assert!(well_known_tool("Bash(git log:*)").is_some_and(|said| said.ends_with("what Bash does")));
+    }
 }

@@ -1,23 +1,15 @@
 //! Single values: converts a node to the type of a field, or reports an error with what is allowed.
 
-mod convert;
-mod places;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gavel_reading::{Content, Errors, Node, OneOf, Parser, ReadError, Scalar, quoted};
 use serde_json::Value;
 
-pub(super) use self::convert::{choice, is_name, lines_of, text};
-use self::convert::{float, whole};
-pub(super) use self::places::Places;
 use super::canonical::shortest;
-use super::duration;
 use super::fields::{Field, Fields, Given, GivenGroup, Holds};
 use super::{Flow, Input};
-use gavel_reading::{Content, Node, OneOf, Parser, Scalar, quoted};
-use gavel_reading::{Errors, ReadError};
 
 /// The allowed names of agents, inputs, outputs and steps.
 pub(super) const NAME: &str = "1 to 64 letters, digits, `_` or `-`";
@@ -297,12 +289,12 @@ impl<'a> Values<'a> {
 
     /// A duration in seconds, or as a text with units.
     pub(super) fn seconds(&mut self, field: Field) -> Option<Duration> {
-        self.get(field, duration::SECONDS, duration::seconds)
+        self.get(field, SECONDS, seconds)
     }
 
     /// A duration in minutes.
     pub(super) fn minutes(&mut self, field: Field) -> Option<Duration> {
-        self.get(field, duration::MINUTES, duration::minutes)
+        self.get(field, MINUTES, minutes)
     }
 
     /// A whole number from 1.
@@ -363,30 +355,248 @@ held! {
     f32: Values::float, |value| Value::from(shortest(*value));
 }
 
-/// Declares a struct of optional fields of one group, each with its field in the table.
-macro_rules! fields {
-    ($(#[$meta:meta])* pub struct $group:ident {
-        $($(#[$about:meta])+ $name:ident: $type:ty = $field:ident;)+
-    }) => {
-        $(#[$meta])*
-        #[derive(Clone, Debug, Default)]
-        pub struct $group { $($(#[$about])+ pub $name: Option<$type>,)+ }
+/// Locations of fields and list items by their portable path, for later checks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places(BTreeMap<String, (String, u64)>);
 
-        impl $group {
-            pub(super) fn read(values: &mut crate::domain::definition::values::Values<'_>) -> Self {
-                use crate::domain::definition::Field;
-                use crate::domain::definition::values::Held;
-                Self { $($name: <$type>::read(values, Field::$field),)+ }
-            }
+impl Places {
+    /// Records the location and the spelling of `path`.
+    pub(crate) fn insert(&mut self, path: String, spelled: String, line: u64) {
+        self.0.entry(path).or_insert((spelled, line));
+    }
 
-            /// The fields that are present, by their portable names.
-            pub(super) fn to_json(&self) -> impl Iterator<Item = (String, serde_json::Value)> {
-                use crate::domain::definition::Field;
-                use crate::domain::definition::values::Held;
-                let fields = [$((Field::$field, self.$name.as_ref().map(Held::to_json)),)+];
-                fields.into_iter().filter_map(|(field, value)| Some((field.name().to_owned(), value?)))
-            }
-        }
-    };
+    /// The line of a portable path, if it is given.
+    pub(crate) fn line(&self, path: &str) -> Option<u64> {
+        self.0.get(path).map(|(_, line)| *line).filter(|line| *line > 0)
+    }
+
+    /// Whether it is given.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+
+    /// The spelling of a portable path in the file.
+    pub(crate) fn spelled(&self, path: &str) -> String {
+        self.0.get(path).map_or(path, |(spelled, _)| spelled).to_owned()
+    }
 }
-pub(super) use fields;
+
+/// Each `${` of a text that begins on `line` of the file `whole`, with its line. The nth `${` of the text is the nth in
+/// the file from that line on. If the file spells them in another way and has fewer, the line is that of the text's
+/// start.
+pub(super) fn lines_of<'t>(whole: &'t str, line: u64, text: &'t str) -> impl Iterator<Item = (usize, u64)> + 't {
+    let whole = whole.as_bytes();
+    let lines_before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+    let start = match lines_before.checked_sub(1) {
+        Some(last) => memchr::memchr_iter(b'\n', whole)
+            .nth(last)
+            .map_or(whole.len(), |end| end + 1),
+        None => 0,
+    };
+    let (mut counted, mut at_line) = (start, line);
+    let lines = memchr::memmem::find_iter(&whole[start..], "${").map(move |at| {
+        // Counts from one to the next, so that the file is scanned once.
+        at_line += memchr::memchr_iter(b'\n', &whole[counted..start + at]).count() as u64;
+        counted = start + at;
+        at_line
+    });
+    let marks = text.match_indices("${").map(|(at, _)| at);
+    marks.zip(lines.chain(std::iter::repeat(line)))
+}
+
+/// Whether the text has any non-space character. Like `\S` in the JSON Schema, for which a byte order mark is a space
+/// (ECMA-262, WhiteSpace).
+fn has_words(text: &str) -> bool {
+    text.chars().any(|c| !c.is_whitespace() && c != '\u{feff}')
+}
+
+/// Text that is not blank, unchanged.
+pub(super) fn text(node: &Node) -> Option<String> {
+    match &node.content {
+        Content::Text(text) if has_words(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// One of a few names.
+pub(super) fn choice<T: Copy>(node: &Node, names: &[(&str, T)]) -> Option<T> {
+    let Content::Text(text) = &node.content else {
+        return None;
+    };
+    names.iter().find(|(name, _)| name == text).map(|(_, value)| *value)
+}
+
+fn whole(node: &Node) -> Option<i32> {
+    match node.content {
+        Content::Integer(value) => i32::try_from(value).ok(),
+        // 5.0 is 5, as in JSON.
+        Content::Float(value) if value.fract() == 0.0 && value.abs() <= f64::from(i32::MAX) => Some(value as i32),
+        _ => None,
+    }
+}
+
+fn float(node: &Node) -> Option<f32> {
+    match node.content {
+        Content::Integer(value) => i16::try_from(value).ok().map(f32::from),
+        // Removes the sign of a zero, so that -0.0 equals 0.0 and has its hash.
+        Content::Float(value) => Some(value as f32 + 0.0),
+        _ => None,
+    }
+}
+
+/// Whether the text is an allowed name of an agent, an input or an output.
+pub(super) fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+/// What a field in seconds accepts.
+pub(super) const SECONDS: &str = "a number of seconds from 1, or a text such as 90s, 5m or 1h30m";
+
+/// A field in seconds.
+pub(super) const TIMEOUT: Scalar<Duration> = Scalar {
+    allowed: SECONDS,
+    read: seconds,
+};
+
+/// What a field in minutes accepts.
+pub(super) const MINUTES: &str = "a number of minutes above 0; a fraction is rounded to whole seconds";
+
+/// The texts that [`seconds`] accepts, for the JSON Schema. No sum of them exceeds an `int32` of seconds.
+pub(super) const PATTERN: &str = "^(?:[1-9][0-9]{0,4}h)?(?:[1-9][0-9]{0,6}m)?(?:[1-9][0-9]{0,8}s)?$";
+
+/// Units with their seconds and their most digits, in the order of a text.
+const UNITS: [(char, u64, usize); 3] = [('h', 3600, 5), ('m', 60, 7), ('s', 1, 9)];
+
+/// Whole seconds from a number of seconds or a text with units.
+pub(super) fn seconds(node: &Node) -> Option<Duration> {
+    let seconds = match &node.content {
+        Content::Integer(value) => u64::try_from(*value).ok()?,
+        Content::Float(value) if *value >= 1.0 => nearest(*value)?,
+        Content::Text(text) => with_units(text)?,
+        Content::Float(_) | Content::Null | Content::Bool(_) | Content::List(_) | Content::Map(_) => return None,
+    };
+    (1..=MOST_UNITS)
+        .contains(&seconds)
+        .then(|| Duration::from_secs(seconds))
+}
+
+/// Whole seconds from a number of minutes; beyond what an `int32` of seconds holds, whole minutes.
+pub(super) fn minutes(node: &Node) -> Option<Duration> {
+    let seconds = match node.content {
+        Content::Integer(value) => u64::try_from(value).ok().filter(|minutes| *minutes <= MOST_UNITS)? * 60,
+        Content::Float(value) if value > 0.0 && value <= MOST_UNITS as f64 => match nearest(value * 60.0) {
+            Some(seconds) if seconds <= MOST_UNITS => seconds.max(1),
+            _ => nearest(value)? * 60,
+        },
+        _ => return None,
+    };
+    (seconds > 0).then(|| Duration::from_secs(seconds))
+}
+
+/// The most seconds, and the most minutes: the maximum of an `int32` of the protobuf form.
+const MOST_UNITS: u64 = i32::MAX as u64;
+
+/// The nearest whole number.
+fn nearest(value: f64) -> Option<u64> {
+    let rounded = value.round();
+    // Within this range every whole number is exact.
+    (0.0..=1e15).contains(&rounded).then_some(rounded as u64)
+}
+
+fn with_units(text: &str) -> Option<u64> {
+    let (mut rest, mut sum) = (text, 0);
+    for (unit, seconds, digits) in UNITS {
+        let Some((number, after)) = rest.split_once(unit) else {
+            continue;
+        };
+        let is_number = (1..=digits).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+        if !is_number || number.starts_with('0') {
+            return None;
+        }
+        sum += number.parse::<u64>().ok()? * seconds;
+        rest = after;
+    }
+    (rest.is_empty() && sum > 0).then_some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(content: Content) -> Node {
+        Node { line: 1, content }
+    }
+
+    #[test]
+    fn seconds_are_a_number_or_a_text_with_units() {
+        for (text, expected) in [
+            ("5m", Some(300)),
+            ("90s", Some(90)),
+            ("1h30m", Some(5400)),
+            ("2h1s", Some(7201)),
+            ("99999h9999999m999999999s", Some(1_959_996_339)),
+            ("", None),
+            ("5", None),
+            ("0s", None),
+            ("05m", None),
+            ("m", None),
+            ("5 m", None),
+            ("5M", None),
+            ("30s5m", None),
+            ("-5m", None),
+            ("1.5h", None),
+            ("100000h", None),
+        ] {
+            let read = seconds(&node(Content::Text(text.to_owned())));
+            assert_eq!(read.map(|time| time.as_secs()), expected, "{text:?}");
+        }
+        for (value, expected) in [
+            (300.0, Some(300)),
+            (1.4, Some(1)),
+            (0.5, None),
+            (-1.0, None),
+            (f64::NAN, None),
+        ] {
+            let read = seconds(&node(Content::Float(value)));
+            assert_eq!(read.map(|time| time.as_secs()), expected, "{value}");
+        }
+        assert_eq!(seconds(&node(Content::Integer(0))), None);
+        assert_eq!(seconds(&node(Content::Integer(i128::from(i32::MAX) + 1))), None);
+        assert_eq!(seconds(&node(Content::Bool(true))), None);
+    }
+
+    #[test]
+    fn minutes_may_be_a_fraction() {
+        for (value, expected) in [
+            (0.5, Some(30)),
+            (0.001, Some(1)),
+            (1.0 / 3.0, Some(20)),
+            (2.0, Some(120)),
+            (2e9 + 0.5, Some(2_000_000_001 * 60)),
+            (0.0, None),
+            (-0.5, None),
+            (3e9, None),
+            (f64::INFINITY, None),
+        ] {
+            let read = minutes(&node(Content::Float(value)));
+            assert_eq!(read.map(|time| time.as_secs()), expected, "{value}");
+        }
+        assert_eq!(minutes(&node(Content::Integer(5))), Some(Duration::from_secs(300)));
+        assert_eq!(minutes(&node(Content::Integer(0))), None);
+        assert_eq!(minutes(&node(Content::Text("5m".to_owned()))), None);
+    }
+}
+
+#[cfg(test)]
+mod convert_tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_alone_is_no_text() {
+        assert!(!has_words("\u{feff} \n"));
+        assert!(has_words("\u{feff}a"));
+    }
+}

@@ -4,9 +4,10 @@
 //! none is unknown, and each uses only the placeholders of its outcome.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use super::template::Template;
-use super::texts::{Text, Texts, counted, time};
+use super::Template;
+use super::{Text, Texts, counted, time};
 use crate::domain::decision::Outcome;
 
 /// The values for the replies. Each outcome may use only some of them (`names`).
@@ -226,6 +227,45 @@ fn fill(template: &Template, args: &ReplyArgs<'_>) -> String {
     template
         .render(value)
         .unwrap_or_else(|name| unreachable!("loading accepts no other name: {name}"))
+}
+
+static BUILT_IN: LazyLock<Templates> = LazyLock::new(Templates::built_in);
+
+impl Text {
+    /// The text with these values, by name.
+    #[must_use]
+    pub fn with(self, values: &[(&str, &str)]) -> String {
+        let find = |name: &str| {
+            let found = values.iter().find(|(known, _)| *known == name);
+            Some(found.map_or_else(String::new, |(_, value)| (*value).to_owned()))
+        };
+        let rendered = BUILT_IN.texts.get(&self).map(|template| template.render(find));
+        // Callers cut values before they become longer than a text may be.
+        rendered.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod built_in_tests {
+    use super::*;
+
+    /// R-16, C-FR-013: texts about runs contain no codes, no principals and no bracketed plurals.
+    #[test]
+    fn every_text_is_for_people() {
+        for text in Text::ALL {
+            let values: Vec<_> = text.values().iter().map(|name| (*name, "VALUE")).collect();
+            let said = text.with(&values);
+            assert!(said.len() > 5, "{text:?}: {said}");
+            assert_eq!(
+                said.matches("VALUE").count(),
+                values.len(),
+                "{text:?} names all its values: {said}"
+            );
+            for jargon in ["${", "(s)", "service:", "user:", "_limit", "in_doubt", "null", "HTTP"] {
+                assert!(!said.contains(jargon), "{text:?}: {said}");
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::domain::journal::{PolicyDecision, Proposed};
 use crate::domain::planning_session::TASK_WORKER;
 use crate::domain::policy::{self, DecidedBy, Effect, PLANNING, Rule, SessionFacts};
 use crate::domain::repository::Repository;
-use crate::domain::session_value::SessionValue;
+use crate::domain::tool_settings::SessionValue;
 use crate::domain::tool::Tool;
 use crate::domain::tool_settings::ToolSettings;
 use crate::engine::Toolset;

@@ -4,25 +4,23 @@
 //! calls have no cycle, a step provides the required inputs of its agent, and limits can work. Pure: the caller loads
 //! the directory and passes in its texts.
 
-mod directory;
-mod links;
 mod steps;
-mod warnings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
-use gavel_reading::{Errors, ReadError, quoted, unknown_name_message};
+use gavel_reading::{Errors, ReadError, json, quoted, unknown_name_message};
 use serde_json::{Map, Value};
+use steps::called;
 
 use super::fields::Field;
-use super::inputs::{known_in_output, unknown_in_output};
-use super::values::Places;
-use super::{Definition, Flow, Form, OutputSchema};
+use super::inputs::{known_in_output, schema_errors, unknown_in_output};
+use super::read::{Refused, given_twice};
+use super::values::{self, Named, Places};
+use super::{Definition, Flow, Form, Input, OutputSchema, form};
+use crate::domain::family::Family;
 use crate::domain::templates::Template;
-use directory::{Directory, Read, read};
-use links::called;
-use warnings::{gemini_cli, other_model, unknown_level, unused_inputs};
 
 /// The text of a definition.
 #[derive(Clone, Debug)]
@@ -168,13 +166,13 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     for agent in directory.agents.values() {
         let mut errors = Errors::default();
         let output_schema = output_schema(agent, &directory, &mut errors);
-        let called = links::called(&agent.definition, &directory);
+        let called = steps::called(&agent.definition, &directory);
         let tools = agent.definition.tools.iter().enumerate();
         let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.clone()));
         checked
             .tools
             .extend(tools.map(|tool| agent.place.granted(tool, &directory)));
-        links::check(&called, &agent.definition.name, &agent.place, &directory, &mut errors);
+        steps::check_calls(&called, &agent.definition.name, &agent.place, &directory, &mut errors);
         let definition = &agent.definition;
         let unused = steps::check(
             &definition.flow,
@@ -213,7 +211,7 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
             .map(|(path, name)| (path.clone(), name.as_str()))
             .collect();
         let mut errors = Errors::default();
-        links::check(&called, own, &broken.place, &directory, &mut errors);
+        steps::check_calls(&called, own, &broken.place, &directory, &mut errors);
         if let Some(name) = &broken.names.schema {
             // An invalid registered schema already has an error.
             let error = unknown_schema(name, &broken.place, &directory);
@@ -230,8 +228,8 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
         }
         checked.errors.extend(errors.into_vec(&broken.place.file));
     }
-    links::cycles(&directory, &mut checked.errors, &mut checked.agents);
-    links::drop_those_without_all(&directory, &mut checked.agents);
+    steps::cycles(&directory, &mut checked.errors, &mut checked.agents);
+    steps::drop_those_without_all(&directory, &mut checked.agents);
     for list in [&mut checked.errors, &mut checked.warnings] {
         list.sort_by(|a, b| (&a.file, a.is_rest(), a.line).cmp(&(&b.file, b.is_rest(), b.line)));
     }
@@ -352,4 +350,239 @@ fn unknown_schema(name: &str, place: &Place, directory: &Directory) -> Option<Re
         )
     };
     Some(place.error(&Field::OutputSchema.portable(), found, allowed))
+}
+
+/// Warns about an input that neither prompt uses, so that it never reaches the model.
+fn unused_inputs(agent: &Read, warnings: &mut Vec<ReadError>) {
+    let Some(prompt) = &agent.definition.prompt else { return };
+    let templates = [&prompt.query, &prompt.system_prompt].map(|text| Template::read(text).0);
+    let named: BTreeSet<&str> = templates.iter().flat_map(Template::names).collect();
+    for input in agent
+        .definition
+        .inputs
+        .keys()
+        .filter(|input| !named.contains(input.as_str()))
+    {
+        let path = format!("{}.{input}", Field::Inputs.portable());
+        let path = match agent.place.places.has(&path) {
+            true => path,
+            false => Field::Query.portable(),
+        };
+        let found = format!(
+            "the input {}, which no prompt names, so no model reads it",
+            quoted(input)
+        );
+        let allowed = format!("${{{input}}} in the query or the system prompt");
+        warnings.push(agent.place.error(&path, found, allowed));
+    }
+}
+
+/// Warns about a model that is not Google's.
+fn other_model(agent: &Read, warnings: &mut Vec<ReadError>) {
+    const OTHERS: [&str; 7] = ["claude", "sonnet", "opus", "haiku", "gpt", "o3", "o4"];
+    let model = agent.definition.model.model.as_deref();
+    if let Some(model) = model.filter(|model| OTHERS.iter().any(|other| model.to_ascii_lowercase().starts_with(other)))
+    {
+        let found = format!("{}, which is not a Google model", quoted(model));
+        let allowed = "a model of Gemini, or no model: the configured one".to_owned();
+        warnings.push(agent.place.error(&Field::Model.portable(), found, allowed));
+    }
+}
+
+/// Warns about a level that the definition's own model does not know.
+fn unknown_level(agent: &Read, warnings: &mut Vec<ReadError>) {
+    let settings = &agent.definition.model;
+    let (Some(model), Some(level)) = (&settings.model, settings.thinking_level) else {
+        return;
+    };
+    if let Some(allowed) = Family::of(model).lacks(level) {
+        let found = format!(
+            "{}, which {} does not know, so the nearest level is sent",
+            quoted(level.as_str()),
+            quoted(model)
+        );
+        warnings.push(agent.place.error(&Field::ThinkingLevel.portable(), found, allowed));
+    }
+}
+
+/// Warns if an agent file of Gemini CLI means something else in gavel.
+fn gemini_cli(agent: &Read, warnings: &mut Vec<ReadError>) {
+    let is_theirs = agent.place.file.replace('\\', "/").contains(".gemini/agents/");
+    if is_theirs && !agent.place.places.has(&Field::Tools.portable()) {
+        let found = "nothing, which allows every tool in Gemini CLI and none here".to_owned();
+        let allowed = "the list of tools that it may use".to_owned();
+        warnings.push(agent.place.error(&Field::Tools.portable(), found, allowed));
+    }
+}
+
+/// A definition that is valid by itself.
+struct Read {
+    definition: Arc<Definition>,
+    place: Place,
+    form: Form,
+}
+
+/// An invalid definition, with the references that could be read.
+struct Broken {
+    /// Its name, if it could be read.
+    name: Option<String>,
+    names: Named,
+    place: Place,
+}
+
+/// Everything that was read, for the checks.
+struct Directory {
+    agents: BTreeMap<String, Read>,
+    /// Invalid definitions: other definitions may refer to them, and their own references are checked.
+    broken: Vec<Broken>,
+    /// Their names, with their indexes in `broken`; of several with the same name, the first.
+    broken_names: BTreeMap<String, usize>,
+    /// The likely names of those without a name: their file names. Errors never suggest them.
+    likely_names: BTreeSet<String>,
+    schemas: BTreeMap<String, Arc<Value>>,
+    /// Registered schemas that are invalid, if they are JSON.
+    broken_schemas: BTreeMap<String, Option<Value>>,
+}
+
+impl Directory {
+    /// The inputs of an agent, valid or not, if known.
+    fn takes(&self, name: &str) -> Option<&BTreeMap<String, Input>> {
+        match self.agents.get(name) {
+            Some(agent) => Some(&agent.definition.inputs),
+            None => self.broken[*self.broken_names.get(name)?].names.inputs.as_ref(),
+        }
+    }
+
+    /// Whether a name in `tools` is that of an agent with a readable name, valid or not.
+    fn is_agent(&self, name: &str) -> bool {
+        self.agents.contains_key(name) || self.broken_names.contains_key(name)
+    }
+
+    /// Whether an agent exists, valid or not.
+    fn has(&self, name: &str) -> bool {
+        self.is_agent(name) || self.likely_names.contains(name)
+    }
+
+    /// A registered schema, valid or not.
+    fn schema(&self, name: &str) -> Option<&Value> {
+        let right = self.schemas.get(name).map(|schema| &**schema);
+        right.or_else(|| self.broken_schemas.get(name)?.as_ref())
+    }
+}
+
+fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<ReadError>) -> Directory {
+    let mut directory = Directory {
+        agents: BTreeMap::new(),
+        broken: Vec::new(),
+        broken_names: BTreeMap::new(),
+        likely_names: BTreeSet::new(),
+        schemas: BTreeMap::new(),
+        broken_schemas: BTreeMap::new(),
+    };
+    for source in schemas {
+        match named_schema(source) {
+            Ok(schema) => {
+                directory.schemas.insert(source.name.clone(), Arc::new(schema));
+            }
+            Err((invalid, schema)) => {
+                errors.extend(invalid);
+                directory.broken_schemas.insert(source.name.clone(), schema);
+            }
+        }
+    }
+    for source in sources {
+        let (definition, places) = match form::read(&source.bytes, source.form, &source.file) {
+            Ok(read) => read,
+            Err(refused) => {
+                errors.extend(refused.errors);
+                let file = source.file.clone();
+                match &refused.name {
+                    Some(name) => {
+                        let place = directory.broken.len();
+                        directory.broken_names.entry(name.clone()).or_insert(place);
+                    }
+                    None => directory.likely_names.extend(stem(&file)),
+                }
+                directory.broken.push(Broken {
+                    name: refused.name,
+                    names: *refused.names,
+                    place: Place {
+                        file,
+                        places: refused.places,
+                    },
+                });
+                continue;
+            }
+        };
+        let name = definition.name.clone();
+        let place = Place {
+            file: source.file.clone(),
+            places,
+        };
+        let read = Read {
+            definition: Arc::new(definition),
+            place,
+            form: source.form,
+        };
+        if let Some(other) = directory.agents.get(&name) {
+            let path = Field::Name.portable();
+            let place = match other.place.places.line(&path) {
+                Some(line) => format!("{}:{line}", other.place.file),
+                None => other.place.file.clone(),
+            };
+            let found = format!("{}, as {place} is named", quoted(&name));
+            errors.push(
+                read.place
+                    .error(&path, found, "a name that no other agent has".to_owned()),
+            );
+        } else {
+            directory.agents.insert(name, read);
+        }
+    }
+    directory
+}
+
+/// The file name without its extension: the likely name of a definition that cannot be read at all.
+fn stem(file: &str) -> Option<String> {
+    Some(Path::new(file).file_stem()?.to_str()?.to_owned())
+}
+
+/// Parses a registered schema, which is named by its file. An invalid one is returned if it is JSON.
+fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<ReadError>, Option<Value>)> {
+    let fail = |line, found: String, allowed: &str| {
+        let refused = Refused::whole(&source.file, line, "the schema", found, allowed);
+        Err((refused.errors, None))
+    };
+    if !values::is_name(&source.name) {
+        return fail(
+            None,
+            format!("a file of the name {}", quoted(&source.name)),
+            values::NAME,
+        );
+    }
+    if source.bytes.len() > form::MAX_BYTES {
+        return fail(None, format!("{} bytes", source.bytes.len()), "at most 1 MiB");
+    }
+    let Ok(text) = std::str::from_utf8(&source.bytes) else {
+        return fail(None, "bytes that are not UTF-8".to_owned(), "JSON in UTF-8");
+    };
+    let (node, twice) = match json::parse(text.trim_start_matches('\u{feff}')) {
+        Ok(node) => node,
+        Err(error) => {
+            let (found, allowed) = error.describe("JSON");
+            return fail(error.line, found, allowed);
+        }
+    };
+    let mut errors = Errors::default();
+    for key in &twice {
+        errors.add(|| given_twice(key, &source.file));
+    }
+    for error in schema_errors(&node, &source.file, "the schema") {
+        errors.push(error);
+    }
+    if errors.is_empty() {
+        Ok(node.to_json())
+    } else {
+        Err((errors.into_vec(&source.file), Some(node.to_json())))
+    }
 }
