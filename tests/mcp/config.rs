@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use gavel::adapters::mcp::McpConfig;
 use gavel::adapters::mcp::config::{Connection, Identity, TransportConfig};
-use gavel::domain::tool_settings::SessionValue;
 use gavel::domain::tool::{ApprovalDefault, Idempotency};
+use gavel::domain::tool_settings::SessionValue;
 use gavel_reading::ReadError;
 use serde_json::json;
 

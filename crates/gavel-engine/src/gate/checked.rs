@@ -14,9 +14,9 @@ use crate::domain::definition::{Approval, quoted};
 use crate::domain::known::open_texts;
 use crate::domain::policy::{self, AGENTS, DecidedBy, Effect, SessionFacts};
 use crate::domain::schema::{CheckError, Effort};
-use crate::domain::tool_settings::SessionValue;
 use crate::domain::text::{self, is_visible};
 use crate::domain::tool::{FailureCode, Tool};
+use crate::domain::tool_settings::SessionValue;
 use crate::domain::{malformed, nesting, warnings};
 use crate::limits::MOST_DEPTH;
 
