@@ -20,7 +20,7 @@ use crate::cli::interrupt::unless_stopped;
 use crate::cli::list::table;
 use crate::cli::output;
 use crate::config::Resolved;
-use crate::http::google::{connected, escaped};
+use crate::http::google::{connected, page};
 
 /// The commands of `gavel google`.
 #[derive(Debug, clap::Subcommand)]
@@ -220,9 +220,7 @@ impl Browser {
 
     /// A browser that has disconnected misses nothing: the terminal shows the same.
     async fn answer(mut self, status: &str, words: &str) {
-        // A user's name may contain any characters.
-        let words = escaped(words);
-        let body = format!("<!doctype html>\n<meta charset=\"utf-8\">\n<title>gavel</title>\n<p>{words}</p>\n");
+        let body = page(words);
         let answer = format!(
             "HTTP/1.1 {status}\r\ncontent-type: text/html; charset=utf-8\r\ncontent-length: {}\r\ncache-control: no-store\r\n\
              content-security-policy: default-src 'none'; frame-ancestors 'none'\r\nreferrer-policy: no-referrer\r\n\

@@ -107,12 +107,7 @@ impl Named for Version {
 ///
 /// Sorted by name, without the definitions. Agents from files belong to the project `default`, beside agents put there
 /// through the API.
-#[utoipa::path(
-    get,
-    path = "/api/projects/{project}/agents",
-    operation_id = "listAgents",
-    tag = "agents"
-)]
+#[utoipa::path(get, path = "/api/projects/{project}/agents")]
 pub(super) async fn list(ctx: Ctx, Paged(query): Paged, Id(project): Id<ProjectId>) -> Result<Json<AgentPage>, Error> {
     Ok(Json(
         ctx.directory.page(&ctx.caller.tenant, &project, &query).await?.into(),
@@ -126,8 +121,6 @@ pub(super) async fn list(ctx: Ctx, Paged(query): Paged, Id(project): Id<ProjectI
 #[utoipa::path(
     get,
     path = "/api/projects/{project}/agents/{agent}",
-    operation_id = "getAgent",
-    tag = "agents",
     responses((
         status = 200,
         description = "The agent.",
@@ -176,8 +169,6 @@ async fn written(agent: &AgentDetail, form: Form, media: &'static str) -> Result
 #[utoipa::path(
     put,
     path = "/api/projects/{project}/agents/{agent}",
-    operation_id = "putAgent",
-    tag = "agents",
     responses(
         (status = 200, description = "A new version, or the current one if nothing changed."),
         (status = 201, description = "A new agent."),
@@ -199,12 +190,7 @@ pub(super) async fn put(
 /// Lists the versions of an agent.
 ///
 /// Newest first; only for agents created through the API. A version never changes.
-#[utoipa::path(
-    get,
-    path = "/api/projects/{project}/agents/{agent}/versions",
-    operation_id = "listVersions",
-    tag = "agents"
-)]
+#[utoipa::path(get, path = "/api/projects/{project}/agents/{agent}/versions")]
 pub(super) async fn versions(
     ctx: Ctx,
     Paged(query): Paged,
@@ -219,12 +205,7 @@ pub(super) async fn versions(
 /// Reads one version of an agent.
 ///
 /// With its definition.
-#[utoipa::path(
-    get,
-    path = "/api/projects/{project}/agents/{agent}/versions/{version}",
-    operation_id = "getVersion",
-    tag = "agents"
-)]
+#[utoipa::path(get, path = "/api/projects/{project}/agents/{agent}/versions/{version}")]
 pub(super) async fn version(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -> Result<Json<VersionDetail>, Error> {
     let version = ctx
         .directory
@@ -238,10 +219,7 @@ pub(super) async fn version(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -
 #[utoipa::path(
     post,
     path = "/api/projects/{project}/agents/{agent}/versions/{version}/restore",
-    operation_id = "restoreVersion",
-    tag = "agents",
-    responses((status = 200, description = "The current agent.")),
-    extensions(("x-problems" = json!([Code::Overloaded])))
+    responses((status = 200, description = "The current agent."))
 )]
 pub(super) async fn restore(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -> Result<Stored, Error> {
     let now_us = ctx.runs.now_us();
@@ -257,9 +235,6 @@ pub(super) async fn restore(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -
 #[utoipa::path(
     get,
     path = "/schemas/{schema}",
-    operation_id = "getAgentSchema",
-    tag = "reference",
-    security(()),
     responses((
         status = 200,
         description = "The schema.",

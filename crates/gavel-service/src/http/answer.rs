@@ -112,47 +112,25 @@ impl<T: Serialize + ToSchema> Answer for Reply<T> {
     }
 }
 
-/// The answer to a request that begins work: what is worked on, where it is, and what the request used of the quota.
+/// The answer to a request that begins work: what is worked on, where it is, what the request used of the quota, and the
+/// part of `Prefer` that had an effect.
 pub(super) struct Started<T>(Reply<T>);
 
 impl<T> Started<T> {
     /// `begun` is the work of this request, or of an earlier one with the same key if `keyed`.
-    pub(super) fn new(reply: Reply<T>, begun: Option<&Begun>, keyed: bool) -> Self {
+    pub(super) fn new(reply: Reply<T>, begun: Option<&Begun>, keyed: bool, patience: Patience) -> Self {
         let mut reply = reply.later();
-        reply
-            .headers
-            .extend(begun.into_iter().flat_map(|begun| used(begun, keyed)));
+        let used = begun.into_iter().flat_map(|begun| used(begun, keyed));
+        reply.headers.extend(used);
+        let applied = patience.applied().map(HeaderValue::from_static);
+        let applied = applied.map(|applied| (PREFERENCE_APPLIED, applied));
+        reply.headers.extend(applied);
         Self(reply)
     }
 
-    /// Adds `Preference-Applied`.
-    pub(super) fn preferred(mut self, patience: Patience) -> Preferred<T> {
-        let applied = patience.applied().map(HeaderValue::from_static);
-        self.0
-            .headers
-            .extend(applied.map(|applied| (PREFERENCE_APPLIED, applied)));
-        Preferred(self)
-    }
-}
-
-/// As [`Started`], with the part of `Prefer` that had an effect.
-pub(super) struct Preferred<T>(Started<T>);
-
-impl<T> Preferred<T> {
     /// Without what concerns work that was begun.
     pub(super) fn nothing(body: T) -> Self {
-        Self(Started(Reply::new(StatusCode::OK, body)))
-    }
-}
-
-impl<T: Serialize + ToSchema> Answer for Preferred<T> {
-    fn respond(self, exchange: Exchange) -> HttpResponse {
-        self.0.respond(exchange)
-    }
-
-    fn describe(about: &mut About<'_>) {
-        Started::<T>::describe(about);
-        about.headers(&["Preference-Applied"]);
+        Self(Reply::new(StatusCode::OK, body))
     }
 }
 
@@ -166,16 +144,19 @@ pub(super) fn used(begun: &Begun, keyed: bool) -> Vec<(HeaderName, HeaderValue)>
     lines
 }
 
-/// The names of the headers of [`used`], and `Location`.
-pub(super) const OF_WORK: [&str; 4] = ["RateLimit-Policy", "RateLimit", "Idempotency-Replayed", "Location"];
-
 impl<T: Serialize + ToSchema> Answer for Started<T> {
     fn respond(self, exchange: Exchange) -> HttpResponse {
         self.0.respond(exchange)
     }
 
     fn describe(about: &mut About<'_>) {
-        about.answers::<T>(&OF_WORK);
+        about.answers::<T>(&[
+            "RateLimit-Policy",
+            "RateLimit",
+            "Idempotency-Replayed",
+            "Location",
+            "Preference-Applied",
+        ]);
         if let Some(accepted) = about.response("202") {
             accepted
                 .headers

@@ -17,13 +17,7 @@ use crate::surfaces::decisions::{ListQuery, Page};
 /// Lists pending approval requests.
 ///
 /// Oldest first; your own, or all of the tenant with the role `approver`.
-#[utoipa::path(
-    get,
-    path = "/api/agent/approvals/pending",
-    operation_id = "listPendingApprovals",
-    tag = "approvals",
-    extensions(("x-problems" = json!([Code::Forbidden])))
-)]
+#[utoipa::path(get, path = "/api/agent/approvals/pending")]
 pub(super) async fn pending(
     ctx: Ctx,
     Acting(user): Acting,
@@ -50,13 +44,7 @@ pub(super) async fn pending(
 #[utoipa::path(
     post,
     path = "/api/agent/approvals/resolve",
-    operation_id = "resolveApproval",
-    tag = "approvals",
-    responses((status = 200, description = "The run in its current state.")),
-    extensions(("x-problems" = json!([
-        Code::Forbidden, Code::NotFound, Code::AlreadyResolved, Code::NotGrantable,
-        Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
-    ])))
+    responses((status = 200, description = "The run in its current state."))
 )]
 pub(super) async fn resolve(
     ctx: Ctx,
@@ -92,13 +80,7 @@ pub(super) async fn resolve(
 ///
 /// These actions were started and their outcome is unknown; gavel does not repeat them. Check where the effect would be
 /// visible, and settle each one. Oldest first; your own, or all of the tenant with the role `approver`.
-#[utoipa::path(
-    get,
-    path = "/api/agent/actions/in-doubt",
-    operation_id = "listActionsInDoubt",
-    tag = "approvals",
-    extensions(("x-problems" = json!([Code::Forbidden])))
-)]
+#[utoipa::path(get, path = "/api/agent/actions/in-doubt")]
 pub(super) async fn in_doubt(
     ctx: Ctx,
     Acting(user): Acting,
@@ -117,13 +99,7 @@ pub(super) async fn in_doubt(
 #[utoipa::path(
     post,
     path = "/api/agent/actions/{id}/settle",
-    operation_id = "settleAction",
-    tag = "approvals",
-    responses((status = 200, description = "The run, with the current state of the action.")),
-    extensions(("x-problems" = json!([
-        Code::Forbidden, Code::NotInDoubt, Code::RunInProgress, Code::PartOfRun,
-        Code::IdempotencyKeyReused, Code::OutcomeUnrecorded, Code::RunUnreadable
-    ])))
+    responses((status = 200, description = "The run, with the current state of the action."))
 )]
 pub(super) async fn settle(
     ctx: Ctx,
@@ -142,13 +118,7 @@ pub(super) async fn settle(
 /// Lists grants.
 ///
 /// Your own, or all of the tenant with the role `approver`; including revoked ones.
-#[utoipa::path(
-    get,
-    path = "/api/agent/grants",
-    operation_id = "listGrants",
-    tag = "approvals",
-    extensions(("x-problems" = json!([Code::Forbidden])))
-)]
+#[utoipa::path(get, path = "/api/agent/grants")]
 pub(super) async fn grants(
     ctx: Ctx,
     Acting(user): Acting,
@@ -160,13 +130,7 @@ pub(super) async fn grants(
 /// Reads one grant.
 ///
 /// Your own, or any of the tenant with the role `approver`; also a revoked one.
-#[utoipa::path(
-    get,
-    path = "/api/agent/grants/{id}",
-    operation_id = "getGrant",
-    tag = "approvals",
-    extensions(("x-problems" = json!([Code::Forbidden])))
-)]
+#[utoipa::path(get, path = "/api/agent/grants/{id}")]
 pub(super) async fn grant(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -> Result<Json<Grant>, Error> {
     Ok(Json(ctx.approvals.grant(&ctx.caller, user, id).await?))
 }
@@ -177,10 +141,7 @@ pub(super) async fn grant(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -
 #[utoipa::path(
     delete,
     path = "/api/agent/grants/{id}",
-    operation_id = "revokeGrant",
-    tag = "approvals",
-    responses((status = 204, description = "The grant is revoked.")),
-    extensions(("x-problems" = json!([Code::Forbidden])))
+    responses((status = 204, description = "The grant is revoked."))
 )]
 pub(super) async fn revoke(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) -> Result<NoContent, Error> {
     ctx.approvals.revoke(&ctx.caller, user, id).await?;

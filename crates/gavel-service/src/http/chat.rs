@@ -29,14 +29,6 @@ use crate::surfaces::caller::NotThatUser;
 use crate::surfaces::chat::request::ChatRequest;
 use crate::surfaces::chat::{self, ChatError, EventSink, retry_after};
 
-/// Problems of a chat request, beside those that follow from its parameters.
-const PROBLEMS: [Code; 4] = [
-    Code::Forbidden,
-    Code::StillRunning,
-    Code::OutcomeUnrecorded,
-    Code::Internal,
-];
-
 /// Decides about one message.
 ///
 /// The message comes with its whole context; gavel keeps nothing between requests except its records. The decision is
@@ -44,8 +36,6 @@ const PROBLEMS: [Code; 4] = [
 #[utoipa::path(
     post,
     path = "/v1/chat",
-    operation_id = "decide",
-    tag = "chat",
     responses(
         (
             status = 200,
@@ -63,8 +53,7 @@ const PROBLEMS: [Code; 4] = [
             description = "`REFUSAL:OVERLOADED`, a decision like any other.",
             headers(("Retry-After"))
         ),
-    ),
-    extensions(("x-problems" = json!(PROBLEMS)))
+    )
 )]
 pub(super) async fn decide(
     ctx: Ctx,
@@ -292,8 +281,6 @@ type Deciding = Pin<Box<dyn Future<Output = Result<chat::Answer, ChatError>>>>;
 #[utoipa::path(
     post,
     path = "/v1/chat/stream",
-    operation_id = "decideStreamed",
-    tag = "chat",
     responses(
         (
             status = 200,
@@ -302,8 +289,7 @@ type Deciding = Pin<Box<dyn Future<Output = Result<chat::Answer, ChatError>>>>;
         ),
         (status = 429, description = "`REFUSAL:RATE_LIMITED`: only the last line.", headers(("Retry-After"))),
         (status = 503, description = "`REFUSAL:OVERLOADED`: only the last line.", headers(("Retry-After"))),
-    ),
-    extensions(("x-problems" = json!(PROBLEMS)))
+    )
 )]
 pub(crate) async fn decide_streamed(
     ctx: Ctx,
@@ -375,7 +361,7 @@ fn last(answer: &chat::Answer, number: u64, form: Framing, out: &mut BytesMut) {
     if is_decision(answer) {
         form.decision(&answer.body, number, out);
     } else {
-        form.error(&answer.body, number, out);
+        form.problem(Some(number), &answer.body, out);
     }
 }
 
@@ -392,7 +378,7 @@ impl Lines for ChatLines {
     const RESUMABLE: bool = false;
     type Line = StreamLine;
 
-    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+    async fn next(&mut self, out: &mut Out<'_>) -> Result<ControlFlow<()>, Error> {
         // Events first: if both are ready, the events precede the decision.
         tokio::select! {
             biased;
@@ -404,12 +390,12 @@ impl Lines for ChatLines {
                 self.number += 1;
                 match ended {
                     Ok(answer) => last(&answer, self.number, out.form, out.bytes),
-                    Err(error) => out.form.error(&out.exchange.problem(error), self.number, out.bytes),
+                    Err(error) => out.form.problem(Some(self.number), &out.exchange.problem(error), out.bytes),
                 }
-                return ControlFlow::Break(());
+                return Ok(ControlFlow::Break(()));
             }
         }
-        ControlFlow::Continue(())
+        Ok(ControlFlow::Continue(()))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::surfaces::decisions::ListQuery;
 /// Lists decisions.
 ///
 /// Latest first. A user sees their own rows; a service, or a user with the role `analyst`, those of the tenant.
-#[utoipa::path(get, path = "/v1/decisions", operation_id = "listDecisions", tag = "record")]
+#[utoipa::path(get, path = "/v1/decisions")]
 pub(super) async fn list(
     ctx: Ctx,
     RowsOf(user): RowsOf,
@@ -23,12 +23,7 @@ pub(super) async fn list(
 /// Lists tool calls.
 ///
 /// Latest first, every call of every decision. Visibility is the same as for decisions.
-#[utoipa::path(
-    get,
-    path = "/v1/tool-invocations",
-    operation_id = "listToolInvocations",
-    tag = "record"
-)]
+#[utoipa::path(get, path = "/v1/tool-invocations")]
 pub(super) async fn tool_invocations(
     ctx: Ctx,
     RowsOf(user): RowsOf,
@@ -41,7 +36,7 @@ pub(super) async fn tool_invocations(
 /// Reads one decision with its tool calls.
 ///
 /// A decision of another tenant or user answers 404, like a missing one.
-#[utoipa::path(get, path = "/v1/decisions/{id}", operation_id = "getDecision", tag = "record")]
+#[utoipa::path(get, path = "/v1/decisions/{id}")]
 pub(super) async fn get(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) -> Result<Json<DecisionDetail>, Error> {
     let found = ctx.decisions.get(&ctx.caller, user.as_ref(), id).await?;
     found.map(Json).ok_or(Error::NotFound)

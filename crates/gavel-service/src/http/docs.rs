@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-use actix_web::http::header::{self, HeaderName, HeaderValue};
-use actix_web::{HttpResponse, HttpResponseBuilder};
+use actix_web::HttpResponse;
+use actix_web::http::{StatusCode, header};
 use bytes::Bytes;
 use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::Config;
 
-use super::error::{Code, Error};
+use super::error::Error;
 use super::headers;
 use super::openapi::Description;
 use super::request::{Id, Named, Open};
@@ -19,15 +19,6 @@ use super::routes::Path;
 /// uses data URLs for its icons.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-const SECURITY: [(HeaderName, HeaderValue); 4] = [
-    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-];
-
-const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
 /// The page that loads Swagger UI and its assets.
 const PAGE: &str = include_str!("docs.html");
@@ -69,15 +60,11 @@ impl Docs {
 #[utoipa::path(
     get,
     path = "/openapi.json",
-    operation_id = "getOpenApi",
-    tag = "reference",
-    security(()),
     responses((status = 200, description = "The response.", body = Description))
 )]
 pub(super) async fn openapi(open: Open) -> Result<HttpResponse, Error> {
-    let mut response = HttpResponse::Ok();
-    response.insert_header((header::CONTENT_TYPE, headers::JSON));
-    Ok(response.body(open.state.docs.openapi()))
+    let json = (header::CONTENT_TYPE, headers::JSON);
+    Ok(HttpResponse::Ok().insert_header(json).body(open.state.docs.openapi()))
 }
 
 /// This description as an interactive page.
@@ -86,15 +73,10 @@ pub(super) async fn openapi(open: Open) -> Result<HttpResponse, Error> {
 #[utoipa::path(
     get,
     path = "/docs",
-    operation_id = "showDocs",
-    tag = "reference",
-    security(()),
     responses((status = 200, description = "The text.", body = String, content_type = "text/html"))
 )]
 pub(super) async fn index(_: Open) -> Result<HttpResponse, Error> {
-    let mut response = secured();
-    response.insert_header((header::CONTENT_TYPE, HTML));
-    Ok(response.body(PAGE))
+    Ok(headers::page(StatusCode::OK, POLICY).body(PAGE))
 }
 
 /// A file of the description's page.
@@ -103,11 +85,7 @@ pub(super) async fn index(_: Open) -> Result<HttpResponse, Error> {
 #[utoipa::path(
     get,
     path = "/docs/{asset}",
-    operation_id = "getDocsAsset",
-    tag = "reference",
-    security(()),
-    responses((status = 200, description = "The file.", content(("text/css"), ("text/javascript"), ("image/png")))),
-    extensions(("x-problems" = json!([Code::Internal])))
+    responses((status = 200, description = "The file.", content(("text/css"), ("text/javascript"), ("image/png"))))
 )]
 pub(super) async fn asset(open: Open, Id(Asset(name)): Id<Asset>) -> Result<HttpResponse, Error> {
     let file = utoipa_swagger_ui::serve(name, Arc::clone(&open.state.docs.ui)).map_err(|error| {
@@ -115,10 +93,10 @@ pub(super) async fn asset(open: Open, Id(Asset(name)): Id<Asset>) -> Result<Http
         Error::Internal
     })?;
     let file = file.ok_or(Error::NotFound)?;
-    let mut response = secured();
+    let mut response = headers::page(StatusCode::OK, POLICY);
     response.insert_header((header::CONTENT_TYPE, file.content_type));
     // Assets are never compressed (the package's feature `gzip` is off), so every client can read them.
-    response.insert_header((header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600")));
+    response.insert_header((header::CACHE_CONTROL, "public, max-age=3600"));
     Ok(response.body(match file.bytes {
         Cow::Borrowed(bytes) => Bytes::from_static(bytes),
         Cow::Owned(bytes) => Bytes::from(bytes),
@@ -131,15 +109,12 @@ pub(super) async fn asset(open: Open, Id(Asset(name)): Id<Asset>) -> Result<Http
 #[utoipa::path(
     get,
     path = "/",
-    operation_id = "getRoot",
-    tag = "reference",
-    security(()),
     responses((status = 307, description = "Redirects to `/docs`.", headers(("Location"))))
 )]
 pub(super) async fn root(_: Open) -> Result<HttpResponse, Error> {
-    let mut response = HttpResponse::TemporaryRedirect();
-    response.insert_header((header::LOCATION, HeaderValue::from_static("/docs")));
-    Ok(response.finish())
+    Ok(HttpResponse::TemporaryRedirect()
+        .insert_header((header::LOCATION, "/docs"))
+        .finish())
 }
 
 /// Only the assets that the page loads are served; the package contains more.
@@ -164,12 +139,4 @@ impl Named for Asset {
     fn missing(path: &Path<'_>) -> String {
         format!("There is no file {}.", path.quoted("asset"))
     }
-}
-
-fn secured() -> HttpResponseBuilder {
-    let mut response = HttpResponse::Ok();
-    for header in SECURITY {
-        response.insert_header(header);
-    }
-    response
 }

@@ -1,12 +1,10 @@
 //! One request and its response: id, metrics, log line, span.
 
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use actix_web::http::{ConnectionType, StatusCode, Version};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use metrics::{Counter, Histogram};
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -88,7 +86,9 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        self.state.metrics.count(self.route, self.status, took);
+        let route = self.route.map_or("unmatched", |route| route.path);
+        metrics::counter!(REQUESTS, "route" => route, "status" => self.status.to_string()).increment(1);
+        metrics::histogram!(DURATION, "route" => route).record(took);
         if self.status == CLIENT_LEFT {
             record_left(&self.span);
         } else {
@@ -96,7 +96,7 @@ impl Drop for Exchange {
         }
         tracing::debug!(
             request_id = &*self.id.text,
-            route = self.route.map_or("unmatched", |route| route.path),
+            route,
             status = self.status,
             duration_ms = took.as_secs_f64() * 1e3,
             "request answered"
@@ -181,67 +181,6 @@ const DURATION: &str = "gavel_http_request_duration_seconds";
 
 /// The client left before its response; counted under nginx's status and never sent.
 pub(super) const CLIENT_LEFT: u16 = 499;
-
-/// The statuses that the edge returns.
-const STATUSES: [u16; 21] = [
-    200,
-    201,
-    202,
-    303,
-    304,
-    307,
-    400,
-    401,
-    403,
-    404,
-    405,
-    408,
-    409,
-    412,
-    413,
-    415,
-    422,
-    429,
-    CLIENT_LEFT,
-    500,
-    503,
-];
-
-/// Metric handles, resolved once each instead of once per request.
-pub(super) struct Metrics {
-    /// By the number of the route.
-    known: Vec<RouteMetrics>,
-    unmatched: RouteMetrics,
-}
-
-#[derive(Default)]
-struct RouteMetrics {
-    duration: OnceLock<Histogram>,
-    requests: [OnceLock<Counter>; STATUSES.len()],
-}
-
-impl Metrics {
-    /// For a table with this many routes.
-    pub(super) fn new(routes: usize) -> Self {
-        Self {
-            known: (0..routes).map(|_| RouteMetrics::default()).collect(),
-            unmatched: RouteMetrics::default(),
-        }
-    }
-
-    /// Counts one request; `route` is absent when no route matched.
-    pub(super) fn count(&self, route: Option<&Route>, status: u16, took: Duration) {
-        let metrics = route.map_or(&self.unmatched, |route| &self.known[route.number]);
-        let label = route.map_or("unmatched", |route| route.path);
-        let duration = || metrics::histogram!(DURATION, "route" => label);
-        metrics.duration.get_or_init(duration).record(took);
-        let requests = || metrics::counter!(REQUESTS, "route" => label, "status" => status.to_string());
-        match STATUSES.iter().position(|known| *known == status) {
-            Some(n) => metrics.requests[n].get_or_init(requests).increment(1),
-            None => requests().increment(1),
-        }
-    }
-}
 
 /// Sets the number of tools of the constitution that are unavailable.
 #[allow(clippy::cast_precision_loss)] // A few names.

@@ -4,11 +4,12 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header;
 use futures_util::future::BoxFuture;
+use maud::{DOCTYPE, html};
 
-use super::error::{Code, Error};
-use super::headers::NO_STORE;
+use super::error::Error;
+use super::headers;
 use super::query::once;
 use super::request::Open;
 
@@ -47,20 +48,7 @@ pub enum NotConnected {
 }
 
 /// The page loads and runs nothing, cannot be framed, and sends its address, which contains the code, to no other page.
-const SECURITY: [(header::HeaderName, HeaderValue); 6] = [
-    (
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    ),
-    (header::CACHE_CONTROL, NO_STORE),
-    (
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"),
-    ),
-    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-];
+const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Receives users whom Google redirects back.
 ///
@@ -68,9 +56,6 @@ const SECURITY: [(header::HeaderName, HeaderValue); 6] = [
 #[utoipa::path(
     get,
     path = "/oauth/google/callback",
-    operation_id = "finishGoogle",
-    tag = "accounts",
-    security(()),
     params(
         (
             "state" = Option<String>,
@@ -98,18 +83,14 @@ const SECURITY: [(header::HeaderName, HeaderValue); 6] = [
             body = String,
             content_type = "text/html"
         ),
-    ),
-    // The route does not exist if callbacks are disabled.
-    extensions(("x-problems" = json!([Code::NotFound])))
+    )
 )]
 pub(super) async fn callback(open: Open) -> Result<HttpResponse, Error> {
     let google = open.google.as_ref().ok_or(Error::NoRoute)?;
-    let (status, words) = came_back(&**google, open.http.query_string()).await;
-    let mut response = HttpResponse::build(status);
-    for header in SECURITY {
-        response.insert_header(header);
-    }
-    Ok(response.body(page(&words)))
+    let (status, text) = came_back(&**google, open.http.query_string()).await;
+    let mut response = headers::page(status, POLICY);
+    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+    Ok(response.body(page(&text)))
 }
 
 async fn came_back(google: &dyn Callback, query: &str) -> (StatusCode, String) {
@@ -166,27 +147,18 @@ fn refused(error: NotConnected) -> (StatusCode, String) {
     }
 }
 
-fn page(words: &str) -> String {
-    let words = escaped(words);
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>gavel</title>\n<h1>Google account</h1>\n<p>{words}</p>\n</html>\n"
-    )
-}
-
-/// Escapes text for HTML.
+/// The page that tells users what became of their consent.
 #[must_use]
-pub fn escaped(words: &str) -> String {
-    let mut html = String::with_capacity(words.len());
-    for character in words.chars() {
-        match character {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            '\'' => html.push_str("&#39;"),
-            other => html.push(other),
+pub fn page(text: &str) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width";
+            title { "gavel" }
+            h1 { "Google account" }
+            p { (text) }
         }
-    }
-    html
+    };
+    page.into_string()
 }

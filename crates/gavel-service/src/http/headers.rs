@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::{HttpResponse, HttpResponseBuilder};
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -115,6 +117,24 @@ pub(super) fn rate_limit(quota: &QuotaState) -> [(HeaderName, HeaderValue); 2] {
         ),
         (RATE_LIMIT, value(format_args!("\"user\";r={remaining};t={reset_s}"))),
     ]
+}
+
+/// The head of an HTML page: it loads what its policy allows, only its own origin frames it, and it names its address to
+/// no other page.
+pub(super) fn page(status: StatusCode, policy: &'static str) -> HttpResponseBuilder {
+    let mut response = HttpResponse::build(status);
+    for header in [
+        ("content-type", "text/html; charset=utf-8"),
+        ("content-security-policy", policy),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ] {
+        response.insert_header(header);
+    }
+    response
 }
 
 /// A number of seconds as a header value.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::answer::{Json, Reply};
-use super::error::{Code, Error};
+use super::error::Error;
 use super::request::{Ctx, Open};
 use super::{Edge, exchange};
 
@@ -166,9 +166,6 @@ impl Ready {
 #[utoipa::path(
     get,
     path = "/livez",
-    operation_id = "isAlive",
-    tag = "health",
-    security(()),
     responses((status = 200, description = "The response.", body = Live, example = json!({"status": "ok"})))
 )]
 pub(super) async fn live(_: Open) -> Result<Json<Live>, Error> {
@@ -190,9 +187,6 @@ pub(super) struct Live {
 #[utoipa::path(
     get,
     path = "/readyz",
-    operation_id = "isReady",
-    tag = "health",
-    security(()),
     responses(
         (status = 200, description = "The response."),
         (status = 503, description = "Unready or stopping: send no requests here."),
@@ -235,11 +229,7 @@ async fn store(edge: &Edge) -> Check {
 #[utoipa::path(
     get,
     path = "/metrics",
-    operation_id = "getMetrics",
-    tag = "health",
-    security(()),
-    responses((status = 200, description = "The text.", body = String, content_type = "text/plain")),
-    extensions(("x-problems" = json!([Code::Internal])))
+    responses((status = 200, description = "The text.", body = String, content_type = "text/plain"))
 )]
 pub(super) async fn metrics(edge: Open) -> Result<HttpResponse, Error> {
     exchange::tools_missing(edge.chat.unavailable_tools().len());

@@ -129,7 +129,6 @@ impl Default for EdgeLimits {
 /// The shared state of handlers.
 struct State {
     edge: Edge,
-    metrics: exchange::Metrics,
     docs: docs::Docs,
     attempts: console::Attempts,
     room: Room,
@@ -142,7 +141,6 @@ impl State {
         Self {
             room: Room::new(&edge.limits),
             edge,
-            metrics: exchange::Metrics::new(routes::table().len()),
             docs: docs::Docs::new(document),
             attempts: console::Attempts::default(),
             chunks: stream::Chunks::default(),

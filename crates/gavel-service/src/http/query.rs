@@ -24,7 +24,7 @@ pub(super) trait Parameters: IntoParams {
 /// A query as its parameters are read. All errors are reported at once.
 pub(super) struct Fields<'a> {
     given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    known: Vec<&'static str>,
+    known: Vec<String>,
     errors: Vec<FieldError>,
 }
 
@@ -50,13 +50,8 @@ impl<'a> Fields<'a> {
     }
 
     /// A parameter, if it is given; `allowed` says what `parse` accepts.
-    pub(super) fn take<T>(
-        &mut self,
-        name: &'static str,
-        allowed: &str,
-        parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Option<T> {
-        self.known.push(name);
+    pub(super) fn take<T>(&mut self, name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        self.known.push(name.to_owned());
         let at = self.given.iter().position(|(given, _)| given == name)?;
         let (_, value) = self.given.remove(at);
         let parsed = parse(&value);
@@ -67,7 +62,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The text of a parameter; an empty one counts as absent.
-    fn text(&mut self, name: &'static str) -> Option<String> {
+    fn text(&mut self, name: &str) -> Option<String> {
         let text = self.take(name, "", |text| Some(text.to_owned()));
         text.filter(|text| !text.is_empty())
     }
@@ -99,7 +94,7 @@ pub(super) fn list(spelling: Spelling, query: &str) -> Result<ListQuery, Error> 
     let mut fields = Fields::new(query);
     let list = ListQuery {
         filter: fields.text("filter"),
-        order_by: fields.text(spelling.order_by()),
+        order_by: fields.text(&spelling.name("order_by")),
         ..paging(spelling, &mut fields)
     };
     fields.end()?;
@@ -122,9 +117,9 @@ fn paging(spelling: Spelling, fields: &mut Fields<'_>) -> ListQuery {
     let allowed = format!("a whole number from 1 to {MAX_PAGE}");
     ListQuery {
         page_size: fields
-            .take(spelling.page_size(), &allowed, size)
+            .take(&spelling.name("page_size"), &allowed, size)
             .unwrap_or(DEFAULT_PAGE),
-        page_token: fields.text(spelling.page_token()),
+        page_token: fields.text(&spelling.name("page_token")),
         ..ListQuery::default()
     }
 }

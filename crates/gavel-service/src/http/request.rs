@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::Instrument;
 use utoipa::ToSchema;
+use utoipa::openapi::security::SecurityRequirement;
 
 use crate::api::filter::Listed;
 use crate::domain::budget::{Exceeded, Share};
@@ -254,6 +255,10 @@ impl<E> Take<E> for Open {
         request.reads_query = true;
         Ok(Self::new(request))
     }
+
+    fn describe(about: &mut About<'_>) {
+        about.operation.security = Some(vec![SecurityRequirement::default()]);
+    }
 }
 
 impl Take for Ctx {
@@ -489,8 +494,8 @@ impl<T: Listed> Take for List<T> {
         Paged::describe(about);
         let filter = openapi::in_query("filter", &openapi::filter(&T::fields()));
         about.parameter(filter.example(Some(T::EXAMPLE.into())));
-        let name = Spelling::of(Some(about.route)).order_by();
-        about.parameter(openapi::in_query(name, T::ORDER));
+        let name = Spelling::of(Some(about.route)).name("order_by");
+        about.parameter(openapi::in_query(&name, T::ORDER));
         about.problems(&[Code::QueryTooSlow]);
     }
 }

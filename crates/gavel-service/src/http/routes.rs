@@ -4,8 +4,9 @@
 use std::sync::LazyLock;
 
 use actix_web::guard::fn_guard;
+use actix_web::http::Method;
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse, http};
+use actix_web::{HttpRequest, HttpResponse};
 use utoipa::OpenApi;
 use utoipa::openapi::HttpMethod;
 
@@ -18,39 +19,54 @@ use crate::http::planning::{self, read};
 use crate::http::request::{Handler, to};
 use crate::http::{State, agents, approvals, chat, decisions, docs, google, health, runs, threads};
 
-/// A route, what answers it, and what follows for its description from its handler's parameters.
+/// A route, and what answers it.
 pub(super) struct Entry {
     pub(super) route: Route,
     answer: fn(&'static Route) -> actix_web::Route,
+    /// Absent for a page, which is for people.
+    pub(super) operation: Option<Operation>,
+}
+
+/// What the API description has of a route, beside what its handler's comment and `#[utoipa::path]` say.
+pub(super) struct Operation {
+    pub(super) id: &'static str,
+    pub(super) tag: &'static str,
+    /// The problems that do not follow from what the handler takes and answers.
+    pub(super) problems: &'static [Code],
+    /// Adds what follows from what the handler takes and answers.
     pub(super) describe: fn(&mut About<'_>),
 }
 
 macro_rules! routes {
     (
-        api { $($module:ident::$handler:ident),+ $(,)? }
+        $($tag:literal, $about:literal {
+            $($($id:ident = $module:ident::$handler:ident),+: $problems:tt;)+
+        })+
         pages { $($method:ident $path:expr => $page:path;)+ }
     ) => {
+        /// The groups of operations.
+        pub(super) const TAGS: &[(&str, &str)] = &[$(($tag, $about)),+];
+
         static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-            // Where a route of the API is stands in the description beside its handler.
-            let mut table = vec![
-                $(pastey::paste! { described::<$module::[<__path_ $handler>], _, _>($module::$handler,
-                    |route| to(route, $module::$handler)) },)+
+            use Code::*;
+            vec![
+                $($($(pastey::paste! { described::<$module::[<__path_ $handler>], _, _>(
+                    $module::$handler,
+                    |route| to(route, $module::$handler),
+                    |describe| Operation { id: stringify!($id), tag: $tag, problems: &$problems, describe },
+                ) },)+)+)+
                 $(Entry {
-                    route: Route { method: Method::$method, path: $path, number: 0 },
+                    route: Route { method: Method::$method, path: $path },
                     answer: |route| to(route, $page),
-                    describe: |_| (),
+                    operation: None,
                 },)+
-            ];
-            for (number, entry) in table.iter_mut().enumerate() {
-                entry.route.number = number;
-            }
-            table
+            ]
         });
 
-        /// The operations of the API, as described beside their handlers. The pages are for people.
+        /// The operations of the API, as described beside their handlers.
         #[derive(OpenApi)]
         #[openapi(
-            paths($($module::$handler),+),
+            paths($($($($module::$handler),+),+),+),
             components(schemas(Problem, AgentProblem, Code))
         )]
         pub(super) struct Described;
@@ -58,110 +74,134 @@ macro_rules! routes {
 }
 
 routes! {
-    api {
-        chat::decide,
-        chat::decide_streamed,
-        decisions::list,
-        decisions::get,
-        decisions::tool_invocations,
-        agents::list,
-        agents::get,
-        agents::put,
-        agents::versions,
-        agents::version,
-        agents::restore,
-        runs::trigger,
-        runs::list,
-        runs::get,
-        runs::follow,
-        runs::cancel,
-        runs::resume,
-        threads::run,
-        threads::run_streamed,
-        threads::list,
-        threads::thread,
-        threads::get,
-        runs::follow_in_thread,
-        threads::cancel,
-        approvals::pending,
-        approvals::resolve,
-        approvals::in_doubt,
-        approvals::settle,
-        approvals::grants,
-        approvals::grant,
-        approvals::revoke,
-        planning::start,
-        read::list,
-        read::get,
-        planning::refine,
-        planning::edit,
-        planning::execute,
-        planning::cancel,
-        read::versions,
-        read::version,
-        read::task,
-        read::log,
-        read::follow,
-        google::callback,
-        agents::schema,
-        health::live,
-        health::ready,
-        health::metrics,
-        docs::openapi,
-        docs::index,
-        docs::asset,
-        docs::root,
+    "chat", "One message, one decision." {
+        decide = chat::decide, decideStreamed = chat::decide_streamed:
+            [Forbidden, StillRunning, OutcomeUnrecorded, Internal];
+    }
+    "agents", "Declared agents: definitions and their versions." {
+        listAgents = agents::list: [];
+        getAgent = agents::get: [];
+        putAgent = agents::put: [];
+        listVersions = agents::versions: [];
+        getVersion = agents::version: [];
+        restoreVersion = agents::restore: [Overloaded];
+    }
+    "runs", "Runs of agents: trigger, watch, cancel, resume." {
+        triggerAgent = runs::trigger: [Forbidden, InvalidDefinition];
+        listRuns = runs::list: [];
+        getRun = runs::get: [];
+        watchRun = runs::follow: [];
+        cancelRun = runs::cancel: [Forbidden, OutcomeUnrecorded, RunUnreadable];
+        resumeRun = runs::resume:
+            [Forbidden, NotPaused, PartOfRun, StepLimitExceeded, DeadlinePassed, CallsInDoubt, TooManySessions];
+    }
+    "threads", "Stored conversations with an agent that requests approval before it acts." {
+        say = threads::run, sayStreaming = threads::run_streamed:
+            [Forbidden, NotFound, ThreadBusy, InvalidDefinition, RateLimited, OutcomeUnrecorded, RunUnreadable,
+             AgentUnavailable];
+        listThreads = threads::list: [];
+        getThread = threads::thread: [];
+        getThreadRun = threads::get: [];
+        watchThreadRun = runs::follow_in_thread: [];
+        cancelThreadRun = threads::cancel: [Forbidden, OutcomeUnrecorded, RunUnreadable];
+    }
+    "approvals", "Approval requests, in-doubt actions and grants." {
+        listPendingApprovals = approvals::pending: [Forbidden];
+        resolveApproval = approvals::resolve:
+            [Forbidden, NotFound, AlreadyResolved, NotGrantable, IdempotencyKeyReused, OutcomeUnrecorded, RunUnreadable];
+        listActionsInDoubt = approvals::in_doubt: [Forbidden];
+        settleAction = approvals::settle:
+            [Forbidden, NotInDoubt, RunInProgress, PartOfRun, IdempotencyKeyReused, OutcomeUnrecorded, RunUnreadable];
+        listGrants = approvals::grants: [Forbidden];
+        getGrant = approvals::grant: [Forbidden];
+        revokeGrant = approvals::revoke: [Forbidden];
+    }
+    "planning sessions", "A goal, a repository and a deadline: gavel proposes a plan, and changes it in conversation." {
+        startPlanning = planning::start: [Forbidden, RepositoryNotAllowed, TooManySessions, AgentUnavailable];
+        listPlanningSessions = read::list: [];
+        getPlanningSession = read::get: [];
+        refinePlan = planning::refine:
+            [PlanInProgress, PlanLocked, PlanChanged, SessionOver, DeadlinePassed, TooManySessions, AgentUnavailable];
+        editPlan = planning::edit:
+            [PlanInProgress, PlanLocked, PlanChanged, SessionOver, DeadlinePassed, OutcomeUnrecorded];
+        executePlan = planning::execute:
+            [RepositoryNotAllowed, PlanInProgress, PlanChanged, SessionOver, DeadlinePassed, TooManySessions,
+             AgentUnavailable];
+        cancelPlanning = planning::cancel: [OutcomeUnrecorded];
+        listPlanVersions = read::versions: [];
+        getPlanVersion = read::version: [];
+        getPlanTask = read::task: [];
+        listPlanningActions = read::log: [];
+        watchPlanningSession = read::follow: [];
+    }
+    "record", "Decisions and tool calls, for analysts." {
+        listDecisions = decisions::list: [];
+        getDecision = decisions::get: [];
+        listToolInvocations = decisions::tool_invocations: [];
+    }
+    "health", "For operators and probes. Open: no credentials are required." {
+        isAlive = health::live: [];
+        isReady = health::ready: [];
+        getMetrics = health::metrics: [Internal];
+    }
+    "accounts", "For browsers that Google redirects. Open: no credentials are required." {
+        // The route does not exist if callbacks are disabled.
+        finishGoogle = google::callback: [NotFound];
+    }
+    "reference", "This description. Open: no credentials are required." {
+        getAgentSchema = agents::schema: [];
+        getOpenApi = docs::openapi: [];
+        showDocs = docs::index: [];
+        getDocsAsset = docs::asset: [Internal];
+        getRoot = docs::root: [];
     }
     pages {
-        Get paths::CONSOLE => console::index;
-        Get paths::STYLE => console::style;
-        Get paths::LOGIN => console::login::show;
-        Post paths::LOGIN => console::login::log_in;
-        Post paths::LOG_OUT => console::login::log_out;
-        Get paths::ZONE => console::zone::show;
-        Post paths::ZONE => console::zone::choose;
-        Get paths::APPROVALS => console::approvals::list;
-        Get "/console/approvals/{id}" => console::approvals::one;
-        Post "/console/approvals/{id}" => console::approvals::resolve;
-        Get paths::ANSWERED => console::approvals::answered;
-        Get "/console/actions/{id}" => console::approvals::action;
-        Get "/console/actions/{id}/html" => console::approvals::html;
-        Post "/console/actions/{id}" => console::approvals::settle;
-        Get paths::THREADS => console::threads::list;
-        Get "/console/threads/{id}" => console::threads::thread;
-        Get paths::SESSIONS => console::planning::list;
-        Get "/console/sessions/{id}" => console::planning::session::show;
-        Get "/console/sessions/{id}/news" => console::planning::look;
-        Post "/console/sessions/{id}/confirm" => console::planning::confirm;
-        Post "/console/sessions/{id}/cancel" => console::planning::cancel;
-        Get "/console/sessions/{id}/tasks/{taskId}" => console::planning::task::task;
-        Get "/console/sessions/{id}/log" => console::planning::task::log;
-        Get "/console/sessions/{id}/versions" => console::planning::versions::show;
-        Get paths::GRANTS => console::grants::list;
-        Post "/console/grants/{id}" => console::grants::revoke;
+        GET paths::CONSOLE => console::index;
+        GET paths::STYLE => console::style;
+        GET paths::LOGIN => console::login::show;
+        POST paths::LOGIN => console::login::log_in;
+        POST paths::LOG_OUT => console::login::log_out;
+        GET paths::ZONE => console::zone::show;
+        POST paths::ZONE => console::zone::choose;
+        GET paths::APPROVALS => console::approvals::list;
+        GET "/console/approvals/{id}" => console::approvals::one;
+        POST "/console/approvals/{id}" => console::approvals::resolve;
+        GET paths::ANSWERED => console::approvals::answered;
+        GET "/console/actions/{id}" => console::approvals::action;
+        GET "/console/actions/{id}/html" => console::approvals::html;
+        POST "/console/actions/{id}" => console::approvals::settle;
+        GET paths::THREADS => console::threads::list;
+        GET "/console/threads/{id}" => console::threads::thread;
+        GET paths::SESSIONS => console::planning::list;
+        GET "/console/sessions/{id}" => console::planning::session::show;
+        GET "/console/sessions/{id}/news" => console::planning::look;
+        POST "/console/sessions/{id}/confirm" => console::planning::confirm;
+        POST "/console/sessions/{id}/cancel" => console::planning::cancel;
+        GET "/console/sessions/{id}/tasks/{taskId}" => console::planning::task::task;
+        GET "/console/sessions/{id}/log" => console::planning::task::log;
+        GET "/console/sessions/{id}/versions" => console::planning::versions::show;
+        GET paths::GRANTS => console::grants::list;
+        POST "/console/grants/{id}" => console::grants::revoke;
     }
 }
 
-/// The route of a handler with a description.
+/// The route of a handler with a description. Where it is stands in the description.
 fn described<P: utoipa::Path, A: 'static, H: Handler<A>>(
     _: H,
     answer: fn(&'static Route) -> actix_web::Route,
+    operation: fn(fn(&mut About<'_>)) -> Operation,
 ) -> Entry {
     let method = match P::methods().first() {
-        Some(HttpMethod::Post) => Method::Post,
-        Some(HttpMethod::Put) => Method::Put,
-        Some(HttpMethod::Delete) => Method::Delete,
-        _ => Method::Get,
+        Some(HttpMethod::Post) => Method::POST,
+        Some(HttpMethod::Put) => Method::PUT,
+        Some(HttpMethod::Delete) => Method::DELETE,
+        _ => Method::GET,
     };
     let path = P::path().leak();
     Entry {
-        route: Route {
-            method,
-            path,
-            number: 0,
-        },
+        route: Route { method, path },
         answer,
-        describe: H::describe,
+        operation: Some(operation(H::describe)),
     }
 }
 
@@ -172,12 +212,9 @@ pub(super) fn table() -> &'static [Entry] {
 
 /// Every route: method, and path with the names of its parameters.
 pub fn routes() -> impl Iterator<Item = (&'static str, &'static str)> {
-    table().iter().map(|entry| match entry.route.method {
-        Method::Get => ("GET", entry.route.path),
-        Method::Post => ("POST", entry.route.path),
-        Method::Put => ("PUT", entry.route.path),
-        Method::Delete => ("DELETE", entry.route.path),
-    })
+    table()
+        .iter()
+        .map(|entry| (entry.route.method.as_str(), entry.route.path))
 }
 
 /// All routes of the same path.
@@ -193,13 +230,12 @@ pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
         // One resource has all methods of its path; it is created at the first of them.
         let is_first = of_path(route.path)
             .next()
-            .is_some_and(|other| other.route.number == route.number);
+            .is_some_and(|other| std::ptr::eq(other, first));
         if !is_first || (is_of_one_command(state) && !route.is_of_the_api()) {
             continue;
         }
         let resource = of_path(route.path).fold(web::resource(route.path), |resource, entry| {
-            let method = entry.route.method;
-            let admits = fn_guard(move |request| method.admits(&request.head().method));
+            let admits = fn_guard(|request| entry.route.admits(&request.head().method));
             resource.route((entry.answer)(&entry.route).guard(admits))
         });
         let invalid = move |state: Data<State>, request: HttpRequest| method_not_allowed(state, request, route);
@@ -209,8 +245,11 @@ pub(super) fn configure(config: &mut ServiceConfig, state: &Data<State>) {
 }
 
 async fn method_not_allowed(state: Data<State>, request: HttpRequest, route: &'static Route) -> HttpResponse {
-    let allow: Vec<_> = of_path(route.path).map(|entry| entry.route.method.allow()).collect();
-    let allow = allow.join(", ");
+    let allow = of_path(route.path).map(|entry| match &entry.route.method {
+        &Method::GET => "GET, HEAD",
+        other => other.as_str(),
+    });
+    let allow = allow.collect::<Vec<_>>().join(", ");
     if is_of_the_console(&request) {
         return console::method_not_allowed(state, request, route, allow).await;
     }
@@ -244,46 +283,14 @@ async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
 pub(super) struct Route {
     pub(super) method: Method,
     pub(super) path: &'static str,
-    /// Its place in the table.
-    pub(super) number: usize,
-}
-
-/// A method of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
-    /// `GET`, and with it `HEAD`.
-    Get,
-    /// `POST`.
-    Post,
-    /// `PUT`.
-    Put,
-    /// `DELETE`.
-    Delete,
-}
-
-impl Method {
-    /// The methods it adds to `Allow`.
-    pub(super) const fn allow(self) -> &'static str {
-        match self {
-            Self::Get => "GET, HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-        }
-    }
-
-    /// Whether a request with this method is for the route.
-    pub(super) fn admits(self, method: &http::Method) -> bool {
-        match self {
-            Self::Get => *method == http::Method::GET || *method == http::Method::HEAD,
-            Self::Post => *method == http::Method::POST,
-            Self::Put => *method == http::Method::PUT,
-            Self::Delete => *method == http::Method::DELETE,
-        }
-    }
 }
 
 impl Route {
+    /// Whether a request with this method is for it. `HEAD` is answered as `GET`.
+    fn admits(&self, method: &Method) -> bool {
+        self.method == *method || (self.method == Method::GET && *method == Method::HEAD)
+    }
+
     /// Whether it answers programs that have a key or a token, unlike pages, health and metrics.
     pub(super) fn is_of_the_api(&self) -> bool {
         ["/v1/", "/api/"].iter().any(|prefix| self.path.starts_with(prefix))

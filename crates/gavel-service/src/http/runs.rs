@@ -24,7 +24,7 @@ use crate::domain::planning_session::SessionStatus;
 use crate::domain::text;
 use crate::domain::time::rfc3339;
 use crate::http::agents::Agent;
-use crate::http::answer::{Json, Preferred, Reply, Started};
+use crate::http::answer::{Json, Reply, Started};
 use crate::http::body::{self, Media};
 use crate::http::error::{AgentProblem, Code, Error, Problem, ProblemParts};
 use crate::http::headers;
@@ -48,13 +48,10 @@ use crate::surfaces::runs::{Begun, Resume, RunError, Watch};
 #[utoipa::path(
     post,
     path = "/api/projects/{project}/agents/{agent}/trigger",
-    operation_id = "triggerAgent",
-    tag = "runs",
     responses(
         (status = 200, description = "The run, which has ended."),
         (status = 202, description = "The run, which is still in progress; `Location` names it."),
-    ),
-    extensions(("x-problems" = json!([Code::Forbidden, Code::InvalidDefinition])))
+    )
 )]
 pub(super) async fn trigger(
     ctx: Ctx,
@@ -64,7 +61,7 @@ pub(super) async fn trigger(
     User(user): User,
     Id(agent): Id<Agent>,
     Meta(meta): Meta,
-) -> Result<Preferred<AgentRun>, Error> {
+) -> Result<Started<AgentRun>, Error> {
     let trigger = Trigger {
         project: agent.project,
         agent: agent.name,
@@ -86,16 +83,10 @@ pub(super) async fn trigger(
 #[utoipa::path(
     post,
     path = "/api/runs/{id}/resume",
-    operation_id = "resumeRun",
-    tag = "runs",
     responses(
         (status = 200, description = "The run, which has ended."),
         (status = 202, description = "The run, which is still in progress; `Location` names it."),
-    ),
-    extensions(("x-problems" = json!([
-        Code::Forbidden, Code::NotPaused, Code::PartOfRun, Code::StepLimitExceeded, Code::DeadlinePassed,
-        Code::CallsInDoubt, Code::TooManySessions
-    ])))
+    )
 )]
 pub(super) async fn resume(
     ctx: Ctx,
@@ -105,7 +96,7 @@ pub(super) async fn resume(
     Acting(user): Acting,
     Id(id): Id<RunId>,
     Meta(meta): Meta,
-) -> Result<Preferred<AgentRun>, Error> {
+) -> Result<Started<AgentRun>, Error> {
     let resume = Resume {
         settled,
         timeout,
@@ -120,7 +111,7 @@ pub(super) async fn resume(
 /// Lists the runs of a project.
 ///
 /// Latest first. Without a condition on `parent_run_id`, only runs that no other run called. A user sees only their own.
-#[utoipa::path(get, path = "/api/projects/{project}/runs", operation_id = "listRuns", tag = "runs")]
+#[utoipa::path(get, path = "/api/projects/{project}/runs")]
 pub(super) async fn list(
     ctx: Ctx,
     Acting(user): Acting,
@@ -134,7 +125,7 @@ pub(super) async fn list(
 /// Reads one run.
 ///
 /// A run of another tenant or user answers 404, like a missing one.
-#[utoipa::path(get, path = "/api/runs/{id}", operation_id = "getRun", tag = "runs")]
+#[utoipa::path(get, path = "/api/runs/{id}")]
 pub(super) async fn get(ctx: Ctx, Acting(user): Acting, Id(id): Id<RunId>) -> Result<Json<AgentRun>, Error> {
     Ok(Json(ctx.runs.get(&ctx.caller, user.as_ref(), id).await?))
 }
@@ -145,8 +136,6 @@ pub(super) async fn get(ctx: Ctx, Acting(user): Acting, Id(id): Id<RunId>) -> Re
 #[utoipa::path(
     post,
     path = "/api/runs/{id}/cancel",
-    operation_id = "cancelRun",
-    tag = "runs",
     responses(
         (status = 200, description = "The run has ended.", headers(("Location"))),
         (
@@ -154,8 +143,7 @@ pub(super) async fn get(ctx: Ctx, Acting(user): Acting, Id(id): Id<RunId>) -> Re
             description = "The run ends when the process that executes it receives the cancellation.",
             headers(("Location"))
         ),
-    ),
-    extensions(("x-problems" = json!([Code::Forbidden, Code::OutcomeUnrecorded, Code::RunUnreadable])))
+    )
 )]
 pub(super) async fn cancel(
     ctx: Ctx,
@@ -174,17 +162,14 @@ fn reply(rests: bool, run: AgentRun) -> Reply<AgentRun> {
 }
 
 /// Returns the run after it has ended, or when the caller's waiting time is exhausted.
-async fn wait(ctx: &Ctx, mut begun: Begun, patience: Patience, keyed: bool) -> Result<Preferred<AgentRun>, Error> {
+async fn wait(ctx: &Ctx, mut begun: Begun, patience: Patience, keyed: bool) -> Result<Started<AgentRun>, Error> {
     let (runs, id) = (&ctx.runs, begun.run);
     let run = patience.wait_or(runs.wait(&ctx.caller, &mut begun), runs.get(&ctx.caller, None, id));
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
     let run = run.await.map_err(|error| runs.unreadable(id, error))?;
     let rests = run.status.has_ended() || run.status == RunStatus::AwaitingConfirmation;
-    Ok(Started::new(reply(rests, run), Some(&begun), keyed).preferred(patience))
+    Ok(Started::new(reply(rests, run), Some(&begun), keyed, patience))
 }
-
-/// Seconds after which another planning session may have ended.
-const NEXT_SESSION: u32 = 60;
 
 impl From<RunError> for Error {
     fn from(error: RunError) -> Self {
@@ -248,8 +233,7 @@ fn too_many_sessions(exceeded: Exceeded) -> ProblemParts {
     let whose = if exceeded.scope == Scope::User { "_per_user" } else { "" };
     let detail =
         format!("{exceeded} (planning.sessions{whose}). Cancel one, or send the request again after one has ended.");
-    let retry = (header::RETRY_AFTER, headers::seconds(NEXT_SESSION));
-    ProblemParts::new(Code::TooManySessions, detail).headers([retry])
+    ProblemParts::new(Code::TooManySessions, detail)
 }
 
 /// A planning session does not accept a request in this status, with this current version of its plan.
@@ -499,8 +483,6 @@ line! {
 #[utoipa::path(
     get,
     path = "/api/runs/{id}/events",
-    operation_id = "watchRun",
-    tag = "runs",
     responses(
         (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
         (status = 204, description = "You have received the last event already."),
@@ -516,8 +498,6 @@ pub(crate) async fn follow(reader: Reader) -> Result<Option<Stream<RunLines<RunL
 #[utoipa::path(
     get,
     path = "/api/agent/runs/{id}/events",
-    operation_id = "watchThreadRun",
-    tag = "threads",
     responses(
         (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
         (status = 204, description = "You have received the last event already."),
@@ -601,25 +581,19 @@ impl<L: ToSchema> Lines for RunLines<L> {
     const RESUMABLE: bool = true;
     type Line = L;
 
-    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
-        match self.watch.next().await {
-            Ok(Some(placed)) => {
-                let id = placed.number.to_string();
-                let line = Line {
-                    id: &id,
-                    event: &placed.event,
-                };
-                match self.spelling {
-                    Spelling::Snake => out.form.object(&id, &line, out.bytes),
-                    Spelling::Camel => out.form.object(&id, &spelling::camel(&line), out.bytes),
-                }
-                ControlFlow::Continue(())
-            }
-            Ok(None) => ControlFlow::Break(()),
-            Err(error) => {
-                out.form.problem(&out.exchange.problem(error), out.bytes);
-                ControlFlow::Break(())
-            }
+    async fn next(&mut self, out: &mut Out<'_>) -> Result<ControlFlow<()>, Error> {
+        let Some(placed) = self.watch.next().await? else {
+            return Ok(ControlFlow::Break(()));
+        };
+        let id = placed.number.to_string();
+        let line = Line {
+            id: &id,
+            event: &placed.event,
+        };
+        match self.spelling {
+            Spelling::Snake => out.form.object(Some(&id), &line, out.bytes),
+            Spelling::Camel => out.form.object(Some(&id), &spelling::camel(&line), out.bytes),
         }
+        Ok(ControlFlow::Continue(()))
     }
 }

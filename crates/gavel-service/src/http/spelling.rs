@@ -27,45 +27,11 @@ impl Spelling {
         }
     }
 
-    /// The query parameter for the number of rows of a page.
-    pub(super) const fn page_size(self) -> &'static str {
+    /// A name of several words, which the surfaces and this code spell in snake_case.
+    pub(super) fn name(self, name: &str) -> String {
         match self {
-            Self::Snake => "page_size",
-            Self::Camel => "pageSize",
-        }
-    }
-
-    /// The query parameter for the page to read.
-    pub(super) const fn page_token(self) -> &'static str {
-        match self {
-            Self::Snake => "page_token",
-            Self::Camel => "pageToken",
-        }
-    }
-
-    /// The query parameter for the order of rows.
-    pub(super) const fn order_by(self) -> &'static str {
-        match self {
-            Self::Snake => "order_by",
-            Self::Camel => "orderBy",
-        }
-    }
-
-    /// The schema of problems in the API description.
-    pub(super) const fn problem(self) -> &'static str {
-        match self {
-            Self::Snake => "Problem",
-            Self::Camel => "AgentProblem",
-        }
-    }
-
-    /// A parameter as a surface names it, as this route spells it.
-    pub(super) fn parameter(self, name: &str) -> &str {
-        match name {
-            "page_size" => self.page_size(),
-            "page_token" => self.page_token(),
-            "order_by" => self.order_by(),
-            other => other,
+            Self::Snake => name.to_owned(),
+            Self::Camel => camel_name(name),
         }
     }
 }

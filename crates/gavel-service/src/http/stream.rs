@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -46,8 +47,9 @@ pub(super) trait Lines {
     /// What each line is, for the API description.
     type Line: ToSchema;
 
-    /// Writes the next lines, or none; `Break` after the last one. If the future is dropped, no line is lost.
-    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()>;
+    /// Writes the next lines, or none; `Break` after the last one. If the future is dropped, no line is lost. An error is
+    /// the last line, without an id: a reader can continue after the line before it.
+    async fn next(&mut self, out: &mut Out<'_>) -> Result<ControlFlow<()>, Error>;
 }
 
 /// The destination of lines.
@@ -227,7 +229,11 @@ impl<L: Lines> Writer<L> {
                 bytes: &mut self.ready,
             };
             let flow = tokio::select! {
-                flow = lines.next(&mut out) => flow,
+                flow = lines.next(&mut out) => flow.unwrap_or_else(|error| {
+                    let problem = self.exchange.problem(error);
+                    self.form.problem(None, &problem, &mut self.ready);
+                    ControlFlow::Break(())
+                }),
                 _ = self.heartbeat.tick() => {
                     self.form.heartbeat(&mut self.ready);
                     match L::RESUMABLE && self.state.edge.surroundings.stopping() {
@@ -269,7 +275,7 @@ pub(super) enum Framing {
 #[derive(ToSchema)]
 #[schema(rename_all = "snake_case")]
 #[serde(tag = "type")]
-#[expect(dead_code, reason = "describes what `Framing::error` and `Framing::problem` write")]
+#[expect(dead_code, reason = "describes what `Framing::problem` writes")]
 pub(super) enum Failed<P> {
     /// The last line, if the stream failed.
     Error {
@@ -306,17 +312,17 @@ impl Framing {
 
     /// Appends an event.
     pub(super) fn event(self, event: &Numbered<Event>, out: &mut BytesMut) {
-        self.write(event.number, out, |out| json(&event.event, out));
+        self.object(Some(event.number), &event.event, out);
     }
 
-    /// Appends an object with an id of its own.
-    pub(super) fn object(self, id: &str, object: &impl Serialize, out: &mut BytesMut) {
+    /// Appends an object with the id of its event. Without an id the reader's position is unchanged.
+    pub(super) fn object(self, id: Option<impl Display>, object: &impl Serialize, out: &mut BytesMut) {
         self.line(id, out, |out| json(object, out));
     }
 
     /// Appends the last line of a successful stream: the recorded decision with its `type`.
     pub(super) fn decision(self, body: &str, number: u64, out: &mut BytesMut) {
-        self.write(number, out, |out| {
+        self.line(Some(number), out, |out| {
             out.put_slice(br#"{"type":"decision","#);
             // The body is an object with fields.
             out.put_slice(body.trim_start().trim_start_matches('{').as_bytes());
@@ -324,44 +330,28 @@ impl Framing {
     }
 
     /// Appends the last line of a failed stream: its problem.
-    pub(super) fn error(self, problem: &str, number: u64, out: &mut BytesMut) {
-        self.write(number, out, |out| {
+    pub(super) fn problem(self, id: Option<u64>, problem: &str, out: &mut BytesMut) {
+        self.line(id, out, |out| {
             out.put_slice(br#"{"type":"error","problem":"#);
             out.put_slice(problem.as_bytes());
             out.put_u8(b'}');
         });
     }
 
-    /// Appends the problem that ends a resumable stream, without an id, so that the reader's position is unchanged.
-    pub(super) fn problem(self, problem: &str, out: &mut BytesMut) {
-        out.put_slice(match self {
-            Self::Ndjson => br#"{"type":"error","problem":"#.as_slice(),
-            Self::Sse => br#"data: {"type":"error","problem":"#,
-        });
-        out.put_slice(problem.as_bytes());
-        out.put_slice(match self {
-            Self::Ndjson => b"}\n".as_slice(),
-            Self::Sse => b"}\n\n",
-        });
-    }
-
     /// Appends a heartbeat.
-    pub(super) fn heartbeat(self, out: &mut BytesMut) {
+    fn heartbeat(self, out: &mut BytesMut) {
         match self {
-            Self::Ndjson => self.object("", &Silent::Heartbeat, out),
+            Self::Ndjson => self.object(None::<u64>, &Silent::Heartbeat, out),
             Self::Sse => out.put_slice(b": heartbeat\n\n"),
         }
     }
 
-    fn write(self, number: u64, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
-        self.line(&number.to_string(), out, object);
-    }
-
-    fn line(self, id: &str, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
+    fn line(self, id: Option<impl Display>, out: &mut BytesMut, object: impl FnOnce(&mut BytesMut)) {
         if self == Self::Sse {
-            out.put_slice(b"id: ");
-            out.put_slice(id.as_bytes());
-            out.put_slice(b"\ndata: ");
+            if let Some(id) = id {
+                out.put_slice(format!("id: {id}\n").as_bytes());
+            }
+            out.put_slice(b"data: ");
         }
         let begins = out.len();
         object(out);

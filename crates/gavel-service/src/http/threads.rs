@@ -51,18 +51,6 @@ fn message(given: SayBody, background: bool, meta: RequestMeta) -> Result<Messag
     })
 }
 
-/// Problems of a message, beside those that follow from its parameters.
-const PROBLEMS: [Code; 8] = [
-    Code::Forbidden,
-    Code::NotFound,
-    Code::ThreadBusy,
-    Code::InvalidDefinition,
-    Code::RateLimited,
-    Code::OutcomeUnrecorded,
-    Code::RunUnreadable,
-    Code::AgentUnavailable,
-];
-
 /// Sends a message to a thread.
 ///
 /// Waits until the run has ended or waits for approval. Each side effect requires approval, unless a grant or the
@@ -71,13 +59,10 @@ const PROBLEMS: [Code; 8] = [
 #[utoipa::path(
     post,
     path = "/api/agent/run",
-    operation_id = "say",
-    tag = "threads",
     responses(
         (status = 200, description = "The run, which has ended or waits for approval."),
         (status = 202, description = "The run, which is still in progress; `Location` names it."),
-    ),
-    extensions(("x-problems" = json!(PROBLEMS)))
+    )
 )]
 pub(super) async fn run(
     ctx: Ctx,
@@ -97,13 +82,13 @@ pub(super) async fn run(
     );
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
     let run = run.await.map_err(|error| ctx.runs.unreadable(id, error))?;
-    Ok(Started::new(reply(run), Some(&begun), keyed))
+    Ok(Started::new(reply(run), Some(&begun), keyed, patience))
 }
 
 /// Reads a run of a thread.
 ///
 /// `status` has the values of the specification; `state` gives the exact state where these have none for it.
-#[utoipa::path(get, path = "/api/agent/runs/{id}", operation_id = "getThreadRun", tag = "threads")]
+#[utoipa::path(get, path = "/api/agent/runs/{id}")]
 pub(super) async fn get(ctx: Ctx, Acting(user): Acting, Id(id): Id<RunId>) -> Result<Json<RunAnswer>, Error> {
     Ok(Json(ctx.threads.run(&ctx.caller, user.as_ref(), id).await?))
 }
@@ -114,8 +99,6 @@ pub(super) async fn get(ctx: Ctx, Acting(user): Acting, Id(id): Id<RunId>) -> Re
 #[utoipa::path(
     post,
     path = "/api/agent/runs/{id}/cancel",
-    operation_id = "cancelThreadRun",
-    tag = "threads",
     responses(
         (
             status = 200,
@@ -127,8 +110,7 @@ pub(super) async fn get(ctx: Ctx, Acting(user): Acting, Id(id): Id<RunId>) -> Re
             description = "The run, which is still in progress; `Location` names it.",
             headers(("Location"), ("Retry-After"))
         ),
-    ),
-    extensions(("x-problems" = json!([Code::Forbidden, Code::OutcomeUnrecorded, Code::RunUnreadable])))
+    )
 )]
 pub(super) async fn cancel(
     ctx: Ctx,
@@ -144,7 +126,7 @@ pub(super) async fn cancel(
 ///
 /// The latest active first; only your own, whatever your role. A thread that receives a message while you page through
 /// the list moves to the front.
-#[utoipa::path(get, path = "/api/agent/threads", operation_id = "listThreads", tag = "threads")]
+#[utoipa::path(get, path = "/api/agent/threads")]
 pub(super) async fn list(
     ctx: Ctx,
     List(query, _): List<ThreadPage>,
@@ -190,7 +172,7 @@ impl Parameters for Part {
 /// Reads a thread.
 ///
 /// With its latest 200 messages, or those before `before`. A thread of another user answers 404, like a missing one.
-#[utoipa::path(get, path = "/api/agent/threads/{id}", operation_id = "getThread", tag = "threads")]
+#[utoipa::path(get, path = "/api/agent/threads/{id}")]
 pub(super) async fn thread(
     ctx: Ctx,
     Query(Part { before }): Query<Part>,
@@ -277,15 +259,12 @@ enum Line<'a> {
 #[utoipa::path(
     post,
     path = "/api/agent/run/stream",
-    operation_id = "sayStreaming",
-    tag = "threads",
     responses((
         status = 200,
         description = "Lines.",
         content((ThreadLine = "application/x-ndjson")),
         headers(("RateLimit-Policy"), ("RateLimit"), ("Idempotency-Replayed"), ("Location"))
-    )),
-    extensions(("x-problems" = json!(PROBLEMS)))
+    ))
 )]
 pub(super) async fn run_streamed(
     ctx: Ctx,
@@ -328,7 +307,7 @@ pub(super) async fn run_streamed(
         pauses: PAUSES.iter(),
     };
     let mut stream = Stream::new(Framing::Ndjson, share?, lines);
-    Framing::Ndjson.object("", &first, &mut stream.first);
+    Framing::Ndjson.object(None::<u64>, &first, &mut stream.first);
     stream.head.insert_header((header::LOCATION, path(run)));
     for header in used(&begun, keyed) {
         stream.head.insert_header(header);
@@ -369,7 +348,7 @@ impl Lines for ThreadLines {
     const RESUMABLE: bool = false;
     type Line = ThreadLine;
 
-    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
+    async fn next(&mut self, out: &mut Out<'_>) -> Result<ControlFlow<()>, Error> {
         match self.ending {
             Ending::No => match self.watch.next().await {
                 Ok(Some(sent)) if sent.event.run_id == self.run => self.tell(sent.event.what, out),
@@ -378,7 +357,7 @@ impl Lines for ThreadLines {
                 Ok(None) => self.ending = Ending::Yes,
                 Err(error) => {
                     self.fail(error, out);
-                    return ControlFlow::Break(());
+                    return Ok(ControlFlow::Break(()));
                 }
             },
             Ending::IfItWaits => {
@@ -387,9 +366,9 @@ impl Lines for ThreadLines {
                 let waits = run.map_or(true, |run| run.status == RunStatus::AwaitingConfirmation.as_str());
                 self.ending = if waits { Ending::Yes } else { Ending::No };
             }
-            Ending::Yes => return self.end(out).await,
+            Ending::Yes => return Ok(self.end(out).await),
         }
-        ControlFlow::Continue(())
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -469,7 +448,7 @@ impl ThreadLines {
 }
 
 fn line(line: &impl Serialize, out: &mut Out<'_>) {
-    out.form.object("", line, out.bytes);
+    out.form.object(None::<u64>, line, out.bytes);
 }
 
 /// The last line of a run that cannot be read: the error text, and the fields of the problem.

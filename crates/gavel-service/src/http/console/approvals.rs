@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::domain::action::{Action, ActionStatus, Resolution};
@@ -13,8 +12,8 @@ use crate::domain::hypertext;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
 use crate::http::console::session::{Form, Onlooker, Visitor};
 use crate::http::console::view::action::{Card, Place, card, row};
-use crate::http::console::view::{self, address, head, next, words};
-use crate::http::console::{Parameters, STYLE_HASH, Turned, foreign, framed, nothing, page, paths, see};
+use crate::http::console::view::{self, address, field, next, words};
+use crate::http::console::{Page, Parameters, Turned, foreign, framed, nothing, page, paths, see};
 use crate::http::error::Error;
 use crate::http::request::{Id, Open, Request, Take};
 use crate::http::{Edge, body, headers};
@@ -26,6 +25,8 @@ use crate::surfaces::decisions::ListQuery;
 const ROWS: u32 = 50;
 /// How long a decision waits for the run that it resumes, so that the next page can show the outcome.
 const PATIENCE: Duration = Duration::from_secs(4);
+/// Seconds after which the list refreshes itself.
+const REFRESH: u32 = 30;
 
 /// A tool as a card's heading shows it, or as its identifier, or the beginning of either.
 fn identifier(tool: &str) -> String {
@@ -35,11 +36,36 @@ fn identifier(tool: &str) -> String {
     }
 }
 
-/// The filter of a list, or of its news frame.
-fn filter(given: &Parameters) -> Filter {
-    Filter {
-        user: given.get("user"),
-        tool: given.get("tool"),
+/// The filter of a list.
+struct Filter {
+    user: Option<String>,
+    tool: Option<String>,
+}
+
+impl Filter {
+    fn new(given: &Parameters) -> Self {
+        Self {
+            user: given.get("user"),
+            tool: given.get("tool"),
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        self.user.is_some() || self.tool.is_some()
+    }
+
+    fn form(&self, list: &str, visitor: &Visitor) -> Markup {
+        let fields = html! {
+            @if visitor.is_approver() { (field("user", "For whom", self.user.as_deref())) }
+            (field("tool", "Tool", self.tool.as_deref()))
+        };
+        view::filter(list, self.is_on(), &fields)
+    }
+
+    /// The address of a list with this filter, and with these parameters.
+    fn address(&self, list: &str, more: &[(&str, Option<&str>)]) -> String {
+        let own = [("user", self.user.as_deref()), ("tool", self.tool.as_deref())];
+        address(list, &[&own, more].concat())
     }
 }
 
@@ -69,8 +95,8 @@ impl Take<Turned> for Reader {
     }
 }
 
-pub(crate) async fn list(edge: Open, Reader(visitor): Reader, given: Parameters) -> Result<HttpResponse, Turned> {
-    let filter = filter(&given);
+pub(crate) async fn list(edge: Open, Reader(visitor): Reader, given: Parameters) -> Page {
+    let filter = Filter::new(&given);
     let approvals = &edge.approvals;
     let list = async |status, token| {
         let query = actions(Which::In(status), &filter, token);
@@ -85,58 +111,91 @@ pub(crate) async fn list(edge: Open, Reader(visitor): Reader, given: Parameters)
     let flash = flash(&edge, &visitor, &given).await?;
     let now = edge.runs.now_us();
     let rows = |actions: &[Action]| {
-        let rows = actions
-            .iter()
-            .map(|action| row(&of(&edge, &visitor, action, now), false));
-        rows.collect::<Vec<_>>()
+        html! { ul.rows { @for action in actions { (row(&of(&edge, &visitor, action, now), false)) } } }
     };
     let waits: Vec<_> = pending.items.into_iter().filter(|action| action.waits(now)).collect();
-    let list = Listed {
-        visitor: &visitor,
-        filter: &filter,
-        flash,
-        rows: rows(&waits),
-        page: token.as_deref(),
-        is_paused: given.get("still").is_some(),
-        next: pending.next_page_token.as_deref(),
-        in_doubt: in_doubt.as_ref().map(|page| rows(&page.items)).unwrap_or_default(),
-        more_in_doubt: in_doubt.as_ref().is_some_and(|page| page.next_page_token.is_some()),
-    };
     let more = if pending.next_page_token.is_some() { "+" } else { "" };
+    let is_paused = given.get("still").is_some();
+    let still = |is_paused: bool| ("still", is_paused.then_some("1"));
+    let this_page = ("page_token", token.as_deref());
+    let next_page = ("page_token", pending.next_page_token.as_deref());
+    let body = html! {
+        @if let Some(flash) = &flash { (flash) }
+        h1 { "Approvals" }
+        p.lead {
+            @if visitor.is_approver() { "Actions of agents, for any user, that wait for approval. " }
+            @else { "Actions of agents, for you, that wait for approval. " }
+            "An approved action is executed once, exactly as shown. "
+            a href=(paths::ANSWERED) { "Answered requests" }
+        }
+        (filter.form(paths::APPROVALS, &visitor))
+        p.hint {
+            @let other = filter.address(paths::APPROVALS, &[this_page, still(!is_paused)]);
+            @if is_paused { "This list does not refresh itself. " a href=(other) { "Refresh it" } }
+            @else { "Refreshes itself every " (REFRESH) " seconds. " a href=(other) { "Pause" } }
+        }
+        section aria-labelledby="waiting" {
+            h2 #waiting {
+                "Waiting for approval"
+                @if !waits.is_empty() { " " span.count { (waits.len()) (more) } }
+            }
+            @if waits.is_empty() {
+                (nothing(if filter.is_on() { "No action that matches the filter waits for approval." } else { "No action waits for approval." }))
+            }
+            (rows(&waits))
+            @if next_page.1.is_some() { (next(&filter.address(paths::APPROVALS, &[next_page, still(is_paused)]))) }
+        }
+        @if let Some(in_doubt) = in_doubt.filter(|page| !page.items.is_empty()) {
+            @let has_more = in_doubt.next_page_token.is_some();
+            section aria-labelledby="in-doubt" {
+                h2 #in-doubt { "Outcome unknown " span.count { (in_doubt.items.len()) @if has_more { "+" } } }
+                p { "These actions were sent, and gavel received no result. It does not repeat them: check what happened, and settle them." }
+                (rows(&in_doubt.items))
+                @if has_more { p { "There are more; they appear when these are settled." } }
+            }
+        }
+    };
     let title = match waits.len() {
         0 => "Approvals".to_owned(),
         count => format!("({count}{more}) Approvals"),
     };
-    let mut response = page(StatusCode::OK, Some(&visitor), &title, &list_page(&list));
-    if let Some(refresh) = list.refresh().and_then(|value| HeaderValue::from_str(&value).ok()) {
-        response.headers_mut().insert(header::REFRESH, refresh);
+    let mut response = page(StatusCode::OK, Some(&visitor), &title, &body);
+    if !is_paused {
+        // The request that it causes does not count as use of the session.
+        let path = filter.address(paths::APPROVALS, &[this_page, ("auto", Some("1"))]);
+        if let Ok(refresh) = HeaderValue::try_from(format!("{REFRESH}; url={path}")) {
+            response.headers_mut().insert(header::REFRESH, refresh);
+        }
     }
     Ok(response)
 }
 
 /// Requests that were answered or expired, the latest request first.
-pub(crate) async fn answered(edge: Open, visitor: Visitor, given: Parameters) -> Result<HttpResponse, Turned> {
-    let filter = filter(&given);
+pub(crate) async fn answered(edge: Open, visitor: Visitor, given: Parameters) -> Page {
+    let filter = Filter::new(&given);
     let mut query = actions(Which::Answered, &filter, given.get("page_token"));
     query.list.order_by = Some("created_at desc".to_owned());
     let found = edge.approvals.list(&visitor.caller, visitor.user.clone(), query);
     let found = found.await?;
     let now = edge.runs.now_us();
-    let rows: Vec<_> = found
-        .items
-        .iter()
-        .map(|action| row(&of(&edge, &visitor, action, now), true))
-        .collect();
-    let body = answered_page(&visitor, &filter, &rows, found.next_page_token.as_deref());
-    Ok(page(StatusCode::OK, Some(&visitor), "Answered requests", &body))
+    let more = found.next_page_token.as_deref();
+    let body = html! {
+        (back())
+        h1 { "Answered requests" }
+        p.lead { "Requests that were approved or rejected, or that expired, the latest request first." }
+        (filter.form(paths::ANSWERED, &visitor))
+        @if found.items.is_empty() { (nothing(if filter.is_on() { "No answered request matches the filter." } else { "No request was answered yet." })) }
+        ul.rows { @for action in &found.items { (row(&of(&edge, &visitor, action, now), true)) } }
+        @if more.is_some() { (next(&filter.address(paths::ANSWERED, &[("page_token", more)]))) }
+    };
+    Ok(visitor.page("Answered requests", &body))
 }
 
-pub(crate) async fn one(
-    edge: Open,
-    visitor: Visitor,
-    Id(id): Id<ApprovalId>,
-    given: Parameters,
-) -> Result<HttpResponse, Turned> {
+fn back() -> Markup {
+    html! { p.back { a href=(paths::APPROVALS) { (words::text("← All approvals")) } } }
+}
+
+pub(crate) async fn one(edge: Open, visitor: Visitor, Id(id): Id<ApprovalId>, given: Parameters) -> Page {
     let action = edge
         .approvals
         .question(&visitor.caller, visitor.user.clone(), id)
@@ -145,21 +204,17 @@ pub(crate) async fn one(
 }
 
 /// An action, which may have needed no approval.
-pub(crate) async fn action(
-    edge: Open,
-    visitor: Visitor,
-    Id(id): Id<ActionId>,
-    given: Parameters,
-) -> Result<HttpResponse, Turned> {
+pub(crate) async fn action(edge: Open, visitor: Visitor, Id(id): Id<ActionId>, given: Parameters) -> Page {
     let action = edge.approvals.action(&visitor.caller, visitor.user.clone(), id).await?;
     show(&edge, &visitor, &action, &given).await
 }
 
-async fn show(edge: &Edge, visitor: &Visitor, action: &Action, given: &Parameters) -> Result<HttpResponse, Turned> {
+async fn show(edge: &Edge, visitor: &Visitor, action: &Action, given: &Parameters) -> Page {
     let flash = flash(edge, visitor, given).await?;
     let card = card(&of(edge, visitor, action, edge.runs.now_us()), Place::Own);
-    let (title, body) = (view::words::name(&action.tool), request_page(flash, &card));
-    Ok(page(StatusCode::OK, Some(visitor), &title, &body))
+    let body = html! { @if let Some(flash) = flash { (flash) } (back()) (card) };
+    let title = words::name(&action.tool);
+    Ok(visitor.page(&title, &body))
 }
 
 /// HTML among the arguments of an action, as its recipient sees it.
@@ -168,7 +223,7 @@ pub(crate) async fn html(
     onlooker: Result<Onlooker, Turned>,
     id: Result<Id<ActionId>, Turned>,
     given: Parameters,
-) -> Result<HttpResponse, Turned> {
+) -> Page {
     // On a page of its own its links would open.
     let place = headers::only(edge.headers(), &HeaderName::from_static("sec-fetch-dest"));
     if place.is_some_and(|place| place != "iframe") {
@@ -176,7 +231,7 @@ pub(crate) async fn html(
     }
     let Onlooker(visitor) = match onlooker {
         Err(Turned::LogIn(_) | Turned::Again(_)) => {
-            let page = in_place("You are logged out. Reload the page.");
+            let page = view::in_frame("Message", None, &html! { "You are logged out. Reload the page." });
             return Ok(framed(page));
         }
         onlooker => onlooker?,
@@ -191,9 +246,10 @@ pub(crate) async fn html(
         .and_then(|at| arguments.pointer(&at)?.as_str().and_then(hypertext::framed));
     Ok(match html {
         Some(document) => foreign(document),
-        None => framed(in_place(
-            "This HTML is too long to be shown here. Read the HTML itself, below.",
-        )),
+        None => {
+            let text = html! { "This HTML is too long to be shown here. Read the HTML itself, below." };
+            framed(view::in_frame("Message", None, &text))
+        }
     })
 }
 
@@ -236,12 +292,7 @@ pub(super) async fn flash(edge: &Edge, visitor: &Visitor, given: &Parameters) ->
     }
 }
 
-pub(crate) async fn resolve(
-    edge: Open,
-    visitor: Visitor,
-    form: Form,
-    Id(approval): Id<ApprovalId>,
-) -> Result<HttpResponse, Turned> {
+pub(crate) async fn resolve(edge: Open, visitor: Visitor, form: Form, Id(approval): Id<ApprovalId>) -> Page {
     let resolution = form.get("decision").and_then(Resolution::parse);
     let reason = body::reason(form.text("reason"), "reason")?;
     let answer = Answer {
@@ -274,12 +325,7 @@ async fn rests(edge: &Edge, visitor: &Visitor, run: RunId) {
     }
 }
 
-pub(crate) async fn settle(
-    edge: Open,
-    visitor: Visitor,
-    form: Form,
-    Id(id): Id<ActionId>,
-) -> Result<HttpResponse, Turned> {
+pub(crate) async fn settle(edge: Open, visitor: Visitor, form: Form, Id(id): Id<ActionId>) -> Page {
     let happened = match form.get("happened") {
         Some("yes") => true,
         Some("no") => false,
@@ -316,176 +362,5 @@ mod tests {
     fn a_tool_is_found_by_its_heading_and_by_its_identifier() {
         assert_eq!(identifier("Gmail send"), "gmail_send");
         assert_eq!(identifier("sendMail"), "sendMail");
-    }
-}
-
-/// The filter of the list.
-pub(crate) struct Filter {
-    pub(crate) user: Option<String>,
-    pub(crate) tool: Option<String>,
-}
-
-impl Filter {
-    fn is_on(&self) -> bool {
-        self.user.is_some() || self.tool.is_some()
-    }
-}
-
-/// The data of the list.
-pub(crate) struct Listed<'a> {
-    pub(crate) visitor: &'a Visitor,
-    pub(crate) filter: &'a Filter,
-    pub(crate) flash: Option<Markup>,
-    pub(crate) rows: Vec<Markup>,
-    /// The token of this page.
-    pub(crate) page: Option<&'a str>,
-    /// Whether the visitor has paused the refreshing of the list.
-    pub(crate) is_paused: bool,
-    /// The token of the next page.
-    pub(crate) next: Option<&'a str>,
-    pub(crate) in_doubt: Vec<Markup>,
-    pub(crate) more_in_doubt: bool,
-}
-
-/// Renders the page.
-pub(crate) fn list_page(listed: &Listed<'_>) -> Markup {
-    let filtered = listed.filter.is_on();
-    let pairs = [
-        ("user", listed.filter.user.as_deref()),
-        ("tool", listed.filter.tool.as_deref()),
-        ("page_token", listed.next),
-        ("still", listed.is_paused.then_some("1")),
-    ];
-    html! {
-        @if let Some(flash) = &listed.flash { (flash) }
-        h1 { "Approvals" }
-        p.lead {
-            @if listed.visitor.is_approver() { "Actions of agents, for any user, that wait for approval. " }
-            @else { "Actions of agents, for you, that wait for approval. " }
-            "An approved action is executed once, exactly as shown. "
-            a href=(paths::ANSWERED) { "Answered requests" }
-        }
-        (filter_form(paths::APPROVALS, listed.filter, listed.visitor))
-        (refreshing(listed))
-        section aria-labelledby="waiting" {
-            h2 #waiting {
-                "Waiting for approval"
-                @if !listed.rows.is_empty() {
-                    " " span.count { (listed.rows.len()) @if listed.next.is_some() { "+" } }
-                }
-            }
-            @if listed.rows.is_empty() {
-                (nothing(if filtered { "No action that matches the filter waits for approval." } else { "No action waits for approval." }))
-            }
-            ul.rows { @for row in &listed.rows { (row) } }
-            @if listed.next.is_some() { (next(paths::APPROVALS, &pairs)) }
-        }
-        @if !listed.in_doubt.is_empty() {
-            section aria-labelledby="in-doubt" {
-                h2 #in-doubt { "Outcome unknown " span.count { (listed.in_doubt.len()) @if listed.more_in_doubt { "+" } } }
-                p { "These actions were sent, and gavel received no result. It does not repeat them: check what happened, and settle them." }
-                ul.rows { @for row in &listed.in_doubt { (row) } }
-                @if listed.more_in_doubt { p { "There are more; they appear when these are settled." } }
-            }
-        }
-    }
-}
-
-/// The form of a filter for the list at this address.
-fn filter_form(list: &str, filter: &Filter, visitor: &Visitor) -> Markup {
-    html! {
-        details.filter open[filter.is_on()] {
-            summary { "Filter" @if filter.is_on() { " (on)" } }
-            form method="get" action=(list) {
-                @if visitor.is_approver() {
-                    (field("user", "For whom", filter.user.as_deref()))
-                }
-                (field("tool", "Tool", filter.tool.as_deref()))
-                button type="submit" { "Show" }
-                @if filter.is_on() { a href=(list) { "Show all" } }
-            }
-        }
-    }
-}
-
-fn field(name: &str, label: &str, value: Option<&str>) -> Markup {
-    html! {
-        label for={ "f-" (name) } { (label) }
-        input #{ "f-" (name) } type="text" name=(name) value=(value.unwrap_or_default()) autocomplete="off";
-    }
-}
-
-/// Renders the page of requests that were answered or expired.
-pub(crate) fn answered_page(visitor: &Visitor, filter: &Filter, rows: &[Markup], more: Option<&str>) -> Markup {
-    let path = paths::ANSWERED;
-    let pairs = [
-        ("user", filter.user.as_deref()),
-        ("tool", filter.tool.as_deref()),
-        ("page_token", more),
-    ];
-    html! {
-        p.back { a href=(paths::APPROVALS) { (words::text("← All approvals")) } }
-        h1 { "Answered requests" }
-        p.lead { "Requests that were approved or rejected, or that expired, the latest request first." }
-        (filter_form(path, filter, visitor))
-        @if rows.is_empty() { (nothing(if filter.is_on() { "No answered request matches the filter." } else { "No request was answered yet." })) }
-        ul.rows { @for row in rows { (row) } }
-        @if more.is_some() { (next(path, &pairs)) }
-    }
-}
-
-/// Renders the page of one approval request.
-pub(crate) fn request_page(flash: Option<Markup>, card: &Markup) -> Markup {
-    html! {
-        @if let Some(flash) = flash { (flash) }
-        p.back { a href=(paths::APPROVALS) { (words::text("← All approvals")) } }
-        (card)
-    }
-}
-
-/// The content of a frame in place of HTML that cannot be shown.
-pub(crate) fn in_place(words: &str) -> Markup {
-    html! {
-        (DOCTYPE)
-        html.news lang="en" {
-            (head("Message", &STYLE_HASH, None))
-            body { p role="status" { (words) } }
-        }
-    }
-}
-
-/// Seconds after which the list refreshes itself.
-const REFRESH: u32 = 30;
-
-/// What a list says about its refreshing, with the link that pauses or resumes it.
-fn refreshing(listed: &Listed<'_>) -> Markup {
-    let other = listed.address(!listed.is_paused, None);
-    html! {
-        p.hint {
-            @if listed.is_paused { "This list does not refresh itself. " a href=(other) { "Refresh it" } }
-            @else { "Refreshes itself every " (REFRESH) " seconds. " a href=(other) { "Pause" } }
-        }
-    }
-}
-
-impl Listed<'_> {
-    /// The value of the `Refresh` header, unless the visitor has paused it. The request that it causes does not count as
-    /// use of the session.
-    pub(crate) fn refresh(&self) -> Option<String> {
-        let path = self.address(false, Some("1"));
-        (!self.is_paused).then(|| format!("{REFRESH}; url={path}"))
-    }
-
-    fn address(&self, is_paused: bool, auto: Option<&str>) -> String {
-        address(
-            paths::APPROVALS,
-            &[
-                ("user", self.filter.user.as_deref()),
-                ("tool", self.filter.tool.as_deref()),
-                ("page_token", self.page),
-                ("still", is_paused.then_some("1")),
-                ("auto", auto),
-            ],
-        )
     }
 }

@@ -1,7 +1,5 @@
 //! Console pages of grants: list and revoke.
 
-use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use maud::{Markup, html};
 
 use crate::api::approvals::Grant;
@@ -9,25 +7,21 @@ use crate::domain::ids::GrantId;
 use crate::http::console::session::{Form, Visitor};
 use crate::http::console::view::action::{first, people};
 use crate::http::console::view::room::{self, IN_LIST};
-use crate::http::console::view::{next, token, words};
-use crate::http::console::{Parameters, Turned, nothing, page, paths, see};
+use crate::http::console::view::{address, form, next, unfold, words};
+use crate::http::console::{Page, Parameters, nothing, paths, see};
 use crate::http::request::{Id, Open};
-use crate::surfaces::decisions::ListQuery;
 
-pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Result<HttpResponse, Turned> {
-    let query = ListQuery {
-        page_size: super::PAGE_SIZE,
-        page_token: given.get("page_token"),
-        ..ListQuery::default()
-    };
+pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Page {
     let approvals = &edge.approvals;
-    let found = approvals.grants(&visitor.caller, visitor.user.clone(), query).await?;
+    let found = approvals
+        .grants(&visitor.caller, visitor.user.clone(), given.list())
+        .await?;
     let about = given.get("about").and_then(|about| GrantId::parse(&about));
     let body = grants(&visitor, &found.items, about, found.next_page_token.as_deref());
-    Ok(page(StatusCode::OK, Some(&visitor), "Always allowed", &body))
+    Ok(visitor.page("Always allowed", &body))
 }
 
-pub(crate) async fn revoke(edge: Open, visitor: Visitor, _: Form, Id(id): Id<GrantId>) -> Result<HttpResponse, Turned> {
+pub(crate) async fn revoke(edge: Open, visitor: Visitor, _: Form, Id(id): Id<GrantId>) -> Page {
     let approvals = &edge.approvals;
     approvals.revoke(&visitor.caller, visitor.user.clone(), id).await?;
     Ok(see(&format!("{}?about={id}", paths::GRANTS)))
@@ -56,7 +50,7 @@ pub(crate) fn grants(visitor: &Visitor, grants: &[Grant], about: Option<GrantId>
                 @for grant in revoked { (one(visitor, grant)) }
             }
         }
-        @if more.is_some() { (next(paths::GRANTS, &[("page_token", more)])) }
+        @if more.is_some() { (next(&address(paths::GRANTS, &[("page_token", more)]))) }
     }
 }
 
@@ -86,14 +80,10 @@ fn one(visitor: &Visitor, grant: &Grant) -> Markup {
             }
             @if grant.revoked_at.is_none() {
                 div.answers {
-                    details {
-                        summary.button { "Revoke…" }
-                        form method="post" action={ (paths::GRANTS) "/" (grant.grant_id) } {
-                            (token(visitor))
-                            p { "From now on every call requires approval again." }
-                            button.no type="submit" aria-describedby=(title) { "Revoke" }
-                        }
-                    }
+                    (unfold("Revoke…", &form(visitor, &format!("{}/{}", paths::GRANTS, grant.grant_id), &[], &html! {
+                        p { "From now on every call requires approval again." }
+                        button.no type="submit" aria-describedby=(title) { "Revoke" }
+                    })))
                 }
             }
         }

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use maud::{Markup, html};
 
@@ -13,7 +12,7 @@ use crate::domain::ids::UserId;
 use crate::http::caller::{Auth, Shown};
 use crate::http::console::session::{self, Cookie, FIELD, Form, Visitor, form_cookie};
 use crate::http::console::view::words;
-use crate::http::console::{Parameters, Turned, page, paths, see};
+use crate::http::console::{Page, Parameters, Turned, page, paths, see};
 use crate::http::error::Error;
 use crate::http::request::{Open, Request, Take};
 use crate::surfaces::caller::APPROVER;
@@ -59,11 +58,7 @@ fn own(next: &str) -> Option<&str> {
     (plain && inside && other && next.len() <= MAX_NEXT).then_some(next)
 }
 
-pub(crate) async fn show(
-    open: Open,
-    visitor: Result<Visitor, Turned>,
-    given: Parameters,
-) -> Result<HttpResponse, Turned> {
+pub(crate) async fn show(open: Open, visitor: Result<Visitor, Turned>, given: Parameters) -> Page {
     let next = given.get("next");
     let problem = given.get("lost").map(|_| LOST);
     let next = next.as_deref().and_then(own);
@@ -75,13 +70,7 @@ pub(crate) async fn show(
 }
 
 /// Renders the login form.
-fn ask(
-    open: &Open,
-    status: StatusCode,
-    next: Option<&str>,
-    user: &str,
-    problem: Option<&str>,
-) -> Result<HttpResponse, Turned> {
+fn ask(open: &Open, status: StatusCode, next: Option<&str>, user: &str, problem: Option<&str>) -> Page {
     let (cookie, set) = form_cookie(&open.http)?;
     let form = LoginForm {
         wants: match &open.auth {
@@ -105,12 +94,14 @@ pub(crate) struct LogIn(Form);
 
 impl Take<Turned> for LogIn {
     async fn take(request: &mut Request) -> Result<Self, Turned> {
-        let expected = Cookie::Form.of(&request.http).map(|cookie| session::token_of(&cookie));
+        let expected = Cookie::Form
+            .token(&request.http)
+            .map(|cookie| session::token_of(&cookie));
         Form::read(request, expected.as_deref()).await.map(Self)
     }
 }
 
-pub(crate) async fn log_in(open: Open, form: Result<LogIn, Turned>) -> Result<HttpResponse, Turned> {
+pub(crate) async fn log_in(open: Open, form: Result<LogIn, Turned>) -> Page {
     if matches!(open.auth, Auth::None(_)) {
         return Ok(see(paths::APPROVALS));
     }
@@ -149,7 +140,7 @@ pub(crate) async fn log_in(open: Open, form: Result<LogIn, Turned>) -> Result<Ht
     };
     let (token, lasts) = open.sessions.begin(login).await?;
     // A repeated login ends the previous session.
-    if let Some(before) = Cookie::Session.of(request) {
+    if let Some(before) = Cookie::Session.token(request) {
         open.sessions.end(&before).await?;
     }
     tracing::info!(%caller, ?address, "logged in to the console");
@@ -184,15 +175,15 @@ pub(crate) struct LogOut;
 impl Take<Turned> for LogOut {
     async fn take(request: &mut Request) -> Result<Self, Turned> {
         let expected = Cookie::Session
-            .of(&request.http)
+            .token(&request.http)
             .map(|cookie| session::token_of(&cookie));
         Form::read(request, expected.as_deref()).await.map(|_| Self)
     }
 }
 
-pub(crate) async fn log_out(open: Open, _: LogOut) -> Result<HttpResponse, Turned> {
+pub(crate) async fn log_out(open: Open, _: LogOut) -> Page {
     let request = &open.http;
-    if let Some(token) = Cookie::Session.of(request) {
+    if let Some(token) = Cookie::Session.token(request) {
         open.sessions.end(&token).await?;
     }
     let mut response = see(paths::LOGIN);

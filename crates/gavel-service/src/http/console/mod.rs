@@ -17,7 +17,7 @@ pub(super) mod zone;
 use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{Markup, html};
@@ -29,6 +29,7 @@ use crate::http::exchange::Exchange;
 use crate::http::request::{Failure, Open, Request, Take};
 use crate::http::routes::Route;
 use crate::http::{State, headers, query};
+use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::sessions::Unavailable;
 pub(super) use login::{Attempts, network};
 
@@ -42,25 +43,6 @@ const FRAMED: &str =
 /// HTML of others inside a gavel frame: it runs and loads nothing, opens nothing and posts nothing.
 const FOREIGN: &str = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; \
                        frame-ancestors 'self'; base-uri 'none'";
-
-const SECURITY: [(HeaderName, HeaderValue); 7] = [
-    (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
-    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-    (
-        HeaderName::from_static("cross-origin-opener-policy"),
-        HeaderValue::from_static("same-origin"),
-    ),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        HeaderValue::from_static("same-origin"),
-    ),
-    (
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    ),
-];
 
 /// Rows per page of a list.
 const PAGE_SIZE: u32 = 20;
@@ -99,6 +81,15 @@ impl From<Unavailable> for Error {
     }
 }
 
+/// What the handler of a page returns.
+type Page = Result<HttpResponse, Turned>;
+
+impl Visitor {
+    fn page(&self, title: &str, body: &Markup) -> HttpResponse {
+        page(StatusCode::OK, Some(self), title, body)
+    }
+}
+
 /// The parameters of a page's address.
 pub(super) struct Parameters(HttpRequest);
 
@@ -109,6 +100,20 @@ impl Take<Turned> for Parameters {
 }
 
 impl Parameters {
+    /// The page of a list that is asked for.
+    fn list(&self) -> ListQuery {
+        ListQuery {
+            page_size: PAGE_SIZE,
+            page_token: self.get("page_token"),
+            ..ListQuery::default()
+        }
+    }
+
+    /// A parameter that is a whole number.
+    fn number(&self, name: &str) -> Option<u32> {
+        self.get(name).and_then(|text| query::number(&text))
+    }
+
     /// A parameter that occurs once and is not empty.
     fn get(&self, name: &str) -> Option<String> {
         let value = query::once(self.0.query_string(), name)?;
@@ -117,29 +122,22 @@ impl Parameters {
     }
 }
 
-pub(super) async fn index(_: Open) -> Result<HttpResponse, Turned> {
+pub(super) async fn index(_: Open) -> Page {
     Ok(see(paths::APPROVALS))
 }
 
-pub(super) async fn style(open: Open) -> Result<HttpResponse, Turned> {
+pub(super) async fn style(open: Open) -> Page {
     let tag = format!("\"{}\"", *STYLE_HASH);
     let known = headers::only(open.headers(), &header::IF_NONE_MATCH);
     let known = known.is_some_and(|known| known.as_bytes() == tag.as_bytes());
-    let mut response = match known {
-        true => HttpResponse::NotModified(),
-        false => HttpResponse::Ok(),
+    let status = if known {
+        StatusCode::NOT_MODIFIED
+    } else {
+        StatusCode::OK
     };
-    for (name, value) in SECURITY {
-        response.insert_header((name, value));
-    }
-    response.insert_header((
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/css; charset=utf-8"),
-    ));
-    response.insert_header((
-        header::CACHE_CONTROL,
-        HeaderValue::from_static("public, max-age=31536000, immutable"),
-    ));
+    let mut response = headers::page(status, POLICY);
+    response.insert_header((header::CONTENT_TYPE, "text/css; charset=utf-8"));
+    response.insert_header((header::CACHE_CONTROL, "public, max-age=31536000, immutable"));
     response.insert_header((header::ETAG, tag));
     Ok(match known {
         // A body after this head would be read as the next response (RFC 9110 section 15.4.5).
@@ -154,23 +152,17 @@ fn page(status: StatusCode, visitor: Option<&Visitor>, title: &str, body: &Marku
     if let Some(cookie) = visitor.and_then(|visitor| visitor.new_cookie.clone()) {
         response.insert_header((header::SET_COOKIE, cookie));
     }
-    response.body(view::page(visitor, title, &STYLE_HASH, body).into_string())
+    response.body(view::page(visitor, title, body).into_string())
 }
 
 /// Redirects to another page of the console with GET.
 fn see(path: &str) -> HttpResponse {
     let mut response = secured(StatusCode::SEE_OTHER);
-    if let Ok(path) = HeaderValue::from_str(path) {
-        response.insert_header((header::LOCATION, path));
-    }
-    response.finish()
+    response.insert_header((header::LOCATION, path)).finish()
 }
 
 fn secured(status: StatusCode) -> HttpResponseBuilder {
-    let mut response = HttpResponse::build(status);
-    for header in SECURITY {
-        response.insert_header(header);
-    }
+    let mut response = headers::page(status, POLICY);
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
     response
 }
@@ -187,12 +179,9 @@ fn foreign(document: String) -> HttpResponse {
 
 fn in_frame(policy: &'static str, body: String) -> HttpResponse {
     let mut response = secured(StatusCode::OK);
-    response.insert_header((header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy)));
-    response.insert_header((header::X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN")));
-    response.insert_header((
-        HeaderName::from_static("x-dns-prefetch-control"),
-        HeaderValue::from_static("off"),
-    ));
+    response.insert_header((header::CONTENT_SECURITY_POLICY, policy));
+    response.insert_header((header::X_FRAME_OPTIONS, "SAMEORIGIN"));
+    response.insert_header(("x-dns-prefetch-control", "off"));
     response.body(body)
 }
 
@@ -232,7 +221,7 @@ async fn reason(state: &State, request: &HttpRequest, turned: Turned) -> HttpRes
         Turned::Lost => see(&login::address_of_lost()),
         Turned::Again(path) => {
             let mut response = secured(StatusCode::OK);
-            response.body(view::again(&path, &STYLE_HASH).into_string())
+            response.body(view::again(&path).into_string())
         }
         Turned::NotOurs(words) => {
             let body = view::trouble("Nothing was done", words, &[]);

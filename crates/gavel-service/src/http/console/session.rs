@@ -15,8 +15,8 @@ use subtle::ConstantTimeEq;
 use crate::domain::ids::UserId;
 use crate::http::caller::Auth;
 use crate::http::console::{Turned, origin};
-use crate::http::request::{Request, Take};
-use crate::http::{State, connections, headers, request};
+use crate::http::request::{self, Request, Take};
+use crate::http::{State, connections, headers};
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
 use crate::surfaces::sessions::{self, is_token};
 
@@ -68,7 +68,7 @@ pub(super) async fn visitor(state: &State, request: &HttpRequest, is_used: bool)
     if let Auth::None(caller) = &state.edge.auth {
         return local_visitor(caller, request);
     }
-    let session = match Cookie::Session.of(request) {
+    let session = match Cookie::Session.token(request) {
         Some(token) => {
             let found = state.edge.sessions.find(&token, is_used).await?;
             found.map(|session| (token, session))
@@ -130,13 +130,9 @@ fn local_visitor(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turn
     })
 }
 
-fn zone(request: &HttpRequest) -> Tz {
-    stored_zone(request).unwrap_or(Tz::UTC)
-}
-
 /// The cookie that binds forms to a browser without a session, and the header that sets a new one.
 pub(super) fn form_cookie(request: &HttpRequest) -> Result<(String, Option<HeaderValue>), Turned> {
-    if let Some(token) = Cookie::Form.of(request) {
+    if let Some(token) = Cookie::Form.token(request) {
         return Ok((token, None));
     }
     let token = sessions::token()?;
@@ -150,7 +146,7 @@ fn stranger(request: &HttpRequest) -> Turned {
     let is_get = *request.method() == Method::GET;
     let asked = request.uri().path_and_query().map_or("", |path| path.as_str());
     match is_get {
-        true if origin::is_from_elsewhere(request) && Cookie::Session.of(request).is_none() => {
+        true if origin::is_from_elsewhere(request) && Cookie::Session.token(request).is_none() => {
             Turned::Again(asked.to_owned())
         }
         true => Turned::LogIn(asked.to_owned()),
@@ -259,50 +255,51 @@ impl Form {
 pub(crate) enum Cookie {
     /// Identifies a login session.
     Session,
-    /// Binds a form to a browser.
+    /// Binds a form to a browser without a session.
     Form,
+    /// The time zone of a browser, which is not secret.
+    Zone,
 }
 
 impl Cookie {
-    const fn name(self, secure: bool) -> &'static str {
+    fn name(self, secure: bool) -> &'static str {
         match (self, secure) {
             (Self::Session, true) => "__Secure-gavel_session",
             (Self::Session, false) => "gavel_session",
             (Self::Form, true) => "__Secure-gavel_form",
             (Self::Form, false) => "gavel_form",
+            (Self::Zone, true) => "__Secure-gavel_zone",
+            (Self::Zone, false) => "gavel_zone",
         }
     }
 
-    /// The value, if the browser sent exactly one in the expected format.
-    pub(crate) fn of(self, request: &HttpRequest) -> Option<String> {
-        let value = value(request, self.name(origin::is_secure(request)))?;
+    /// The token in it, if the browser sent exactly one in the expected format.
+    pub(crate) fn token(self, request: &HttpRequest) -> Option<String> {
+        let value = self.value(request)?;
         is_token(value).then(|| value.to_owned())
+    }
+
+    fn value(self, request: &HttpRequest) -> Option<&str> {
+        value(request, self.name(origin::is_secure(request)))
     }
 
     /// The header that sets the cookie for a duration; zero deletes it.
     pub(crate) fn set(self, request: &HttpRequest, value: &str, lasts: Duration) -> HeaderValue {
-        set(request, self.name(origin::is_secure(request)), value, lasts)
-    }
-}
-
-/// A browser keeps its time zone for a year.
-const ZONE_LASTS: Duration = Duration::from_secs(365 * 24 * 3600);
-
-const fn zone_name(secure: bool) -> &'static str {
-    match secure {
-        true => "__Secure-gavel_zone",
-        false => "gavel_zone",
+        let secure = origin::is_secure(request);
+        let text = format!(
+            "{}={value}; Path=/console; Max-Age={}; HttpOnly; SameSite=Strict{}",
+            self.name(secure),
+            lasts.as_secs(),
+            if secure { "; Secure" } else { "" }
+        );
+        HeaderValue::try_from(text).unwrap_or_else(|_| unreachable!("names, hex digits and zones are visible ASCII"))
     }
 }
 
 /// The time zone chosen in this browser.
-pub(crate) fn stored_zone(request: &HttpRequest) -> Option<Tz> {
-    value(request, zone_name(origin::is_secure(request)))?.parse().ok()
-}
-
-/// The header that stores the time zone.
-pub(crate) fn set_zone(request: &HttpRequest, zone: Tz) -> HeaderValue {
-    set(request, zone_name(origin::is_secure(request)), zone.name(), ZONE_LASTS)
+fn zone(request: &HttpRequest) -> Tz {
+    let chosen = Cookie::Zone.value(request).and_then(|name| name.parse().ok());
+    chosen.unwrap_or(Tz::UTC)
 }
 
 /// The value of the single cookie of this name.
@@ -321,13 +318,4 @@ fn value<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
         }
     }
     std::str::from_utf8(found?).ok()
-}
-
-fn set(request: &HttpRequest, name: &str, value: &str, lasts: Duration) -> HeaderValue {
-    let text = format!(
-        "{name}={value}; Path=/console; Max-Age={}; HttpOnly; SameSite=Strict{}",
-        lasts.as_secs(),
-        if origin::is_secure(request) { "; Secure" } else { "" }
-    );
-    HeaderValue::try_from(text).unwrap_or_else(|_| unreachable!("names, hex digits and zones are visible ASCII"))
 }

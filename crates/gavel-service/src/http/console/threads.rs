@@ -3,8 +3,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
-use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use maud::{Markup, html};
 
 use crate::api::threads::{Thread, ThreadMessage, ThreadSummary};
@@ -15,24 +13,17 @@ use crate::http::console::approvals::of;
 use crate::http::console::session::Visitor;
 use crate::http::console::view::action::{Card, row};
 use crate::http::console::view::room::TEXT;
-use crate::http::console::view::{next, words};
-use crate::http::console::{Parameters, Turned, nothing, page, paths};
+use crate::http::console::view::{address, next, words};
+use crate::http::console::{Page, Parameters, nothing, paths};
 use crate::http::error::Error;
-use crate::http::query;
 use crate::http::request::{Id, Open};
-use crate::surfaces::decisions::ListQuery;
 
-pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Result<HttpResponse, Turned> {
+pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Page {
     reads_threads(&visitor)?;
-    let query = ListQuery {
-        page_size: super::PAGE_SIZE,
-        page_token: given.get("page_token"),
-        ..ListQuery::default()
-    };
-    let found = edge.threads.list(&visitor.caller, visitor.reads.clone(), query);
+    let found = edge.threads.list(&visitor.caller, visitor.reads.clone(), given.list());
     let found = found.await?;
     let body = list_page(&visitor, &found.items, found.next_page_token.as_deref());
-    Ok(page(StatusCode::OK, Some(&visitor), "Threads", &body))
+    Ok(visitor.page("Threads", &body))
 }
 
 /// only its user reads a thread. The approval request contains everything that an approver needs.
@@ -43,13 +34,8 @@ fn reads_threads(visitor: &Visitor) -> Result<(), Error> {
     }
 }
 
-pub(crate) async fn thread(
-    edge: Open,
-    visitor: Visitor,
-    Id(id): Id<ThreadId>,
-    given: Parameters,
-) -> Result<HttpResponse, Turned> {
-    let before = given.get("before").and_then(|before| query::number(&before));
+pub(crate) async fn thread(edge: Open, visitor: Visitor, Id(id): Id<ThreadId>, given: Parameters) -> Page {
+    let before = given.number("before").map(u64::from);
     let threads = &edge.threads;
     reads_threads(&visitor)?;
     let thread = threads
@@ -97,7 +83,7 @@ pub(crate) async fn thread(
         })
         .collect();
     let body = thread_page(&visitor, &thread, &lines);
-    Ok(page(StatusCode::OK, Some(&visitor), "Thread", &body))
+    Ok(visitor.page("Thread", &body))
 }
 
 /// Renders the list of threads.
@@ -107,7 +93,7 @@ pub(crate) fn list_page(visitor: &Visitor, threads: &[ThreadSummary], more: Opti
         p.lead { "Conversations with agents, the latest first." }
         @if threads.is_empty() { (nothing("There are no threads yet.")) }
         @for thread in threads { (summary(visitor, thread)) }
-        @if more.is_some() { (next(paths::THREADS, &[("page_token", more)])) }
+        @if more.is_some() { (next(&address(paths::THREADS, &[("page_token", more)]))) }
     }
 }
 

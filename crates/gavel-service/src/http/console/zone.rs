@@ -1,23 +1,27 @@
 //! The time zone of times in the console: chosen once, and kept in a cookie. Without script the browser does not report
 //! it.
 
-use actix_web::HttpResponse;
-use actix_web::http::{StatusCode, header};
+use std::time::Duration;
+
+use actix_web::http::header;
 use chrono_tz::{TZ_VARIANTS, Tz};
 use maud::{Markup, html};
 
-use crate::http::console::session::{Form, Visitor, set_zone};
-use crate::http::console::view::{token, words};
-use crate::http::console::{Turned, page, paths, see};
+use crate::http::console::session::{Cookie, Form, Visitor};
+use crate::http::console::view::{form, words};
+use crate::http::console::{Page, paths, see};
 use crate::http::error::Error;
 use crate::http::request::Open;
 
-pub(crate) async fn show(edge: Open, visitor: Visitor) -> Result<HttpResponse, Turned> {
+/// A browser keeps its time zone for a year.
+const LASTS: Duration = Duration::from_secs(365 * 24 * 3600);
+
+pub(crate) async fn show(edge: Open, visitor: Visitor) -> Page {
     let body = offered(&visitor, edge.runs.now_us());
-    Ok(page(StatusCode::OK, Some(&visitor), "Time zone", &body))
+    Ok(visitor.page("Time zone", &body))
 }
 
-pub(crate) async fn choose(open: Open, _: Visitor, form: Form) -> Result<HttpResponse, Turned> {
+pub(crate) async fn choose(open: Open, _: Visitor, form: Form) -> Page {
     let zone: Option<Tz> = form.get("zone").and_then(|zone| zone.parse().ok());
     let zone = zone.ok_or_else(|| {
         Error::invalid(
@@ -27,7 +31,7 @@ pub(crate) async fn choose(open: Open, _: Visitor, form: Form) -> Result<HttpRes
     })?;
     let mut response = see(paths::APPROVALS);
     let headers = response.headers_mut();
-    headers.insert(header::SET_COOKIE, set_zone(&open.http, zone));
+    headers.insert(header::SET_COOKIE, Cookie::Zone.set(&open.http, zone.name(), LASTS));
     Ok(response)
 }
 
@@ -36,15 +40,14 @@ pub(crate) fn offered(visitor: &Visitor, now_us: i64) -> Markup {
     html! {
         h1 { "Time zone" }
         p.lead { "It is " (words::at(now_us, visitor.zone)) ". This browser shows all times in this zone." }
-        form method="post" action=(paths::ZONE) {
-            (token(visitor))
+        (form(visitor, paths::ZONE, &[], &html! {
             label for="zone" { "Your location" }
             select #zone name="zone" {
                 (choice(Tz::UTC, visitor.zone))
                 @for zone in TZ_VARIANTS.iter().filter(|zone| is_place(**zone)) { (choice(*zone, visitor.zone)) }
             }
             button type="submit" { "Use this time zone" }
-        }
+        }))
     }
 }
 

@@ -40,6 +40,17 @@ macro_rules! codes {
                 }
             }
 
+            /// Seconds that a client should wait before it sends the request again, if that helps. That of the quota is
+            /// in its response.
+            #[must_use]
+            pub const fn retry_after_s(self) -> Option<u32> {
+                match self {
+                    Self::StillRunning | Self::RecordUnavailable | Self::AuthUnavailable | Self::Overloaded => Some(1),
+                    Self::TooManySessions => Some(60),
+                    _ => None,
+                }
+            }
+
             /// The meaning of the code, for the API reference.
             #[must_use]
             pub const fn meaning(self) -> &'static str {

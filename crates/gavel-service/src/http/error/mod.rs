@@ -131,7 +131,7 @@ impl Error {
             Self::BodyBroken => ProblemParts::new(Code::InvalidRequest, "The body ended early, or its framing is invalid."),
             Self::BodyTooLarge(limit) => ProblemParts::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes.")),
             Self::TooMuch(exceeded) => {
-                ProblemParts::new(Code::Overloaded, format!("Too much work is in progress: {exceeded}. Nothing was done; send the request again later.")).later()
+                ProblemParts::new(Code::Overloaded, format!("Too much work is in progress: {exceeded}. Nothing was done; send the request again later."))
             }
             Self::ForeignPage => {
                 let detail = "A page of another site sent this request (Origin, Sec-Fetch-Site). With auth.mode = none gavel rejects such requests; a service that sends requests for a page requires api_key or jwt.";
@@ -151,7 +151,7 @@ impl Error {
             }
             Self::StillRunning => {
                 let detail = "A request with this idempotency key is still running; try again later.";
-                ProblemParts::new(Code::StillRunning, detail).later()
+                ProblemParts::new(Code::StillRunning, detail)
             }
             Self::KeyReused => {
                 ProblemParts::new(Code::IdempotencyKeyReused, "This idempotency key was used with another request body.")
@@ -159,10 +159,10 @@ impl Error {
             Self::OutcomeUnrecorded(id) => ProblemParts::unrecorded(id),
             Self::RecordUnavailable => {
                 let detail = "The record store is unavailable. Nothing was done; the request can be sent again.";
-                ProblemParts::new(Code::RecordUnavailable, detail).later()
+                ProblemParts::new(Code::RecordUnavailable, detail)
             }
             Self::AuthUnavailable => {
-                ProblemParts::new(Code::AuthUnavailable, "Tokens cannot be verified now; the request can be sent again.").later()
+                ProblemParts::new(Code::AuthUnavailable, "Tokens cannot be verified now; the request can be sent again.")
             }
             Self::Internal => {
                 ProblemParts::new(Code::Internal, "gavel failed to answer; search its log for the request id to find the reason.")
@@ -215,9 +215,6 @@ impl From<StoreFailure> for Error {
     }
 }
 
-/// Seconds that a client should wait before it retries.
-const RETRY_AFTER: &str = "1";
-
 /// The parts of an error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProblemParts {
@@ -241,7 +238,11 @@ impl ProblemParts {
             run: None,
             outcome: None,
             plan_version: None,
-            headers: Vec::new(),
+            headers: code
+                .retry_after_s()
+                .map(|s| (header::RETRY_AFTER, headers::seconds(s)))
+                .into_iter()
+                .collect(),
         }
     }
 
@@ -250,15 +251,10 @@ impl ProblemParts {
         self
     }
 
-    /// Adds `Retry-After`.
-    pub(crate) fn later(self) -> Self {
-        self.header(header::RETRY_AFTER, RETRY_AFTER)
-    }
-
     /// Too much work is in progress.
     pub(crate) fn overloaded() -> Self {
         let detail = "Too much work is in progress. Nothing was started; the request can be sent again.";
-        Self::new(Code::Overloaded, detail).later()
+        Self::new(Code::Overloaded, detail)
     }
 
     /// The outcome of this decision is not recorded yet.
@@ -430,7 +426,7 @@ impl Error {
         let headers = std::mem::take(&mut parts.headers);
         parts.errors = bounded(parts.errors);
         for error in parts.errors.iter_mut().filter(|_| of_list) {
-            error.pointer = spelling.parameter(&error.pointer).to_owned();
+            error.pointer = spelling.name(&error.pointer);
         }
         let text = match spelling {
             Spelling::Snake => serde_json::to_string(&Problem::new(parts, status, request_id)),

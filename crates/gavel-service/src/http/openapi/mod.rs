@@ -4,8 +4,9 @@
 
 pub(super) mod lines;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use actix_web::http::Method;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use utoipa::openapi::content::ContentBuilder;
@@ -19,9 +20,9 @@ use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{Content, Header, InfoBuilder, License, Object, OpenApi, Ref, RefOr, Required, Schema, Type};
 use utoipa::{IntoParams, OpenApi as _, PartialSchema, ToSchema};
 
-use crate::http::error::Code;
+use crate::http::error::{AgentProblem, Code, Problem};
 use crate::http::query::{DEFAULT_PAGE, MAX_PAGE};
-use crate::http::routes::{Described, Method, Route, table};
+use crate::http::routes::{Described, Entry, Route, TAGS, table};
 use crate::http::spelling::Spelling;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
@@ -38,6 +39,7 @@ pub(super) struct About<'a> {
     /// Schemas that it refers to, by name.
     pub(super) schemas: &'a mut Vec<(String, RefOr<Schema>)>,
     pub(super) route: &'static Route,
+    problems: Vec<Code>,
 }
 
 impl About<'_> {
@@ -51,7 +53,7 @@ impl About<'_> {
     }
 
     pub(super) fn problems(&mut self, codes: &[Code]) {
-        add(self.operation, codes);
+        self.problems.extend(codes);
     }
 
     pub(super) fn schema<T: ToSchema>(&mut self) -> Ref {
@@ -146,15 +148,25 @@ pub fn document() -> OpenApi {
         .description(Some(format!("{ABOUT}\n\n## Codes\n\n{}", codes())))
         .license(Some(License::new(env!("CARGO_PKG_LICENSE"))))
         .build();
-    for entry in table() {
-        let route = &entry.route;
-        if let Some(operation) = operation(&mut document, route) {
-            (entry.describe)(&mut About {
+    for Entry { route, operation, .. } in table() {
+        let item = document.paths.paths.get_mut(route.path);
+        let place = item.and_then(|item| match route.method {
+            Method::POST => item.post.as_mut(),
+            Method::PUT => item.put.as_mut(),
+            Method::DELETE => item.delete.as_mut(),
+            _ => item.get.as_mut(),
+        });
+        if let (Some(of), Some(operation)) = (operation, place) {
+            operation.operation_id = Some(of.id.to_owned());
+            operation.tags = Some(vec![of.tag.to_owned()]);
+            let mut about = About {
                 operation,
                 schemas: &mut schemas,
                 route,
-            });
-            complete(operation, Spelling::of(Some(route)));
+                problems: of.problems.to_vec(),
+            };
+            (of.describe)(&mut about);
+            about.complete();
         }
     }
     let components = document.components.get_or_insert_default();
@@ -163,36 +175,43 @@ pub fn document() -> OpenApi {
     components.add_security_scheme(BEARER, bearer());
     components.add_security_scheme(API_KEY, api_key());
     document.security = Some(security());
-    document.tags = Some(tags());
+    let tag = |(name, about): &(&str, &str)| TagBuilder::new().name(*name).description(Some(*about)).build();
+    document.tags = Some(TAGS.iter().map(tag).collect());
     document
 }
 
-/// The operation of a route; none for the console, whose pages and forms are for people.
-fn operation<'a>(document: &'a mut OpenApi, route: &Route) -> Option<&'a mut Operation> {
-    let item = document.paths.paths.get_mut(route.path)?;
-    let operation = match route.method {
-        Method::Get => &mut item.get,
-        Method::Post => &mut item.post,
-        Method::Put => &mut item.put,
-        Method::Delete => &mut item.delete,
-    };
-    operation.as_mut()
-}
+impl About<'_> {
+    /// Adds what a handler only names or what every operation has: problems, headers, the request id.
+    fn complete(mut self) {
+        self.problems(&[Code::MethodNotAllowed]);
+        self.describe_problems();
+        // A summary is the first sentence of the handler's comment, and a title here.
+        let summary = self.operation.summary.take();
+        self.operation.summary = summary.map(|summary| summary.trim_end_matches('.').to_owned());
+        self.parameter(request_id());
+        self.operation.parameters.iter_mut().flatten().for_each(without_format);
+        for response in self.operation.responses.responses.values_mut() {
+            if let RefOr::T(response) = response {
+                describe(response);
+            }
+        }
+    }
 
-/// Adds what a handler only names or what every operation has: problems, headers, the request id.
-fn complete(operation: &mut Operation, spelling: Spelling) {
-    // A summary is the first sentence of the handler's comment, and a title here.
-    operation.summary = operation
-        .summary
-        .take()
-        .map(|summary| summary.trim_end_matches('.').to_owned());
-    let parameters = operation.parameters.get_or_insert_default();
-    parameters.push(RefOr::T(request_id().build()));
-    parameters.iter_mut().for_each(without_format);
-    expand(operation, spelling);
-    for response in operation.responses.responses.values_mut() {
-        if let RefOr::T(response) = response {
-            describe(response);
+    /// Describes the problems by their status. One that also has a response of its own gets both contents.
+    fn describe_problems(&mut self) {
+        let spelling = Spelling::of(Some(self.route));
+        let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
+        for code in Code::ALL.iter().filter(|code| self.problems.contains(code)) {
+            by_status.entry(code.status()).or_default().push(*code);
+        }
+        let responses = &mut self.operation.responses.responses;
+        for (status, codes) in by_status {
+            let problem = problem(spelling, status, &codes);
+            let merged = match responses.remove(&status.to_string()) {
+                Some(RefOr::T(own)) => merge(own, problem),
+                _ => problem,
+            };
+            responses.insert(status.to_string(), RefOr::T(merged));
         }
     }
 }
@@ -235,31 +254,6 @@ fn api_key() -> SecurityScheme {
 fn security() -> Vec<SecurityRequirement> {
     let by = |scheme: &str| SecurityRequirement::new(scheme, Vec::<String>::new());
     vec![SecurityRequirement::default(), by(BEARER), by(API_KEY)]
-}
-
-fn tags() -> Vec<utoipa::openapi::Tag> {
-    let tag = |name: &str, about: &str| TagBuilder::new().name(name).description(Some(about)).build();
-    vec![
-        tag("chat", "One message, one decision."),
-        tag("agents", "Declared agents: definitions and their versions."),
-        tag("runs", "Runs of agents: trigger, watch, cancel, resume."),
-        tag(
-            "threads",
-            "Stored conversations with an agent that requests approval before it acts.",
-        ),
-        tag("approvals", "Approval requests, in-doubt actions and grants."),
-        tag(
-            "planning sessions",
-            "A goal, a repository and a deadline: gavel proposes a plan, and changes it in conversation.",
-        ),
-        tag("record", "Decisions and tool calls, for analysts."),
-        tag("health", "For operators and probes. Open: no credentials are required."),
-        tag(
-            "accounts",
-            "For browsers that Google redirects. Open: no credentials are required.",
-        ),
-        tag("reference", "This description. Open: no credentials are required."),
-    ]
 }
 
 // Schemas that belong to no route: parts of a problem, pages of lists, documents.
@@ -397,9 +391,6 @@ fn known(name: &str) -> Option<(ObjectBuilder, &'static str, Value)> {
     })
 }
 
-#[cfg(test)]
-mod tests;
-
 /// A header that may be absent.
 pub(crate) fn header(name: &str, about: &str, schema: ObjectBuilder) -> ParameterBuilder {
     Parameter::builder()
@@ -471,14 +462,11 @@ pub(crate) fn paging(spelling: Spelling) -> [ParameterBuilder; 2] {
         .minimum(Some(1))
         .maximum(Some(MAX_PAGE))
         .default(Some(DEFAULT_PAGE.into()));
-    let next = match spelling {
-        Spelling::Snake => "next_page_token",
-        Spelling::Camel => "nextPageToken",
-    };
+    let next = spelling.name("next_page_token");
     let token = format!("`{next}` of the previous page; valid only with the same filter and order.");
     [
-        in_query(spelling.page_size(), "Rows of a page.").schema(Some(rows)),
-        in_query(spelling.page_token(), &token),
+        in_query(&spelling.name("page_size"), "Rows of a page.").schema(Some(rows)),
+        in_query(&spelling.name("page_token"), &token),
     ]
 }
 
@@ -490,51 +478,10 @@ pub(crate) fn filter(fields: &str) -> String {
     )
 }
 
-/// Where a handler lists its codes.
-const LISTED: &str = "x-problems";
-
 impl Serialize for Code {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
     }
-}
-
-/// Adds codes to those that the handler lists.
-pub(crate) fn add(operation: &mut Operation, codes: &[Code]) {
-    let extensions = operation.extensions.get_or_insert_default();
-    let listed = extensions.entry(LISTED.to_owned()).or_insert_with(|| json!([]));
-    if let Value::Array(listed) = listed {
-        listed.extend(codes.iter().map(|code| json!(code)));
-    }
-}
-
-/// Replaces the listed codes by responses. A status that also has a response of its own gets both contents.
-fn expand(operation: &mut Operation, spelling: Spelling) {
-    let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
-    let codes = listed_codes(operation);
-    for code in Code::ALL.iter().filter(|code| codes.contains(code.as_str())) {
-        by_status.entry(code.status()).or_default().push(*code);
-    }
-    for (status, codes) in by_status {
-        let problem = problem(spelling, status, &codes);
-        let merged = match operation.responses.responses.remove(&status.to_string()) {
-            Some(RefOr::T(own)) => merge(own, problem),
-            _ => problem,
-        };
-        let responses = &mut operation.responses.responses;
-        responses.insert(status.to_string(), RefOr::T(merged));
-    }
-}
-
-/// The listed codes, and the one of every route.
-fn listed_codes(operation: &mut Operation) -> BTreeSet<String> {
-    let mut extensions = operation.extensions.take().unwrap_or_default();
-    let listed = extensions.remove(LISTED).unwrap_or_default();
-    operation.extensions = (!extensions.is_empty()).then_some(extensions);
-    let listed = listed.as_array().into_iter().flatten().filter_map(Value::as_str);
-    let mut codes: BTreeSet<String> = listed.map(str::to_owned).collect();
-    codes.insert(Code::MethodNotAllowed.as_str().to_owned());
-    codes
 }
 
 fn merge(mut own: Response, problem: Response) -> Response {
@@ -550,14 +497,8 @@ fn problem(spelling: Spelling, status: u16, codes: &[Code]) -> Response {
         .iter()
         .map(|code| format!("`{}`: {}", code.as_str(), code.meaning().trim()));
     let mut response = Response::new(about.collect::<Vec<_>>().join(" "));
-    let retried = |code: &Code| {
-        matches!(
-            code,
-            Code::StillRunning | Code::TooManySessions | Code::RecordUnavailable | Code::AuthUnavailable
-        )
-    };
     for (name, is_set) in [
-        (RETRY_AFTER, codes.iter().any(retried)),
+        (RETRY_AFTER, codes.iter().any(|code| code.retry_after_s().is_some())),
         (AUTHENTICATE, codes.contains(&Code::Unauthenticated)),
         (ALLOW, codes.contains(&Code::MethodNotAllowed)),
     ] {
@@ -565,8 +506,12 @@ fn problem(spelling: Spelling, status: u16, codes: &[Code]) -> Response {
             response.headers.insert(name.to_owned(), RefOr::T(Header::default()));
         }
     }
+    let schema = match spelling {
+        Spelling::Snake => Problem::name(),
+        Spelling::Camel => AgentProblem::name(),
+    };
     let content = ContentBuilder::new()
-        .schema(Some(Ref::from_schema_name(spelling.problem())))
+        .schema(Some(Ref::from_schema_name(schema)))
         .example(codes.first().map(|code| example(spelling, status, *code)));
     response
         .content
@@ -585,13 +530,12 @@ fn example(spelling: Spelling, status: u16, code: Code) -> Value {
         "detail": code.meaning().trim(),
         "code": code.as_str(),
     });
-    let id = "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f";
-    match spelling {
-        Spelling::Snake => example["request_id"] = id.into(),
-        Spelling::Camel => {
-            example["requestId"] = id.into();
-            example["errorClass"] = json!(code.class());
-        }
+    example[spelling.name("request_id")] = "0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f".into();
+    if spelling == Spelling::Camel {
+        example["errorClass"] = json!(code.class());
     }
     example
 }
+
+#[cfg(test)]
+mod tests;

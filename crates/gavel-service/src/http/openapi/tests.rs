@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 use super::document;
 use crate::domain::agent_run::MOST_TIME;
 use crate::http::error::Code;
-use crate::http::routes::Method;
 use crate::http::routes::table;
 
 fn text() -> Value {
@@ -57,12 +56,7 @@ fn the_document_describes_the_route_table_and_nothing_else() {
         .iter()
         .map(|entry| &entry.route)
         .filter(|route| !route.path.starts_with("/console"))
-        .map(|route| match route.method {
-            Method::Get => format!("get {}", route.path),
-            Method::Post => format!("post {}", route.path),
-            Method::Put => format!("put {}", route.path),
-            Method::Delete => format!("delete {}", route.path),
-        })
+        .map(|route| format!("{} {}", route.method.as_str().to_lowercase(), route.path))
         .collect();
     assert_eq!(described, routes);
 }

@@ -13,7 +13,7 @@ use crate::api::planning::{CancelBody, DryRun, ExecuteBody, RefineBody, Session,
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
-use crate::http::answer::{Json, Preferred, Reply, Started};
+use crate::http::answer::{Json, Reply, Started};
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::headers::Patience;
 use crate::http::headers::only;
@@ -58,15 +58,10 @@ impl Given for RefineBody {
 #[utoipa::path(
     post,
     path = "/v1/sessions",
-    operation_id = "startPlanning",
-    tag = "planning sessions",
     responses(
         (status = 201, description = "The session, which has a plan or has failed; `Location` names it."),
         (status = 202, description = "The session, which has no plan yet; `Location` names it."),
-    ),
-    extensions(("x-problems" = json!([
-        Code::Forbidden, Code::RepositoryNotAllowed, Code::TooManySessions, Code::AgentUnavailable
-    ])))
+    )
 )]
 pub(super) async fn start(
     ctx: Ctx,
@@ -74,7 +69,7 @@ pub(super) async fn start(
     Sent(given): Sent<StartBody>,
     User(user): User,
     Meta(meta): Meta,
-) -> Result<Preferred<Session>, Error> {
+) -> Result<Started<Session>, Error> {
     let start = StartPlanning {
         prompt: given.prompt,
         repo_url: given.repo_url,
@@ -96,16 +91,10 @@ pub(super) async fn start(
 #[utoipa::path(
     post,
     path = "/v1/sessions/{id}/refine",
-    operation_id = "refinePlan",
-    tag = "planning sessions",
     responses(
         (status = 200, description = "The session, with the new version or the current one."),
         (status = 202, description = "The session, whose new version is being made; `Location` names it."),
-    ),
-    extensions(("x-problems" = json!([
-        Code::PlanInProgress, Code::PlanLocked, Code::PlanChanged, Code::SessionOver, Code::DeadlinePassed,
-        Code::TooManySessions, Code::AgentUnavailable
-    ])))
+    )
 )]
 pub(super) async fn refine(
     ctx: Ctx,
@@ -114,7 +103,7 @@ pub(super) async fn refine(
     Acting(user): Acting,
     Id(session): Id<PlanningSessionId>,
     Meta(meta): Meta,
-) -> Result<Preferred<Session>, Error> {
+) -> Result<Started<Session>, Error> {
     let refine = RefinePlan {
         session,
         refinement_prompt: given.refinement_prompt,
@@ -134,7 +123,7 @@ async fn wait(
     patience: Patience,
     keyed: bool,
     planned: StatusCode,
-) -> Result<Preferred<Session>, Error> {
+) -> Result<Started<Session>, Error> {
     let (planning, id, run) = (&ctx.planning, begun.session, begun.begun.run);
     let read = planning.session(&ctx.caller, None, id);
     let session = patience.wait_or(planning.wait(&ctx.caller, &mut begun), read);
@@ -145,7 +134,12 @@ async fn wait(
         _ => planned,
     };
     let path = path(session.session_id);
-    Ok(Started::new(Reply::new(status, session).at(path), Some(&begun.begun), keyed).preferred(patience))
+    Ok(Started::new(
+        Reply::new(status, session).at(path),
+        Some(&begun.begun),
+        keyed,
+        patience,
+    ))
 }
 
 fn path(session: PlanningSessionId) -> String {
@@ -371,13 +365,7 @@ impl Take for EditMeta {
 #[utoipa::path(
     put,
     path = "/v1/sessions/{id}/plan",
-    operation_id = "editPlan",
-    tag = "planning sessions",
-    responses((status = 200, description = "The session with the new version.")),
-    extensions(("x-problems" = json!([
-        Code::PlanInProgress, Code::PlanLocked, Code::PlanChanged, Code::SessionOver, Code::DeadlinePassed,
-        Code::OutcomeUnrecorded
-    ])))
+    responses((status = 200, description = "The session with the new version."))
 )]
 pub(crate) async fn edit(
     ctx: Ctx,
@@ -403,13 +391,10 @@ pub(crate) async fn edit(
 #[utoipa::path(
     post,
     path = "/v1/sessions/{id}/cancel",
-    operation_id = "cancelPlanning",
-    tag = "planning sessions",
     responses(
         (status = 200, description = "The session, which has ended."),
         (status = 202, description = "The session, which ends once its work was interrupted."),
-    ),
-    extensions(("x-problems" = json!([Code::OutcomeUnrecorded])))
+    )
 )]
 pub(crate) async fn cancel(
     ctx: Ctx,
@@ -450,16 +435,10 @@ pub(crate) enum Answer {
 #[utoipa::path(
     post,
     path = "/v1/sessions/{id}/execute",
-    operation_id = "executePlan",
-    tag = "planning sessions",
     responses(
         (status = 200, description = "The session, which has ended; or the dry run."),
         (status = 202, description = "The session, which is being worked on; `Location` names it.", body = Session),
-    ),
-    extensions(("x-problems" = json!([
-        Code::RepositoryNotAllowed, Code::PlanInProgress, Code::PlanChanged, Code::SessionOver, Code::DeadlinePassed,
-        Code::TooManySessions, Code::AgentUnavailable
-    ])))
+    )
 )]
 pub(crate) async fn execute(
     ctx: Ctx,
@@ -468,7 +447,7 @@ pub(crate) async fn execute(
     Acting(user): Acting,
     Id(session): Id<PlanningSessionId>,
     Meta(meta): Meta,
-) -> Result<Preferred<Answer>, Error> {
+) -> Result<Started<Answer>, Error> {
     let execute = ExecutePlan {
         session,
         plan_version: given.plan_version,
@@ -480,7 +459,7 @@ pub(crate) async fn execute(
     let planning = &ctx.planning;
     if given.dry_run {
         let dry_run = planning.dry_run(&ctx.caller, user.as_ref(), &execute).await?;
-        return Ok(Preferred::nothing(Answer::DryRun(dry_run)));
+        return Ok(Started::nothing(Answer::DryRun(dry_run)));
     }
     let keyed = execute.meta.idempotency.is_some();
     let execution = planning.execute_plan(&ctx.caller, user.as_ref(), execute).await?;
@@ -499,5 +478,5 @@ pub(crate) async fn execute(
     let (has_ended, path) = (session.status.has_ended(), path(session.session_id));
     let reply = Reply::current(has_ended, Answer::Session(Box::new(session))).at(path);
     let begun = execution.begun.as_ref().map(|begun| &begun.begun);
-    Ok(Started::new(reply, begun, keyed).preferred(patience))
+    Ok(Started::new(reply, begun, keyed, patience))
 }

@@ -27,12 +27,7 @@ const MOST_VERSIONS: u32 = 50;
 /// Lists planning sessions.
 ///
 /// Latest first. A user sees only their own; a service that names no user sees those of its tenant.
-#[utoipa::path(
-    get,
-    path = "/v1/sessions",
-    operation_id = "listPlanningSessions",
-    tag = "planning sessions"
-)]
+#[utoipa::path(get, path = "/v1/sessions")]
 pub(crate) async fn list(
     ctx: Ctx,
     List(query, _): List<PlanningSessionPage>,
@@ -66,12 +61,7 @@ impl Parameters for View {
 /// Reads a planning session.
 ///
 /// With the current version of its plan. A session of another user answers 404, like a missing one.
-#[utoipa::path(
-    get,
-    path = "/v1/sessions/{id}",
-    operation_id = "getPlanningSession",
-    tag = "planning sessions"
-)]
+#[utoipa::path(get, path = "/v1/sessions/{id}")]
 pub(crate) async fn get(
     ctx: Ctx,
     Query(View { is_raw }): Query<View>,
@@ -89,8 +79,6 @@ pub(crate) async fn get(
 #[utoipa::path(
     get,
     path = "/v1/sessions/{id}/history",
-    operation_id = "listPlanVersions",
-    tag = "planning sessions",
     responses((status = 200, description = "At most 50 versions."))
 )]
 pub(crate) async fn versions(
@@ -140,12 +128,7 @@ impl Named for PlanVersion {
 /// Reads one version of a plan.
 ///
 /// Also one that is no longer current.
-#[utoipa::path(
-    get,
-    path = "/v1/sessions/{id}/history/{version}",
-    operation_id = "getPlanVersion",
-    tag = "planning sessions"
-)]
+#[utoipa::path(get, path = "/v1/sessions/{id}/history/{version}")]
 pub(crate) async fn version(
     ctx: Ctx,
     Acting(user): Acting,
@@ -202,12 +185,7 @@ impl Parameters for TaskView {
 ///
 /// A task of the current plan, with each step: what the model meant to do, its call, the result, and what it concluded.
 /// An error is an observation `{"error": {"code", "message"}}`; while a call waits or runs the observation is null.
-#[utoipa::path(
-    get,
-    path = "/v1/sessions/{id}/tasks/{taskId}",
-    operation_id = "getPlanTask",
-    tag = "planning sessions"
-)]
+#[utoipa::path(get, path = "/v1/sessions/{id}/tasks/{taskId}")]
 pub(crate) async fn task(
     ctx: Ctx,
     Query(TaskView { is_raw, after }): Query<TaskView>,
@@ -223,12 +201,7 @@ pub(crate) async fn task(
 ///
 /// Every tool call of every task, in order, with how it ended and what allowed it. Results are in the history of each
 /// task.
-#[utoipa::path(
-    get,
-    path = "/v1/sessions/{id}/log",
-    operation_id = "listPlanningActions",
-    tag = "planning sessions"
-)]
+#[utoipa::path(get, path = "/v1/sessions/{id}/log")]
 pub(crate) async fn log(
     ctx: Ctx,
     Paged(query): Paged,
@@ -291,8 +264,6 @@ impl Place for EventId {
 #[utoipa::path(
     get,
     path = "/v1/sessions/{id}/events",
-    operation_id = "watchPlanningSession",
-    tag = "planning sessions",
     responses(
         (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
         (status = 204, description = "You have received the last event already."),
@@ -336,23 +307,17 @@ impl Lines for SessionLines {
     const RESUMABLE: bool = true;
     type Line = PlanningLine;
 
-    async fn next(&mut self, out: &mut Out<'_>) -> ControlFlow<()> {
-        match self.0.next().await {
-            Ok(Some(line)) => {
-                let id = line.id.to_string();
-                let line = Line {
-                    id: &id,
-                    at: line.at.as_deref(),
-                    event: &line.event,
-                };
-                out.form.object(&id, &line, out.bytes);
-                ControlFlow::Continue(())
-            }
-            Ok(None) => ControlFlow::Break(()),
-            Err(error) => {
-                out.form.problem(&out.exchange.problem(error), out.bytes);
-                ControlFlow::Break(())
-            }
-        }
+    async fn next(&mut self, out: &mut Out<'_>) -> Result<ControlFlow<()>, Error> {
+        let Some(line) = self.0.next().await? else {
+            return Ok(ControlFlow::Break(()));
+        };
+        let id = line.id.to_string();
+        let line = Line {
+            id: &id,
+            at: line.at.as_deref(),
+            event: &line.event,
+        };
+        out.form.object(Some(&id), &line, out.bytes);
+        Ok(ControlFlow::Continue(()))
     }
 }

@@ -6,9 +6,8 @@ pub(crate) mod task;
 pub(crate) mod versions;
 
 use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use chrono_tz::Tz;
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 
 use crate::api::planning::{LoggedAction, Session};
@@ -17,8 +16,8 @@ use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{Task, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
 use crate::http::console::session::{Form, Onlooker, Visitor};
-use crate::http::console::view::{head, next, words};
-use crate::http::console::{Parameters, STYLE_HASH, Turned, framed, nothing, page, paths, see};
+use crate::http::console::view::{self, address, field, next, words};
+use crate::http::console::{Page, Parameters, Turned, framed, nothing, paths, see};
 use crate::http::error::Error;
 use crate::http::request::{Id, Open, RequestName};
 use crate::http::{body, query};
@@ -26,23 +25,47 @@ use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::planning::{ExecutePlan, PlanningError};
 use crate::surfaces::request::RequestMeta;
 
-pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Result<HttpResponse, Turned> {
+pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Page {
     let filter = filter(&visitor, &given)?;
     let query = ListQuery {
-        page_size: super::PAGE_SIZE,
-        page_token: given.get("page_token"),
         filter: filter.status.map(|status| format!("status = \"{}\"", status.as_str())),
-        ..ListQuery::default()
+        ..given.list()
     };
     let user = filter.user.as_ref().or(visitor.reads.as_ref());
     let found = edge.planning.list(&visitor.caller, user, query).await?;
-    let body = list_page(&Listed {
-        visitor: &visitor,
-        filter: &filter,
-        sessions: &found.items,
-        next: found.next_page_token.as_deref(),
-    });
-    Ok(page(StatusCode::OK, Some(&visitor), "Planning sessions", &body))
+    let is_on = filter.status.is_some() || filter.user.is_some();
+    let fields = html! {
+        label for="f-status" { "Status" }
+        select #f-status name="status" {
+            option value="" { "Any" }
+            @for status in SessionStatus::ALL {
+                option value=(status.as_str()) selected[filter.status == Some(*status)] { (in_words(status.as_str())) }
+            }
+        }
+        @if visitor.reads.is_none() { (field("user", "User", filter.user.as_ref().map(UserId::as_str))) }
+    };
+    let more = [
+        ("status", filter.status.map(SessionStatus::as_str)),
+        ("user", filter.user.as_ref().map(UserId::as_str)),
+        ("page_token", found.next_page_token.as_deref()),
+    ];
+    let body = html! {
+        h1 { "Planning sessions" }
+        p.lead { "Goals that gavel plans, and works on once a person has confirmed the plan. The latest first." }
+        (view::filter(paths::SESSIONS, is_on, &fields))
+        @if found.items.is_empty() {
+            (nothing(if is_on { "No session matches the filter." } else { "There are no planning sessions yet." }))
+        }
+        @for session in &found.items { (summary(session, visitor.zone)) }
+        @if found.next_page_token.is_some() { (next(&address(paths::SESSIONS, &more))) }
+    };
+    Ok(visitor.page("Planning sessions", &body))
+}
+
+/// The filter of the list.
+struct Filter {
+    status: Option<SessionStatus>,
+    user: Option<UserId>,
 }
 
 /// The filter of the list. Only a visitor who reads the sessions of all users can name one.
@@ -88,30 +111,35 @@ pub(crate) async fn look(
     onlooker: Result<Onlooker, Turned>,
     id: Result<Id<PlanningSessionId>, Turned>,
     given: Parameters,
-) -> Result<HttpResponse, Turned> {
+) -> Page {
     let page = id
         .as_ref()
         .map_or_else(|_| paths::SESSIONS.to_owned(), |Id(id)| path(*id));
     let found = async {
         let (Onlooker(visitor), Id(id)) = (onlooker?, id?);
-        let session = edge
-            .planning
-            .session(&visitor.caller, visitor.reads.as_ref(), id)
-            .await?;
-        let changed = given.get("seen") != Some(seen(&session));
-        Ok(Progress::Of {
-            session: Box::new(session),
-            changed,
-        })
+        let found = edge.planning.session(&visitor.caller, visitor.reads.as_ref(), id);
+        Ok(found.await?)
     };
-    let found = match found.await {
-        Ok(found) => found,
-        Err(Turned::LogIn(_) | Turned::Again(_)) => Progress::LoggedOut,
+    let (refreshes, status) = match found.await {
+        Ok(session) => {
+            let changed = given.get("seen") != Some(seen(&session));
+            let status = html! {
+                (state(&session))
+                @if changed { " " a href=(page) target="_top" { "Show what is new" } }
+            };
+            (!session.status.has_ended(), status)
+        }
+        Err(Turned::LogIn(_) | Turned::Again(_)) => (
+            false,
+            html! { "You are logged out. " a href=(page) target="_top" { "Log in" } },
+        ),
         Err(turned @ Turned::Error(Error::NotFound)) => return Err(turned),
-        // The frame checks again later.
-        Err(_) => Progress::Unknown,
+        Err(_) => (
+            true,
+            html! { "The session cannot be read now; gavel checks again in " (LOOK) " seconds." },
+        ),
     };
-    Ok(framed(progress(&found, &page)))
+    Ok(framed(view::in_frame("Progress", refreshes.then_some(LOOK), &status)))
 }
 
 /// The form names the version that its page shows, so a visitor confirms only what they have read.
@@ -121,7 +149,7 @@ pub(crate) async fn confirm(
     form: Form,
     Id(session): Id<PlanningSessionId>,
     RequestName(request_id): RequestName,
-) -> Result<HttpResponse, Turned> {
+) -> Page {
     let version: Option<u32> = form.get("version").and_then(query::number);
     let version = version.ok_or_else(|| Error::invalid("version", "does not match a button of the page"))?;
     let execute = ExecutePlan {
@@ -146,12 +174,7 @@ pub(crate) async fn confirm(
     Ok(back(session, late))
 }
 
-pub(crate) async fn cancel(
-    edge: Open,
-    visitor: Visitor,
-    form: Form,
-    Id(session): Id<PlanningSessionId>,
-) -> Result<HttpResponse, Turned> {
+pub(crate) async fn cancel(edge: Open, visitor: Visitor, form: Form, Id(session): Id<PlanningSessionId>) -> Page {
     let reason = body::reason(form.text("reason"), "reason")?;
     let planning = &edge.planning;
     let ended = planning.cancel(&visitor.caller, visitor.reads.as_ref(), session, reason);
@@ -166,69 +189,8 @@ fn back(session: PlanningSessionId, late: bool) -> HttpResponse {
     see(&format!("{}{late}", path(session)))
 }
 
-/// The filter of the list.
-pub(crate) struct Filter {
-    pub(crate) status: Option<SessionStatus>,
-    pub(crate) user: Option<UserId>,
-}
-
-/// The data of the list.
-pub(crate) struct Listed<'a> {
-    pub(crate) visitor: &'a Visitor,
-    pub(crate) filter: &'a Filter,
-    pub(crate) sessions: &'a [Session],
-    /// The token of the next page.
-    pub(crate) next: Option<&'a str>,
-}
-
-/// Renders the list.
-pub(crate) fn list_page(listed: &Listed<'_>) -> Markup {
-    let filter = listed.filter;
-    let filtered = filter.status.is_some() || filter.user.is_some();
-    let pairs = [
-        ("status", filter.status.map(SessionStatus::as_str)),
-        ("user", filter.user.as_ref().map(UserId::as_str)),
-        ("page_token", listed.next),
-    ];
-    html! {
-        h1 { "Planning sessions" }
-        p.lead { "Goals that gavel plans, and works on once a person has confirmed the plan. The latest first." }
-        (filters(listed, filtered))
-        @if listed.sessions.is_empty() {
-            (nothing(if filtered { "No session matches the filter." } else { "There are no planning sessions yet." }))
-        }
-        @for session in listed.sessions { (summary(listed, session)) }
-        @if listed.next.is_some() { (next(paths::SESSIONS, &pairs)) }
-    }
-}
-
-fn filters(listed: &Listed<'_>, filtered: bool) -> Markup {
-    let filter = listed.filter;
-    html! {
-        details.filter open[filtered] {
-            summary { "Filter" @if filtered { " (on)" } }
-            form method="get" action=(paths::SESSIONS) {
-                label for="f-status" { "Status" }
-                select #f-status name="status" {
-                    option value="" { "Any" }
-                    @for status in SessionStatus::ALL {
-                        option value=(status.as_str()) selected[filter.status == Some(*status)] { (in_words(status.as_str())) }
-                    }
-                }
-                @if listed.visitor.reads.is_none() {
-                    label for="f-user" { "User" }
-                    input #f-user type="text" name="user" value=(filter.user.as_ref().map_or("", UserId::as_str)) autocomplete="off";
-                }
-                button type="submit" { "Show" }
-                @if filtered { a href=(paths::SESSIONS) { "Show all" } }
-            }
-        }
-    }
-}
-
-fn summary(listed: &Listed<'_>, session: &Session) -> Markup {
+fn summary(session: &Session, zone: Tz) -> Markup {
     let title = format!("s-{}", session.session_id);
-    let (zone, ended) = (listed.visitor.zone, session.completed_at.as_ref());
     html! {
         article.card.gone[session.status.has_ended()] aria-labelledby=(title) {
             div.heading {
@@ -240,7 +202,7 @@ fn summary(listed: &Listed<'_>, session: &Session) -> Markup {
                 div { dt { "Status" } dd { b { (in_words(session.status.as_str())) } } }
                 div { dt { "Repository" } dd { bdi { (words::beginning(&session.repo_url, SHORT)) } } }
                 div { dt { "User" } dd { bdi { (words::text(&session.user)) } } }
-                @if let Some(at) = ended { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }
+                @if let Some(at) = &session.completed_at { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }
                 @else { div { dt { "Time left" } dd { (left(session.time_left_ms)) } } }
                 @if !session.plan.is_empty() { div { dt { "Tasks" } dd { (done(&session.plan)) } } }
             }
@@ -312,7 +274,7 @@ pub(crate) fn log_page(actions: &[LoggedAction], path: &str, more: bool, zone: T
         h1 { "Log" }
         p.lead { "Every call of the planner and of every task, in order, with how it ended and what allowed it." }
         @if actions.is_empty() { (nothing("Nothing was called yet.")) } @else { (table(actions, zone)) }
-        @if last.is_some() { (next(&format!("{path}/log"), &[("after", last.as_deref())])) }
+        @if last.is_some() { (next(&address(&format!("{path}/log"), &[("after", last.as_deref())]))) }
     }
 }
 
@@ -362,48 +324,10 @@ fn row(action: &LoggedAction, zone: Tz) -> Markup {
     }
 }
 
-// How far a session is: the frame of its page that refreshes itself.
-
-/// What the frame shows.
-pub(crate) enum Progress {
-    /// The session, and whether it has changed since its page was opened.
-    Of { session: Box<Session>, changed: bool },
-    /// The visitor must log in.
-    LoggedOut,
-    /// The session cannot be read now.
-    Unknown,
-}
-
 /// Seconds between two looks at a session.
 const LOOK: u32 = 5;
 
-/// Renders the page inside the frame; `page` is the address of the session's page.
-pub(crate) fn progress(progress: &Progress, page: &str) -> Markup {
-    let refreshes = match progress {
-        Progress::Of { session, .. } => !session.status.has_ended(),
-        Progress::LoggedOut => false,
-        Progress::Unknown => true,
-    };
-    html! {
-        (DOCTYPE)
-        html.news lang="en" {
-            (head("Progress", &STYLE_HASH, refreshes.then(|| LOOK.to_string()).as_deref()))
-            body {
-                p role="status" {
-                    @match progress {
-                        Progress::Of { session, changed } => {
-                            (state(session))
-                            @if *changed { " " a href=(page) target="_top" { "Show what is new" } }
-                        },
-                        Progress::LoggedOut => { "You are logged out. " a href=(page) target="_top" { "Log in" } },
-                        Progress::Unknown => { "The session cannot be read now; gavel checks again in " (LOOK) " seconds." },
-                    }
-                }
-            }
-        }
-    }
-}
-
+/// How far a session is.
 fn state(session: &Session) -> Markup {
     let at_work = session
         .plan

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use maud::{Markup, html};
 use url::Url;
 
@@ -19,8 +17,8 @@ use crate::http::console::planning::{done, in_words, left, seen, table, texts};
 use crate::http::console::session::Visitor;
 use crate::http::console::view::action::{Place, card};
 use crate::http::console::view::room::TEXT;
-use crate::http::console::view::{address, token, words};
-use crate::http::console::{Parameters, Turned, nothing, page, paths};
+use crate::http::console::view::{address, form, unfold, words};
+use crate::http::console::{Page, Parameters, Turned, nothing, paths};
 use crate::http::request::{Id, Open};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::approvals::ApprovalError;
@@ -32,12 +30,7 @@ const MOST_ACTIONS: usize = 50;
 /// Most actions that wait for a person, each with its forms.
 const MOST_CARDS: usize = 10;
 
-pub(crate) async fn show(
-    edge: Open,
-    visitor: Visitor,
-    Id(id): Id<PlanningSessionId>,
-    given: Parameters,
-) -> Result<HttpResponse, Turned> {
+pub(crate) async fn show(edge: Open, visitor: Visitor, Id(id): Id<PlanningSessionId>, given: Parameters) -> Page {
     let planning = &edge.planning;
     let session = planning.session(&visitor.caller, visitor.reads.as_ref(), id).await?;
     let range = (0, MOST_ACTIONS + 1);
@@ -58,7 +51,7 @@ pub(crate) async fn show(
         history: &latest(&edge, &visitor, id, session.plan_version).await?,
         link: &link,
     });
-    Ok(page(StatusCode::OK, Some(&visitor), &title(&session), &body))
+    Ok(visitor.page(&title(&session), &body))
 }
 
 /// Did a button of this page come too late? The forms of an action say which action they are about.
@@ -281,16 +274,12 @@ fn buttons(shown: &Shown<'_>, path: &str) -> Markup {
         @if can_confirm { (confirm(shown, path)) }
         @if !session.status.has_ended() {
             div.answers {
-                details {
-                    summary.button { "Cancel the session…" }
-                    form method="post" action={ (path) "/cancel" } {
-                        (token(shown.visitor))
-                        p { "gavel interrupts the call in progress and begins no other. The plan and its history remain." }
-                        label for="reason" { "Reason (optional)" }
-                        textarea #reason name="reason" rows="3" maxlength="1000" {}
-                        button.no type="submit" { "Cancel the session" }
-                    }
-                }
+                (unfold("Cancel the session…", &form(shown.visitor, &format!("{path}/cancel"), &[], &html! {
+                    p { "gavel interrupts the call in progress and begins no other. The plan and its history remain." }
+                    label for="reason" { "Reason (optional)" }
+                    textarea #reason name="reason" rows="3" maxlength="1000" {}
+                    button.no type="submit" { "Cancel the session" }
+                })))
             }
         }
     }
@@ -316,11 +305,9 @@ fn confirm(shown: &Shown<'_>, path: &str) -> Markup {
                 }
                 p { "Any other action with side effects waits for an approval. The plan can no longer be changed by hand." }
                 div.answers {
-                    form method="post" action={ (path) "/confirm" } {
-                        (token(shown.visitor))
-                        input type="hidden" name="version" value=(session.plan_version);
+                    (form(shown.visitor, &format!("{path}/confirm"), &[("version", &session.plan_version.to_string())], &html! {
                         button.yes type="submit" aria-describedby="confirm allowed" { "Confirm and begin" }
-                    }
+                    }))
                 }
             } @else {
                 p {

@@ -1,7 +1,5 @@
 //! X
 
-use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use chrono_tz::Tz;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -13,10 +11,9 @@ use crate::domain::plan::{Task, TaskChange, TaskStatus};
 use crate::http::console::planning::{SHORT, in_words, log_page, path, took};
 use crate::http::console::session::Visitor;
 use crate::http::console::view::room::TEXT;
-use crate::http::console::view::{next, words};
-use crate::http::console::{Parameters, Turned, nothing, page};
+use crate::http::console::view::{address, next, words};
+use crate::http::console::{Page, Parameters, nothing};
 use crate::http::planning;
-use crate::http::query;
 use crate::http::request::{Id, Open};
 
 /// Steps per page.
@@ -29,36 +26,30 @@ pub(crate) async fn task(
     visitor: Visitor,
     Id(planning::read::Task(session, task)): Id<planning::read::Task>,
     given: Parameters,
-) -> Result<HttpResponse, Turned> {
+) -> Page {
     let planning = &edge.planning;
-    let found = planning.task(&visitor.caller, visitor.reads.as_ref(), session, (task, after(&given)));
+    let found = planning.task(
+        &visitor.caller,
+        visitor.reads.as_ref(),
+        session,
+        (task, given.number("after").unwrap_or(0)),
+    );
     let mut found = found.await?;
     let more = found.react_history.len() > STEPS;
     found.react_history.truncate(STEPS);
     let body = task_page(&found, &path(session), more, visitor.zone);
-    Ok(page(StatusCode::OK, Some(&visitor), &found.task.title, &body))
+    Ok(visitor.page(&found.task.title, &body))
 }
 
-pub(crate) async fn log(
-    edge: Open,
-    visitor: Visitor,
-    Id(session): Id<PlanningSessionId>,
-    given: Parameters,
-) -> Result<HttpResponse, Turned> {
+pub(crate) async fn log(edge: Open, visitor: Visitor, Id(session): Id<PlanningSessionId>, given: Parameters) -> Page {
     let planning = &edge.planning;
-    let range = (after(&given), ACTIONS + 1);
+    let range = (given.number("after").unwrap_or(0), ACTIONS + 1);
     let found = planning.log(&visitor.caller, visitor.reads.as_ref(), session, range);
     let mut found = found.await?;
     let more = found.len() > ACTIONS;
     found.truncate(ACTIONS);
     let body = log_page(&found, &path(session), more, visitor.zone);
-    Ok(page(StatusCode::OK, Some(&visitor), "Log", &body))
-}
-
-/// The last number of the page before; 0 on the first page.
-fn after(given: &Parameters) -> u32 {
-    let after = given.get("after").and_then(|after| query::number(&after));
-    after.unwrap_or(0)
+    Ok(visitor.page("Log", &body))
 }
 
 /// Rendered bytes of each text of a step: on the page of its session, and on that of its task. An entry of a list has a
@@ -144,7 +135,7 @@ pub(crate) fn task_page(detail: &TaskDetail, path: &str, more: bool, zone: Tz) -
         h2 { "Steps" }
         @if detail.react_history.is_empty() { (nothing("There are no steps yet.")) }
         (step_list(&detail.react_history, ROOMY, zone))
-        @if last.is_some() { (next(&own, &[("after", last.as_deref())])) }
+        @if last.is_some() { (next(&address(&own, &[("after", last.as_deref())]))) }
     }
 }
 

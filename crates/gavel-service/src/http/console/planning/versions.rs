@@ -1,7 +1,5 @@
 //! The versions of a plan: any two side by side, and how each came about.
 
-use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use chrono_tz::Tz;
 use maud::{Markup, html};
 use similar::{ChangeTag, TextDiff};
@@ -12,20 +10,15 @@ use crate::domain::plan::{Task, TaskStatus};
 use crate::http::console::planning::{SHORT, in_words, path};
 use crate::http::console::session::Visitor;
 use crate::http::console::view::room::TEXT;
-use crate::http::console::view::{next, words};
-use crate::http::console::{Parameters, Turned, nothing, page};
+use crate::http::console::view::{address, next, words};
+use crate::http::console::{Page, Parameters, Turned, nothing};
 use crate::http::error::Error;
 use crate::http::request::{Id, Open};
 use crate::http::{Edge, query};
 
 /// `from` and `to` are the compared versions; without them the current one and the one before. `before` is the oldest
 /// version of the page before.
-pub(crate) async fn show(
-    edge: Open,
-    visitor: Visitor,
-    Id(session): Id<PlanningSessionId>,
-    given: Parameters,
-) -> Result<HttpResponse, Turned> {
+pub(crate) async fn show(edge: Open, visitor: Visitor, Id(session): Id<PlanningSessionId>, given: Parameters) -> Page {
     let planning = &edge.planning;
     let current = planning.session(&visitor.caller, visitor.reads.as_ref(), session);
     let current = current.await?.plan_version;
@@ -45,7 +38,7 @@ pub(crate) async fn show(
     let last = number("before")?.map_or(current, |before| before.saturating_sub(1).min(current));
     let history = latest(&edge, &visitor, session, last).await?;
     let body = versions(&path(session), current, pair.as_ref(), &history, visitor.zone);
-    Ok(page(StatusCode::OK, Some(&visitor), "Versions of the plan", &body))
+    Ok(visitor.page("Versions of the plan", &body))
 }
 
 async fn one(edge: &Edge, visitor: &Visitor, session: PlanningSessionId, version: u32) -> Result<Version, Turned> {
@@ -98,7 +91,7 @@ pub(crate) fn versions(path: &str, current: u32, pair: Option<&Pair>, history: &
         @if !history.is_empty() {
             h2 { "History" }
             (list(path, history, zone))
-            @if let Some(before) = more { (next(&own, &[("before", Some(&before.to_string()))])) }
+            @if let Some(before) = more { (next(&address(&own, &[("before", Some(&before.to_string()))]))) }
         }
     }
 }

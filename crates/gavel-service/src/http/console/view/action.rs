@@ -14,7 +14,7 @@ use crate::http::console::paths;
 use crate::http::console::session::Visitor;
 use crate::http::console::view::arguments::{self, Clock};
 use crate::http::console::view::room::{self, ALONE, IN_LIST, Room};
-use crate::http::console::view::{token, words};
+use crate::http::console::view::{form, unfold, words};
 
 /// Most domains of recipients that are named; the rest are counted.
 const MOST_DOMAINS: usize = 6;
@@ -342,75 +342,61 @@ pub(crate) fn flash(card: &Card<'_>, late: bool) -> Markup {
     }
 }
 
-pub(crate) fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
+fn answers(card: &Card<'_>, place: Place, approval: &str) -> Markup {
     let action = card.action;
     let path = format!("{}/{approval}", paths::APPROVALS);
     let back = place.back();
-    let form = |decision: Resolution, inner: Markup| {
-        html! {
-            form method="post" action=(path) {
-                (token(card.visitor))
-                input type="hidden" name="decision" value=(decision.as_str());
-                input type="hidden" name="back" value=(back);
-                (inner)
-            }
-        }
+    let answer = |decision: Resolution, content: &Markup| {
+        form(
+            card.visitor,
+            &path,
+            &[("decision", decision.as_str()), ("back", &back)],
+            content,
+        )
     };
-    let grantable = action
-        .details
-        .recipients
-        .as_ref()
-        .filter(|_| action.details.is_grantable());
+    let recipients = action.details.recipients.as_ref();
+    let grantable = recipients.filter(|_| action.details.is_grantable());
     let what = format!("a-{}", action.id);
     let fits = room::must_see_fits(&action.details, place.room());
     let warnings = warning_count(card);
     html! {
         div.answers {
             @if fits {
-                (form(Resolution::ApproveOnce, html! {
+                (answer(Resolution::ApproveOnce, &html! {
                     // Green would say that nothing speaks against it.
                     button.yes[warnings == 0] type="submit" aria-describedby=(what) { "Approve once" }
                     @if warnings > 0 { " " span.beside { (words::count(warnings, "warning")) " above" } }
                 }))
             }
-            details {
-                summary.button { "Reject…" }
-                (form(Resolution::Reject, html! {
-                    label for={ "r-" (action.id) } { "Reason (optional). The agent receives it." }
-                    textarea #{ "r-" (action.id) } name="reason" rows="3" maxlength="1000" {}
-                    button.no type="submit" aria-describedby=(what) { "Reject" }
-                }))
-            }
+            (unfold("Reject…", &answer(Resolution::Reject, &html! {
+                label for={ "r-" (action.id) } { "Reason (optional). The agent receives it." }
+                textarea #{ "r-" (action.id) } name="reason" rows="3" maxlength="1000" {}
+                button.no type="submit" aria-describedby=(what) { "Reject" }
+            })))
             @if let Some(recipients) = grantable.filter(|_| fits) {
-                details {
-                    summary.button { "Always for these recipients…" }
-                    (form(Resolution::ApproveAndAlwaysAllowRecipient, html! {
-                        p {
-                            "Approves this action. From now on, " (words::code(&action.tool)) " for "
-                            b { bdi { (words::text(&action.user)) } } " needs no approval, whatever its content, if it goes to exactly "
-                            (people(recipients, card.tool.as_deref())) ". One recipient more or less, or a recipient in another field, requires approval again. You can revoke this under Always allowed."
-                        }
-                        button.yes[warnings == 0] type="submit" aria-describedby=(what) { "Approve and always allow" }
-                    }))
-                }
+                (unfold("Always for these recipients…", &answer(Resolution::ApproveAndAlwaysAllowRecipient, &html! {
+                    p {
+                        "Approves this action. From now on, " (words::code(&action.tool)) " for "
+                        b { bdi { (words::text(&action.user)) } } " needs no approval, whatever its content, if it goes to exactly "
+                        (people(recipients, card.tool.as_deref())) ". One recipient more or less, or a recipient in another field, requires approval again. You can revoke this under Always allowed."
+                    }
+                    button.yes[warnings == 0] type="submit" aria-describedby=(what) { "Approve and always allow" }
+                })))
             }
         }
     }
 }
 
 /// The forms that settle an in-doubt action: two steps, because gavel does not ask for confirmation.
-pub(crate) fn settle(card: &Card<'_>, place: Place) -> Markup {
+fn settle(card: &Card<'_>, place: Place) -> Markup {
     let action = card.action;
     let path = format!("/console/actions/{}", action.id);
-    let form = |happened: &str, inner: Markup| {
-        html! {
-            form method="post" action=(path) {
-                (token(card.visitor))
-                input type="hidden" name="happened" value=(happened);
-                input type="hidden" name="back" value=(place.back());
-                (inner)
-            }
-        }
+    let back = place.back();
+    let answer = |label: &str, happened: &str, content: &Markup| {
+        unfold(
+            label,
+            &form(card.visitor, &path, &[("happened", happened), ("back", &back)], content),
+        )
     };
     html! {
         @if action.thread.is_none() && action.session.is_none() {
@@ -421,20 +407,14 @@ pub(crate) fn settle(card: &Card<'_>, place: Place) -> Markup {
         }
         p { (look(card)) " If it happened, it will count as done; if not, as failed." }
         div.answers {
-            details {
-                summary.button { "It happened…" }
-                (form("yes", html! {
-                    p { "You have checked that the action had its effect." }
-                    button type="submit" { "Yes, it happened" }
-                }))
-            }
-            details {
-                summary.button { "It did not happen…" }
-                (form("no", html! {
-                    p { "You have checked that nothing was done." }
-                    button type="submit" { "No, it did not happen" }
-                }))
-            }
+            (answer("It happened…", "yes", &html! {
+                p { "You have checked that the action had its effect." }
+                button type="submit" { "Yes, it happened" }
+            }))
+            (answer("It did not happen…", "no", &html! {
+                p { "You have checked that nothing was done." }
+                button type="submit" { "No, it did not happen" }
+            }))
         }
     }
 }
