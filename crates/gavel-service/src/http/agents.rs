@@ -17,10 +17,9 @@ use crate::http::body::Body;
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, only};
-use crate::http::openapi::About;
-use crate::http::openapi::{JsonSchema, header as parameter, string};
+use crate::http::openapi::{About, JsonSchema, header as parameter, string};
 use crate::http::query;
-use crate::http::request::{Ctx, Id, Named, Open, Paged, Request, Take};
+use crate::http::request::{Ctx, Id, Named, Open, Paged, Query, Request, Take};
 use crate::http::routes::Path;
 use crate::surfaces::agents::TriggerError;
 use crate::surfaces::definitions::{Put, PutError};
@@ -94,7 +93,7 @@ impl Named for Version {
     const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT, AGENT, ("version", "1, 2, 3 …")];
 
     fn parse(path: &Path<'_>) -> Option<Self> {
-        Some(Self(Agent::parse(path)?, version_number(path.get("version"))?))
+        Some(Self(Agent::parse(path)?, query::ordinal(path.get("version"))?))
     }
 
     fn missing(path: &Path<'_>) -> String {
@@ -108,7 +107,11 @@ impl Named for Version {
 /// Sorted by name, without the definitions. Agents from files belong to the project `default`, beside agents put there
 /// through the API.
 #[utoipa::path(get, path = "/api/projects/{project}/agents")]
-pub(super) async fn list(ctx: Ctx, Paged(query): Paged, Id(project): Id<ProjectId>) -> Result<Json<AgentPage>, Error> {
+pub(super) async fn list(
+    ctx: Ctx,
+    Query(Paged(query)): Query<Paged>,
+    Id(project): Id<ProjectId>,
+) -> Result<Json<AgentPage>, Error> {
     Ok(Json(
         ctx.directory.page(&ctx.caller.tenant, &project, &query).await?.into(),
     ))
@@ -193,7 +196,7 @@ pub(super) async fn put(
 #[utoipa::path(get, path = "/api/projects/{project}/agents/{agent}/versions")]
 pub(super) async fn versions(
     ctx: Ctx,
-    Paged(query): Paged,
+    Query(Paged(query)): Query<Paged>,
     Id(Versions(agent)): Id<Versions>,
 ) -> Result<Json<VersionPage>, Error> {
     let page = ctx
@@ -462,21 +465,11 @@ fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
     if !headers.contains_key(header::IF_MATCH) {
         return Ok(None);
     }
-    let version = only(headers, &header::IF_MATCH).and_then(|value| as_tagged(value.to_str().ok()?));
+    let version = headers::version(headers, &header::IF_MATCH);
     version.map(Some).ok_or(Error::InvalidHeader(
         "If-Match",
         "must be a version in double quotes, as in ETag",
     ))
-}
-
-/// Parses the version of a tag that [`tag`] wrote.
-fn as_tagged(text: &str) -> Option<i64> {
-    version_number(text.strip_prefix('"')?.strip_suffix('"')?)
-}
-
-/// Parses 1, 2, 3 …; other spellings of a number are rejected.
-fn version_number(text: &str) -> Option<i64> {
-    query::number(text).filter(|_| !text.starts_with('0'))
 }
 
 const MEDIA: [(&str, Form); 7] = [

@@ -1,7 +1,5 @@
 //! Approvals: pending approval requests, their resolutions, in-doubt actions, and grants.
 
-use serde_json::{Value, json};
-
 use crate::api::approvals::{ActionInDoubtPage, ApprovalPage, Grant, GrantPage, ResolveBody, SettleBody};
 use crate::api::threads::RunAnswer;
 use crate::domain::action::{ActionStatus, Resolution};
@@ -152,19 +150,16 @@ impl Given for ResolveBody {
     const FORM: &'static str = "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \
                                 \"approve_and_always_allow_recipient\", \"reason\"?}";
     const ABOUT: &'static str = "Your decision.";
-
-    fn example() -> Value {
-        json!({"approvalId": "019300aa-0000-7000-8000-000000000000", "decision": "approve_once"})
-    }
+    const EXAMPLE: &'static str = r#"{
+        "approvalId": "019300aa-0000-7000-8000-000000000000",
+        "decision": "approve_once"
+    }"#;
 }
 
 impl Given for SettleBody {
     const FORM: &'static str = "{\"happened\": true or false}";
     const ABOUT: &'static str = "The outcome you found.";
-
-    fn example() -> Value {
-        json!({"happened": true})
-    }
+    const EXAMPLE: &'static str = r#"{"happened": true}"#;
 }
 
 /// The requested page of actions in a state.

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
-use std::time::Duration;
 
 use actix_web::error::PayloadError;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
@@ -63,7 +62,9 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
     /// # Errors
     /// 415, 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early.
     pub(super) async fn json(self) -> Result<Body, Error> {
-        is_plain_json(self.headers)?;
+        if !is_json(self.headers) {
+            return Err(Error::NotJson);
+        }
         self.any().await
     }
 
@@ -97,7 +98,7 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
     pub(super) async fn any(self) -> Result<Body, Error> {
         let (headers, most) = (self.headers, self.limits.body);
         let body = self.bounded(most).await?;
-        match only(headers, &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
+        match is_json(headers) {
             true => body.whole_characters(),
             false => Ok(body),
         }
@@ -117,7 +118,9 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
         if announced.is_some_and(|size| size > most) {
             return Err(Error::BodyTooLarge(most));
         }
-        within(self.limits.body_time, collect(self.payload, most, announced, self.take)).await
+        let body = collect(self.payload, most, announced, self.take);
+        let body = tokio::time::timeout(self.limits.body_time, body).await;
+        body.unwrap_or(Err(Error::BodyTimeout))
     }
 }
 
@@ -178,12 +181,6 @@ fn pointer(path: &Path) -> String {
         Segment::Enum { .. } | Segment::Unknown => String::new(),
     });
     steps.collect()
-}
-
-async fn within(time: Duration, body: impl Future<Output = Result<Body, Error>>) -> Result<Body, Error> {
-    tokio::time::timeout(time, body)
-        .await
-        .unwrap_or(Err(Error::BodyTimeout))
 }
 
 fn announced(headers: &HeaderMap) -> Option<usize> {
@@ -249,12 +246,9 @@ async fn next(payload: &mut Payload) -> Result<Option<Bytes>, Error> {
     })
 }
 
-/// Requires `application/json`, in UTF-8 if it names a charset, without content coding.
-fn is_plain_json(headers: &HeaderMap) -> Result<(), Error> {
-    if !only(headers, &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json")) {
-        return Err(Error::NotJson);
-    }
-    is_plain(headers)
+/// Whether the body is JSON, in UTF-8 if it names a charset.
+fn is_json(headers: &HeaderMap) -> bool {
+    only(headers, &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json"))
 }
 
 /// Rejects content codings.

@@ -4,9 +4,8 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpResponse, HttpResponseBuilder};
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
@@ -23,8 +22,7 @@ use crate::http::headers::{self, IDEMPOTENCY_REPLAYED};
 use crate::http::openapi::About;
 use crate::http::openapi::lines::{Union, line};
 use crate::http::request::{Ctx, Meta, Request, Room, Take};
-use crate::http::stream::{self, Lines, Out, Stream};
-use crate::http::stream::{Failed, Framing, Silent};
+use crate::http::stream::{self, Failed, Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::caller::NotThatUser;
 use crate::surfaces::chat::request::ChatRequest;
 use crate::surfaces::chat::{self, ChatError, EventSink, retry_after};
@@ -85,7 +83,7 @@ impl Take for Asked {
     }
 
     fn describe(about: &mut About<'_>) {
-        let example = json!({"message": "add a task to call mom", "user_id": "me"});
+        let example = r#"{"message": "add a task to call mom", "user_id": "me"}"#;
         about.json::<ChatBody>("At most 1 MiB. Unknown fields are refused.", example, true);
         about.problems(&[Code::UserMismatch]);
     }
@@ -109,12 +107,7 @@ pub(crate) struct Decided {
 
 impl Answer for Decided {
     fn respond(self, exchange: Exchange) -> HttpResponse {
-        let shape = Shape::of(&self.answer, self.keyed);
-        let mut response = HttpResponse::build(shape.status);
-        response.insert_header((header::CONTENT_TYPE, shape.content_type));
-        for header in shape.headers {
-            response.insert_header(header);
-        }
+        let mut response = head(&self.answer, self.keyed);
         exchange.finish(Ok(response.body(Bytes::from_owner(Text(self.answer.body)))))
     }
 
@@ -126,39 +119,29 @@ impl Answer for Decided {
 /// Headers of a decision, recorded or streamed.
 const HEADERS: [&str; 3] = ["RateLimit-Policy", "RateLimit", "Idempotency-Replayed"];
 
-/// Status and headers of a response, without its body.
-struct Shape {
-    status: StatusCode,
-    /// A response stored by recovery is a problem, every other a decision.
-    content_type: HeaderValue,
-    headers: Vec<(HeaderName, HeaderValue)>,
-}
-
-impl Shape {
-    fn of(answer: &chat::Answer, keyed: bool) -> Self {
-        let mut headers = Vec::with_capacity(5);
-        headers.push((header::CACHE_CONTROL, headers::NO_STORE));
-        if let Some(quota) = &answer.quota {
-            headers.extend(headers::rate_limit(quota));
-        }
-        if matches!(answer.status, 429 | 503) {
-            let outcome = answer.decision.as_ref().map(|decision| decision.outcome_category);
-            let wait = outcome.map_or(1, |outcome| retry_after(outcome, answer.quota));
-            headers.push((header::RETRY_AFTER, headers::seconds(wait)));
-        }
-        if keyed && answer.decision.is_none() {
-            headers.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
-        }
-        Self {
-            status: StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-            content_type: if is_decision(answer) {
-                headers::JSON
-            } else {
-                headers::PROBLEM_JSON
-            },
-            headers,
-        }
+/// The head of a response. One that recovery stored is a problem, every other a decision.
+fn head(answer: &chat::Answer, keyed: bool) -> HttpResponseBuilder {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = HttpResponse::build(status);
+    let media = if is_decision(answer) {
+        headers::JSON
+    } else {
+        headers::PROBLEM_JSON
+    };
+    response.insert_header((header::CONTENT_TYPE, media));
+    response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));
+    for header in answer.quota.iter().flat_map(headers::rate_limit) {
+        response.insert_header(header);
     }
+    if matches!(answer.status, 429 | 503) {
+        let outcome = answer.decision.as_ref().map(|decision| decision.outcome_category);
+        let wait = outcome.map_or(1, |outcome| retry_after(outcome, answer.quota));
+        response.insert_header((header::RETRY_AFTER, headers::seconds(wait)));
+    }
+    if keyed && answer.decision.is_none() {
+        response.insert_header((IDEMPOTENCY_REPLAYED, headers::TRUE));
+    }
+    response
 }
 
 /// Whether a stored response is a decision; otherwise it is the problem that recovery stored instead.
@@ -317,11 +300,9 @@ pub(crate) async fn decide_streamed(
         number: first.number,
     };
     Ok(Streamed::AsDecided(Stream {
-        head: stream::head(StatusCode::OK, form),
-        form,
         share: share.ok(),
         first: written,
-        lines,
+        ..Stream::new(form, None, lines)
     }))
 }
 
@@ -347,11 +328,8 @@ impl Answer for Streamed {
 
 /// The response for a decision made before the first event.
 fn at_once(answer: &chat::Answer, keyed: bool, form: Framing) -> HttpResponse {
-    let shape = Shape::of(answer, keyed);
-    let mut response = stream::head(shape.status, form);
-    for header in shape.headers {
-        response.insert_header(header);
-    }
+    let mut response = head(answer, keyed);
+    stream::frame(&mut response, form);
     let mut line = BytesMut::new();
     last(answer, 1, form, &mut line);
     response.body(line.freeze())

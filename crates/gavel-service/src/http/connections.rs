@@ -193,91 +193,6 @@ fn hash(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn from(address: &str) -> Option<SocketAddr> {
-        Some(SocketAddr::new(address.parse().unwrap(), 1))
-    }
-
-    fn is_closed(place: &Place) -> bool {
-        place.0.is_closed.load(Ordering::Acquire)
-    }
-
-    /// Which of four connections, each idle for more than a second, gives way to a fifth.
-    fn gives_way(prepare: impl Fn(&[Place])) -> Vec<usize> {
-        let table = Arc::new(Connections {
-            most: 4,
-            began: Instant::now() - 2 * NEW,
-            open: Mutex::default(),
-            last: AtomicU64::new(0),
-        });
-        let addresses = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
-        let four = addresses.map(|address| table.enter(from(address)));
-        for (place, at) in four.iter().zip(1..) {
-            place.0.last.store(at, Ordering::Relaxed);
-        }
-        prepare(&four);
-        let _fifth = table.enter(from("10.0.0.5"));
-        let closed = four.iter().enumerate().filter(|(_, place)| is_closed(place));
-        closed.map(|(n, _)| n).collect()
-    }
-
-    #[test]
-    fn the_connection_that_does_least_gives_way() {
-        let of = |tenants: [&'static str; 4]| {
-            move |four: &[Place]| {
-                let known = four.iter().zip(tenants).filter(|(_, tenant)| !tenant.is_empty());
-                known.for_each(|(place, tenant)| place.0.belongs_to(tenant));
-            }
-        };
-        assert_eq!(gives_way(|_| ()), [0], "idle longest");
-        assert_eq!(gives_way(of(["a", "", "", ""])), [1], "without a key");
-        assert_eq!(gives_way(of(["a", "b", "c", "d"])), [0], "all have a key: idle longest");
-        assert_eq!(gives_way(of(["a", "b", "c", "c"])), [2], "of the tenant that has most");
-        assert_eq!(gives_way(|four| four[0].0.begin()), [1], "not at work");
-        let worked = |four: &[Place]| {
-            four[0].0.begin();
-            four[0].0.end();
-        };
-        assert_eq!(gives_way(worked), [1], "it was at work until now");
-        let at_work = |four: &[Place]| {
-            of(["a", "b", "b", "b"])(four);
-            four.iter().for_each(|place| place.0.begin());
-        };
-        assert_eq!(gives_way(at_work), [1], "all are at work: of the tenant that has most");
-        let is_new = |four: &[Place]| {
-            of(["", "b", "b", "b"])(four);
-            four[1..].iter().for_each(|place| place.0.begin());
-            four[0].0.touch();
-        };
-        assert_eq!(gives_way(is_new), [1], "its first request may be on its way");
-    }
-
-    #[test]
-    fn the_addresses_of_one_network_count_together() {
-        let table = Connections::new(4);
-        let other = table.enter(from("2001:db8:9::1"));
-        let one = ["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(|address| table.enter(from(address)));
-        let _fifth = table.enter(from("10.0.0.1"));
-        assert!(is_closed(&one[0]) && !is_closed(&other));
-    }
-
-    /// The search for connections that do least is paid once for many that come.
-    #[test]
-    fn a_flood_finds_places_quickly() {
-        let table = Connections::new(4096);
-        let began = Instant::now();
-        let flood: Vec<_> = (0..12_288).map(|_| table.enter(from("10.0.0.1"))).collect();
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-        assert!(table.open().len() <= 4096);
-        assert!(flood[..8192].iter().all(is_closed));
-        drop(flood);
-        assert!(table.open().is_empty());
-    }
-}
-
 /// Head bytes that each connection may hold without a share: several times what browsers send with a token and cookies.
 const FREE_HEAD: usize = 16 << 10;
 /// Most head bytes that actix holds per connection; further bytes are a body that is discarded.
@@ -464,6 +379,91 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(address: &str) -> Option<SocketAddr> {
+        Some(SocketAddr::new(address.parse().unwrap(), 1))
+    }
+
+    fn is_closed(place: &Place) -> bool {
+        place.0.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Which of four connections, each idle for more than a second, gives way to a fifth.
+    fn gives_way(prepare: impl Fn(&[Place])) -> Vec<usize> {
+        let table = Arc::new(Connections {
+            most: 4,
+            began: Instant::now() - 2 * NEW,
+            open: Mutex::default(),
+            last: AtomicU64::new(0),
+        });
+        let addresses = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"];
+        let four = addresses.map(|address| table.enter(from(address)));
+        for (place, at) in four.iter().zip(1..) {
+            place.0.last.store(at, Ordering::Relaxed);
+        }
+        prepare(&four);
+        let _fifth = table.enter(from("10.0.0.5"));
+        let closed = four.iter().enumerate().filter(|(_, place)| is_closed(place));
+        closed.map(|(n, _)| n).collect()
+    }
+
+    #[test]
+    fn the_connection_that_does_least_gives_way() {
+        let of = |tenants: [&'static str; 4]| {
+            move |four: &[Place]| {
+                let known = four.iter().zip(tenants).filter(|(_, tenant)| !tenant.is_empty());
+                known.for_each(|(place, tenant)| place.0.belongs_to(tenant));
+            }
+        };
+        assert_eq!(gives_way(|_| ()), [0], "idle longest");
+        assert_eq!(gives_way(of(["a", "", "", ""])), [1], "without a key");
+        assert_eq!(gives_way(of(["a", "b", "c", "d"])), [0], "all have a key: idle longest");
+        assert_eq!(gives_way(of(["a", "b", "c", "c"])), [2], "of the tenant that has most");
+        assert_eq!(gives_way(|four| four[0].0.begin()), [1], "not at work");
+        let worked = |four: &[Place]| {
+            four[0].0.begin();
+            four[0].0.end();
+        };
+        assert_eq!(gives_way(worked), [1], "it was at work until now");
+        let at_work = |four: &[Place]| {
+            of(["a", "b", "b", "b"])(four);
+            four.iter().for_each(|place| place.0.begin());
+        };
+        assert_eq!(gives_way(at_work), [1], "all are at work: of the tenant that has most");
+        let is_new = |four: &[Place]| {
+            of(["", "b", "b", "b"])(four);
+            four[1..].iter().for_each(|place| place.0.begin());
+            four[0].0.touch();
+        };
+        assert_eq!(gives_way(is_new), [1], "its first request may be on its way");
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_count_together() {
+        let table = Connections::new(4);
+        let other = table.enter(from("2001:db8:9::1"));
+        let one = ["2001:db8::1", "2001:db8::2", "2001:db8::3"].map(|address| table.enter(from(address)));
+        let _fifth = table.enter(from("10.0.0.1"));
+        assert!(is_closed(&one[0]) && !is_closed(&other));
+    }
+
+    /// The search for connections that do least is paid once for many that come.
+    #[test]
+    fn a_flood_finds_places_quickly() {
+        let table = Connections::new(4096);
+        let began = Instant::now();
+        let flood: Vec<_> = (0..12_288).map(|_| table.enter(from("10.0.0.1"))).collect();
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert!(table.open().len() <= 4096);
+        assert!(flood[..8192].iter().all(is_closed));
+        drop(flood);
+        assert!(table.open().is_empty());
     }
 }
 

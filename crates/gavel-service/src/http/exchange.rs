@@ -89,11 +89,7 @@ impl Drop for Exchange {
         let route = self.route.map_or("unmatched", |route| route.path);
         metrics::counter!(REQUESTS, "route" => route, "status" => self.status.to_string()).increment(1);
         metrics::histogram!(DURATION, "route" => route).record(took);
-        if self.status == CLIENT_LEFT {
-            record_left(&self.span);
-        } else {
-            record_answered(&self.span, self.status);
-        }
+        record(&self.span, self.status);
         tracing::debug!(
             request_id = &*self.id.text,
             route,
@@ -134,28 +130,22 @@ pub(super) fn begin_span(request: &HttpRequest, route: Option<&Route>, id: &str)
     span
 }
 
-/// Records the status of the response.
-pub(super) fn record_answered(span: &Span, status: u16) {
+/// Records the status of the response, and whether the server or the client failed.
+fn record(span: &Span, status: u16) {
     if span.is_disabled() {
         return;
     }
-    // OpenTelemetry numbers are signed; an unsigned one would be exported as text.
-    span.record("http.response.status_code", i64::from(status));
+    if status != CLIENT_LEFT {
+        // OpenTelemetry numbers are signed; an unsigned one would be exported as text.
+        span.record("http.response.status_code", i64::from(status));
+    }
     // An invalid request is not an error of the server.
-    if status >= 500 {
-        record_failed(span, status);
-    }
-}
-
-/// Records that the client left without a response.
-pub(super) fn record_left(span: &Span) {
-    if !span.is_disabled() {
-        record_failed(span, "client_left");
-    }
-}
-
-fn record_failed(span: &Span, kind: impl tracing::Value + std::fmt::Display) {
-    span.record("error.type", tracing::field::display(kind));
+    let error = match status {
+        CLIENT_LEFT => "client_left".to_owned(),
+        500.. => status.to_string(),
+        _ => return,
+    };
+    span.record("error.type", error);
     span.record("otel.status_code", "ERROR");
 }
 

@@ -1,13 +1,12 @@
 //! Request and response headers.
 
-use std::fmt::Write;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder};
-use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -92,6 +91,12 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a 
     if values.next().is_some() { None } else { first }
 }
 
+/// The version in a header, in double quotes.
+pub(super) fn version<T: FromStr>(headers: &HeaderMap, name: &HeaderName) -> Option<T> {
+    let tag = only(headers, name)?.to_str().ok()?;
+    query::ordinal(tag.strip_prefix('"')?.strip_suffix('"')?)
+}
+
 /// Whether a range of an `Accept` header is refused (RFC 9110, 12.4.2: a weight of 0).
 pub(super) fn is_refused(range: &str) -> bool {
     range.split(';').skip(1).any(|parameter| {
@@ -103,20 +108,10 @@ pub(super) fn is_refused(range: &str) -> bool {
 /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers): quota and window of the policy `user`,
 /// the remaining quota, and seconds until more is allowed.
 pub(super) fn rate_limit(quota: &QuotaState) -> [(HeaderName, HeaderValue); 2] {
-    let QuotaState {
-        limit,
-        window_s,
-        remaining,
-        reset_s,
-        ..
-    } = quota;
-    [
-        (
-            RATE_LIMIT_POLICY,
-            value(format_args!("\"user\";q={limit};w={window_s}")),
-        ),
-        (RATE_LIMIT, value(format_args!("\"user\";r={remaining};t={reset_s}"))),
-    ]
+    let value = |text: String| HeaderValue::try_from(text).unwrap_or_else(|_| unreachable!("digits are visible ASCII"));
+    let policy = format!("\"user\";q={};w={}", quota.limit, quota.window_s);
+    let limit = format!("\"user\";r={};t={}", quota.remaining, quota.reset_s);
+    [(RATE_LIMIT_POLICY, value(policy)), (RATE_LIMIT, value(limit))]
 }
 
 /// The head of an HTML page: it loads what its policy allows, only its own origin frames it, and it names its address to
@@ -140,72 +135,6 @@ pub(super) fn page(status: StatusCode, policy: &'static str) -> HttpResponseBuil
 /// A number of seconds as a header value.
 pub(super) fn seconds(n: u32) -> HeaderValue {
     HeaderValue::from(n)
-}
-
-fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
-    let mut bytes = BytesMut::with_capacity(48);
-    // Writing to BytesMut cannot fail below usize::MAX bytes.
-    let _ = bytes.write_fmt(text);
-    HeaderValue::from_maybe_shared(Bytes::from(bytes)).unwrap_or_else(|_| unreachable!("digits are visible ASCII"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(
-                HeaderName::from_static(name),
-                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
-            );
-        }
-        headers
-    }
-
-    #[test]
-    fn a_safe_request_id_is_kept_and_any_other_is_replaced() {
-        assert_eq!(&*RequestId::of(&map(&[("x-request-id", "abc-1:2")])).text, "abc-1:2");
-        for bad in ["", "a b", "é", "a\"b", &"x".repeat(129)] {
-            let made = RequestId::of(&map(&[("x-request-id", bad)]));
-            assert_ne!(&*made.text, bad);
-            assert_eq!(made.header.to_str().unwrap(), &*made.text);
-        }
-        assert_ne!(RequestId::of(&map(&[])).text, RequestId::of(&map(&[])).text);
-    }
-
-    #[test]
-    fn only_a_traceparent_of_the_standard_is_passed_on() {
-        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        assert_eq!(traceparent(&map(&[("traceparent", good)])).as_deref(), Some(good));
-        for bad in [
-            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
-            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            "00-b7ad6b7169203331-01",
-            "",
-        ] {
-            assert_eq!(traceparent(&map(&[("traceparent", bad)])), None, "{bad}");
-        }
-        assert_eq!(traceparent(&map(&[("traceparent", good), ("traceparent", good)])), None);
-    }
-
-    #[test]
-    fn the_rate_limit_is_given_in_structured_fields() {
-        let quota = QuotaState {
-            allowed: true,
-            limit: 60,
-            window_s: 60,
-            remaining: 19,
-            reset_s: 3,
-        };
-        let [(_, policy), (_, limit)] = rate_limit(&quota);
-        assert_eq!(policy, "\"user\";q=60;w=60");
-        assert_eq!(limit, "\"user\";r=19;t=3");
-    }
 }
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -308,6 +237,65 @@ pub(super) fn claim(key: &str, caller: &Caller, user: Option<&UserId>, route: &s
     Claim {
         scope: hex::encode(scope.finalize()).into(),
         fingerprint: hex::encode(Sha256::digest(body)).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(
+                HeaderName::from_static(name),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        headers
+    }
+
+    #[test]
+    fn a_safe_request_id_is_kept_and_any_other_is_replaced() {
+        assert_eq!(&*RequestId::of(&map(&[("x-request-id", "abc-1:2")])).text, "abc-1:2");
+        for bad in ["", "a b", "é", "a\"b", &"x".repeat(129)] {
+            let made = RequestId::of(&map(&[("x-request-id", bad)]));
+            assert_ne!(&*made.text, bad);
+            assert_eq!(made.header.to_str().unwrap(), &*made.text);
+        }
+        assert_ne!(RequestId::of(&map(&[])).text, RequestId::of(&map(&[])).text);
+    }
+
+    #[test]
+    fn only_a_traceparent_of_the_standard_is_passed_on() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert_eq!(traceparent(&map(&[("traceparent", good)])).as_deref(), Some(good));
+        for bad in [
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-b7ad6b7169203331-01",
+            "",
+        ] {
+            assert_eq!(traceparent(&map(&[("traceparent", bad)])), None, "{bad}");
+        }
+        assert_eq!(traceparent(&map(&[("traceparent", good), ("traceparent", good)])), None);
+    }
+
+    #[test]
+    fn the_rate_limit_is_given_in_structured_fields() {
+        let quota = QuotaState {
+            allowed: true,
+            limit: 60,
+            window_s: 60,
+            remaining: 19,
+            reset_s: 3,
+        };
+        let [(_, policy), (_, limit)] = rate_limit(&quota);
+        assert_eq!(policy, "\"user\";q=60;w=60");
+        assert_eq!(limit, "\"user\";r=19;t=3");
     }
 }
 

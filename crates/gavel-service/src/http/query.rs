@@ -3,33 +3,35 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use utoipa::IntoParams;
+use utoipa::openapi::path::ParameterBuilder;
 
-use super::error::Error;
-use super::spelling::Spelling;
 use crate::api::problem::FieldError;
 use crate::domain::definition::quoted;
-use crate::surfaces::decisions::ListQuery;
+use crate::http::error::Error;
+use crate::http::spelling::Spelling;
 
 /// Default number of rows of a page.
 pub(super) const DEFAULT_PAGE: u32 = 50;
 /// Most rows of a page.
 pub(super) const MAX_PAGE: u32 = 1000;
 
-/// The parameters of a route's query, which are also their own description.
-pub(super) trait Parameters: IntoParams {
+/// What a route takes of its query. It is read of each request, and once for the API description.
+pub(super) trait Parameters: Sized {
     fn read(fields: &mut Fields<'_>) -> Self;
 }
 
 /// A query as its parameters are read. All errors are reported at once.
 pub(super) struct Fields<'a> {
+    pub(super) spelling: Spelling,
     given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     known: Vec<String>,
     errors: Vec<FieldError>,
+    /// Present while the API description is made.
+    described: Option<Vec<ParameterBuilder>>,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(query: &'a str) -> Self {
+    pub(super) fn new(spelling: Spelling, query: &'a str) -> Self {
         let (mut given, mut errors) = (Vec::<(Cow<'_, str>, Cow<'_, str>)>::new(), Vec::new());
         for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
             if given.iter().any(|(before, _)| *before == name) {
@@ -43,17 +45,39 @@ impl<'a> Fields<'a> {
             given.push((name, value));
         }
         Self {
+            spelling,
             given,
             known: Vec::new(),
             errors,
+            described: None,
         }
     }
 
+    /// The descriptions of what is read.
+    pub(super) fn describe<T: Parameters>(spelling: Spelling) -> Vec<ParameterBuilder> {
+        let mut fields = Fields {
+            described: Some(Vec::new()),
+            ..Fields::new(spelling, "")
+        };
+        T::read(&mut fields);
+        fields.described.unwrap_or_default()
+    }
+
     /// A parameter, if it is given; `allowed` says what `parse` accepts.
-    pub(super) fn take<T>(&mut self, name: &str, allowed: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-        self.known.push(name.to_owned());
-        let at = self.given.iter().position(|(given, _)| given == name)?;
-        let (_, value) = self.given.remove(at);
+    pub(super) fn take<T>(
+        &mut self,
+        name: &str,
+        about: impl FnOnce() -> ParameterBuilder,
+        allowed: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let name = self.spelling.name(name);
+        if let Some(described) = &mut self.described {
+            described.push(about().name(&name));
+        }
+        let at = self.given.iter().position(|(given, _)| *given == name);
+        self.known.push(name.clone());
+        let (_, value) = self.given.remove(at?);
         let parsed = parse(&value);
         if parsed.is_none() {
             self.errors.push(FieldError::new(name, found(&value, allowed)));
@@ -62,8 +86,8 @@ impl<'a> Fields<'a> {
     }
 
     /// The text of a parameter; an empty one counts as absent.
-    fn text(&mut self, name: &str) -> Option<String> {
-        let text = self.take(name, "", |text| Some(text.to_owned()));
+    pub(super) fn text(&mut self, name: &str, about: impl FnOnce() -> ParameterBuilder) -> Option<String> {
+        let text = self.take(name, about, "", |text| Some(text.to_owned()));
         text.filter(|text| !text.is_empty())
     }
 
@@ -86,50 +110,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Parses the parameters of a list.
-///
-/// # Errors
-/// All invalid parameters; `pointer` is the parameter's name.
-pub(super) fn list(spelling: Spelling, query: &str) -> Result<ListQuery, Error> {
-    let mut fields = Fields::new(query);
-    let list = ListQuery {
-        filter: fields.text("filter"),
-        order_by: fields.text(&spelling.name("order_by")),
-        ..paging(spelling, &mut fields)
-    };
-    fields.end()?;
-    Ok(list)
-}
-
-/// Parses the parameters of a paged list without filter and order.
-///
-/// # Errors
-/// As [`list`].
-pub(super) fn page(spelling: Spelling, query: &str) -> Result<ListQuery, Error> {
-    let mut fields = Fields::new(query);
-    let list = paging(spelling, &mut fields);
-    fields.end()?;
-    Ok(list)
-}
-
-fn paging(spelling: Spelling, fields: &mut Fields<'_>) -> ListQuery {
-    let size = |text: &str| number(text).filter(|size| (1..=MAX_PAGE).contains(size));
-    let allowed = format!("a whole number from 1 to {MAX_PAGE}");
-    ListQuery {
-        page_size: fields
-            .take(&spelling.name("page_size"), &allowed, size)
-            .unwrap_or(DEFAULT_PAGE),
-        page_token: fields.text(&spelling.name("page_token")),
-        ..ListQuery::default()
-    }
-}
-
 /// Rejects all parameters, for routes without any.
 ///
 /// # Errors
 /// Names each given parameter.
 pub(super) fn none(query: &str) -> Result<(), Error> {
-    Fields::new(query).end()
+    Fields::new(Spelling::Snake, query).end()
 }
 
 /// The value of a parameter that a browser sends. One that is repeated counts as absent: a proxy and gavel could read
@@ -156,6 +142,11 @@ pub(super) fn found(value: &str, allowed: &str) -> String {
     format!("is {}; allowed: {allowed}", quoted(value))
 }
 
+/// Parses 1, 2, 3 …; other spellings of a number are rejected.
+pub(super) fn ordinal<T: FromStr>(text: &str) -> Option<T> {
+    number(text).filter(|_| !text.starts_with('0'))
+}
+
 /// Parses a whole number of digits, without a sign.
 pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -165,9 +156,18 @@ pub(super) fn number<T: FromStr>(text: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::decisions::DecisionPage;
+    use crate::http::request::List;
+    use crate::surfaces::decisions::ListQuery;
+
+    fn list(query: &str) -> Result<ListQuery, Error> {
+        let mut fields = Fields::new(Spelling::Snake, query);
+        let List(list, _) = List::<DecisionPage>::read(&mut fields);
+        fields.end().map(|()| list)
+    }
 
     fn pointers(query: &str) -> Vec<String> {
-        match list(Spelling::Snake, query) {
+        match list(query) {
             Err(Error::Invalid(errors)) => errors.into_iter().map(|error| error.pointer).collect(),
             other => panic!("{query}: {other:?}"),
         }
@@ -176,17 +176,13 @@ mod tests {
     #[test]
     fn what_is_given_is_read_and_what_is_not_has_defaults() {
         assert_eq!(
-            list(Spelling::Snake, "").unwrap(),
+            list("").unwrap(),
             ListQuery {
                 page_size: 50,
                 ..ListQuery::default()
             }
         );
-        let read = list(
-            Spelling::Snake,
-            "page_size=7&page_token=abc&filter=intent%20%3D%20%22a+b%22&order_by=created_at",
-        )
-        .unwrap();
+        let read = list("page_size=7&page_token=abc&filter=intent%20%3D%20%22a+b%22&order_by=created_at").unwrap();
         assert_eq!(read.page_size, 7);
         assert_eq!(read.page_token.as_deref(), Some("abc"));
         assert_eq!(read.filter.as_deref(), Some("intent = \"a b\""));

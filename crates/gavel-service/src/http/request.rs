@@ -12,7 +12,6 @@ use actix_web::http::header::{HeaderMap, HeaderName};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tracing::Instrument;
 use utoipa::ToSchema;
 use utoipa::openapi::security::SecurityRequirement;
@@ -26,8 +25,8 @@ use crate::http::caller::Auth;
 use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, only};
-use crate::http::openapi::{self, About, key, string, user};
-use crate::http::query::{self, Fields, Parameters};
+use crate::http::openapi::{self, About, in_query, key, string, user, whole};
+use crate::http::query::{self, DEFAULT_PAGE, Fields, MAX_PAGE, Parameters};
 use crate::http::routes::{Path, Route};
 use crate::http::spelling::Spelling;
 use crate::http::{Edge, State};
@@ -483,19 +482,26 @@ ids! {
 /// The rows of the list `T` that are asked for.
 pub(super) struct List<T>(pub(super) ListQuery, pub(super) PhantomData<T>);
 
+impl<T: Listed> Parameters for List<T> {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let Paged(page) = Paged::read(fields);
+        let filter = || in_query(&openapi::filter(&T::fields()), string()).example(Some(T::EXAMPLE.into()));
+        let list = ListQuery {
+            filter: fields.text("filter", filter),
+            order_by: fields.text("order_by", || in_query(T::ORDER, string())),
+            ..page
+        };
+        Self(list, PhantomData)
+    }
+}
+
 impl<T: Listed> Take for List<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let spelling = Spelling::of(request.exchange().route);
-        let query = query::list(spelling, request.query())?;
-        Ok(Self(query, PhantomData))
+        Query::take(request).await.map(|Query(list)| list)
     }
 
     fn describe(about: &mut About<'_>) {
-        Paged::describe(about);
-        let filter = openapi::in_query("filter", &openapi::filter(&T::fields()));
-        about.parameter(filter.example(Some(T::EXAMPLE.into())));
-        let name = Spelling::of(Some(about.route)).name("order_by");
-        about.parameter(openapi::in_query(&name, T::ORDER));
+        Query::<Self>::describe(about);
         about.problems(&[Code::QueryTooSlow]);
     }
 }
@@ -503,15 +509,24 @@ impl<T: Listed> Take for List<T> {
 /// The page of a list that is asked for.
 pub(super) struct Paged(pub(super) ListQuery);
 
-impl Take for Paged {
-    async fn take(request: &mut Request) -> Result<Self, Error> {
-        let spelling = Spelling::of(request.exchange().route);
-        query::page(spelling, request.query()).map(Self)
-    }
-
-    fn describe(about: &mut About<'_>) {
-        let paging = openapi::paging(Spelling::of(Some(about.route)));
-        paging.into_iter().for_each(|one| about.parameter(one));
+impl Parameters for Paged {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let size = |text: &str| query::number(text).filter(|size| (1..=MAX_PAGE).contains(size));
+        let sizes = || whole(1).maximum(Some(MAX_PAGE)).default(Some(DEFAULT_PAGE.into()));
+        let sizes = || in_query("Rows of a page.", sizes());
+        let page_size = fields.take(
+            "page_size",
+            sizes,
+            &format!("a whole number from 1 to {MAX_PAGE}"),
+            size,
+        );
+        let next = fields.spelling.name("next_page_token");
+        let token = format!("`{next}` of the previous page; valid only with the same filter and order.");
+        Self(ListQuery {
+            page_size: page_size.unwrap_or(DEFAULT_PAGE),
+            page_token: fields.text("page_token", || in_query(&token, string())),
+            ..ListQuery::default()
+        })
     }
 }
 
@@ -520,14 +535,16 @@ pub(super) struct Query<T>(pub(super) T);
 
 impl<T: Parameters> Take for Query<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let mut fields = Fields::new(request.query());
+        let spelling = Spelling::of(request.exchange().route);
+        let mut fields = Fields::new(spelling, request.query());
         let given = T::read(&mut fields);
         fields.end()?;
         Ok(Self(given))
     }
 
     fn describe(about: &mut About<'_>) {
-        about.parameters::<T>();
+        let parameters = Fields::describe::<T>(Spelling::of(Some(about.route)));
+        parameters.into_iter().for_each(|one| about.parameter(one));
     }
 }
 
@@ -537,9 +554,8 @@ pub(super) trait Given: DeserializeOwned + ToSchema {
     const FORM: &'static str;
     /// What it is, for the API description.
     const ABOUT: &'static str;
-
-    /// An example for the API description.
-    fn example() -> Value;
+    /// An example as JSON, for the API description.
+    const EXAMPLE: &'static str;
 }
 
 /// The body.
@@ -552,7 +568,7 @@ impl<T: Given> Take for Sent<T> {
     }
 
     fn describe(about: &mut About<'_>) {
-        about.json::<T>(T::ABOUT, T::example(), true);
+        about.json::<T>(T::ABOUT, T::EXAMPLE, true);
     }
 }
 
@@ -571,7 +587,7 @@ impl<T: Given + Default> Take for Optional<T> {
     }
 
     fn describe(about: &mut About<'_>) {
-        about.json::<T>(T::ABOUT, T::example(), false);
+        about.json::<T>(T::ABOUT, T::EXAMPLE, false);
     }
 }
 

@@ -9,17 +9,17 @@ use actix_web::http::header;
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::{IntoParams, ToSchema};
 
 use crate::api::events::RunEvent;
 use crate::api::problem::FieldError;
 use crate::api::runs::{AgentRun, InDoubtCall, RunPage};
 use crate::domain::agent_run::{MOST_TIME, RunStatus};
-use crate::domain::budget::{Exceeded, Scope};
+use crate::domain::budget::{Exceeded, Scope, Share};
 use crate::domain::definition::strict_json;
-use crate::domain::ids::{ActionId, ProjectId, RunId};
+use crate::domain::ids::{ActionId, ProjectId, RunId, UserId};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::text;
 use crate::domain::time::rfc3339;
@@ -27,16 +27,13 @@ use crate::http::agents::Agent;
 use crate::http::answer::{Json, Reply, Started};
 use crate::http::body::{self, Media};
 use crate::http::error::{AgentProblem, Code, Error, Problem, ProblemParts};
-use crate::http::headers;
-use crate::http::headers::Patience;
-use crate::http::openapi::About;
+use crate::http::headers::{self, Patience};
 use crate::http::openapi::lines::{Union, line};
-use crate::http::openapi::{header, string};
+use crate::http::openapi::{About, header, in_query, string, whole};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, Key, List, Meta, Query, Request, Room, Take, User};
 use crate::http::spelling::{self, Spelling};
-use crate::http::stream::{After, Lines, Out, Stream};
-use crate::http::stream::{Failed, Framing, Silent};
+use crate::http::stream::{After, Failed, Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::agents::{self, Trigger};
 use crate::surfaces::runs::{Begun, Resume, RunError, Watch};
 
@@ -66,7 +63,7 @@ pub(super) async fn trigger(
         project: agent.project,
         agent: agent.name,
         inputs,
-        timeout: timing.timeout_s,
+        timeout: timing.timeout,
         time_zone: timing.time_zone,
         background: patience == Patience::None,
         meta,
@@ -91,7 +88,7 @@ pub(super) async fn trigger(
 pub(super) async fn resume(
     ctx: Ctx,
     Settled(settled): Settled,
-    Query(TimeLimit { timeout_s: timeout }): Query<TimeLimit>,
+    Query(TimeLimit(timeout)): Query<TimeLimit>,
     patience: Patience,
     Acting(user): Acting,
     Id(id): Id<RunId>,
@@ -313,7 +310,7 @@ impl Take for Settled {
 
     fn describe(about: &mut About<'_>) {
         let text = "The outcomes of in-doubt calls; `{}` if there are none.";
-        about.json::<SettledBody>(text, json!({}), true);
+        about.json::<SettledBody>(text, "{}", true);
     }
 }
 
@@ -335,41 +332,37 @@ struct SettledBody {
 struct CallId(String);
 
 /// The time limit of a run that is resumed.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct TimeLimit {
-    /// Seconds, in place of the definition's limit.
-    #[param(value_type = Option<u64>, minimum = 1, maximum = 86400)]
-    timeout_s: Option<Duration>,
-}
+pub(super) struct TimeLimit(Option<Duration>);
 
 /// The time limit of a run, and the time zone of its user.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
 pub(super) struct Timing {
-    /// Seconds, in place of the definition's limit.
-    #[param(value_type = Option<u64>, minimum = 1, maximum = 86400)]
-    timeout_s: Option<Duration>,
-    /// The IANA name of the user's time zone, such as `Europe/Berlin`. Absent: the agent learns that it is unknown.
-    #[param(value_type = Option<String>)]
+    timeout: Option<Duration>,
     time_zone: Option<Tz>,
 }
 
 impl Parameters for TimeLimit {
     fn read(fields: &mut Fields<'_>) -> Self {
         let most = MOST_TIME.as_secs();
+        let about = || {
+            in_query(
+                "Seconds, in place of the definition's limit.",
+                whole(1).maximum(Some(most)),
+            )
+        };
         let seconds = |text: &str| query::number(text).filter(|seconds| (1..=most).contains(seconds));
-        let allowed = format!("a whole number from 1 to {most}");
-        let timeout_s = fields.take("timeout_s", &allowed, seconds).map(Duration::from_secs);
-        Self { timeout_s }
+        let seconds = fields.take("timeout_s", about, &format!("a whole number from 1 to {most}"), seconds);
+        Self(seconds.map(Duration::from_secs))
     }
 }
 
 impl Parameters for Timing {
     fn read(fields: &mut Fields<'_>) -> Self {
+        let TimeLimit(timeout) = TimeLimit::read(fields);
+        let zone = "The IANA name of the user's time zone, such as `Europe/Berlin`. Absent: the agent learns that it is unknown.";
+        let zone = || in_query(zone, string());
         Self {
-            timeout_s: TimeLimit::read(fields).timeout_s,
-            time_zone: fields.take("time_zone", NAME_OF_ZONE, |name| name.parse().ok()),
+            timeout,
+            time_zone: fields.take("time_zone", zone, NAME_OF_ZONE, |name| name.parse().ok()),
         }
     }
 }
@@ -480,93 +473,51 @@ line! {
 /// request gets 204. Events of the runs that it called are among them, in the order in which they happened, under their
 /// own `run_id`. The replica that executes the run also sends partial text (`delta`); all replicas send the whole text
 /// in `turn`.
-#[utoipa::path(
-    get,
-    path = "/api/runs/{id}/events",
-    responses(
-        (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
-        (status = 204, description = "You have received the last event already."),
-    )
-)]
-pub(crate) async fn follow(reader: Reader) -> Result<Option<Stream<RunLines<RunLine>>>, Error> {
-    reader.watch(Spelling::Snake).await
+#[utoipa::path(get, path = "/api/runs/{id}/events")]
+pub(crate) async fn follow(
+    ctx: Ctx,
+    Acting(user): Acting,
+    after: After<u64>,
+    Room(room): Room,
+    Id(run): Id<RunId>,
+    form: Framing,
+) -> Result<Option<Stream<RunLines<RunLine>>>, Error> {
+    watch(ctx, user, after, room, run, form).await
 }
 
 /// Watches the events of a run.
 ///
 /// As `GET /api/runs/{id}/events`.
-#[utoipa::path(
-    get,
-    path = "/api/agent/runs/{id}/events",
-    responses(
-        (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
-        (status = 204, description = "You have received the last event already."),
-    )
-)]
-pub(crate) async fn follow_in_thread(reader: Reader) -> Result<Option<Stream<RunLines<AgentRunLine>>>, Error> {
-    reader.watch(Spelling::Camel).await
-}
-
-/// A reader of the events of a run.
-pub(crate) struct Reader {
+#[utoipa::path(get, path = "/api/agent/runs/{id}/events")]
+pub(crate) async fn follow_in_thread(
     ctx: Ctx,
-    user: Acting,
+    Acting(user): Acting,
     after: After<u64>,
-    room: Room,
-    run: Id<RunId>,
+    Room(room): Room,
+    Id(run): Id<RunId>,
     form: Framing,
+) -> Result<Option<Stream<RunLines<AgentRunLine>>>, Error> {
+    watch(ctx, user, after, room, run, form).await
 }
 
-impl Take for Reader {
-    async fn take(request: &mut Request) -> Result<Self, Error> {
-        Ok(Self {
-            ctx: Ctx::take(request).await?,
-            user: Acting::take(request).await?,
-            after: After::take(request).await?,
-            room: Room::take(request).await?,
-            run: <Id<RunId> as Take>::take(request).await?,
-            form: Framing::take(request).await?,
-        })
+async fn watch<L>(
+    ctx: Ctx,
+    user: Option<UserId>,
+    after: After<u64>,
+    room: Result<Share, Exceeded>,
+    run: RunId,
+    form: Framing,
+) -> Result<Option<Stream<RunLines<L>>>, Error> {
+    let (share, after) = (room?, after.place.unwrap_or_default());
+    let watch = ctx.runs.watch(&ctx.caller, user.as_ref(), run, after).await?;
+    if watch.is_reported().await? {
+        return Ok(None);
     }
-
-    fn describe(about: &mut About<'_>) {
-        Ctx::describe(about);
-        Acting::describe(about);
-        After::<u64>::describe(about);
-        Room::describe(about);
-        <Id<RunId> as Take>::describe(about);
-    }
-}
-
-impl Reader {
-    async fn watch<L>(self, spelling: Spelling) -> Result<Option<Stream<RunLines<L>>>, Error> {
-        let Self {
-            ctx,
-            user: Acting(user),
-            room: Room(share),
-            run: Id(run),
-            ..
-        } = self;
-        let (share, after) = (share?, self.after.place.unwrap_or_default());
-        let watch = ctx.runs.watch(&ctx.caller, user.as_ref(), run, after).await?;
-        if watch.is_reported().await? {
-            return Ok(None);
-        }
-        let lines = RunLines {
-            watch,
-            spelling,
-            line: PhantomData,
-        };
-        Ok(Some(Stream::new(self.form, share, lines)))
-    }
+    Ok(Some(Stream::new(form, Some(share), RunLines(watch, PhantomData))))
 }
 
 /// The events of a run as lines of this type, which are spelled as their route is.
-pub(crate) struct RunLines<L> {
-    watch: Watch,
-    spelling: Spelling,
-    line: PhantomData<L>,
-}
+pub(crate) struct RunLines<L>(Watch, PhantomData<L>);
 
 /// A line: the event, and its id for NDJSON readers.
 #[derive(Serialize, ToSchema)]
@@ -582,7 +533,7 @@ impl<L: ToSchema> Lines for RunLines<L> {
     type Line = L;
 
     async fn next(&mut self, out: &mut Out<'_>) -> Result<ControlFlow<()>, Error> {
-        let Some(placed) = self.watch.next().await? else {
+        let Some(placed) = self.0.next().await? else {
             return Ok(ControlFlow::Break(()));
         };
         let id = placed.number.to_string();
@@ -590,7 +541,7 @@ impl<L: ToSchema> Lines for RunLines<L> {
             id: &id,
             event: &placed.event,
         };
-        match self.spelling {
+        match Spelling::of(out.exchange.route) {
             Spelling::Snake => out.form.object(Some(&id), &line, out.bytes),
             Spelling::Camel => out.form.object(Some(&id), &spelling::camel(&line), out.bytes),
         }

@@ -18,8 +18,8 @@ use futures_util::stream;
 use serde::Serialize;
 use tokio::time::{Interval, MissedTickBehavior};
 use utoipa::ToSchema;
-use utoipa::openapi::Content;
-use utoipa::openapi::path::ParameterIn;
+use utoipa::openapi::schema::ObjectBuilder;
+use utoipa::openapi::{Content, RefOr, Response};
 
 use crate::api::events::{Event, Numbered};
 use crate::domain::budget::Share;
@@ -28,9 +28,9 @@ use crate::http::answer::Answer;
 use crate::http::error::Error;
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, ACCEL_BUFFERING, is_refused, only};
-use crate::http::openapi::{About, header as parameter, string};
-use crate::http::query::{self, Fields};
-use crate::http::request::{Request, Take};
+use crate::http::openapi::{About, header as parameter, in_query, string};
+use crate::http::query::{self, Fields, Parameters};
+use crate::http::request::{Query, Request, Take};
 
 /// Unused bytes that a chunk may hold.
 const SPARE: usize = 4 << 10;
@@ -60,13 +60,11 @@ pub(super) struct Out<'a> {
     pub(super) bytes: &'a mut BytesMut,
 }
 
-/// The head of a stream's response.
-pub(super) fn head(status: StatusCode, form: Framing) -> HttpResponseBuilder {
-    let mut response = HttpResponse::build(status);
+/// Makes the response a stream.
+pub(super) fn frame(response: &mut HttpResponseBuilder, form: Framing) {
     response.insert_header((header::CONTENT_TYPE, form.content_type()));
     // A buffering proxy would delay the lines.
     response.insert_header((ACCEL_BUFFERING, HeaderValue::from_static("no")));
-    response
 }
 
 /// The answer that streams `lines`, after those of `first`. It holds the share while the stream is open.
@@ -79,11 +77,13 @@ pub(super) struct Stream<L> {
 }
 
 impl<L> Stream<L> {
-    pub(super) fn new(form: Framing, share: Share, lines: L) -> Self {
+    pub(super) fn new(form: Framing, share: Option<Share>, lines: L) -> Self {
+        let mut head = HttpResponse::Ok();
+        frame(&mut head, form);
         Self {
-            head: head(StatusCode::OK, form),
+            head,
             form,
-            share: Some(share),
+            share,
             first: BytesMut::new(),
             lines,
         }
@@ -128,6 +128,12 @@ impl<L: Lines + 'static> Answer for Option<Stream<L>> {
     }
 
     fn describe(about: &mut About<'_>) {
+        let lines = "One event per line. With `Accept: text/event-stream` each is an SSE message.";
+        for (status, description) in [("200", lines), ("204", "You have received the last event already.")] {
+            let response = Response::new(description);
+            let responses = &mut about.operation.responses.responses;
+            responses.insert(status.to_owned(), RefOr::T(response));
+        }
         Stream::<L>::describe(about);
     }
 }
@@ -172,35 +178,45 @@ impl<T> After<T> {
     }
 }
 
+impl<T: Place> Parameters for After<T> {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let allowed = format!("the id of an event, such as {}", T::EXAMPLE);
+        let place = fields.take("after", || in_query(AFTER, event_id()), &allowed, T::parse);
+        Self {
+            place,
+            is_header: false,
+        }
+    }
+}
+
 impl<T: Place> Take for After<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let mut fields = Fields::new(request.query());
-        let allowed = format!("the id of an event, such as {}", T::EXAMPLE);
-        let place = fields.take("after", &allowed, T::parse);
-        fields.end()?;
+        let Query(after) = Query::take(request).await?;
         let headers = request.http.headers();
-        let is_header = headers.contains_key(&LAST_EVENT_ID);
-        let place = match is_header {
-            true => {
-                let value = only(headers, &LAST_EVENT_ID).and_then(|value| value.to_str().ok());
-                let detail = "must be the id of the last event that you received";
-                Some(
-                    value
-                        .and_then(T::parse)
-                        .ok_or(Error::InvalidHeader(LAST_EVENT, detail))?,
-                )
-            }
-            false => place,
-        };
-        Ok(Self { place, is_header })
+        if !headers.contains_key(&LAST_EVENT_ID) {
+            return Ok(after);
+        }
+        let value = only(headers, &LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+        let detail = "must be the id of the last event that you received";
+        let place = value
+            .and_then(T::parse)
+            .ok_or(Error::InvalidHeader(LAST_EVENT, detail))?;
+        Ok(Self {
+            place: Some(place),
+            is_header: true,
+        })
     }
 
     fn describe(about: &mut About<'_>) {
-        let id = || string().pattern(Some("^[0-9]{1,18}([.][0-9]{1,18}){0,15}$"));
-        let text = "The id of the last event received; the events after it follow.";
-        about.parameter(parameter(LAST_EVENT, text, id()));
-        about.parameter(parameter("after", text, id()).parameter_in(ParameterIn::Query));
+        about.parameter(parameter(LAST_EVENT, AFTER, event_id()));
+        Query::<Self>::describe(about);
     }
+}
+
+const AFTER: &str = "The id of the last event received; the events after it follow.";
+
+fn event_id() -> ObjectBuilder {
+    string().pattern(Some("^[0-9]{1,18}([.][0-9]{1,18}){0,15}$"))
 }
 
 /// A stream in progress. If dropped before its last line, it counts as a client that left.
@@ -378,6 +394,39 @@ fn json(value: &impl Serialize, out: &mut BytesMut) {
         .unwrap_or_else(|error| unreachable!("an event serializes to JSON: {error}"));
 }
 
+/// The large chunks that some stream still has to send.
+#[derive(Default)]
+pub(super) struct Chunks {
+    /// By hash. A chunk is freed with its last stream, its entry when the next chunk comes.
+    held: Mutex<HashMap<u64, Weak<Vec<u8>>>>,
+    hasher: RandomState,
+}
+
+/// What keeps a chunk: a stream that has not sent all of it.
+struct Holder(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Holder {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Chunks {
+    /// These bytes, shared with every stream that holds the same ones.
+    pub(super) fn share(&self, bytes: &[u8]) -> Bytes {
+        let hash = self.hasher.hash_one(bytes);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = held.get(&hash).and_then(Weak::upgrade);
+        let chunk = known.filter(|known| known.as_slice() == bytes).unwrap_or_else(|| {
+            held.retain(|_, chunk| chunk.strong_count() > 0);
+            let chunk = Arc::new(bytes.to_vec());
+            held.insert(hash, Arc::downgrade(&chunk));
+            chunk
+        });
+        Bytes::from_owner(Holder(chunk))
+    }
+}
+
 #[cfg(test)]
 mod framing_tests {
     use actix_web::test::TestRequest;
@@ -430,39 +479,6 @@ mod framing_tests {
         assert_eq!(read["type"], "decision");
         assert_eq!(read["response"], "x\ny");
         assert_eq!(read["data"]["a"], 1);
-    }
-}
-
-/// The large chunks that some stream still has to send.
-#[derive(Default)]
-pub(super) struct Chunks {
-    /// By hash. A chunk is freed with its last stream, its entry when the next chunk comes.
-    held: Mutex<HashMap<u64, Weak<Vec<u8>>>>,
-    hasher: RandomState,
-}
-
-/// What keeps a chunk: a stream that has not sent all of it.
-struct Holder(Arc<Vec<u8>>);
-
-impl AsRef<[u8]> for Holder {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Chunks {
-    /// These bytes, shared with every stream that holds the same ones.
-    pub(super) fn share(&self, bytes: &[u8]) -> Bytes {
-        let hash = self.hasher.hash_one(bytes);
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = held.get(&hash).and_then(Weak::upgrade);
-        let chunk = known.filter(|known| known.as_slice() == bytes).unwrap_or_else(|| {
-            held.retain(|_, chunk| chunk.strong_count() > 0);
-            let chunk = Arc::new(bytes.to_vec());
-            held.insert(hash, Arc::downgrade(&chunk));
-            chunk
-        });
-        Bytes::from_owner(Holder(chunk))
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use actix_web::http::header;
 use actix_web::web::Data;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
-use utoipa::{IntoParams, ToSchema};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::api::events::Event;
 use crate::api::threads::{RunAnswer, SayBody, Thread, ThreadPage};
@@ -19,13 +19,12 @@ use crate::http::answer::{Json, Reply, Started, used};
 use crate::http::caller::Auth;
 use crate::http::error::{AgentProblem, Code, Error, ProblemParts};
 use crate::http::headers::Patience;
-use crate::http::openapi::About;
 use crate::http::openapi::lines::{Union, line as union};
+use crate::http::openapi::{About, in_query, whole};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Room, Sent, Take, User};
 use crate::http::runs::time_zone;
-use crate::http::stream::{Framing, Silent};
-use crate::http::stream::{Lines, Out, Stream};
+use crate::http::stream::{Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::RequestMeta;
@@ -35,10 +34,7 @@ use crate::surfaces::threads::{Message, MessageError};
 impl Given for SayBody {
     const FORM: &'static str = "{\"prompt\", \"threadId\"?, \"timeZone\"?}";
     const ABOUT: &'static str = "The message.";
-
-    fn example() -> Value {
-        json!({"prompt": "E-mail Ann that I am late."})
-    }
+    const EXAMPLE: &'static str = r#"{"prompt": "E-mail Ann that I am late."}"#;
 }
 
 fn message(given: SayBody, background: bool, meta: RequestMeta) -> Result<Message, Error> {
@@ -154,18 +150,13 @@ impl Take for Owner {
     }
 }
 
-/// The part of a thread that is read.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Part {
-    /// Messages before this number.
-    before: Option<u64>,
-}
+/// The part of a thread that is read: the messages before this number.
+pub(super) struct Before(Option<u64>);
 
-impl Parameters for Part {
+impl Parameters for Before {
     fn read(fields: &mut Fields<'_>) -> Self {
-        let before = fields.take("before", "the number of a message, such as 12", query::number);
-        Self { before }
+        let about = || in_query("Messages before this number.", whole(0));
+        Self(fields.take("before", about, "the number of a message, such as 12", query::number))
     }
 }
 
@@ -175,7 +166,7 @@ impl Parameters for Part {
 #[utoipa::path(get, path = "/api/agent/threads/{id}")]
 pub(super) async fn thread(
     ctx: Ctx,
-    Query(Part { before }): Query<Part>,
+    Query(Before(before)): Query<Before>,
     Acting(user): Acting,
     Id(id): Id<ThreadId>,
 ) -> Result<Json<Thread>, Error> {
@@ -306,7 +297,7 @@ pub(super) async fn run_streamed(
         ending: Ending::No,
         pauses: PAUSES.iter(),
     };
-    let mut stream = Stream::new(Framing::Ndjson, share?, lines);
+    let mut stream = Stream::new(Framing::Ndjson, Some(share?), lines);
     Framing::Ndjson.object(None::<u64>, &first, &mut stream.first);
     stream.head.insert_header((header::LOCATION, path(run)));
     for header in used(&begun, keyed) {

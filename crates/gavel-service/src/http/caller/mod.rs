@@ -190,6 +190,40 @@ fn given<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option
     only(headers, name).map(Some).ok_or(Error::NotAccepted)
 }
 
+/// The API key of one service or one user.
+pub struct ServiceKey {
+    /// The unique name of the key.
+    pub name: Arc<str>,
+    /// SHA-256 of the key's text.
+    pub sha256: [u8; 32],
+    /// The caller that the key authenticates.
+    pub caller: Caller,
+}
+
+/// Finds the key with the presented text. Compares all hashes in constant time, so the duration reveals neither how
+/// much of a key matched nor which one.
+fn find<'k>(keys: &'k [ServiceKey], presented: &[u8]) -> Option<&'k ServiceKey> {
+    let presented: [u8; 32] = Sha256::digest(presented).into();
+    let mut found = None;
+    for key in keys {
+        let same: Choice = key.sha256.ct_eq(&presented);
+        if bool::from(same) {
+            found = Some(key);
+        }
+    }
+    found
+}
+
+impl ServiceKey {
+    /// Distinguishes the key from another one of the same name. It is a hash of the key's hash, so that stored logins
+    /// contain nothing that a configuration would accept.
+    fn fingerprint(&self) -> Arc<str> {
+        let mut hash = Sha256::new_with_prefix(b"gavel console key");
+        hash.update(self.sha256);
+        hex::encode(hash.finalize()).into()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use actix_web::test::TestRequest;
@@ -224,40 +258,6 @@ mod tests {
         for pairs in bad {
             assert_eq!(key(&headers(pairs)), Err(Error::NotAccepted), "{pairs:?}");
         }
-    }
-}
-
-/// The API key of one service or one user.
-pub struct ServiceKey {
-    /// The unique name of the key.
-    pub name: Arc<str>,
-    /// SHA-256 of the key's text.
-    pub sha256: [u8; 32],
-    /// The caller that the key authenticates.
-    pub caller: Caller,
-}
-
-/// Finds the key with the presented text. Compares all hashes in constant time, so the duration reveals neither how
-/// much of a key matched nor which one.
-fn find<'k>(keys: &'k [ServiceKey], presented: &[u8]) -> Option<&'k ServiceKey> {
-    let presented: [u8; 32] = Sha256::digest(presented).into();
-    let mut found = None;
-    for key in keys {
-        let same: Choice = key.sha256.ct_eq(&presented);
-        if bool::from(same) {
-            found = Some(key);
-        }
-    }
-    found
-}
-
-impl ServiceKey {
-    /// Distinguishes the key from another one of the same name. It is a hash of the key's hash, so that stored logins
-    /// contain nothing that a configuration would accept.
-    fn fingerprint(&self) -> Arc<str> {
-        let mut hash = Sha256::new_with_prefix(b"gavel console key");
-        hash.update(self.sha256);
-        hex::encode(hash.finalize()).into()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use actix_web::http::{StatusCode, header};
-use maud::{Markup, html};
+use maud::html;
 
 use crate::domain::ids::UserId;
 use crate::http::caller::{Auth, Shown};
@@ -69,20 +69,35 @@ pub(crate) async fn show(open: Open, visitor: Result<Visitor, Turned>, given: Pa
     }
 }
 
-/// Renders the login form.
+/// Renders the login form. `user` is what was entered before.
 fn ask(open: &Open, status: StatusCode, next: Option<&str>, user: &str, problem: Option<&str>) -> Page {
     let (cookie, set) = form_cookie(&open.http)?;
-    let form = LoginForm {
-        wants: match &open.auth {
-            Auth::Jwt(_) => Wants::Token,
-            Auth::ApiKeys(_) | Auth::None(_) | Auth::OneCommand(_) => Wants::Key,
-        },
-        form_token: &session::token_of(&cookie),
-        next,
-        user,
-        problem,
+    let is_token = matches!(open.auth, Auth::Jwt(_));
+    let body = html! {
+        div.login {
+            h1 { "Log in" }
+            p.lead { "gavel's console: approve or reject what agents want to do, and read plans and threads." }
+            @if let Some(problem) = problem { p.flash.bad role="alert" { (words::text(problem)) } }
+            form method="post" action=(paths::LOGIN) {
+                input type="hidden" name=(FIELD) value=(session::token_of(&cookie));
+                @if let Some(next) = next { input type="hidden" name="next" value=(next); }
+                label for="credential" { (if is_token { "Token (JWT)" } else { "API key" }) }
+                input #credential type="password" name="credential" required autocomplete="off" autofocus
+                    autocapitalize="off" spellcheck="false";
+                @if is_token {
+                    p.hint { "Your identity provider issues the token." }
+                } @else {
+                    label for="user" { "Your name" }
+                    input #user type="text" name="user" value=(user) autocomplete="username" autocapitalize="off"
+                        spellcheck="false" aria-describedby="user-hint";
+                    p.hint #user-hint { "The acting user, as agents know you (" code { "X-Gavel-User" } "). Optional with a personal key and with a key for approvers." }
+                    p.hint { "The operator of gavel gives you a key (" code { "gavel config new-key" } ")." }
+                }
+                button.yes type="submit" { "Log in" }
+            }
+        }
     };
-    let mut response = page(status, None, "Log in", &login_form(&form));
+    let mut response = page(status, None, "Log in", &body);
     if let Some(set) = set {
         response.headers_mut().insert(header::SET_COOKIE, set);
     }
@@ -192,102 +207,6 @@ pub(crate) async fn log_out(open: Open, _: LogOut) -> Page {
     Ok(response)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_login_leads_to_pages_of_the_console_and_nowhere_else() {
-        for good in [
-            "/console/approvals",
-            "/console/approvals?tool=a%20b",
-            "/console/threads/0193",
-        ] {
-            assert_eq!(own(good), Some(good));
-        }
-        for bad in [
-            "",
-            "/",
-            "/console",
-            "//evil.example",
-            "/console//evil.example",
-            "/\\evil.example",
-            "/console/\\evil.example",
-            "/console/../v1/chat",
-            "/console/%2e%2e/v1/chat",
-            "https://evil.example/console/",
-            "/consolex/",
-            "javascript:alert(1)",
-            "/console/a\r\nset-cookie: a=b",
-            "/console/login",
-            "/console/logout",
-            "/console/login?next=/console/login",
-        ] {
-            assert_eq!(own(bad), None, "{bad}");
-            assert_eq!(address(bad), "/console/login", "{bad}");
-        }
-        assert_eq!(
-            address("/console/grants?a=b"),
-            "/console/login?next=%2Fconsole%2Fgrants%3Fa%3Db"
-        );
-    }
-}
-
-/// The required credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
-    /// A service's key, and the acting user.
-    Key,
-    /// A user's token.
-    Token,
-}
-
-/// The data of the form.
-pub(crate) struct LoginForm<'a> {
-    pub(crate) wants: Wants,
-    pub(crate) form_token: &'a str,
-    /// The address after the login.
-    pub(crate) next: Option<&'a str>,
-    /// The user entered before.
-    pub(crate) user: &'a str,
-    pub(crate) problem: Option<&'a str>,
-}
-
-/// Renders the page.
-pub(crate) fn login_form(form: &LoginForm<'_>) -> Markup {
-    let label = match form.wants {
-        Wants::Key => "API key",
-        Wants::Token => "Token (JWT)",
-    };
-    html! {
-        div.login {
-            h1 { "Log in" }
-            p.lead { "gavel's console: approve or reject what agents want to do, and read plans and threads." }
-            @if let Some(problem) = form.problem { p.flash.bad role="alert" { (words::text(problem)) } }
-            form method="post" action=(paths::LOGIN) {
-                input type="hidden" name=(FIELD) value=(form.form_token);
-                @if let Some(next) = form.next { input type="hidden" name="next" value=(next); }
-                label for="credential" { (label) }
-                input #credential type="password" name="credential" required autocomplete="off" autofocus
-                    autocapitalize="off" spellcheck="false";
-                @if form.wants == Wants::Key {
-                    label for="user" { "Your name" }
-                    input #user type="text" name="user" value=(form.user) autocomplete="username" autocapitalize="off"
-                        spellcheck="false" aria-describedby="user-hint";
-                    p.hint #user-hint { "The acting user, as agents know you (" code { "X-Gavel-User" } "). Optional with a personal key and with a key for approvers." }
-                }
-                p.hint {
-                    @match form.wants {
-                        Wants::Key => { "The operator of gavel gives you a key (" code { "gavel config new-key" } ")." }
-                        Wants::Token => { "Your identity provider issues the token." }
-                    }
-                }
-                button.yes type="submit" { "Log in" }
-            }
-        }
-    }
-}
-
 /// Failed logins that an address has at once; after that, one more per pause.
 const AT_ONCE: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(6);
@@ -348,6 +267,47 @@ pub(crate) fn network(address: Option<IpAddr>) -> IpAddr {
         }
         Some(address) => address,
         None => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_leads_to_pages_of_the_console_and_nowhere_else() {
+        for good in [
+            "/console/approvals",
+            "/console/approvals?tool=a%20b",
+            "/console/threads/0193",
+        ] {
+            assert_eq!(own(good), Some(good));
+        }
+        for bad in [
+            "",
+            "/",
+            "/console",
+            "//evil.example",
+            "/console//evil.example",
+            "/\\evil.example",
+            "/console/\\evil.example",
+            "/console/../v1/chat",
+            "/console/%2e%2e/v1/chat",
+            "https://evil.example/console/",
+            "/consolex/",
+            "javascript:alert(1)",
+            "/console/a\r\nset-cookie: a=b",
+            "/console/login",
+            "/console/logout",
+            "/console/login?next=/console/login",
+        ] {
+            assert_eq!(own(bad), None, "{bad}");
+            assert_eq!(address(bad), "/console/login", "{bad}");
+        }
+        assert_eq!(
+            address("/console/grants?a=b"),
+            "/console/login?next=%2Fconsole%2Fgrants%3Fa%3Db"
+        );
     }
 }
 

@@ -18,10 +18,9 @@ use utoipa::openapi::schema::{AdditionalProperties, AllOf, AnyOf, ArrayItems, Ob
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{Content, Header, InfoBuilder, License, Object, OpenApi, Ref, RefOr, Required, Schema, Type};
-use utoipa::{IntoParams, OpenApi as _, PartialSchema, ToSchema};
+use utoipa::{OpenApi as _, PartialSchema, ToSchema};
 
 use crate::http::error::{AgentProblem, Code, Problem};
-use crate::http::query::{DEFAULT_PAGE, MAX_PAGE};
 use crate::http::routes::{Described, Entry, Route, TAGS, table};
 use crate::http::spelling::Spelling;
 
@@ -43,10 +42,6 @@ pub(super) struct About<'a> {
 }
 
 impl About<'_> {
-    pub(super) fn parameters<P: IntoParams>(&mut self) {
-        P::into_params(|| None).into_iter().for_each(|one| self.parameter(one));
-    }
-
     pub(super) fn parameter(&mut self, parameter: impl Into<Parameter>) {
         let parameters = self.operation.parameters.get_or_insert_default();
         parameters.push(RefOr::T(parameter.into()));
@@ -120,8 +115,9 @@ impl About<'_> {
     }
 
     /// The JSON body of the request.
-    pub(super) fn json<T: ToSchema>(&mut self, about: &str, example: Value, is_required: bool) {
+    pub(super) fn json<T: ToSchema>(&mut self, about: &str, example: &str, is_required: bool) {
         let schema = self.schema::<T>();
+        let example: Value = serde_json::from_str(example).unwrap_or_else(|error| unreachable!("{example}: {error}"));
         let content = ContentBuilder::new().schema(Some(schema)).example(Some(example));
         let body = RequestBodyBuilder::new()
             .description(Some(about))
@@ -189,7 +185,6 @@ impl About<'_> {
         let summary = self.operation.summary.take();
         self.operation.summary = summary.map(|summary| summary.trim_end_matches('.').to_owned());
         self.parameter(request_id());
-        self.operation.parameters.iter_mut().flatten().for_each(without_format);
         for response in self.operation.responses.responses.values_mut() {
             if let RefOr::T(response) = response {
                 describe(response);
@@ -334,7 +329,8 @@ fn describe(response: &mut Response) {
         .headers
         .insert(REQUEST_ID.to_owned(), RefOr::T(Header::default()));
     for (name, header) in &mut response.headers {
-        if let Some((schema, about, example)) = known(name) {
+        if let Some((about, example)) = known(name) {
+            let schema = if name == RETRY_AFTER { whole(1) } else { string() };
             let described = HeaderBuilder::new()
                 .schema(Some(schema.build()))
                 .description(Some(about))
@@ -344,46 +340,37 @@ fn describe(response: &mut Response) {
     }
 }
 
-/// Schema, meaning and example of a header.
-fn known(name: &str) -> Option<(ObjectBuilder, &'static str, Value)> {
-    let string = || Object::builder().schema_type(Type::String);
-    let seconds = Object::builder().schema_type(Type::Integer).minimum(Some(1));
+/// Meaning and example of a header.
+fn known(name: &str) -> Option<(&'static str, Value)> {
     Some(match name {
         REQUEST_ID => (
-            string(),
             "The request id: yours, or a generated one.",
             json!("0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
         ),
-        AUTHENTICATE => (string(), "How to authenticate.", json!("Bearer realm=\"gavel\"")),
-        ALLOW => (string(), "The methods this route supports.", json!("GET, HEAD")),
-        RETRY_AFTER => (seconds, "Seconds to wait before a retry.", json!(1)),
+        AUTHENTICATE => ("How to authenticate.", json!("Bearer realm=\"gavel\"")),
+        ALLOW => ("The methods this route supports.", json!("GET, HEAD")),
+        RETRY_AFTER => ("Seconds to wait before a retry.", json!(1)),
         "RateLimit-Policy" => (
-            string(),
             "The quota `user`: `q` requests in `w` seconds (draft-ietf-httpapi-ratelimit-headers). Absent on replays.",
             json!("\"user\";q=60;w=60"),
         ),
         "RateLimit" => (
-            string(),
             "What remains of it: `r` requests now, `t` seconds until there are more. Absent on replays.",
             json!("\"user\";r=19;t=1"),
         ),
         "Idempotency-Replayed" => (
-            string(),
             "`true` when this is the stored response of an earlier request with the same key.",
             json!("true"),
         ),
         "Location" => (
-            string(),
             "The path of the run or the planning session, or of the page to load.",
             json!("/api/runs/0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
         ),
         "Preference-Applied" => (
-            string(),
             "The part of `Prefer` that had an effect; absent without one.",
             json!("respond-async"),
         ),
         "ETag" => (
-            string(),
             "The version, for `If-Match`; absent for an agent from a file.",
             json!("\"3\""),
         ),
@@ -408,9 +395,14 @@ pub(crate) fn segment(name: &str, about: &str) -> ParameterBuilder {
         .required(Required::True)
 }
 
-/// A parameter of a query that may be absent.
-pub(crate) fn in_query(name: &str, about: &str) -> ParameterBuilder {
-    header(name, about, string()).parameter_in(ParameterIn::Query)
+/// A parameter of a query that may be absent; it is named where it is read.
+pub(crate) fn in_query(about: &str, schema: ObjectBuilder) -> ParameterBuilder {
+    header("", about, schema).parameter_in(ParameterIn::Query)
+}
+
+/// A whole number.
+pub(crate) fn whole(minimum: u32) -> ObjectBuilder {
+    Object::builder().schema_type(Type::Integer).minimum(Some(minimum))
 }
 
 /// Any text.
@@ -442,32 +434,6 @@ fn request_id() -> ParameterBuilder {
     let about = "Your id for this request, 1 to 128 letters, digits or `-_.:~+/=`; any other value is replaced. The response\n\
                  repeats it.";
     header("X-Request-Id", about, string())
-}
-
-/// Removes the format of a number: the server reads larger ones than `int32` or `int64`, up to the maximum that is named.
-fn without_format(parameter: &mut RefOr<Parameter>) {
-    if let RefOr::T(Parameter {
-        schema: Some(RefOr::T(Schema::Object(schema))),
-        ..
-    }) = parameter
-    {
-        schema.format = None;
-    }
-}
-
-/// The page of a list.
-pub(crate) fn paging(spelling: Spelling) -> [ParameterBuilder; 2] {
-    let rows = Object::builder()
-        .schema_type(Type::Integer)
-        .minimum(Some(1))
-        .maximum(Some(MAX_PAGE))
-        .default(Some(DEFAULT_PAGE.into()));
-    let next = spelling.name("next_page_token");
-    let token = format!("`{next}` of the previous page; valid only with the same filter and order.");
-    [
-        in_query(&spelling.name("page_size"), "Rows of a page.").schema(Some(rows)),
-        in_query(&spelling.name("page_token"), &token),
-    ]
 }
 
 /// What `filter` of a list with these fields accepts.

@@ -4,7 +4,7 @@ pub(super) mod read;
 
 use actix_web::http::{StatusCode, header};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use utoipa::ToSchema;
 use utoipa::openapi::Required;
 
@@ -15,13 +15,11 @@ use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::rfc3339;
 use crate::http::answer::{Json, Reply, Started};
 use crate::http::error::{Code, Error, ProblemParts};
-use crate::http::headers::Patience;
-use crate::http::headers::only;
-use crate::http::openapi::About;
-use crate::http::openapi::{header as parameter, key, string};
+use crate::http::headers::{self, Patience};
+use crate::http::openapi::{About, header as parameter, key, string};
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take, User};
 use crate::http::runs::{session_moved, time_zone};
-use crate::http::{State, body, query};
+use crate::http::{State, body};
 use crate::surfaces::planning::{
     BegunPlanning, Draft, EditPlan, ExecutePlan, PlanningError, RefinePlan, StartPlanning,
 };
@@ -31,23 +29,17 @@ use crate::surfaces::runs::RunError;
 impl Given for StartBody {
     const FORM: &'static str = r#"{"prompt", "repoUrl", "deadline", "timeZone"?}"#;
     const ABOUT: &'static str = "The goal.";
-
-    fn example() -> Value {
-        json!({
-            "prompt": "Accept ISO weeks such as 2026-W48, with tests.",
-            "repoUrl": "https://github.com/acme/dates",
-            "deadline": "2026-11-21T18:00:00+01:00"
-        })
-    }
+    const EXAMPLE: &'static str = r#"{
+        "prompt": "Accept ISO weeks such as 2026-W48, with tests.",
+        "repoUrl": "https://github.com/acme/dates",
+        "deadline": "2026-11-21T18:00:00+01:00"
+    }"#;
 }
 
 impl Given for RefineBody {
     const FORM: &'static str = r#"{"refinementPrompt"}"#;
     const ABOUT: &'static str = "What to change.";
-
-    fn example() -> Value {
-        json!({"refinementPrompt": "Write the tests first, and leave the README alone."})
-    }
+    const EXAMPLE: &'static str = r#"{"refinementPrompt": "Write the tests first, and leave the README alone."}"#;
 }
 
 /// Starts a planning session.
@@ -191,6 +183,189 @@ fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error: PlanningE
     }
 }
 
+const IF_MATCH: &str = "If-Match";
+
+impl Given for CancelBody {
+    const FORM: &'static str = r#"{"reason"?}"#;
+    const ABOUT: &'static str = "The reason; no body if there is none.";
+    const EXAMPLE: &'static str = r#"{"reason": "The repository moves next week."}"#;
+}
+
+impl Given for Described<Draft> {
+    const FORM: &'static str =
+        r#"{"summary"?, "tasks": [{"id"?, "title", "goal", "doneWhen", "tools"}], "assumptions"?, "risks"?}"#;
+    const ABOUT: &'static str = "The plan, with 1 to 30 tasks.";
+    const EXAMPLE: &'static str = r#"{
+        "summary": "Parse ISO weeks, tests first.",
+        "tasks": [{
+            "id": "t1",
+            "title": "Write failing tests",
+            "goal": "Tests for ISO weeks such as 2026-W48.",
+            "doneWhen": "The test run fails in the new tests alone.",
+            "tools": ["executeScript"]
+        }]
+    }"#;
+}
+
+/// The version that was edited. Without it an edit could overwrite a version that its author has not seen.
+pub(crate) struct Edited(u32);
+
+impl Take for Edited {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        let headers = request.http.headers();
+        let detail = match headers.contains_key(header::IF_MATCH) {
+            true => "must be the planVersion that you edited, in double quotes, such as \"3\"",
+            false => "is missing; it must be the planVersion that you edited, in double quotes, such as \"3\"",
+        };
+        let version = headers::version(headers, &header::IF_MATCH);
+        version.map(Self).ok_or(Error::InvalidHeader(IF_MATCH, detail))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        let version = "The `planVersion` that you edited, in double quotes.";
+        let quoted = string().pattern(Some("^\"[1-9][0-9]{0,8}\"$"));
+        let parameter = parameter(IF_MATCH, version, quoted).example(Some(json!("\"3\"")));
+        about.parameter(parameter.required(Required::True));
+    }
+}
+
+/// What the surface learns of an edit beside its body.
+pub(crate) struct EditMeta(RequestMeta);
+
+impl Take for EditMeta {
+    async fn take(request: &mut Request) -> Result<Self, Error> {
+        Meta::take(request).await.map(|Meta(meta)| Self(meta))
+    }
+
+    fn describe(about: &mut About<'_>) {
+        about.parameter(key(
+            "Makes a retry safe. For 24 h the same key and body return the session, and another body gets 422.",
+        ));
+        about.problems(&[Code::IdempotencyKeyReused]);
+    }
+}
+
+/// Edits a plan by hand.
+///
+/// The body is the whole plan, which becomes its next version. It is checked like a plan of the model, and all errors
+/// are reported at once. A task with an `id` continues that task of the current version; so does one with the same
+/// title. Only a session with status `AWAITING_CONFIRMATION` can be edited, and only its current version.
+#[utoipa::path(
+    put,
+    path = "/v1/sessions/{id}/plan",
+    responses((status = 200, description = "The session with the new version."))
+)]
+pub(crate) async fn edit(
+    ctx: Ctx,
+    Edited(version): Edited,
+    Sent(Described(draft)): Sent<Described<Draft>>,
+    Acting(user): Acting,
+    Id(session): Id<PlanningSessionId>,
+    EditMeta(meta): EditMeta,
+) -> Result<Json<Session>, Error> {
+    let edit = EditPlan {
+        session,
+        version,
+        draft,
+        meta,
+    };
+    Ok(Json(ctx.planning.edit(&ctx.caller, user.as_ref(), edit).await?))
+}
+
+/// Cancels a planning session.
+///
+/// Its run ends, and nothing more is done. Plan and history remain readable. A session that has ended remains unchanged,
+/// so the request can be sent again.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{id}/cancel",
+    responses(
+        (status = 200, description = "The session, which has ended."),
+        (status = 202, description = "The session, which ends once its work was interrupted."),
+    )
+)]
+pub(crate) async fn cancel(
+    ctx: Ctx,
+    Optional(given): Optional<CancelBody>,
+    Acting(user): Acting,
+    Id(id): Id<PlanningSessionId>,
+) -> Result<Reply<Session>, Error> {
+    let reason = body::reason(given.reason, "/reason")?.filter(|reason| !reason.trim().is_empty());
+    let session = ctx.planning.cancel(&ctx.caller, user.as_ref(), id, reason).await?;
+    Ok(Reply::current(session.status.has_ended(), session))
+}
+
+impl Given for ExecuteBody {
+    const FORM: &'static str = r#"{"planVersion"?, "askFor"?: [TOOL], "dryRun"?}"#;
+    const ABOUT: &'static str = "What you confirm; no body confirms the current version.";
+    const EXAMPLE: &'static str = r#"{"planVersion": 3, "askFor": ["createIssue"]}"#;
+}
+
+/// The session; with `dryRun`, what would happen.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = ExecutePlanAnswer)]
+pub(crate) enum Answer {
+    Session(Box<Session>),
+    DryRun(DryRun),
+}
+
+/// Confirms a plan and begins the work on it.
+///
+/// The work is done in the background, task by task, until every task is done or the deadline has passed. The response
+/// comes at once; with `Prefer: wait=N` after at most N seconds, or as soon as the session has ended. From then on the
+/// plan can no longer be changed by hand. The confirmation allows the tools that the plan names, in its repository and
+/// on branches with the configured prefix; everything else with side effects asks a person. A session that was
+/// executed before is left as it is, so the request can be sent again.
+#[utoipa::path(
+    post,
+    path = "/v1/sessions/{id}/execute",
+    responses(
+        (status = 200, description = "The session, which has ended; or the dry run."),
+        (status = 202, description = "The session, which is being worked on; `Location` names it.", body = Session),
+    )
+)]
+pub(crate) async fn execute(
+    ctx: Ctx,
+    patience: Patience,
+    Optional(given): Optional<ExecuteBody>,
+    Acting(user): Acting,
+    Id(session): Id<PlanningSessionId>,
+    Meta(meta): Meta,
+) -> Result<Started<Answer>, Error> {
+    let execute = ExecutePlan {
+        session,
+        plan_version: given.plan_version,
+        ask_for: given.ask_for,
+        // As for every run: who waits is served by this process, such as a command by its own service.
+        background: !matches!(patience, Patience::Some(_)),
+        meta,
+    };
+    let planning = &ctx.planning;
+    if given.dry_run {
+        let dry_run = planning.dry_run(&ctx.caller, user.as_ref(), &execute).await?;
+        return Ok(Started::nothing(Answer::DryRun(dry_run)));
+    }
+    let keyed = execute.meta.idempotency.is_some();
+    let execution = planning.execute_plan(&ctx.caller, user.as_ref(), execute).await?;
+    let read = async {
+        // Without a preference the caller does not wait: the work may take days.
+        if let Patience::Some(_) = patience {
+            patience.wait(execution.ended()).await?;
+        }
+        let session = planning.session(&ctx.caller, None, execution.session).await;
+        session.map_err(PlanningError::from)
+    };
+    // The work has begun: if the session cannot be read now, the request must not be sent again.
+    let session = read
+        .await
+        .map_err(|error| unreadable(&ctx.state, execution.session, execution.run, error))?;
+    let (has_ended, path) = (session.status.has_ended(), path(session.session_id));
+    let reply = Reply::current(has_ended, Answer::Session(Box::new(session))).at(path);
+    let begun = execution.begun.as_ref().map(|begun| &begun.begun);
+    Ok(Started::new(reply, begun, keyed, patience))
+}
+
 #[cfg(test)]
 mod error_tests {
     use actix_web::http::header;
@@ -280,203 +455,4 @@ mod error_tests {
             assert!(parts.detail.contains(named), "{}", parts.detail);
         }
     }
-}
-
-const IF_MATCH: &str = "If-Match";
-
-impl Given for CancelBody {
-    const FORM: &'static str = r#"{"reason"?}"#;
-    const ABOUT: &'static str = "The reason; no body if there is none.";
-
-    fn example() -> Value {
-        json!({"reason": "The repository moves next week."})
-    }
-}
-
-impl Given for Described<Draft> {
-    const FORM: &'static str =
-        r#"{"summary"?, "tasks": [{"id"?, "title", "goal", "doneWhen", "tools"}], "assumptions"?, "risks"?}"#;
-    const ABOUT: &'static str = "The plan, with 1 to 30 tasks.";
-
-    fn example() -> Value {
-        json!({
-            "summary": "Parse ISO weeks, tests first.",
-            "tasks": [{
-                "id": "t1",
-                "title": "Write failing tests",
-                "goal": "Tests for ISO weeks such as 2026-W48.",
-                "doneWhen": "The test run fails in the new tests alone.",
-                "tools": ["executeScript"]
-            }]
-        })
-    }
-}
-
-/// The version that was edited. Without it an edit could overwrite a version that its author has not seen.
-pub(crate) struct Edited(u32);
-
-impl Take for Edited {
-    async fn take(request: &mut Request) -> Result<Self, Error> {
-        let headers = request.http.headers();
-        if !headers.contains_key(header::IF_MATCH) {
-            return Err(Error::InvalidHeader(
-                IF_MATCH,
-                "is missing; it must be the planVersion that you edited, in double quotes, such as \"3\"",
-            ));
-        }
-        let tag = only(headers, &header::IF_MATCH).and_then(|value| value.to_str().ok());
-        let number = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
-        let version = number.filter(|number| !number.starts_with('0')).and_then(query::number);
-        version.map(Self).ok_or(Error::InvalidHeader(
-            IF_MATCH,
-            "must be the planVersion that you edited, in double quotes, such as \"3\"",
-        ))
-    }
-
-    fn describe(about: &mut About<'_>) {
-        let version = "The `planVersion` that you edited, in double quotes.";
-        let quoted = string().pattern(Some("^\"[1-9][0-9]{0,8}\"$"));
-        let parameter = parameter(IF_MATCH, version, quoted).example(Some(json!("\"3\"")));
-        about.parameter(parameter.required(Required::True));
-    }
-}
-
-/// What the surface learns of an edit beside its body.
-pub(crate) struct EditMeta(RequestMeta);
-
-impl Take for EditMeta {
-    async fn take(request: &mut Request) -> Result<Self, Error> {
-        Meta::take(request).await.map(|Meta(meta)| Self(meta))
-    }
-
-    fn describe(about: &mut About<'_>) {
-        about.parameter(key(
-            "Makes a retry safe. For 24 h the same key and body return the session, and another body gets 422.",
-        ));
-        about.problems(&[Code::IdempotencyKeyReused]);
-    }
-}
-
-/// Edits a plan by hand.
-///
-/// The body is the whole plan, which becomes its next version. It is checked like a plan of the model, and all errors
-/// are reported at once. A task with an `id` continues that task of the current version; so does one with the same
-/// title. Only a session with status `AWAITING_CONFIRMATION` can be edited, and only its current version.
-#[utoipa::path(
-    put,
-    path = "/v1/sessions/{id}/plan",
-    responses((status = 200, description = "The session with the new version."))
-)]
-pub(crate) async fn edit(
-    ctx: Ctx,
-    Edited(version): Edited,
-    Sent(Described(draft)): Sent<Described<Draft>>,
-    Acting(user): Acting,
-    Id(session): Id<PlanningSessionId>,
-    EditMeta(meta): EditMeta,
-) -> Result<Json<Session>, Error> {
-    let edit = EditPlan {
-        session,
-        version,
-        draft,
-        meta,
-    };
-    Ok(Json(ctx.planning.edit(&ctx.caller, user.as_ref(), edit).await?))
-}
-
-/// Cancels a planning session.
-///
-/// Its run ends, and nothing more is done. Plan and history remain readable. A session that has ended remains unchanged,
-/// so the request can be sent again.
-#[utoipa::path(
-    post,
-    path = "/v1/sessions/{id}/cancel",
-    responses(
-        (status = 200, description = "The session, which has ended."),
-        (status = 202, description = "The session, which ends once its work was interrupted."),
-    )
-)]
-pub(crate) async fn cancel(
-    ctx: Ctx,
-    Optional(given): Optional<CancelBody>,
-    Acting(user): Acting,
-    Id(id): Id<PlanningSessionId>,
-) -> Result<Reply<Session>, Error> {
-    let reason = body::reason(given.reason, "/reason")?.filter(|reason| !reason.trim().is_empty());
-    let session = ctx.planning.cancel(&ctx.caller, user.as_ref(), id, reason).await?;
-    Ok(Reply::current(session.status.has_ended(), session))
-}
-
-impl Given for ExecuteBody {
-    const FORM: &'static str = r#"{"planVersion"?, "askFor"?: [TOOL], "dryRun"?}"#;
-    const ABOUT: &'static str = "What you confirm; no body confirms the current version.";
-
-    fn example() -> Value {
-        json!({"planVersion": 3, "askFor": ["createIssue"]})
-    }
-}
-
-/// The session; with `dryRun`, what would happen.
-#[derive(Serialize, ToSchema)]
-#[serde(untagged)]
-#[schema(as = ExecutePlanAnswer)]
-pub(crate) enum Answer {
-    Session(Box<Session>),
-    DryRun(DryRun),
-}
-
-/// Confirms a plan and begins the work on it.
-///
-/// The work is done in the background, task by task, until every task is done or the deadline has passed. The response
-/// comes at once; with `Prefer: wait=N` after at most N seconds, or as soon as the session has ended. From then on the
-/// plan can no longer be changed by hand. The confirmation allows the tools that the plan names, in its repository and
-/// on branches with the configured prefix; everything else with side effects asks a person. A session that was
-/// executed before is left as it is, so the request can be sent again.
-#[utoipa::path(
-    post,
-    path = "/v1/sessions/{id}/execute",
-    responses(
-        (status = 200, description = "The session, which has ended; or the dry run."),
-        (status = 202, description = "The session, which is being worked on; `Location` names it.", body = Session),
-    )
-)]
-pub(crate) async fn execute(
-    ctx: Ctx,
-    patience: Patience,
-    Optional(given): Optional<ExecuteBody>,
-    Acting(user): Acting,
-    Id(session): Id<PlanningSessionId>,
-    Meta(meta): Meta,
-) -> Result<Started<Answer>, Error> {
-    let execute = ExecutePlan {
-        session,
-        plan_version: given.plan_version,
-        ask_for: given.ask_for,
-        // As for every run: who waits is served by this process, such as a command by its own service.
-        background: !matches!(patience, Patience::Some(_)),
-        meta,
-    };
-    let planning = &ctx.planning;
-    if given.dry_run {
-        let dry_run = planning.dry_run(&ctx.caller, user.as_ref(), &execute).await?;
-        return Ok(Started::nothing(Answer::DryRun(dry_run)));
-    }
-    let keyed = execute.meta.idempotency.is_some();
-    let execution = planning.execute_plan(&ctx.caller, user.as_ref(), execute).await?;
-    let read = async {
-        // Without a preference the caller does not wait: the work may take days.
-        if let Patience::Some(_) = patience {
-            patience.wait(execution.ended()).await?;
-        }
-        let session = planning.session(&ctx.caller, None, execution.session).await;
-        session.map_err(PlanningError::from)
-    };
-    // The work has begun: if the session cannot be read now, the request must not be sent again.
-    let session = read
-        .await
-        .map_err(|error| unreadable(&ctx.state, execution.session, execution.run, error))?;
-    let (has_ended, path) = (session.status.has_ended(), path(session.session_id));
-    let reply = Reply::current(has_ended, Answer::Session(Box::new(session))).at(path);
-    let begun = execution.begun.as_ref().map(|begun| &begun.begun);
-    Ok(Started::new(reply, begun, keyed, patience))
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use crate::api::Page;
 use crate::api::planning::{
@@ -14,11 +14,11 @@ use crate::domain::plan::TaskId;
 use crate::http::answer::Json;
 use crate::http::error::{AgentProblem, Error};
 use crate::http::openapi::lines::{Union, line};
+use crate::http::openapi::{in_query, string, whole};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Query, Room};
 use crate::http::routes::Path;
-use crate::http::stream::{After, Lines, Out, Place, Stream};
-use crate::http::stream::{Failed, Framing, Silent};
+use crate::http::stream::{After, Failed, Framing, Lines, Out, Place, Silent, Stream};
 use crate::surfaces::planning::{EventId, SessionWatch, Watched};
 
 /// The most versions of one answer, each with its whole plan.
@@ -37,25 +37,25 @@ pub(crate) async fn list(
 }
 
 /// How a session is shown.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
 pub(crate) struct View {
-    /// `raw`: also `rawPlan`, the plan as the JSON text that is stored.
-    #[param(rename = "view", value_type = Option<String>)]
     is_raw: bool,
-}
-
-/// `view=raw`: also the stored text.
-pub(super) fn is_raw(fields: &mut Fields<'_>) -> bool {
-    fields
-        .take("view", "raw", |view| (view == "raw").then_some(()))
-        .is_some()
 }
 
 impl Parameters for View {
     fn read(fields: &mut Fields<'_>) -> Self {
-        Self { is_raw: is_raw(fields) }
+        Self {
+            is_raw: is_raw(
+                fields,
+                "`raw`: also `rawPlan`, the plan as the JSON text that is stored.",
+            ),
+        }
     }
+}
+
+/// `view=raw`: also the stored text.
+fn is_raw(fields: &mut Fields<'_>, about: &str) -> bool {
+    let raw = |view: &str| (view == "raw").then_some(());
+    fields.take("view", || in_query(about, string()), "raw", raw).is_some()
 }
 
 /// Reads a planning session.
@@ -83,7 +83,7 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn versions(
     ctx: Ctx,
-    Paged(query): Paged,
+    Query(Paged(query)): Query<Paged>,
     Acting(user): Acting,
     Id(id): Id<PlanningSessionId>,
 ) -> Result<Json<PlanVersionPage>, Error> {
@@ -162,21 +162,17 @@ impl Named for Task {
 }
 
 /// How a task is shown.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
 pub(crate) struct TaskView {
-    /// `raw`: also `rawReactHistory`, the history as JSON text.
-    #[param(rename = "view", value_type = Option<String>)]
     is_raw: bool,
-    /// Only the steps after this number.
     after: Option<u32>,
 }
 
 impl Parameters for TaskView {
     fn read(fields: &mut Fields<'_>) -> Self {
+        let after = || in_query("Only the steps after this number.", whole(0));
         Self {
-            is_raw: is_raw(fields),
-            after: fields.take("after", "the number of a step, such as 3", query::number),
+            is_raw: is_raw(fields, "`raw`: also `rawReactHistory`, the history as JSON text."),
+            after: fields.take("after", after, "the number of a step, such as 3", query::number),
         }
     }
 }
@@ -204,7 +200,7 @@ pub(crate) async fn task(
 #[utoipa::path(get, path = "/v1/sessions/{id}/log")]
 pub(crate) async fn log(
     ctx: Ctx,
-    Paged(query): Paged,
+    Query(Paged(query)): Query<Paged>,
     Acting(user): Acting,
     Id(id): Id<PlanningSessionId>,
 ) -> Result<Json<PlanningLogPage>, Error> {
@@ -213,32 +209,6 @@ pub(crate) async fn log(
     let actions = ctx.planning.log(&ctx.caller, user.as_ref(), id, (after, most + 1));
     let page = numbered(actions.await?, most, |action| action.n.to_string());
     Ok(Json(page.into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_view_and_a_step_are_read_and_nothing_else_is_accepted() {
-        let view = |query| {
-            let mut fields = Fields::new(query);
-            let TaskView { is_raw, after } = TaskView::read(&mut fields);
-            fields.end().map(|()| (is_raw, after.unwrap_or_default()))
-        };
-        assert_eq!(view("").unwrap(), (false, 0));
-        assert_eq!(view("view=raw&after=12").unwrap(), (true, 12));
-        for invalid in [
-            "view=full",
-            "after=",
-            "after=-1",
-            "after=x",
-            "page=2",
-            "after=1&after=2",
-        ] {
-            assert!(view(invalid).is_err(), "{invalid}");
-        }
-    }
 }
 
 line! {
@@ -261,14 +231,7 @@ impl Place for EventId {
 /// remains open. The last event is `result`; a later request gets 204. An id is `RUN.POSITION.PART`: the same event has
 /// the same id at every replica, and ids only grow. Text that arrives (`delta`, and `reset` beside it) is sent by the
 /// replica that does the work, is not stored, and has the id of the event before it.
-#[utoipa::path(
-    get,
-    path = "/v1/sessions/{id}/events",
-    responses(
-        (status = 200, description = "One event per line. With `Accept: text/event-stream` each is an SSE message."),
-        (status = 204, description = "You have received the last event already."),
-    )
-)]
+#[utoipa::path(get, path = "/v1/sessions/{id}/events")]
 pub(crate) async fn follow(
     ctx: Ctx,
     Acting(user): Acting,
@@ -280,7 +243,7 @@ pub(crate) async fn follow(
     let share = share?;
     let watched = ctx.planning.watch(&ctx.caller, user.as_ref(), session, after.place);
     match watched.await? {
-        Watched::Events(watch) => Ok(Some(Stream::new(form, share, SessionLines(watch)))),
+        Watched::Events(watch) => Ok(Some(Stream::new(form, Some(share), SessionLines(watch)))),
         Watched::Reported => Ok(None),
         Watched::UnknownEvent => Err(after.unknown("is not the id of an event of this session")),
     }
@@ -319,5 +282,32 @@ impl Lines for SessionLines {
         };
         out.form.object(Some(&id), &line, out.bytes);
         Ok(ControlFlow::Continue(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::spelling::Spelling;
+
+    #[test]
+    fn a_view_and_a_step_are_read_and_nothing_else_is_accepted() {
+        let view = |query| {
+            let mut fields = Fields::new(Spelling::Camel, query);
+            let TaskView { is_raw, after } = TaskView::read(&mut fields);
+            fields.end().map(|()| (is_raw, after.unwrap_or_default()))
+        };
+        assert_eq!(view("").unwrap(), (false, 0));
+        assert_eq!(view("view=raw&after=12").unwrap(), (true, 12));
+        for invalid in [
+            "view=full",
+            "after=",
+            "after=-1",
+            "after=x",
+            "page=2",
+            "after=1&after=2",
+        ] {
+            assert!(view(invalid).is_err(), "{invalid}");
+        }
     }
 }

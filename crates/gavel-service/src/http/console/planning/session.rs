@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use chrono_tz::Tz;
 use maud::{Markup, html};
 use url::Url;
 
-use crate::api::planning::{LoggedAction, Session, SessionScope, Step, Version};
+use crate::api::planning::{Session, SessionScope, Step};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
 use crate::domain::planning_session::SessionStatus;
@@ -37,21 +38,59 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, Id(id): Id<PlanningSessio
     let mut actions = planning.log(&visitor.caller, visitor.reads.as_ref(), id, range).await?;
     let more_actions = actions.len() > MOST_ACTIONS;
     actions.truncate(MOST_ACTIONS);
-    let link = |address: &str| planning.link(address);
-    let body = session_page(&Shown {
-        visitor: &visitor,
-        session: &session,
-        seen: &seen(&session),
-        flash: flash(&edge, &visitor, &given).await?,
-        late: is_late(&given),
-        cards: cards(&edge, &visitor, &session).await?,
-        steps: &steps(&edge, &visitor, &session).await?,
-        actions: &actions,
-        more_actions,
-        history: &latest(&edge, &visitor, id, session.plan_version).await?,
-        link: &link,
-    });
-    Ok(visitor.page(&title(&session), &body))
+    let (flash, cards) = (
+        flash(&edge, &visitor, &given).await?,
+        cards(&edge, &visitor, &session).await?,
+    );
+    let steps = steps(&edge, &visitor, &session).await?;
+    let history = latest(&edge, &visitor, id, session.plan_version).await?;
+    let (path, zone) = (super::path(id), visitor.zone);
+    let link = |address: &str| linked(planning.link(address), address);
+    let waits = session.waiting_for.as_ref().map_or(0, Vec::len);
+    let news = address(&format!("{path}/news"), &[("seen", Some(&seen(&session)))]);
+    let pull_requests = session.pull_requests.as_deref().unwrap_or_default();
+    let body = html! {
+        @if let Some(flash) = flash { (flash) }
+        @if is_late(&given) {
+            div.flash.bad role="status" { p { "The session had changed before you answered, and nothing was done. This is its current state." } }
+        }
+        p.back { a href=(paths::SESSIONS) { "← All planning sessions" } }
+        h1 { "Planning session" }
+        (about(&session, &link(&session.repo_url), zone))
+        @if !session.status.has_ended() { iframe.news.progress src=(news) title="Progress of this session" {} }
+        @if waits > 0 {
+            section aria-labelledby="waits" {
+                h2 #waits { "Waits for a person " span.count { (waits) } }
+                @for card in &cards { (card) }
+                @if waits > cards.len() { p { "There are more; they appear when these are answered." } }
+            }
+        }
+        (plan(&session, &steps, &path, zone))
+        (texts("Assumptions", &session.assumptions))
+        (texts("Risks", &session.risks))
+        // An approver who only reads the session does not change it.
+        @if visitor.reads.as_ref().is_none_or(|user| user.as_str() == session.user) { (buttons(&visitor, &session, &path)) }
+        @if !pull_requests.is_empty() {
+            h2 { "Pull requests" }
+            ul.texts { @for one in pull_requests.iter().take(100) { li { "#" (one.number) " " (link(&one.url)) } } }
+        }
+        @if !actions.is_empty() {
+            h2 { "Log" }
+            (table(&actions, zone))
+            @if more_actions { p { a href={ (path) "/log" } { "The whole log" } } }
+        }
+        @if !history.is_empty() {
+            h2 { "History of the plan" }
+            (list(&path, &history, zone))
+            p { a href={ (path) "/versions" } { "All versions, any two side by side" } }
+        }
+    };
+    let status = in_words(session.status.as_str());
+    let title = match waits {
+        0 => format!("{status} · Planning session"),
+        _ => format!("({waits}) {status} · Planning session"),
+    };
+    Ok(visitor.page(&title, &body))
 }
 
 /// Did a button of this page come too late? The forms of an action say which action they are about.
@@ -110,77 +149,13 @@ async fn steps(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<Hash
 /// Most rendered bytes of a goal.
 const GOAL: usize = 64 * 1024;
 
-/// The data of the page.
-pub(crate) struct Shown<'a> {
-    pub(crate) visitor: &'a Visitor,
-    pub(crate) session: &'a Session,
-    /// A hash of what changes by itself: a frame checks whether it did.
-    pub(crate) seen: &'a str,
-    /// About the action that the visitor just answered.
-    pub(crate) flash: Option<Markup>,
-    /// Whether a button came too late.
-    pub(crate) late: bool,
-    /// What waits for a person.
-    pub(crate) cards: Vec<Markup>,
-    /// The steps of the tasks for which there is room.
-    pub(crate) steps: &'a HashMap<TaskId, Vec<Step>>,
-    pub(crate) actions: &'a [LoggedAction],
-    pub(crate) more_actions: bool,
-    /// Versions of the plan, the latest first.
-    pub(crate) history: &'a [Version],
-    /// The address, if a page may link to it.
-    pub(crate) link: &'a dyn Fn(&str) -> Option<Url>,
-}
-
-/// The title of the page.
-pub(crate) fn title(session: &Session) -> String {
-    let waits = session.waiting_for.as_ref().map_or(0, Vec::len);
-    let status = in_words(session.status.as_str());
-    match waits {
-        0 => format!("{status} · Planning session"),
-        _ => format!("({waits}) {status} · Planning session"),
-    }
-}
-
-/// Renders the page.
-pub(crate) fn session_page(shown: &Shown<'_>) -> Markup {
-    let session = shown.session;
-    let path = format!("{}/{}", paths::SESSIONS, session.session_id);
-    html! {
-        @if let Some(flash) = &shown.flash { (flash) }
-        @if shown.late {
-            div.flash.bad role="status" { p { "The session had changed before you answered, and nothing was done. This is its current state." } }
-        }
-        p.back { a href=(paths::SESSIONS) { "← All planning sessions" } }
-        h1 { "Planning session" }
-        (about(shown))
-        @if !session.status.has_ended() {
-            iframe.news.progress src=(address(&format!("{path}/news"), &[("seen", Some(shown.seen))])) title="Progress of this session" {}
-        }
-        (waits(shown))
-        (plan(shown, &path))
-        (texts("Assumptions", &session.assumptions))
-        (texts("Risks", &session.risks))
-        // An approver who only reads the session does not change it.
-        @if shown.visitor.reads.as_ref().is_none_or(|user| user.as_str() == session.user) { (buttons(shown, &path)) }
-        (pull_requests(shown))
-        (log_part(shown, &path))
-        @if !shown.history.is_empty() {
-            h2 { "History of the plan" }
-            (list(&path, shown.history, shown.visitor.zone))
-            p { a href={ (path) "/versions" } { "All versions, any two side by side" } }
-        }
-    }
-}
-
-fn about(shown: &Shown<'_>) -> Markup {
-    let (session, zone) = (shown.session, shown.visitor.zone);
+fn about(session: &Session, repository: &Markup, zone: Tz) -> Markup {
     let usage = session.usage;
     html! {
         div.prose.goal dir="auto" { (words::beginning(&session.prompt, GOAL)) }
         dl.about {
             div { dt { "Status" } dd { b { (in_words(session.status.as_str())) } } }
-            div { dt { "Repository" } dd { (linked(shown, &session.repo_url, &session.repo_url)) } }
+            div { dt { "Repository" } dd { (repository) } }
             div { dt { "User" } dd { bdi { (words::text(&session.user)) } } }
             div {
                 dt { "Deadline" }
@@ -230,51 +205,34 @@ fn confirmed_by(session: &Session) -> Option<&str> {
     Some(&confirmed.by)
 }
 
-/// External text, as a link if its address is on the configured host.
-fn linked(shown: &Shown<'_>, address: &str, text: &str) -> Markup {
+/// An external address, as a link if it is on the configured host.
+fn linked(url: Option<Url>, address: &str) -> Markup {
+    let text = html! { bdi { (words::beginning(address, TEXT)) } };
     html! {
-        @match (shown.link)(address) {
-            Some(url) => a href=(url.as_str()) rel="noreferrer noopener" { bdi { (words::beginning(text, TEXT)) } },
-            None => bdi { (words::beginning(text, TEXT)) },
-        }
+        @if let Some(url) = url { a href=(url.as_str()) rel="noreferrer noopener" { (text) } } @else { (text) }
     }
 }
 
-fn waits(shown: &Shown<'_>) -> Markup {
-    let all = shown.session.waiting_for.as_ref().map_or(0, Vec::len);
-    html! {
-        @if all > 0 {
-            section aria-labelledby="waits" {
-                h2 #waits { "Waits for a person " span.count { (all) } }
-                @for card in &shown.cards { (card) }
-                @if all > shown.cards.len() { p { "There are more; they appear when these are answered." } }
-            }
-        }
-    }
-}
-
-fn plan(shown: &Shown<'_>, path: &str) -> Markup {
-    let session = shown.session;
-    let steps = |id: TaskId| shown.steps.get(&id).map(|steps| Steps::Folded(steps));
+fn plan(session: &Session, steps: &HashMap<TaskId, Vec<Step>>, path: &str, zone: Tz) -> Markup {
+    let steps = |id: TaskId| steps.get(&id).map(|steps| Steps::Folded(steps));
     html! {
         h2 { "Plan" @if session.plan_version > 0 { " " span.count { "version " (session.plan_version) } } }
         @if session.plan.is_empty() { (nothing("There is no plan yet.")) }
         @if !session.summary.is_empty() { div.prose.summary dir="auto" { (words::beginning(&session.summary, TEXT)) } }
         @for one in &session.plan {
             @let begun = one.run_id.map(|_| steps(one.id).unwrap_or(Steps::Elsewhere));
-            (task::card(one, begun.as_ref(), path, shown.visitor.zone))
+            (task::card(one, begun.as_ref(), path, zone))
         }
     }
 }
 
-fn buttons(shown: &Shown<'_>, path: &str) -> Markup {
-    let session = shown.session;
+fn buttons(visitor: &Visitor, session: &Session, path: &str) -> Markup {
     let can_confirm = session.status == SessionStatus::AwaitingConfirmation && session.time_left_ms > 0;
     html! {
-        @if can_confirm { (confirm(shown, path)) }
+        @if can_confirm { (confirm(visitor, session, path)) }
         @if !session.status.has_ended() {
             div.answers {
-                (unfold("Cancel the session…", &form(shown.visitor, &format!("{path}/cancel"), &[], &html! {
+                (unfold("Cancel the session…", &form(visitor, &format!("{path}/cancel"), &[], &html! {
                     p { "gavel interrupts the call in progress and begins no other. The plan and its history remain." }
                     label for="reason" { "Reason (optional)" }
                     textarea #reason name="reason" rows="3" maxlength="1000" {}
@@ -287,25 +245,24 @@ fn buttons(shown: &Shown<'_>, path: &str) -> Markup {
 
 /// What the confirmation allows, and the form. It names the version that this page shows: another one is not confirmed
 /// by it.
-fn confirm(shown: &Shown<'_>, path: &str) -> Markup {
-    let session = shown.session;
+fn confirm(visitor: &Visitor, session: &Session, path: &str) -> Markup {
     html! {
         section.card.confirm aria-labelledby="confirm" {
             h2 #confirm { "Confirm version " (session.plan_version) }
             @if let Some(scope) = &session.scope {
                 p {
                     "gavel then works through these tasks by itself until "
-                    (words::at(session.deadline.0, shown.visitor.zone))
+                    (words::at(session.deadline.0, visitor.zone))
                     ". The confirmation allows:"
                 }
                 (allowed(scope))
                 @if let Some(lookups) = session.lookups.as_ref().filter(|lookups| !lookups.is_empty()) {
                     p { b { "To make this plan, the planner asked the open world:" } }
-                    (table(lookups, shown.visitor.zone))
+                    (table(lookups, visitor.zone))
                 }
                 p { "Any other action with side effects waits for an approval. The plan can no longer be changed by hand." }
                 div.answers {
-                    (form(shown.visitor, &format!("{path}/confirm"), &[("version", &session.plan_version.to_string())], &html! {
+                    (form(visitor, &format!("{path}/confirm"), &[("version", &session.plan_version.to_string())], &html! {
                         button.yes type="submit" aria-describedby="confirm allowed" { "Confirm and begin" }
                     }))
                 }
@@ -338,24 +295,4 @@ fn allowed(scope: &SessionScope) -> Markup {
 
 fn names(tools: &[String]) -> Markup {
     html! { @for (n, tool) in tools.iter().enumerate() { @if n > 0 { ", " } (words::code(tool)) } }
-}
-
-fn pull_requests(shown: &Shown<'_>) -> Markup {
-    let found = shown.session.pull_requests.as_deref().unwrap_or_default();
-    html! {
-        @if !found.is_empty() {
-            h2 { "Pull requests" }
-            ul.texts { @for one in found.iter().take(100) { li { "#" (one.number) " " (linked(shown, &one.url, &one.url)) } } }
-        }
-    }
-}
-
-fn log_part(shown: &Shown<'_>, path: &str) -> Markup {
-    html! {
-        @if !shown.actions.is_empty() {
-            h2 { "Log" }
-            (table(shown.actions, shown.visitor.zone))
-            @if shown.more_actions { p { a href={ (path) "/log" } { "The whole log" } } }
-        }
-    }
 }

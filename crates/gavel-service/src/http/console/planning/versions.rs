@@ -2,7 +2,7 @@
 
 use chrono_tz::Tz;
 use maud::{Markup, html};
-use similar::{ChangeTag, TextDiff};
+use similar::{Change, ChangeTag, TextDiff};
 
 use crate::api::planning::Version;
 use crate::domain::ids::PlanningSessionId;
@@ -160,14 +160,14 @@ fn row(mark: Mark, before: Option<&Task>, after: Option<&Task>, names: [&str; 2]
     let heading = html! { (task.id.to_string()) " " (words::text(&task.title)) };
     let reason = task.status_reason.as_ref().filter(|_| mark == Mark::Obsolete);
     html! {
-        section.card.change.(mark.class()) {
+        section.card.change.(mark.words().1) {
             @if mark == Mark::Same {
                 details {
-                    summary dir="auto" { (heading) " · " (mark.as_str()) }
+                    summary dir="auto" { (heading) " · " (mark.words().0) }
                     (sides(before, after, names))
                 }
             } @else {
-                h3 dir="auto" { span.mark { (mark.as_str()) } " " (heading) }
+                h3 dir="auto" { span.mark { (mark.words().0) } " " (heading) }
                 @if let Some(reason) = reason { p.state dir="auto" { (words::beginning(&reason.detail, TEXT)) } }
                 (sides(before, after, names))
             }
@@ -208,7 +208,7 @@ fn changes(before: &Version, version: &Version) -> Markup {
         ul.changes {
             @for (mark, before, after) in changed.iter().take(MOST_CHANGES) {
                 @if let Some(task) = after.or(*before) {
-                    li dir="auto" { (mark.as_str()) " " (task.id.to_string()) " " (words::beginning(&task.title, SHORT)) }
+                    li dir="auto" { (mark.words().0) " " (task.id.to_string()) " " (words::beginning(&task.title, SHORT)) }
                 }
             }
             @if changed.len() > MOST_CHANGES { li { (changed.len() - MOST_CHANGES) " more" } }
@@ -218,7 +218,7 @@ fn changes(before: &Version, version: &Version) -> Markup {
 
 /// What became of a task from one version to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
+enum Mark {
     Added,
     Removed,
     Obsolete,
@@ -228,7 +228,7 @@ pub(crate) enum Mark {
 
 impl Mark {
     /// What became of a task that at least one of the versions has.
-    pub(crate) fn of(before: Option<&Task>, after: Option<&Task>) -> Self {
+    fn of(before: Option<&Task>, after: Option<&Task>) -> Self {
         let (before, after) = match (before, after) {
             (None, _) => return Self::Added,
             (_, None) => return Self::Removed,
@@ -244,23 +244,14 @@ impl Mark {
         }
     }
 
-    pub(crate) fn as_str(self) -> &'static str {
+    /// Its name, and its class in the style sheet.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Added => "Added",
-            Self::Removed => "Removed",
-            Self::Obsolete => "Made obsolete",
-            Self::Changed => "Changed",
-            Self::Same => "Unchanged",
-        }
-    }
-
-    pub(crate) fn class(self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Removed => "removed",
-            Self::Obsolete => "obsolete",
-            Self::Changed => "changed",
-            Self::Same => "same",
+            Self::Added => ("Added", "added"),
+            Self::Removed => ("Removed", "removed"),
+            Self::Obsolete => ("Made obsolete", "obsolete"),
+            Self::Changed => ("Changed", "changed"),
+            Self::Same => ("Unchanged", "same"),
         }
     }
 }
@@ -275,32 +266,21 @@ fn fields(task: &Task) -> [(&'static str, String); 4] {
     ]
 }
 
-/// A side of a comparison.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Before,
-    After,
-}
-
 /// A task in both versions, side by side; a version that lacks it is empty.
-pub(crate) fn sides(before: Option<&Task>, after: Option<&Task>, names: [&str; 2]) -> Markup {
-    let of = |task: Option<&Task>| task.map(fields);
-    let (before, after) = (of(before), of(after));
+fn sides(before: Option<&Task>, after: Option<&Task>, names: [&str; 2]) -> Markup {
+    let (before, after) = (before.map(fields), after.map(fields));
     html! {
         div.sides {
-            (side(Side::Before, before.as_ref(), after.as_ref(), names[0]))
-            (side(Side::After, before.as_ref(), after.as_ref(), names[1]))
+            (side(ChangeTag::Delete, before.as_ref(), after.as_ref(), names[0]))
+            (side(ChangeTag::Insert, after.as_ref(), before.as_ref(), names[1]))
         }
     }
 }
 
 type Fields = [(&'static str, String); 4];
 
-fn side(side: Side, before: Option<&Fields>, after: Option<&Fields>, name: &str) -> Markup {
-    let (own, other) = match side {
-        Side::Before => (before, after),
-        Side::After => (after, before),
-    };
+/// One side, on which what the other lacks is marked as deleted or inserted.
+fn side(mark: ChangeTag, own: Option<&Fields>, other: Option<&Fields>, name: &str) -> Markup {
     html! {
         div.side {
             p.name { (name) }
@@ -308,7 +288,7 @@ fn side(side: Side, before: Option<&Fields>, after: Option<&Fields>, name: &str)
                 dl {
                     @for (n, (label, text)) in own.iter().enumerate() {
                         dt { (label) }
-                        dd dir="auto" { (marked(side, text, other.map(|other| other[n].1.as_str()))) }
+                        dd dir="auto" { (marked(mark, text, other.map(|other| other[n].1.as_str()))) }
                     }
                 }
             } @else { p.none { "This version does not have the task." } }
@@ -317,16 +297,12 @@ fn side(side: Side, before: Option<&Fields>, after: Option<&Fields>, name: &str)
 }
 
 /// A text with what the other side lacks marked. Without another side nothing is marked: all of it is new, or gone.
-fn marked(side: Side, text: &str, other: Option<&str>) -> Markup {
+fn marked(mark: ChangeTag, text: &str, other: Option<&str>) -> Markup {
     let Some(other) = other else {
         return words::text(text);
     };
-    let (before, after) = match side {
-        Side::Before => (text, other),
-        Side::After => (other, text),
-    };
     html! {
-        @for (tag, piece) in pieces(side, before, after) {
+        @for (tag, piece) in pieces(mark, text, other) {
             @match tag {
                 ChangeTag::Equal => (words::text(&piece)),
                 ChangeTag::Delete => del { (words::text(&piece)) },
@@ -337,14 +313,14 @@ fn marked(side: Side, text: &str, other: Option<&str>) -> Markup {
 }
 
 /// The words of one side, neighbours of one kind together.
-fn pieces(side: Side, before: &str, after: &str) -> Vec<(ChangeTag, String)> {
-    let elsewhere = match side {
-        Side::Before => ChangeTag::Insert,
-        Side::After => ChangeTag::Delete,
+fn pieces(mark: ChangeTag, text: &str, other: &str) -> Vec<(ChangeTag, String)> {
+    let diff = match mark {
+        ChangeTag::Insert => TextDiff::from_words(other, text),
+        _ => TextDiff::from_words(text, other),
     };
     let mut pieces: Vec<(ChangeTag, String)> = Vec::new();
-    let diff = TextDiff::from_words(before, after);
-    for change in diff.iter_all_changes().filter(|change| change.tag() != elsewhere) {
+    let own = |change: &Change<&str>| [ChangeTag::Equal, mark].contains(&change.tag());
+    for change in diff.iter_all_changes().filter(own) {
         match pieces.last_mut() {
             Some((tag, text)) if *tag == change.tag() => text.push_str(change.value()),
             _ => pieces.push((change.tag(), change.value().to_owned())),
