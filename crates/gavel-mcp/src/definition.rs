@@ -14,11 +14,10 @@ use sha2::{Digest, Sha256};
 
 use super::config::{Identity, ServerConfig, ToolSettings};
 use super::log;
-use super::slips::{self, Slip};
 use super::source::Source;
 use crate::domain::canonical;
 use crate::domain::model_schema::translate;
-use crate::domain::schema::{JsonSchema, SchemaError};
+use crate::domain::schema::{JsonSchema, Repair, SchemaError, repair};
 use crate::domain::text::{capped, is_visible, visible};
 use crate::domain::tool::{Idempotency, Tool};
 use crate::ports::tools::LeftOut;
@@ -126,11 +125,14 @@ fn tool(
         return Err(format!("its definition nests more than {MAX_LEVELS} levels deep"));
     }
     let mut schema = definition.get("inputSchema").ok_or("it has no `inputSchema`")?.clone();
-    let slips = slips::repair(&mut schema);
+    let repairs = repair(&mut schema);
     let schema = &schema;
-    let costly = |error: SchemaError| format!("its input schema costs too much to check by: {error}");
+    let invalid = |error: SchemaError| match error {
+        SchemaError::Invalid(_) => format!("its input schema is not valid: {error}"),
+        SchemaError::TooCostly { .. } => format!("its input schema costs too much to check by: {error}"),
+    };
     // Checked before compilation, because compiling patterns is what takes time.
-    *patterns = patterns.saturating_add(JsonSchema::estimate(schema).map_err(costly)?);
+    *patterns = patterns.saturating_add(JsonSchema::estimate(schema).map_err(invalid)?);
     if *patterns > MAX_PATTERNS {
         return Err(format!(
             "the schemas of the server's tools have more than {MAX_PATTERNS} bytes of patterns, those of this one among them"
@@ -140,27 +142,17 @@ fn tool(
     if let Some(same) = known.iter().find(|tool| &*tool.name == name && *tool.digest == *digest) {
         return Ok(same.clone());
     }
-    tell(source, name, "inputSchema", &slips);
+    tell(source, name, &repairs);
     let original = bounded(schema, "input")?;
     let output_schema = match definition.get("outputSchema") {
         None | Some(Value::Null) => None,
-        Some(schema) => {
-            let mut schema = schema.clone();
-            tell(source, name, "outputSchema", &slips::repair(&mut schema));
-            let raw = bounded(&schema, "output")?;
-            JsonSchema::estimate(&schema)
-                .map_err(|error| format!("its output schema costs too much to check by: {error}"))?;
-            Some(raw)
-        }
+        Some(schema) => Some(bounded(schema, "output")?),
     };
     let identity_argument = match &server.gavel.identity {
         Identity::Argument(argument) => Some(argument.clone()),
         Identity::None | Identity::Token => None,
     };
-    let input = JsonSchema::compile(original).map_err(|error| match error {
-        SchemaError::Invalid(_) => format!("its input schema is not valid: {error}"),
-        SchemaError::TooCostly { .. } => costly(error),
-    })?;
+    let input = JsonSchema::compile(original).map_err(invalid)?;
     let own = server.gavel.tools.get(name).cloned().unwrap_or_default();
     let by_operator = own.scope.is_some();
     let settings = own.with(said(definition)?.unwrap_or_default(), server.gavel.trust_hints);
@@ -284,10 +276,10 @@ fn name(definition: &Value) -> Result<&str, String> {
 }
 
 /// Logs the repairs of a tool's schema for an operator.
-fn tell(source: &Source, tool: &str, schema: &str, slips: &[Slip]) {
-    for slip in slips {
-        let place = line(source, &format!("/{schema}{}", slip.pointer), MAX_REASON);
-        let what = &slip.message;
+fn tell(source: &Source, tool: &str, repairs: &[Repair]) {
+    for repair in repairs {
+        let place = line(source, &format!("/inputSchema{}", repair.pointer), MAX_REASON);
+        let what = &repair.message;
         log::line!(
             source.log,
             warn,

@@ -6,7 +6,7 @@
 //!   request came, and what it carries; `message`: the one reader of what servers send; `inbox`: what they send unasked.
 //! - `connect`: the handshake, and the list of tools.
 //! - `link`: a connection kept alive; `server`: a configured server with its links and those of single users.
-//! - `definition`, `slips`, `tool_listing`: from a server's list to the catalog.
+//! - `definition`, `tool_listing`: from a server's list to the catalog.
 //! - `result`: the result of a call.
 //! - `bridge`: all servers together, [`Mcp`].
 //!
@@ -36,7 +36,6 @@ mod process;
 mod result;
 mod secrets;
 mod server;
-mod slips;
 mod source;
 mod tool_listing;
 

@@ -13,7 +13,7 @@ use super::bridge::{ServerState, ServerStatus};
 use super::config::{Connection, Identity, ServerConfig, TransportConfig};
 use super::connection::{Common, Connection as Open, Wire};
 use super::link::{Link, Listener, State};
-use super::result::{self, Outputs, Said};
+use super::result::{self, Said};
 use super::source::{Source, says_not_begun};
 use super::tool_listing::{ToolListing, is_up};
 use crate::domain::budget::{Budget, Limits, Pool, Share};
@@ -35,7 +35,6 @@ pub(super) struct Server {
     listing: Arc<ToolListing>,
     /// Closed at the shutdown.
     slots: Slots,
-    outputs: Outputs,
     metrics: Metrics,
 }
 
@@ -82,7 +81,6 @@ impl Server {
             slots: Slots::new(config.gavel.max_concurrent),
             common: common.clone(),
             users,
-            outputs: Outputs::default(),
             config,
             source,
             link,
@@ -223,14 +221,6 @@ impl Server {
         let (code, own, message) = match attempt {
             // The answer's share of the budget is released once its capped form is built.
             Attempt::Result(text, _held) => match result::read(&text, self.common.result_bytes, &self.source) {
-                Said::Reply(CallReply::Data(data)) => {
-                    self.outputs.check(tool, &data, &self.source);
-                    return CallReply::Data(data);
-                }
-                Said::Both(data, structured) => {
-                    self.outputs.check(tool, &structured, &self.source);
-                    return CallReply::Data(data);
-                }
                 Said::Reply(reply) => return reply,
                 Said::Unreadable(why) => return unknown(tool, Lost::Unreadable, why),
                 Said::Task => {

@@ -151,9 +151,7 @@ async fn many_slow_checks_at_once_delay_no_other_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_with_a_too_expensive_schema_is_omitted_with_its_name_and_location() {
     let plain = json!({"type": "object"});
-    let mut bad_output = tool("bad_output", &plain);
-    bad_output["outputSchema"] = doubling();
-    let server = server(vec![tool("doubling", &doubling()), tool("fine", &plain), bad_output]).await;
+    let server = server(vec![tool("doubling", &doubling()), tool("fine", &plain)]).await;
     let app = app_with(&server, vec![Reply::Text("Hello.")]).await;
     let catalog = gavel::ports::tools::Tools::catalog(&*app.service().mcp);
     let why = |name: &str| {
@@ -162,7 +160,6 @@ async fn a_tool_with_a_too_expensive_schema_is_omitted_with_its_name_and_locatio
     };
     assert!(catalog.tools.iter().any(|tool| &*tool.name == "fine"));
     assert!(why("doubling").contains("/$defs/a"), "{}", why("doubling"));
-    assert!(why("bad_output").contains("output schema"), "{}", why("bad_output"));
     app.stop().await;
 }
 

@@ -4,10 +4,9 @@
 //! evaluated, is not a boolean, or would take too long is an error, and the policy denies the call. Names are checked
 //! when the file is parsed; otherwise only the first call would reveal a misspelled variable.
 
-mod cost;
 mod parse;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -20,7 +19,6 @@ use cel::{Context, Env, ExecutionError, Value as Cel};
 use regex::Regex;
 use serde_json::Value;
 
-use self::cost::{MOST_STEPS, Size, Sizes};
 use self::parse::{PARSER_STACK, SESSION, parse};
 use super::{AGENTS, Facts, Recipients};
 
@@ -40,10 +38,8 @@ pub struct Condition {
     source: String,
     expression: IdedExpr,
     patterns: Arc<[Regex]>,
-    /// Steps to read 64 bytes, for each pattern.
-    pattern_steps: Vec<u64>,
-    uses_recipients: bool,
-    uses_arguments: bool,
+    uses: Uses,
+    work: Work,
 }
 
 impl Condition {
@@ -66,12 +62,12 @@ impl Condition {
 
     /// Whether it reads the recipients of a call.
     pub(super) fn uses_recipients(&self) -> bool {
-        self.uses_recipients
+        self.uses.recipients
     }
 
     /// Whether it reads the arguments of a call, or its recipients, which are arguments.
     pub(super) fn uses_arguments(&self) -> bool {
-        self.uses_arguments || self.uses_recipients
+        self.uses.recipients || self.uses.all_arguments || !self.uses.arguments.is_empty()
     }
 
     /// Whether it is true for a call.
@@ -79,14 +75,14 @@ impl Condition {
     /// # Errors
     /// Why it cannot be evaluated.
     pub(super) fn holds(&self, evaluation: &mut Evaluation<'_>) -> Result<bool, String> {
-        if self.uses_recipients && evaluation.given.facts.recipients.is_none() {
+        if self.uses.recipients && evaluation.given.facts.recipients.is_none() {
             return Err(match evaluation.given.facts.server {
                 AGENTS => "a call of an agent has no `recipients`".to_owned(),
                 _ => "the settings of this tool name no `recipients`".to_owned(),
             });
         }
-        let steps = self.steps(evaluation.sizes());
-        evaluation.take(steps)?;
+        let size = evaluation.size_of(&self.uses);
+        evaluation.take(self.work.steps(size))?;
         let mut context = Context::with_env(Arc::clone(&STANDARD));
         context.set_variable_resolver(&evaluation.given);
         if !self.patterns.is_empty() {
@@ -102,10 +98,6 @@ impl Condition {
             Ok(Err(error)) => Err(crate::domain::text::capped(&error.to_string().replace('\n', " "), 200).into_owned()),
             Err(_) => Err(BROKE_DOWN.to_owned()),
         }
-    }
-
-    fn steps(&self, sizes: &Sizes<'_>) -> u64 {
-        cost::steps(&self.expression, sizes, &self.pattern_steps)
     }
 }
 
@@ -129,7 +121,8 @@ impl std::fmt::Debug for Condition {
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     given: Given<'a>,
-    sizes: Option<Sizes<'a>>,
+    /// Of each argument.
+    sizes: Option<HashMap<&'a str, Size>>,
     /// Remaining steps.
     steps: u64,
 }
@@ -155,30 +148,25 @@ impl<'a> Evaluation<'a> {
         &self.given.facts
     }
 
-    fn sizes(&mut self) -> &Sizes<'a> {
+    /// The size of what a condition reads.
+    fn size_of(&mut self, uses: &Uses) -> Size {
         let facts = &self.given.facts;
-        self.sizes.get_or_insert_with(|| {
-            let recipients = facts.recipients.map(Recipients::all).unwrap_or_default();
-            let session = facts.session.fields().map(|(_, value)| value);
-            let names = [
-                facts.user,
-                facts.agent.unwrap_or_default(),
-                facts.surface,
-                facts.server,
-                facts.tool,
-            ];
-            let (arguments, fields) = Sizes::of_arguments(facts.arguments);
-            Sizes {
-                arguments,
-                fields,
-                recipients: recipients.into_iter().map(Size::text).fold(Size::text(""), Size::plus),
-                name: names
-                    .into_iter()
-                    .chain(session)
-                    .map(Size::text)
-                    .fold(Size::text(""), Size::most),
-            }
-        })
+        let sizes = self.sizes.get_or_insert_with(|| {
+            let arguments = facts.arguments.as_object().into_iter().flatten();
+            arguments
+                .map(|(name, value)| (name.as_str(), Size::new(value)))
+                .collect()
+        });
+        let read = sizes
+            .iter()
+            .filter(|(name, _)| uses.all_arguments || uses.arguments.contains(**name));
+        let arguments = read.fold(Size::default(), |sum, (name, size)| {
+            sum.plus(Size::text(name)).plus(*size)
+        });
+        let recipients = facts.recipients.filter(|_| uses.recipients).map(Recipients::all);
+        let texts = recipients.unwrap_or_default().into_iter().map(Size::text);
+        // One value more: the list, or a name such as the user's.
+        texts.fold(arguments, Size::plus).plus(Size::text(facts.user))
     }
 
     fn take(&mut self, steps: u64) -> Result<(), String> {
@@ -191,6 +179,85 @@ impl<'a> Evaluation<'a> {
         }
         self.steps -= steps;
         Ok(())
+    }
+}
+
+/// The size of data.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    /// Values, including those inside lists and maps.
+    values: u64,
+    /// Bytes of texts and of map keys.
+    bytes: u64,
+}
+
+impl Size {
+    fn new(value: &Value) -> Self {
+        match value {
+            Value::String(text) => Self::text(text),
+            Value::Array(items) => items.iter().map(Self::new).fold(Self::text(""), Self::plus),
+            // A key is a value in a loop over a map.
+            Value::Object(object) => object.iter().fold(Self::text(""), |sum, (name, value)| {
+                sum.plus(Self::text(name)).plus(Self::new(value))
+            }),
+            _ => Self::text(""),
+        }
+    }
+
+    fn text(text: &str) -> Self {
+        let (values, bytes) = (1, text.len() as u64);
+        Self { values, bytes }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            values: self.values + other.values,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
+/// What a condition reads of a call.
+#[derive(Debug, Default)]
+struct Uses {
+    recipients: bool,
+    /// Single arguments, by name: a long text does not affect a condition that reads another argument.
+    arguments: BTreeSet<String>,
+    all_arguments: bool,
+}
+
+/// The most steps (of about 50 ns) for the conditions of all rules for one call. Measured: at most 50 ms on one core.
+const MOST_STEPS: u64 = 1_000_000;
+/// Bytes compared or copied in one step.
+const BYTES_A_STEP: u64 = 64;
+/// The most nested loops. A third level has no legitimate use, and multiplies the cost of each call.
+const MOST_LOOPS: usize = 2;
+/// A small call. A condition that takes too long even for this is an error in the policy.
+const SMALL: Size = Size {
+    values: 50,
+    bytes: 4096,
+};
+
+/// What the evaluation of a condition can take, by the number of loops around its parts. A loop has as many rounds as
+/// the data that the condition reads has values.
+#[derive(Debug, Default)]
+struct Work {
+    parts: [u64; MOST_LOOPS + 1],
+    /// How often all of the data may be read or copied.
+    passes: [u64; MOST_LOOPS + 1],
+}
+
+impl Work {
+    fn steps(&self, size: Size) -> u64 {
+        let pass = size.values + size.bytes / BYTES_A_STEP;
+        let mut rounds: u64 = 1;
+        let mut steps: u64 = 0;
+        for (parts, passes) in self.parts.iter().zip(self.passes) {
+            let round = passes.saturating_mul(pass).saturating_add(*parts);
+            steps = steps.saturating_add(rounds.saturating_mul(round));
+            rounds = rounds.saturating_mul(size.values);
+        }
+        steps
     }
 }
 

@@ -11,6 +11,7 @@
 mod cost;
 mod counted;
 mod pattern;
+mod repair;
 
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,6 +21,7 @@ use serde_json::value::RawValue;
 
 pub use self::counted::Effort;
 use self::counted::{Counted, Looks};
+pub use self::repair::{Repair, repair};
 
 /// The most errors that are reported for one value.
 const MOST_ERRORS: usize = 8;

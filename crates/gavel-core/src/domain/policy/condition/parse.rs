@@ -1,19 +1,18 @@
 //! Parses an expression and checks its names, its depth and its patterns.
 
 use cel::Program;
-use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::common::types::CelInt;
 use regex::{Regex, RegexBuilder};
 
 use super::super::SessionFacts;
-use super::cost::{MOST_STEPS, Sizes};
-use super::{Condition, MATCHES};
+use super::{Condition, MATCHES, MOST_LOOPS, MOST_STEPS, SMALL, Uses, Work};
 
 /// The deepest expression, in levels of its tree. Evaluating each level takes much stack.
 const MOST_LEVELS: usize = 24;
 
-/// The most nested loops. A third level has no legitimate use, and multiplies the cost of each call.
-const MOST_LOOPS: u32 = 2;
+/// The most loops over the result of loops, such as `filter`, in a row. Each may multiply the data.
+const MOST_CHAINED: usize = 4;
 
 /// Stack of the parser, which itself stops at some hundred levels.
 pub(super) const PARSER_STACK: usize = 64 << 20;
@@ -21,11 +20,11 @@ pub(super) const PARSER_STACK: usize = 64 << 20;
 /// Size limit of a compiled pattern, in bytes. `(?i)` and `\w` are far below; counted repetitions of classes reach it.
 const MOST_PATTERN: usize = 64 << 10;
 
-/// Below this size, a pattern reads 64 bytes in [`PATTERN_STEPS`]. A larger one takes proportionally more steps.
+/// Below this size, a pattern reads a text in [`PATTERN_PASSES`]. A larger one takes proportionally more.
 const PLAIN_PATTERN: usize = 8 << 10;
 
-/// Steps for a pattern to read 64 bytes, including their copy.
-const PATTERN_STEPS: u64 = 4;
+/// Passes over a text for a pattern to read it, including its copy.
+const PATTERN_PASSES: u64 = 4;
 
 /// The variables of an expression.
 const VARIABLES: [&str; 7] = ["arguments", "recipients", "user", "agent", "surface", "server", "tool"];
@@ -63,11 +62,10 @@ pub(super) fn parse(source: String) -> Result<Condition, String> {
         source,
         expression,
         patterns: names.patterns.into(),
-        pattern_steps: names.pattern_steps,
-        uses_recipients: names.uses_recipients,
-        uses_arguments: names.uses_arguments,
+        uses: names.uses,
+        work: names.work,
     };
-    let steps = condition.steps(&Sizes::SMALL);
+    let steps = condition.work.steps(SMALL);
     if steps > MOST_STEPS {
         return Err(format!(
             "could take {steps} steps even for a call with 50 values and 4 KiB of text; allowed: at most {MOST_STEPS}"
@@ -86,27 +84,29 @@ fn is_session(node: &IdedExpr, bound: &[String]) -> bool {
     matches!(&node.expr, Expr::Ident(name) if name == SESSION && !bound.contains(name))
 }
 
-/// Collects the names in an expression. Calls of `matches` become calls of [`MATCHES`].
+/// Collects the names in an expression, and what it can take. Calls of `matches` become calls of [`MATCHES`].
 #[derive(Default)]
 struct Names {
     patterns: Vec<Regex>,
-    pattern_steps: Vec<u64>,
-    uses_recipients: bool,
-    uses_arguments: bool,
+    uses: Uses,
+    work: Work,
+    /// The loops so far.
+    loops: usize,
 }
 
 impl Names {
-    /// `bound` contains the variables of the enclosing loops.
-    fn look(&mut self, node: &mut IdedExpr, bound: &mut Vec<String>, loops: u32, level: usize) -> Result<(), String> {
+    /// `bound` contains the variables of the enclosing loops, the one of the innermost loop as the last but one.
+    fn look(&mut self, node: &mut IdedExpr, bound: &mut Vec<String>, loops: usize, level: usize) -> Result<(), String> {
         if level > MOST_LEVELS {
             return Err(format!("nests more than {MOST_LEVELS} levels deep"));
         }
         let level = level + 1;
+        self.work.parts[loops] += 1;
         match &mut node.expr {
             Expr::Ident(name) if bound.contains(name) || name.starts_with('@') => Ok(()),
             Expr::Ident(name) if VARIABLES.contains(&name.as_str()) => {
-                self.uses_recipients |= name == "recipients";
-                self.uses_arguments |= name == "arguments";
+                self.uses.recipients |= name == "recipients";
+                self.uses.all_arguments |= name == "arguments";
                 Ok(())
             }
             Expr::Ident(name) => Err(format!("names `{name}`; variables are {}", variables())),
@@ -122,11 +122,13 @@ impl Names {
                 for part in call.target.iter_mut().map(|target| &mut **target).chain(&mut call.args) {
                     self.look(part, bound, loops, level)?;
                 }
+                let mut passes = u64::from(reads(call));
                 if call.func_name == "matches" {
-                    self.compile(call)
-                } else {
-                    Ok(())
+                    passes = self.compile(call)?;
                 }
+                let read = call.target.iter().map(|target| &**target).chain(&call.args);
+                self.pass(read, is_comparison(&call.func_name), passes, bound, loops);
+                Ok(())
             }
             Expr::Select(select) if is_session(&select.operand, bound) => {
                 let field = select.field.as_str();
@@ -135,11 +137,19 @@ impl Names {
                     false => Err(format!("names `session.{field}`; variables are {}", variables())),
                 }
             }
-            Expr::Select(select) => self.look(&mut select.operand, bound, loops, level),
-            Expr::List(list) => list
-                .elements
-                .iter_mut()
-                .try_for_each(|element| self.look(element, bound, loops, level)),
+            Expr::Select(select) => match &select.operand.expr {
+                Expr::Ident(name) if name == "arguments" && !bound.contains(name) => {
+                    self.uses.arguments.insert(select.field.clone());
+                    Ok(())
+                }
+                _ => self.look(&mut select.operand, bound, loops, level),
+            },
+            Expr::List(list) => {
+                let mut elements = list.elements.iter_mut();
+                elements.try_for_each(|element| self.look(element, bound, loops, level))?;
+                self.pass(list.elements.iter(), false, 1, bound, loops);
+                Ok(())
+            }
             Expr::Map(map) => map.entries.iter_mut().try_for_each(|entry| match &mut entry.expr {
                 EntryExpr::MapEntry(entry) => {
                     self.look(&mut entry.key, bound, loops, level)?;
@@ -148,16 +158,23 @@ impl Names {
                 EntryExpr::StructField(_) => Err("creates a struct, and structs are not supported".to_owned()),
             }),
             Expr::Comprehension(each) => {
+                let before = self.loops;
                 self.look(&mut each.iter_range, bound, loops, level)?;
                 self.look(&mut each.accu_init, bound, loops, level)?;
+                self.loops += 1;
+                if self.loops - before > MOST_CHAINED {
+                    return Err(format!("has more than {MOST_CHAINED} loops in a row"));
+                }
+                // Each value of the range is copied into the loop variable.
+                self.work.passes[loops] += 1;
                 if loops == MOST_LOOPS {
                     return Err(format!(
                         "nests more than {MOST_LOOPS} loops (all, exists, exists_one, filter, map) in each other"
                     ));
                 }
                 let outer = bound.len();
-                bound.push(each.iter_var.clone());
                 bound.extend(each.iter_var2.clone());
+                bound.push(each.iter_var.clone());
                 bound.push(each.accu_var.clone());
                 for part in [&mut each.loop_cond, &mut each.loop_step, &mut each.result] {
                     self.look(part, bound, loops + 1, level)?;
@@ -171,9 +188,35 @@ impl Names {
         }
     }
 
+    /// Counts how often a part of the expression reads or copies what it is given. Of a literal, nothing counts. All
+    /// values of the variable of the innermost loop together are one pass for each time that the loop runs. A comparison
+    /// ends with the smaller value.
+    fn pass<'a>(
+        &mut self,
+        read: impl Iterator<Item = &'a IdedExpr>,
+        is_comparison: bool,
+        passes: u64,
+        bound: &[String],
+        loops: usize,
+    ) {
+        let innermost = bound.len().checked_sub(2).map(|last| bound[last].as_str());
+        let rounds = read.map(|part| match part.expr {
+            Expr::Literal(_) => None,
+            _ if names_only(part, innermost) => Some(loops.saturating_sub(1)),
+            _ => Some(loops),
+        });
+        let rounds = match is_comparison {
+            true => rounds.min().flatten(),
+            false => rounds.max().flatten(),
+        };
+        if let Some(rounds) = rounds {
+            self.work.passes[rounds] += passes;
+        }
+    }
+
     /// Compiles the pattern of a call of `matches`, once. It must be a literal in the condition: a pattern from a
-    /// model's arguments has no cost limit.
-    fn compile(&mut self, call: &mut CallExpr) -> Result<(), String> {
+    /// model's arguments has no cost limit. Returns the passes over the text.
+    fn compile(&mut self, call: &mut CallExpr) -> Result<u64, String> {
         let mut parts: Vec<_> = call.target.take().map(|target| *target).into_iter().collect();
         parts.append(&mut call.args);
         let [text, pattern] =
@@ -191,7 +234,6 @@ impl Names {
             (0..).find(|doubled| PLAIN_PATTERN << doubled >= MOST_PATTERN || build(PLAIN_PATTERN << doubled).is_ok());
         let number = i64::try_from(self.patterns.len()).unwrap_or(i64::MAX);
         self.patterns.push(compiled);
-        self.pattern_steps.push(PATTERN_STEPS << doubled.unwrap_or_default());
         let number = IdedExpr {
             id: pattern.id,
             expr: Expr::Literal(LiteralValue::Int(CelInt::from(number))),
@@ -201,6 +243,56 @@ impl Names {
             target: None,
             args: vec![text, number],
         };
-        Ok(())
+        Ok(PATTERN_PASSES << doubled.unwrap_or_default())
+    }
+}
+
+/// Whether a call reads or copies what it is given, not only a number or a part of it.
+fn reads(call: &CallExpr) -> bool {
+    const CHEAP: [&str; 11] = [
+        operators::CONDITIONAL,
+        operators::DIVIDE,
+        operators::INDEX,
+        operators::LOGICAL_AND,
+        operators::LOGICAL_NOT,
+        operators::LOGICAL_OR,
+        operators::MODULO,
+        operators::MULTIPLY,
+        operators::NEGATE,
+        operators::NOT_STRICTLY_FALSE,
+        operators::SUBSTRACT,
+    ];
+    // A loop adds to its result without copying it.
+    let collects =
+        matches!(call.args.first().map(|first| &first.expr), Some(Expr::Ident(name)) if name.starts_with('@'));
+    !CHEAP.contains(&call.func_name.as_str()) && !(call.func_name == operators::ADD && collects)
+}
+
+fn is_comparison(name: &str) -> bool {
+    const COMPARISONS: [&str; 8] = [
+        operators::EQUALS,
+        operators::NOT_EQUALS,
+        operators::LESS,
+        operators::LESS_EQUALS,
+        operators::GREATER,
+        operators::GREATER_EQUALS,
+        "startsWith",
+        "endsWith",
+    ];
+    COMPARISONS.contains(&name)
+}
+
+/// Whether an expression consists of this variable, its parts, and literals.
+fn names_only(node: &IdedExpr, variable: Option<&str>) -> bool {
+    match &node.expr {
+        Expr::Literal(_) => true,
+        Expr::Ident(name) => Some(name.as_str()) == variable,
+        Expr::Select(select) => names_only(&select.operand, variable),
+        Expr::List(list) => list.elements.iter().all(|element| names_only(element, variable)),
+        Expr::Call(call) => {
+            let parts = call.target.iter().map(|target| &**target).chain(&call.args);
+            parts.into_iter().all(|part| names_only(part, variable))
+        }
+        _ => false,
     }
 }
