@@ -189,6 +189,7 @@ contract! {
     recovery::the_sweeper_recovers_without_a_restart,
     recovery::two_processes_recover_at_once,
     recovery::a_decision_opened_without_an_answer_is_closed_as_not_started,
+    recovery::what_was_not_started_is_no_lost_outcome_after_a_fault,
     runs::a_run_reads_back_as_it_was_written,
     runs::a_repeated_operation_has_one_effect,
     runs::a_use_of_a_grant_is_counted_once,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::domain::ids::{DecisionId, PlanningSessionId, ProjectId, RunId, TenantId};
+use super::pending_cleanup::Cleanup;
+use crate::domain::ids::{PlanningSessionId, ProjectId, RunId, TenantId};
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::commit::{Commit, Committed, Fact, Writer};
@@ -23,12 +24,7 @@ use gavel_upstream::handover::{Handover, NotHandedOver};
 pub(super) enum Op {
     Commit(Commit),
     Claim(Claim, Claimant),
-    /// The opening of the row was not acknowledged, so no work was started: closes it and frees its claim.
-    Abandon(DecisionId, Option<Arc<str>>),
-    /// The record of the decision was not acknowledged, so the caller received no answer: notes that in its row.
-    MarkUnanswered(DecisionId),
-    /// The close of an open row was lost: closes it based on its intents.
-    CloseLost(DecisionId),
+    Cleanup(Cleanup),
     /// Renews the lease of this process.
     RenewLease,
     /// Closes open records of dead processes.
@@ -44,8 +40,6 @@ pub(super) enum Op {
     CreateRun(Box<NewRun>),
     /// Reopens a paused run.
     ReopenRun(Box<Reopen>, Uuid),
-    /// The creation of the run was not acknowledged, so no worker starts it: ends it, and frees its claim.
-    AbandonRun(RunId, Option<Arc<str>>),
     TakeRun(RunId, Uuid),
     RenewRuns(Vec<Lease>),
     /// Fails runs that were taken too often without being returned.
@@ -101,9 +95,10 @@ impl Op {
             // The work that a key is claimed for is written after the claim.
             Self::Claim(..) => ("claim", false, false),
             // Recovery's assumptions about the outcomes of intents must survive: the audit log has them.
-            Self::Abandon(..) => ("abandon", true, true),
-            Self::MarkUnanswered(_) => ("mark unanswered", true, false),
-            Self::CloseLost(_) => ("close lost", true, true),
+            Self::Cleanup(Cleanup::Abandon(..)) => ("abandon", true, true),
+            Self::Cleanup(Cleanup::AbandonRun(..)) => ("abandon run", true, true),
+            Self::Cleanup(Cleanup::CloseLost(_)) => ("close lost", true, true),
+            Self::Cleanup(Cleanup::MarkUnanswered(_)) => ("mark unanswered", true, false),
             Self::RenewLease => ("renew lease", false, false),
             Self::Sweep => ("recover", false, true),
             Self::Prune => ("prune", false, false),
@@ -113,7 +108,6 @@ impl Op {
             Self::EndLogin(_) => ("end session", false, false),
             Self::CreateRun(_) => ("create run", false, true),
             Self::ReopenRun(..) => ("reopen run", false, true),
-            Self::AbandonRun(..) => ("abandon run", true, true),
             Self::TakeRun(..) => ("take run", false, false),
             Self::RenewRuns(_) => ("renew runs", false, false),
             Self::GiveUpRuns(_) => ("give up runs", false, true),
@@ -155,24 +149,24 @@ impl Op {
         self.must_finish() || matches!(self, Self::Commit(commit) if commit.closed().is_some())
     }
 
-    /// The op that follows if it was written, or may have been, without acknowledgement.
-    pub(super) fn outcome_unknown(&self) -> Option<Self> {
+    /// What follows if it was written, or may have been, without acknowledgement.
+    pub(super) fn outcome_unknown(&self) -> Option<Cleanup> {
         match self {
             Self::Commit(commit) if commit.writer == Writer::Process => {
                 commit.facts.iter().find_map(|fact| match fact {
-                    Fact::Opened(decision) => Some(Self::Abandon(decision.id, None)),
+                    Fact::Opened(decision) => Some(Cleanup::Abandon(decision.id, None)),
                     // An opened decision may have had effects, so its recorded outcome is kept in any case.
-                    Fact::Closed(decision) if !decision.opened => Some(Self::MarkUnanswered(decision.open.id)),
+                    Fact::Closed(decision) if !decision.opened => Some(Cleanup::MarkUnanswered(decision.open.id)),
                     _ => None,
                 })
             }
             Self::Claim(claim, Claimant::Decision(decision)) => {
-                Some(Self::Abandon(decision.id, Some(Arc::clone(&claim.scope))))
+                Some(Cleanup::Abandon(decision.id, Some(Arc::clone(&claim.scope))))
             }
             // A child run belongs to the calling run, and so to the worker that takes that run.
             Self::CreateRun(run) if run.origin.parent().is_none() => {
                 let claim = run.claim.as_ref();
-                Some(Self::AbandonRun(run.id, claim.map(|claim| Arc::clone(&claim.scope))))
+                Some(Cleanup::AbandonRun(run.id, claim.map(|claim| Arc::clone(&claim.scope))))
             }
             // A lease expires by itself; everything else is as its caller asked.
             _ => None,
@@ -205,7 +199,7 @@ impl Op {
                 locks.sessions.extend(run.session);
                 locks.starts_session |= run.session.is_some();
             }
-            Self::AbandonRun(run, _) => locks.runs.extend([run]),
+            Self::Cleanup(Cleanup::AbandonRun(run, _)) => locks.runs.extend([run]),
             Self::CancelRun(run, _) => locks.below.extend([run]),
             Self::Resolve(resolve) => locks.runs.extend([resolve.root]),
             Self::Settle(settle) => locks.runs.extend([settle.root]),
@@ -225,7 +219,7 @@ impl Op {
             }
             // It never waits for a lock: if the row is locked, a worker looks for the run again later.
             Self::TakeRun(..) => {}
-            Self::Claim(..) | Self::Abandon(..) | Self::MarkUnanswered(_) | Self::CloseLost(_) | Self::Revoke(_) => {}
+            Self::Claim(..) | Self::Cleanup(_) | Self::Revoke(_) => {}
             Self::RenewLease | Self::Sweep | Self::Prune | Self::EndLease => {}
             Self::BeginLogin(_) | Self::NoteLogin(..) | Self::EndLogin(_) => {}
         }

@@ -1,5 +1,5 @@
-//! Ops that could not be queued for a retry. For the close of a decision only its id is kept, and recovery closes it.
-//! For an abandoned run the whole op is kept, since a worker that finds the run would start it.
+//! What remains to be done for decisions and runs whose ops were not acknowledged or could not be written, and cannot
+//! be queued either.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,68 +9,61 @@ use super::op::Op;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::ports::commit::Writer;
 
-/// The remaining ops.
-#[derive(Default)]
-pub(super) struct PendingCleanup(Mutex<AllLeft>);
-
-#[derive(Default)]
-struct AllLeft {
-    decisions: BTreeSet<(DecisionId, Left)>,
-    /// With the scope of the claim.
-    runs: BTreeSet<(RunId, Option<Arc<str>>)>,
+/// Makes the rows of a decision or run true again, given what its caller knows. In the order of execution: what was not
+/// begun must not be taken for lost, and a decision is marked as unanswered last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Cleanup {
+    /// The opening of the row was not acknowledged, so no work was started: closes it and frees its claim.
+    Abandon(DecisionId, Option<Arc<str>>),
+    /// The creation of the run was not acknowledged, so no worker starts it: ends it, and frees its claim.
+    AbandonRun(RunId, Option<Arc<str>>),
+    /// The close of an open row was lost: closes it based on its intents.
+    CloseLost(DecisionId),
+    /// The record of the decision was not acknowledged, so the caller received no answer: notes that in its row.
+    MarkUnanswered(DecisionId),
 }
 
-/// What remains to do for a decision, in execution order: marking it unanswered comes last.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Left {
-    /// Its row may be open.
-    Lose,
-    /// Its row may show an answer that the caller did not receive.
-    Unsay,
+impl Cleanup {
+    /// What remains to be done if `op` was not written, and will not be.
+    fn after(op: &Op) -> Option<Self> {
+        match op {
+            Op::Cleanup(cleanup) => Some(cleanup.clone()),
+            Op::Commit(commit) => {
+                let closed = commit.closed()?;
+                match commit.writer {
+                    Writer::Process if !closed.opened => return None,
+                    Writer::Process => {
+                        let decision = closed.open.id;
+                        tracing::error!(%decision, "the outcome of an open decision is lost; recovery will close it");
+                    }
+                    Writer::Holder { run, .. } => {
+                        tracing::error!(%run, "the end of a run could not be recorded; another process continues the run when its lease expires");
+                    }
+                }
+                metrics::lost().increment(1);
+                (commit.writer == Writer::Process).then_some(Self::CloseLost(closed.open.id))
+            }
+            _ => None,
+        }
+    }
 }
+
+/// The remaining cleanups.
+#[derive(Default)]
+pub(super) struct PendingCleanup(Mutex<BTreeSet<Cleanup>>);
 
 impl PendingCleanup {
-    /// Notes what remains to be done because of `op`, if anything. A decision may be noted twice.
+    /// Notes what remains to be done because of `op`, if anything. It may be noted twice.
     pub(super) fn note(&self, op: &Op) {
-        let (decision, left) = match op {
-            Op::Commit(commit) => match (commit.writer, commit.closed()) {
-                (Writer::Process, Some(decision)) if decision.opened => {
-                    let decision = decision.open.id;
-                    tracing::error!(%decision, "the outcome of an open decision is lost; recovery will close it");
-                    metrics::lost().increment(1);
-                    (decision, Left::Lose)
-                }
-                (Writer::Holder { run, .. }, Some(_)) => {
-                    tracing::error!(%run, "the end of a run could not be recorded; another process continues the run when its lease expires");
-                    metrics::lost().increment(1);
-                    return;
-                }
-                (Writer::Process | Writer::Holder { .. }, _) => return,
-            },
-            // Its caller received the answer that the run did not start.
-            Op::AbandonRun(run, scope) => {
-                self.lock().runs.insert((*run, scope.clone()));
-                return;
-            }
-            Op::Abandon(decision, _) | Op::CloseLost(decision) => (*decision, Left::Lose),
-            Op::MarkUnanswered(decision) => (*decision, Left::Unsay),
-            _ => return,
-        };
-        self.lock().decisions.insert((decision, left));
+        self.lock().extend(Cleanup::after(op));
     }
 
-    /// Removes and returns all remaining ops.
+    /// Removes and returns what remains, in order.
     pub(super) fn take(&self) -> impl Iterator<Item = Op> {
-        let AllLeft { decisions, runs } = std::mem::take(&mut *self.lock());
-        let decisions = decisions.into_iter().map(|(decision, left)| match left {
-            Left::Lose => Op::CloseLost(decision),
-            Left::Unsay => Op::MarkUnanswered(decision),
-        });
-        let runs = runs.into_iter().map(|(run, scope)| Op::AbandonRun(run, scope));
-        decisions.chain(runs)
+        std::mem::take(&mut *self.lock()).into_iter().map(Op::Cleanup)
     }
 
-    fn lock(&self) -> MutexGuard<'_, AllLeft> {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Cleanup>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,34 +74,44 @@ mod tests {
 
     #[test]
     fn what_was_not_acknowledged_is_not_forgotten_in_a_long_outage() {
-        let lost = PendingCleanup::default();
+        let pending = PendingCleanup::default();
         let (open, unacknowledged) = (DecisionId::new(), DecisionId::new());
-        lost.note(&Op::Abandon(open, None));
-        lost.note(&Op::CloseLost(open));
+        let expected = [
+            Cleanup::CloseLost(open),
+            Cleanup::CloseLost(unacknowledged),
+            Cleanup::MarkUnanswered(unacknowledged),
+        ];
         // Regardless of what else is noted about it, and when.
-        lost.note(&Op::MarkUnanswered(unacknowledged));
-        lost.note(&Op::CloseLost(unacknowledged));
-        lost.note(&Op::RenewLease);
-        let left: Vec<_> = lost.take().collect();
-        let reported = matches!(left[..], [Op::CloseLost(a), Op::CloseLost(b), Op::MarkUnanswered(c)] if (a, b, c) == (open, unacknowledged, unacknowledged));
-        assert!(reported, "{}", left.len());
-        assert_eq!(lost.take().count(), 0);
+        for cleanup in expected.iter().rev() {
+            pending.note(&Op::Cleanup(cleanup.clone()));
+        }
+        pending.note(&Op::RenewLease);
+        assert_eq!(left(&pending), expected);
+        assert!(left(&pending).is_empty());
     }
 
-    /// Promise: recorded. The answer "not started" must become true. So the run is abandoned as soon as the store is
-    /// available, however many records wait.
+    /// Promise: recorded. The answers "not recorded" and "not started" must become true. So both are abandoned as soon as
+    /// the store is available, however many records wait, with their claims, and nothing of them is in doubt.
     #[test]
-    fn an_unacknowledged_run_is_abandoned_after_a_long_outage_too() {
-        let lost = PendingCleanup::default();
-        let (run, scope): (_, Option<Arc<str>>) = (RunId::new(), Some("scope".into()));
-        for _ in 0..2 {
-            lost.note(&Op::AbandonRun(run, scope.clone()));
+    fn what_was_not_begun_is_abandoned_after_a_long_outage_too() {
+        let pending = PendingCleanup::default();
+        let (decision, scope): (_, Option<Arc<str>>) = (DecisionId::new(), Some("scope".into()));
+        let expected = [
+            Cleanup::Abandon(decision, scope.clone()),
+            Cleanup::AbandonRun(RunId::new(), scope),
+            Cleanup::CloseLost(decision),
+        ];
+        for cleanup in expected.iter().rev().chain(&expected) {
+            pending.note(&Op::Cleanup(cleanup.clone()));
         }
-        let left: Vec<_> = lost.take().collect();
-        assert!(
-            matches!(&left[..], [Op::AbandonRun(left, of)] if (*left, of) == (run, &scope)),
-            "{left:?}"
-        );
-        assert_eq!(lost.take().count(), 0);
+        assert_eq!(left(&pending), expected);
+    }
+
+    fn left(pending: &PendingCleanup) -> Vec<Cleanup> {
+        let cleanup = |op| match op {
+            Op::Cleanup(cleanup) => cleanup,
+            other => unreachable!("{other:?}"),
+        };
+        pending.take().map(cleanup).collect()
     }
 }

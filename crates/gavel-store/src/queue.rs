@@ -51,7 +51,7 @@ impl Queue {
             true => self.close_deadline,
             false => self.write_deadline,
         };
-        let (answer, answered) = oneshot::channel();
+        let (answer, mut answered) = oneshot::channel();
         let handover = Arc::default();
         let ticket = Ticket {
             op,
@@ -60,10 +60,17 @@ impl Queue {
             uncertain: false,
         };
         self.push(ticket)?;
-        let done = match tokio::time::timeout(deadline, answered).await {
+        let done = match tokio::time::timeout(deadline, &mut answered).await {
             Ok(Ok(answer)) => answer?,
             Ok(Err(_)) => return Err(given_up(&handover, "the store was shut down".into())),
-            Err(_) => return Err(given_up(&handover, self.shared.state.gave_up())),
+            Err(_) => {
+                // From here on the writer knows that its answer is not received; one that it has given counts.
+                answered.close();
+                match answered.try_recv() {
+                    Ok(answer) => answer?,
+                    Err(_) => return Err(given_up(&handover, self.shared.state.gave_up())),
+                }
+            }
         };
         Ok(T::try_from(done).unwrap_or_else(|other| unreachable!("the answer of another op: {other:?}")))
     }

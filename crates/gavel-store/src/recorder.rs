@@ -8,6 +8,7 @@ use tracing::field::Empty;
 use super::Store;
 use super::db::Dialect;
 use super::op::{Done, Op, Ticket};
+use super::pending_cleanup::Cleanup;
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::ports::BoxFuture;
@@ -108,7 +109,8 @@ impl Recorder for Store {
     }
 
     fn lose(&self, decision: DecisionId) {
-        self.queue.hand_over(Ticket::silent(Op::CloseLost(decision)));
+        self.queue
+            .hand_over(Ticket::silent(Op::Cleanup(Cleanup::CloseLost(decision))));
     }
 
     fn claim(&self, claim: Claim, by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>> {

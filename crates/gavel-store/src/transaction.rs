@@ -5,6 +5,7 @@ use super::commit::Rows;
 use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
 use super::op::{Done, Op, Pruned, Recovered, Ticket};
+use super::pending_cleanup::Cleanup;
 use super::queue::Batch;
 use super::recovered;
 use crate::domain::ids::DecisionId;
@@ -87,9 +88,12 @@ impl Batch<'_> {
                 Writer::Holder { lease, run } => self.write_commit(conn, lease, run, commit).await?.into(),
             },
             Op::Claim(claim, by) => self.claim_for(conn, claim, by).await?.into(),
-            Op::Abandon(decision, scope) => self.abandon(conn, *decision, scope.as_ref()).await?.into(),
-            Op::MarkUnanswered(decision) => self.mark_unanswered(conn, *decision).await?.into(),
-            Op::CloseLost(decision) => self.close_lost(conn, *decision).await?.into(),
+            Op::Cleanup(Cleanup::Abandon(decision, scope)) => {
+                self.abandon(conn, *decision, scope.as_ref()).await?.into()
+            }
+            Op::Cleanup(Cleanup::AbandonRun(run, scope)) => self.abandon_run(conn, *run, scope.as_ref()).await?.into(),
+            Op::Cleanup(Cleanup::CloseLost(decision)) => self.close_lost(conn, *decision).await?.into(),
+            Op::Cleanup(Cleanup::MarkUnanswered(decision)) => self.mark_unanswered(conn, *decision).await?.into(),
             Op::RenewLease => self.renew_lease(conn).await?.into(),
             Op::Sweep => self.sweep(conn).await?.into(),
             Op::Prune => self.prune(conn).await?.into(),
@@ -99,7 +103,6 @@ impl Batch<'_> {
             Op::EndLogin(id) => self.end_login(conn, id).await?.into(),
             Op::CreateRun(run) => self.create(conn, run).await?.into(),
             Op::ReopenRun(run, request) => self.reopen(conn, run, *request).await?.into(),
-            Op::AbandonRun(run, scope) => self.abandon_run(conn, *run, scope.as_ref()).await?.into(),
             Op::TakeRun(run, lease) => self.take(conn, *run, *lease).await?.into(),
             Op::RenewRuns(leases) => self.renew(conn, leases).await?.into(),
             Op::GiveUpRuns(roots) => self.give_up(conn, roots).await?.into(),

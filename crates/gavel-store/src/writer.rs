@@ -182,7 +182,8 @@ impl Writer {
             }
             wanted
         });
-        self.pending.extend(followups.into_iter().map(Ticket::silent));
+        self.pending
+            .extend(followups.into_iter().map(|cleanup| Ticket::silent(Op::Cleanup(cleanup))));
         while self.pending.len() > MAX_KEPT {
             if let Some(ticket) = self.pending.pop_front() {
                 self.give_up(ticket, &"too many records wait for the database".into());
@@ -325,9 +326,9 @@ impl Writer {
             };
             if ticket.answer.send(Ok(done)).is_err()
                 && met
-                && let Some(op) = ticket.op.outcome_unknown()
+                && let Some(cleanup) = ticket.op.outcome_unknown()
             {
-                self.pending.push_back(Ticket::silent(op));
+                self.pending.push_back(Ticket::silent(Op::Cleanup(cleanup)));
             }
         }
     }
@@ -353,8 +354,8 @@ impl Writer {
     fn give_up(&self, ticket: Ticket, reason: &Arc<str>) {
         self.shared.pending_cleanup.note(&ticket.op);
         // It may have been written nevertheless.
-        if let Some(op) = ticket.uncertain.then(|| ticket.op.outcome_unknown()).flatten() {
-            self.shared.pending_cleanup.note(&op);
+        if let Some(cleanup) = ticket.uncertain.then(|| ticket.op.outcome_unknown()).flatten() {
+            self.shared.pending_cleanup.note(&Op::Cleanup(cleanup));
         }
         // If the caller has given up, the log line above is the only report.
         let error = match ticket.uncertain {

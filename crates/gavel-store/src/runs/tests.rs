@@ -10,6 +10,7 @@ use super::super::connect::Target;
 use super::super::db::{Dialect, Value, explain, used};
 use super::super::migrate;
 use super::super::op::{Op, Ticket};
+use super::super::pending_cleanup::Cleanup;
 use super::super::rows::Writing;
 use super::super::transaction::Attempt;
 use std::time::Duration;
@@ -206,7 +207,7 @@ async fn no_op_scans_a_table() {
         (Op::Settle(settle), refused),
         (Op::GiveUpRuns(vec![run.id]), false),
         (Op::ExpireApprovals(vec![run.id]), false),
-        (Op::AbandonRun(RunId::new(), Some("scope".into())), false),
+        (Op::Cleanup(Cleanup::AbandonRun(RunId::new(), Some("scope".into()))), false),
         (
             Op::EditPlan(Box::new(PlanEdit {
                 session,
