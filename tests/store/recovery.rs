@@ -202,7 +202,8 @@ async fn open_without_an_answer(db: &TestDb, settle: impl AsyncFn(Arc<Store>)) {
     );
     let others = "SELECT status, error_message FROM tool_invocation_log WHERE status <> 'not_sent'";
     assert!(db.rows(others).await.is_empty(), "{:?}", db.rows(others).await);
-    let others = "SELECT status, decision_type FROM decision_log WHERE decision_type <> 'RESPOND_ONLY' OR status = 'open'";
+    let others =
+        "SELECT status, decision_type FROM decision_log WHERE decision_type <> 'RESPOND_ONLY' OR status = 'open'";
     assert!(db.rows(others).await.is_empty(), "{:?}", db.rows(others).await);
     let store = db.open().await;
     assert_eq!(store.claims(claim("scope", "body")).await.unwrap(), Claimed::New);

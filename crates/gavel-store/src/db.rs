@@ -1,13 +1,12 @@
 //! One connection, to either database: the few operations that the store needs. Writers to SQLite use their own thread
-//! (`sqlite`), and so do commands that only read the schema. A server's reads of SQLite use threads for blocking work
-//! (`sqlite_readers`). PostgreSQL uses the async driver.
+//! (`sqlite`), and so do commands that only read the schema. A server's reads of SQLite use threads for blocking work.
+//! PostgreSQL uses the async driver.
 //!
 //! SQL texts are the same for both databases, with `$1` or `?` for the parameters, and what differs as
 //! [`Dialect::expand`] says.
 
 pub(super) mod row;
 pub(super) mod sqlite;
-pub(super) mod sqlite_readers;
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -23,8 +22,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 use uuid::Uuid;
 
 pub(super) use self::row::Row;
-use self::sqlite::Sqlite;
-use self::sqlite_readers::SqliteReaders;
+use self::sqlite::{Sqlite, SqliteReaders};
 use crate::api::decisions::CallStatus;
 use crate::api::planning::VersionKind;
 use crate::domain::action::{ActionStatus, Resolution};

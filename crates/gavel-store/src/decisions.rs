@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use super::content::capped;
+use super::config::capped;
 use super::db::Value;
 use super::table::{Column, Table, Writes};
 use crate::api::decisions::CallStatus;

@@ -4,14 +4,12 @@
 //! `planning`. Console logins: `sessions`.
 //!
 //! The path of a write: port (`recorder`) → [`queue`](self) with a deadline → `writer`. The writer puts everything that
-//! is queued into one `transaction` of multi-row statements (`insert`) on its connection; `batch` is what its ops write
-//! with. A `table` is a list of columns, from which its statements follow. `db` is the only module that knows both
-//! databases; its part `sqlite` writes to one of them, and `sqlite_readers` reads it. Side effects are added to the
+//! is queued into one `transaction` of multi-row statements on its connection; a `Batch` is what its ops write with. A
+//! `table` is a list of columns, from which its statements follow. `db` is the only module that knows both databases. Side effects are added to the
 //! `audit` log in the same transaction. A `commit` about a run, and other writes about runs, definitions and planning
 //! sessions, take the same path, but one op after another, since each returns a result.
 //!
-//! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. `state` reports whether the
-//! store is available. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for
+//! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for
 //! the writer.
 //!
 //! Durability: an acknowledged decision survives the death of the process. An acknowledged intent survives a power loss
@@ -25,28 +23,22 @@ mod claims;
 mod commit;
 mod config;
 mod connect;
-mod content;
 mod db;
 mod decisions;
 mod definitions;
 mod error;
-mod fit;
-mod insert;
 mod maintenance;
 mod metrics;
 mod migrate;
 mod op;
-mod pending_cleanup;
 mod planning;
 mod queue;
 pub mod quota;
 mod read;
 mod recorder;
 mod recovered;
-mod rows;
 mod runs;
 mod sessions;
-mod state;
 mod table;
 mod transaction;
 mod transition;
@@ -79,10 +71,10 @@ pub use read::{PastCall, Process, ReadOnly};
 use connect::Target;
 use db::{Conn, Dialect};
 use op::{Op, Ticket};
-use pending_cleanup::PendingCleanup;
+use queue::PendingCleanup;
 use queue::Queue;
-use rows::Writing;
-use state::State;
+use table::Writing;
+use writer::State;
 use writer::{Shared, Writer};
 
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
@@ -219,7 +211,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn migrate(url: &str) -> Result<MigrationStatus, StoreError> {
-        fit::migrate(&Target::parse(url, None)?).await
+        connect::migrate(&Target::parse(url, None)?).await
     }
 
     /// The applied and the pending migrations. Changes nothing.
@@ -239,7 +231,7 @@ impl Store {
         if target.missing().is_some() {
             return Ok(());
         }
-        let (conn, _) = fit::connect(&target, None).await?;
+        let (conn, _) = connect::connect(&target, None).await?;
         conn.close().await;
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::pending_cleanup::Cleanup;
+use super::queue::Cleanup;
 use crate::domain::ids::{PlanningSessionId, ProjectId, RunId, TenantId};
 use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::claims::{Claim, Claimant, Claimed};

@@ -8,7 +8,7 @@ use tracing::field::Empty;
 use super::Store;
 use super::db::Dialect;
 use super::op::{Done, Op, Ticket};
-use super::pending_cleanup::Cleanup;
+use super::queue::Cleanup;
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::ports::BoxFuture;

@@ -3,9 +3,9 @@
 use super::Store;
 use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
-use super::insert::Insert;
 use super::op::Op;
 use super::queue::Batch;
+use super::table::Insert;
 use super::table::{Column, Table};
 use crate::ports::BoxFuture;
 use crate::ports::records::{QueryError, RecordError};

@@ -1,10 +1,10 @@
 //! Tables as data. From one list of columns follow the statements that begin, end and reopen a row, and what lists read,
 //! and where a filter finds its fields.
 
+use super::config::ContentMode;
 use super::db::{Conn, Value};
-use super::insert::Insert;
-use super::rows::Writing;
 use crate::api::filter::{Filter, Kind};
+use crate::domain::ids::{InstanceId, RunId};
 
 /// A table whose rows begin as `O` and end as `C`.
 pub(super) struct Table<O: 'static, C: 'static = ()> {
@@ -289,5 +289,90 @@ impl<O, C> Writes<O, C> {
     ) -> Result<(u64, u64), sqlx::Error> {
         let given = self.close.rows(&values) as u64;
         Ok((given, self.close.run(conn, values).await?))
+    }
+}
+
+/// What applies to every row that is written.
+#[derive(Clone)]
+pub(super) struct Writing {
+    /// Who owns an open decision: this process, or the run.
+    pub(super) owner: Value,
+    pub(super) serves: Value,
+    pub(super) content: ContentMode,
+}
+
+impl Writing {
+    pub(super) fn new(owner: InstanceId, serves: Option<String>, content: ContentMode) -> Self {
+        Self {
+            owner: owner.into(),
+            serves: Value::Text(serves.map(Into::into)),
+            content,
+        }
+    }
+
+    /// A run owns its decision.
+    pub(super) fn owned_by(&self, run: RunId) -> Self {
+        Self {
+            owner: run.into(),
+            ..self.clone()
+        }
+    }
+}
+
+/// Maximum rows of a statement. Larger statements were no faster when measured, and cost memory.
+const MAX_ROWS: usize = 32;
+
+/// A multi-row insert, with few distinct texts, so that each is prepared once: 13 rows become one statement of 8 rows, one
+/// of 4 and one of 1.
+pub(super) struct Insert {
+    /// Indexed by the logarithm of the size.
+    texts: Vec<String>,
+    columns: usize,
+}
+
+impl Insert {
+    /// `head VALUES row, row … tail`; `row` has one `?` for each value.
+    pub(super) fn new(head: &str, row: &str, tail: &str) -> Self {
+        let text = |log: u32| format!("{head} VALUES {} {tail}", vec![row; 1_usize << log].join(", "));
+        Self {
+            texts: (0..=MAX_ROWS.ilog2()).map(text).collect(),
+            columns: row.matches('?').count(),
+        }
+    }
+
+    pub(super) fn rows(&self, values: &[Value]) -> usize {
+        values.len() / self.columns
+    }
+
+    /// Inserts `values`, row after row; returns how many rows were inserted or updated.
+    pub(super) async fn run(&'static self, conn: &mut Conn, values: Vec<Value>) -> Result<u64, sqlx::Error> {
+        debug_assert_eq!(values.len() % self.columns, 0, "whole rows");
+        let mut rows = self.rows(&values);
+        let mut values = values.into_iter();
+        let mut changed = 0;
+        while rows > 0 {
+            let log = rows.min(MAX_ROWS).ilog2();
+            let size = 1_usize << log;
+            let chunk = values.by_ref().take(size * self.columns).collect();
+            changed += conn.execute(self.texts[log as usize].as_str(), chunk).await?;
+            rows -= size;
+        }
+        Ok(changed)
+    }
+}
+
+#[cfg(test)]
+mod insert_tests {
+    use super::*;
+
+    #[test]
+    fn one_text_for_each_power_of_two() {
+        let insert = Insert::new("INSERT INTO t (a, b)", "(?, ?)", "ON CONFLICT DO NOTHING");
+        assert_eq!(insert.texts.len(), 6);
+        assert_eq!(
+            insert.texts[1],
+            "INSERT INTO t (a, b) VALUES (?, ?), (?, ?) ON CONFLICT DO NOTHING"
+        );
+        assert_eq!(insert.columns, 2);
     }
 }

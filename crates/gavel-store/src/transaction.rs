@@ -5,8 +5,8 @@ use super::commit::Rows;
 use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
 use super::op::{Done, Op, Pruned, Recovered, Ticket};
-use super::pending_cleanup::Cleanup;
 use super::queue::Batch;
+use super::queue::Cleanup;
 use super::recovered;
 use crate::domain::ids::DecisionId;
 use crate::domain::tool::FailureCode;
@@ -258,7 +258,7 @@ mod tests {
     use super::super::config::ContentMode;
     use super::super::connect::Target;
     use super::super::migrate;
-    use super::super::rows::Writing;
+    use super::super::table::Writing;
     use super::*;
     use serde_json::value::RawValue;
 

@@ -6,20 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::audit::{self, AuditSecrets, Signer, Trail};
-use super::connect::{Target, timed_out};
+use super::connect::{self, Target, timed_out};
 use super::db::{Conn, Dialect};
 use super::error::{Fault, StoreError};
-use super::fit;
 use super::metrics::{self, Failure};
 use super::op::{Done, Op, Ticket};
-use super::pending_cleanup::PendingCleanup;
-use super::queue::Batch;
-use super::rows::Writing;
-use super::state::State;
+use super::queue::{Batch, PendingCleanup};
+use super::table::Writing;
 use super::transaction::Attempt;
 use crate::domain::budget::SessionLimits;
 use crate::ports::claims::Claimed;
@@ -182,8 +180,11 @@ impl Writer {
             }
             wanted
         });
-        self.pending
-            .extend(followups.into_iter().map(|cleanup| Ticket::silent(Op::Cleanup(cleanup))));
+        self.pending.extend(
+            followups
+                .into_iter()
+                .map(|cleanup| Ticket::silent(Op::Cleanup(cleanup))),
+        );
         while self.pending.len() > MAX_KEPT {
             if let Some(ticket) = self.pending.pop_front() {
                 self.give_up(ticket, &"too many records wait for the database".into());
@@ -400,7 +401,7 @@ impl Shared {
     /// A connection to a migrated database on which this process holds its lease.
     pub(crate) async fn connect(&self) -> Result<Conn, StoreError> {
         let migrating = (!self.migrated.load(Ordering::Acquire)).then_some(self.migrating);
-        let (mut conn, _) = fit::connect(&self.target, migrating).await?;
+        let (mut conn, _) = connect::connect(&self.target, migrating).await?;
         self.migrated.store(true, Ordering::Release);
         if self.signer.get().is_none() {
             let signer = audit::signer(&self.target, &mut conn, &self.secrets).await?;
@@ -460,5 +461,72 @@ impl Shared {
             signer: self.signer.get(),
             trail: Trail::default(),
         }
+    }
+}
+
+/// Shared by all writers. Down: a caller's deadline passed without a commit. Up: a commit succeeded.
+pub(super) struct State {
+    /// Why the store is down.
+    down: ArcSwapOption<Arc<str>>,
+    /// The error of the last failed transaction, used as the reason.
+    last_fault: ArcSwapOption<Arc<str>>,
+}
+
+impl State {
+    pub(super) fn up() -> Self {
+        metrics::up().set(1.0);
+        Self {
+            down: ArcSwapOption::empty(),
+            last_fault: ArcSwapOption::empty(),
+        }
+    }
+
+    pub(super) fn reason(&self) -> Option<Arc<str>> {
+        self.down.load().as_deref().map(Arc::clone)
+    }
+
+    /// A commit succeeded.
+    pub(super) fn committed(&self) {
+        if self.last_fault.load().is_some() {
+            self.last_fault.store(None);
+        }
+        if self.down.swap_if_set() {
+            tracing::info!("the record store is available again");
+            metrics::up().set(1.0);
+        }
+    }
+
+    /// A transaction failed; a retry may still succeed before any caller's deadline.
+    pub(super) fn faulted(&self, reason: &Arc<str>) {
+        self.last_fault.store(Some(Arc::new(Arc::clone(reason))));
+    }
+
+    /// A caller's deadline passed. Returns the reason.
+    pub(super) fn gave_up(&self) -> Arc<str> {
+        let reason: Arc<str> = match self.last_fault.load().as_deref() {
+            Some(fault) => Arc::clone(fault),
+            None => "no commit in time".into(),
+        };
+        self.take_down(&reason);
+        reason
+    }
+
+    pub(super) fn take_down(&self, reason: &Arc<str>) {
+        let before = self.down.swap(Some(Arc::new(Arc::clone(reason))));
+        if before.is_none() {
+            tracing::error!(%reason, "the record store is unavailable");
+            metrics::up().set(0.0);
+        }
+    }
+}
+
+trait SwapIfSet {
+    /// Clears the value and returns whether there was one. Loads first, since the value is nearly always empty.
+    fn swap_if_set(&self) -> bool;
+}
+
+impl<T> SwapIfSet for ArcSwapOption<T> {
+    fn swap_if_set(&self) -> bool {
+        self.load().is_some() && self.swap(None).is_some()
     }
 }

@@ -9,7 +9,7 @@ use super::super::audit::{AuditKind, Entry};
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::transition::{action_may_become, any, run_may_become};
-use super::columns::ACTION;
+use super::ACTION;
 use crate::domain::action::ActionStatus::{self, Completed, Executing, Expired, Failed, InDoubt};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, RunId};

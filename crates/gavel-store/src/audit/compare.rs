@@ -7,10 +7,10 @@ use sha2::{Digest, Sha256};
 
 use super::super::db::{Conn, Dialect, values};
 use super::super::error::StoreError;
-use super::columns::{PAGE, text};
-use super::entry::field;
-use super::finding::Finding;
+use super::field;
+use super::verify::Finding;
 use super::verify::Verifier;
+use super::{PAGE, text};
 
 /// Compares everything.
 pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::super::db::{Conn, Dialect};
 use super::super::error::{Fault, StoreError};
 use super::super::migrate;
-use super::entry::{AuditKind, Entry, Whose};
+use super::{AuditKind, Entry, Whose};
 use crate::queue::Batch;
 
 /// How a trigger differs from the migration.

@@ -1,30 +1,36 @@
-//! Planning sessions: port [`PlanningSessions`]. `write`, `work` and `changes` write in the writer's transaction, and
-//! `columns` are their columns. Reads use connections that analysts do not use.
+//! Planning sessions: port [`PlanningSessions`]. `write` writes in the writer's transaction. Reads use
+//! connections that analysts do not use.
 //!
 //! Every change of a session is one UPDATE with a condition on what it was, so only one of two concurrent changes
 //! succeeds. Prompts, plans and their history are working state like the inputs of runs: they are kept whole, whatever
 //! `records.content` says.
 
-mod changes;
-mod columns;
-mod work;
 mod write;
 
-pub(super) use columns::SESSION;
+use std::sync::Arc;
 
 use serde::Deserialize;
+use write::{Numbered, hash};
 
-use self::columns::VERSION;
 use super::Store;
-use super::db::{sql, values};
-use super::error::unavailable;
+use super::audit::{AuditKind, Entry};
+use super::db::{Conn, Value, sql, values};
+use super::error::{Fault, unavailable};
 use super::op::Op;
 use super::read::OF_USER;
-use crate::api::planning::Version;
+use super::table::{Column, Table};
+use super::transition::{any, session_may_become};
+use crate::api::planning::{Version, VersionKind};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
+use crate::domain::planning_session::SessionReason;
+use crate::domain::planning_session::SessionStatus::{self, Cancelled, Completed, DeadlineExceeded, Failed};
+use crate::domain::time::Timestamp;
 use crate::ports::BoxFuture;
+use crate::ports::commit::{SessionEnd, Worked};
 use crate::ports::planning::{Moved, PlanEdit, PlanningSessions, SessionCancel, SessionWait, StoredSession};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
+use crate::ports::runs::{NewRun, Reopen, SessionWork};
+use crate::queue::Batch;
 
 /// time, number of rows → open sessions whose deadline has passed, earliest first.
 const OVERDUE: &str = "SELECT id FROM planning_session WHERE completed_at IS NULL AND deadline <= $1 \
@@ -140,6 +146,212 @@ impl PlanningSessions for Store {
             }
             self.write(Op::SweepSessions(due, now_us, unconfirmed_us)).await
         })
+    }
+}
+
+/// The sum of a count over the runs of a session.
+macro_rules! of_runs {
+    ($column:literal) => {
+        Session::elsewhere(concat!(
+            "(SELECT CAST(COALESCE(SUM(run.",
+            $column,
+            "), 0) AS BIGINT) FROM agent_run run WHERE run.session_id = planning_session.id)"
+        ))
+    };
+}
+
+/// Prompt, address of the repository and deadline of the session that a run starts.
+fn start(run: &NewRun) -> Option<(&Arc<str>, &Arc<str>, i64)> {
+    match &run.origin.session()?.work {
+        SessionWork::Start {
+            prompt,
+            repo_url,
+            deadline_us,
+        } => Some((prompt, repo_url, *deadline_us)),
+        SessionWork::Refine { .. } | SessionWork::Execute { .. } => None,
+    }
+}
+
+type Session = Column<NewRun>;
+
+/// The columns of `planning_session`, which begins with a run.
+#[rustfmt::skip] // A line for each.
+pub(super) static SESSION: Table<NewRun> = Table { name: "planning_session", columns: &[
+    Session::open("id", |run, _| run.origin.session().map(|place| place.session).into()).shown(),
+    Session::open("tenant", |run, _| (&run.decision.tenant).into()),
+    Session::computed("status", "'PLANNING'").shown(),
+    Session::open("user_id", |run, _| (&run.decision.user).into()).shown(),
+    Session::open("repo_url", |run, _| start(run).map(|(_, repo_url, _)| repo_url).into()).shown(),
+    Session::open("created_at", |run, _| run.decision.created_at.into()).shown(),
+    Session::open("deadline", |run, _| start(run).map(|(.., deadline)| deadline).into()).shown(),
+    Session::open("prompt", |run, _| start(run).map(|(prompt, ..)| prompt).into()).shown(),
+    Session::open("run_id", |run, _| run.id.into()).shown_as("run"),
+    Session::open("updated_at", |run, _| run.decision.created_at.into()).shown_as("updated_us"),
+    Session::elsewhere("started_at").shown_as("started_us"),
+    Session::elsewhere("completed_at").shown_as("completed_us"),
+    Session::elsewhere("status_code").shown_as("reason.code"),
+    Session::elsewhere("status_detail").shown_as("reason.detail"),
+    Session::elsewhere("version").shown(),
+    Session::elsewhere("plan").shown_as("plan.tasks"),
+    Session::elsewhere("last_task").shown_as("plan.last"),
+    Session::elsewhere("notes").shown(),
+    Session::elsewhere("refinement_code").shown_as("refinement_failed.code"),
+    Session::elsewhere("refinement_detail").shown_as("refinement_failed.detail"),
+    Session::elsewhere("cleanup").shown(),
+    of_runs!("input_tokens").shown_as("usage.input_tokens"),
+    of_runs!("output_tokens").shown_as("usage.output_tokens"),
+    of_runs!("thought_tokens").shown_as("usage.thought_tokens"),
+    of_runs!("cached_tokens").shown_as("usage.cached_tokens"),
+    of_runs!("steps").shown_as("model_calls"),
+    Session::elsewhere("EXISTS (SELECT 1 FROM agent_run run WHERE run.id = planning_session.run_id \
+        AND run.completed_at IS NULL)").shown_as("is_at_work"),
+] };
+
+/// A version of a session's plan, with the number of the last id that a task of it has or had.
+type NewVersion = (PlanningSessionId, Version, u32);
+
+type VersionColumn = Column<NewVersion>;
+
+/// The columns of `planning_change`: a version of a session's plan.
+#[rustfmt::skip] // A line for each.
+static VERSION: Table<NewVersion> = Table { name: "planning_change", columns: &[
+    VersionColumn::open("session_id", |(session, ..), _| (*session).into()),
+    VersionColumn::open("version", |(_, version, _), _| version.version.into()).shown(),
+    VersionColumn::open("at", |(_, version, _), _| version.at.0.into()).shown(),
+    VersionColumn::open("by_name", |(_, version, _), _| version.by.as_str().into()).shown_as("by"),
+    VersionColumn::open("kind", |(_, version, _), _| version.kind.into()).shown(),
+    VersionColumn::open("why", |(_, version, _), _| version.why.as_str().into()).shown(),
+    VersionColumn::open("changes", |(_, version, _), _| Value::json(&version.changes)).shown(),
+    VersionColumn::open("hash", |(_, version, _), _| version.plan_hash.as_str().into()).shown_as("plan_hash"),
+    VersionColumn::open("run_id", |(_, version, _), _| version.run_id.into()).shown(),
+    VersionColumn::open("plan", |(_, version, _), _| Value::json(&version.plan)).shown(),
+    VersionColumn::open("last_task", |(_, _, last), _| (*last).into()),
+] };
+
+/// The author of the versions that reflections make.
+const AGENT: &str = "agent";
+
+impl Batch<'_> {
+    /// The work of an outermost run on a session's plan has come this far. A session that this run does not work for
+    /// stays as it is. One that was ended meanwhile keeps its status, and gets the plan and the cleanup all the same.
+    /// `at` is the time of the commit, if it has one.
+    pub(crate) async fn work(
+        &self,
+        conn: &mut Conn,
+        session: PlanningSessionId,
+        root: RunId,
+        worked: &Worked,
+        at: Option<i64>,
+    ) -> Result<(), Fault> {
+        let plan = worked.plan.to_json();
+        let mut changed = worked.changed.as_ref();
+        // An earlier commit of the same op, whose acknowledgement was lost, has written the version.
+        let is_changed = "SELECT change.version FROM planning_session session JOIN planning_change change \
+                          ON change.session_id = session.id AND change.version = session.version \
+                          WHERE session.id = $1 AND change.run_id = $2 AND change.hash = $3 AND change.kind = 'changed' \
+                          AND (CAST($4 AS BIGINT) IS NULL OR change.at = $4)";
+        if changed.is_some()
+            && conn
+                .exists(is_changed, values![session, root, &hash(&plan), at])
+                .await?
+        {
+            changed = None;
+        }
+        let cleanup = worked.ended.as_ref().and_then(|ended| ended.cleanup.as_ref());
+        // An end that came meanwhile remains, and says since when.
+        let update = "UPDATE planning_session SET plan = $3, last_task = $4, version = version + $5, \
+                      cleanup = COALESCE($6, cleanup), updated_at = CASE \
+                      WHEN updated_at > COALESCE(CAST($7 AS BIGINT), @now) THEN updated_at \
+                      ELSE COALESCE(CAST($7 AS BIGINT), @now) END \
+                      WHERE id = $1 AND run_id = $2 AND started_at IS NOT NULL \
+                      RETURNING version, COALESCE(CAST($7 AS BIGINT), @now) AS at_us";
+        let values = values![
+            session,
+            root,
+            plan,
+            worked.plan.last,
+            u32::from(changed.is_some()),
+            cleanup.map_or(Value::Text(None), Value::json),
+            at,
+        ];
+        let Some(Numbered { version, at_us }) = conn.one(update, values).await? else {
+            return Ok(());
+        };
+        if let Some(changed) = changed {
+            let version = Version {
+                version,
+                at: Timestamp(at_us),
+                by: AGENT.into(),
+                kind: VersionKind::Changed,
+                why: changed.why.to_string(),
+                changes: changed.changes.clone(),
+                plan_hash: hash(&worked.plan.to_json()),
+                run_id: Some(root),
+                plan: worked.plan.tasks.clone(),
+            };
+            self.add_version(conn, session, version, worked.plan.last).await?;
+        }
+        if let Some(SessionEnd { status, reason, .. }) = &worked.ended {
+            self.end_work(conn, session, root, *status, reason.as_ref(), at).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a session whose plan this run works through, unless it was ended meanwhile.
+    async fn end_work(
+        &self,
+        conn: &mut Conn,
+        session: PlanningSessionId,
+        root: RunId,
+        status: SessionStatus,
+        reason: Option<&(SessionReason, Arc<str>)>,
+        at: Option<i64>,
+    ) -> Result<(), Fault> {
+        let end = sql!(
+            "UPDATE planning_session SET status = $3, status_code = $4, status_detail = $5, \
+             updated_at = COALESCE(CAST($6 AS BIGINT), @now), completed_at = COALESCE(CAST($6 AS BIGINT), @now) \
+             WHERE id = $1 AND run_id = $2 AND status = 'EXECUTING' AND {}",
+            any(
+                "$3",
+                &[Completed, Failed, DeadlineExceeded, Cancelled],
+                SessionStatus::as_str,
+                session_may_become
+            )
+        );
+        let (code, detail) = (reason.map(|(code, _)| *code), reason.map(|(_, detail)| detail));
+        if conn
+            .execute(end, values![session, root, status, code, detail, at])
+            .await?
+            == 1
+        {
+            self.audit_end(session, root, status, code);
+        }
+        Ok(())
+    }
+
+    /// Continues the session of a run that is reopened. False: it did not fail with the run, or its deadline has passed.
+    pub(crate) async fn resume_session(
+        &self,
+        conn: &mut Conn,
+        session: PlanningSessionId,
+        run: &Reopen,
+    ) -> Result<bool, Fault> {
+        let resume = "UPDATE planning_session SET status = 'EXECUTING', status_code = NULL, status_detail = NULL, \
+                      cleanup = NULL, completed_at = NULL, updated_at = $3 \
+                      WHERE id = $1 AND run_id = $2 AND status = 'FAILED' AND started_at IS NOT NULL AND deadline > $3";
+        Ok(conn.execute(resume, values![session, run.run, run.at_us]).await? == 1)
+    }
+
+    /// Enters the end of a session in the audit log: any but a cancellation by a person, which has an entry of its own.
+    fn audit_end(&self, session: PlanningSessionId, run: RunId, status: SessionStatus, reason: Option<SessionReason>) {
+        let entry = Entry::new(AuditKind::SessionEnded, session)
+            .decision(run)
+            .by("gavel")
+            .with("status", status.as_str());
+        self.audit(match reason {
+            Some(reason) => entry.with("code", reason.as_str()),
+            None => entry,
+        });
     }
 }
 

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Key;
-use super::block::{Allowance, Block, ROUND, Rate};
-use super::local::LocalQuota;
+use super::LocalQuota;
+use super::{Allowance, Block, ROUND, Rate};
 use crate::domain::ids::{TenantId, UserId};
 use crate::ports::BoxFuture;
 use crate::ports::quota::{Buckets, Quota, QuotaState};

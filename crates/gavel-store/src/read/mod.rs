@@ -1,12 +1,9 @@
 //! Analysts' reads: port [`Decisions`]. Restricted to a tenant, limited in size and time, on separate connections.
 //!
-//! `fields` defines what can be queried, `filter` parses a query, `select` turns it into one statement that an index
-//! supports, `token` marks the start of the next page.
-
-mod fields;
+//! `filter` defines what can be queried and parses a query, `select` turns it into one statement that an index supports,
+//! which begins where the token of the page before ends.
 mod filter;
 mod select;
-mod token;
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -14,10 +11,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use self::fields::{ACTIONS, DECISIONS, GRANTS, List, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
-use self::filter::{Filter, Literal, Term};
-use self::select::{Question, select};
-use self::token::Token;
+use self::filter::{
+    ACTIONS, DECISIONS, Filter, GRANTS, List, Literal, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Term,
+};
+use self::select::{Question, Token, fingerprint, select};
 use super::config::READ_LIMIT;
 use super::connect::Target;
 use super::db::{Dialect, EachRow, Readers, Sql, Value, sql, values};
@@ -244,10 +241,10 @@ impl ReadOnly {
         }
         let descending = descending(list, query.order_by.as_deref())?;
         let mut filter = Filter::parse(list, query.filter.as_deref().unwrap_or_default())?;
-        let fingerprint = token::fingerprint(list.name, (tenant, project), query, &terms, descending);
+        let print = fingerprint(list.name, (tenant, project), query, &terms, descending);
         filter.terms.extend(terms);
         let after = match query.page_token.as_deref() {
-            Some(token) => Some(Token::read(token, fingerprint)?),
+            Some(token) => Some(Token::read(token, print)?),
             None => None,
         };
         let size = query.page_size as usize;
@@ -270,7 +267,7 @@ impl ReadOnly {
             // A row that exceeds the limits starts the next page.
             bytes += row.bytes();
             if items.len() == size || (bytes > MAX_PAGE_BYTES && !items.is_empty()) {
-                next = last.take().map(|place: Token| place.write(fingerprint));
+                next = last.take().map(|place: Token| place.write(print));
                 return Ok(ControlFlow::Break(()));
             }
             last = Some(Token::of_row(&row)?);

@@ -3,19 +3,19 @@
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
-use super::columns::{ENTRY, RUN};
 use super::{CANCELLED, FIRST_OF_THREAD, taken_too_often};
+use super::{ENTRY, RUN};
 use crate::api::runs::AgentRun;
 use crate::config::ContentMode;
 use crate::db::{Conn, sql, values};
 use crate::domain::ids::{RunId, TenantId, UserId};
 use crate::error::Fault;
-use crate::insert::Insert;
 use crate::ports::commit::Spent;
 use crate::ports::records::QueryError;
 use crate::ports::runs::{LoggedEntry, MOST_TAKES, StoredEntry, StoredRun, Turn};
 use crate::queue::Batch;
 use crate::read::OF_USER;
+use crate::table::Insert;
 use crate::{ReadOnly, Store};
 
 /// What the state of a run and the run whole have in common.

@@ -10,8 +10,8 @@ use super::super::connect::Target;
 use super::super::db::{Dialect, Value, explain, used};
 use super::super::migrate;
 use super::super::op::{Op, Ticket};
-use super::super::pending_cleanup::Cleanup;
-use super::super::rows::Writing;
+use super::super::queue::Cleanup;
+use super::super::table::Writing;
 use super::super::transaction::Attempt;
 use std::time::Duration;
 
@@ -207,7 +207,10 @@ async fn no_op_scans_a_table() {
         (Op::Settle(settle), refused),
         (Op::GiveUpRuns(vec![run.id]), false),
         (Op::ExpireApprovals(vec![run.id]), false),
-        (Op::Cleanup(Cleanup::AbandonRun(RunId::new(), Some("scope".into()))), false),
+        (
+            Op::Cleanup(Cleanup::AbandonRun(RunId::new(), Some("scope".into()))),
+            false,
+        ),
         (
             Op::EditPlan(Box::new(PlanEdit {
                 session,

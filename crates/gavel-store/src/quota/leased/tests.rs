@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::super::block::HOLD;
+use super::super::HOLD;
 use super::PAUSE;
 use super::*;
 use crate::ports::quota::{Ask, BucketsUnavailable, Lease};

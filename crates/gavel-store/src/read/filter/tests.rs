@@ -1,6 +1,6 @@
 //! Which filters parse.
 
-use super::super::fields::{DECISIONS, TOOL_INVOCATIONS};
+use super::super::filter::{DECISIONS, TOOL_INVOCATIONS};
 use super::*;
 
 fn detail(list: &'static List, text: &str) -> String {

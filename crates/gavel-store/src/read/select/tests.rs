@@ -3,7 +3,7 @@
 use super::super::super::connect::Target;
 use super::super::super::db::{Conn, explain};
 use super::super::super::migrate;
-use super::super::fields::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
+use super::super::filter::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
 use super::slow_classes;
 use super::*;
 
