@@ -1,8 +1,6 @@
 //! Approvals: the approval requests of a run, their resolutions, and the outcomes of the calls they are about.
 //! Everything is read from the journal; the store keeps a copy for approvers.
 
-mod text;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +8,6 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-pub(super) use self::text::render_call;
-use self::text::{in_a_sentence, in_short};
 use super::derive;
 use super::journal::Journal;
 use super::ledger::Call;
@@ -20,10 +16,12 @@ use super::run::Run;
 use crate::api::approvals;
 use crate::domain::action::{Action, ActionStatus, Details};
 use crate::domain::address;
+use crate::domain::address::Recipients;
 use crate::domain::ids::{ActionId, ApprovalId};
 use crate::domain::journal::{CallResult, Entry, Proposed, Target, ToolRef};
 use crate::domain::policy::{AGENTS, Grant};
 use crate::domain::templates::Text;
+use crate::domain::text::{capped, numbered};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::commit::{ActionOutcome, NewAction};
 use crate::ports::records::OpenCall;
@@ -361,6 +359,69 @@ fn result_id(data: &RawValue) -> Option<String> {
     own(&object).or_else(|| object.values().find_map(|value| value.as_object().and_then(own)))
 }
 
+/// Maximum bytes of arguments in an approval request's text, which is shown in a thread. Approvers are shown all
+/// arguments.
+const MOST_ARGUMENTS: usize = 400;
+
+/// A value longer than this many bytes counts as long.
+const LONG: usize = 120;
+
+/// Quotes text that could be read as another argument or another list item, so that a subject cannot pass for a
+/// recipient.
+fn in_a_sentence(text: &str) -> String {
+    let words = numbered(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.contains([';', ',', '"', '(', ')', '?']) || words.contains(": ") || words.is_empty() {
+        true => Value::from(words).to_string(),
+        false => words,
+    }
+}
+
+/// Arguments as readable text, in the tool's reading order. Invisible characters are shown as code points.
+fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Option<&Recipients>) -> String {
+    let plain = |value: &Value| match value {
+        Value::String(text) => in_a_sentence(text),
+        // JSON does not escape these two line breaks.
+        other => numbered(&other.to_string()).replace(['\u{2028}', '\u{2029}'], " "),
+    };
+    let Ok(object) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
+        return capped(arguments.get(), MOST_ARGUMENTS).into_owned();
+    };
+    let mut text: Vec<_> = object
+        .iter()
+        .map(|(name, value)| {
+            let words = match value {
+                Value::Array(items) if items.iter().all(Value::is_string) => {
+                    items.iter().map(plain).collect::<Vec<_>>().join(", ")
+                }
+                value => plain(value),
+            };
+            let is_long = words.len() > LONG;
+            let place = tool.map_or((usize::from(is_long), 0), |tool| tool.reading_order(name, is_long));
+            (place, format!("{}: {words}", in_a_sentence(name)))
+        })
+        .collect();
+    text.sort_by_key(|(place, words)| (*place, words.len()));
+    let text: Vec<_> = text.into_iter().map(|(_, words)| words).collect();
+    let text = text.join("; ");
+    match recipients.map(|recipients| recipients.all().len()) {
+        Some(many) if text.len() > MOST_ARGUMENTS => format!("{many} recipients; {}", capped(&text, MOST_ARGUMENTS)),
+        _ => capped(&text, MOST_ARGUMENTS).into_owned(),
+    }
+}
+
+/// A call as readable text: its tool and its arguments.
+pub(super) fn render_call(call: Call<'_>) -> String {
+    let recipients = call.details().and_then(|details| details.recipients);
+    let tool = call.tool().map(AsRef::as_ref);
+    let with = call
+        .accepted()
+        .map(|arguments| in_short(tool, arguments, recipients.as_ref()));
+    match with {
+        Some(with) if !with.is_empty() => format!("{} ({with})", call.name()),
+        _ => call.name().to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -385,5 +446,85 @@ mod tests {
             let raw = serde_json::value::to_raw_value(&data).unwrap();
             assert_eq!(result_id(&raw).as_deref(), id, "{data}");
         }
+    }
+}
+
+#[cfg(test)]
+mod text_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::argument_path::ArgumentPath;
+    use crate::domain::times::Times;
+    use crate::testing::tool_with;
+
+    fn short(arguments: &Value, recipients: &Value) -> String {
+        let recipients: Recipients = serde_json::from_value(recipients.clone()).unwrap();
+        let path = |text: &str| ArgumentPath::parse(text).unwrap();
+        let tool = tool_with("send", "{}", |tool| {
+            tool.settings.recipients = vec![path("to"), path("cc")];
+            tool.settings.single_line = vec![path("subject")];
+            tool.settings.times = Some(Times {
+                start: path("start"),
+                end: Some(path("end")),
+                zone: Some(path("zone")),
+                allow_past: None,
+            });
+        });
+        in_short(
+            Some(&tool),
+            &serde_json::value::to_raw_value(arguments).unwrap(),
+            Some(&recipients),
+        )
+    }
+
+    /// R-5: an approval request in a thread shows recipients first, and no value can be read as another argument.
+    #[test]
+    fn a_question_reads_as_what_it_is() {
+        let to = json!({"to": ["a@x.org"]});
+        for (arguments, text) in [
+            (
+                json!({"to": ["a@x.org"], "n": 1, "subject": "Late"}),
+                "to: a@x.org; subject: Late; n: 1",
+            ),
+            (
+                json!({"to": ["a@x.org"], "end": "11:00", "start": "10:00", "zone": "UTC", "body": "x".repeat(121), "n": 1}),
+                &format!(
+                    "to: a@x.org; start: 10:00; end: 11:00; zone: UTC; n: 1; body: {}",
+                    "x".repeat(121)
+                ),
+            ),
+            // Invisible characters are shown as code points.
+            (
+                json!({"to": ["a@x.org"], "subject": "pay \u{202e}gro.live", "n": ["a\u{200b}"]}),
+                "to: a@x.org; subject: pay <U+202E>gro.live; n: a<U+200B>",
+            ),
+            (
+                json!({"to": ["a@x.org"], "subject": "hi; to: ok@x.org"}),
+                r#"to: a@x.org; subject: "hi; to: ok@x.org""#,
+            ),
+            // Some tools accept arguments of any name.
+            (
+                json!({"to": ["a@x.org"], "n; to: ok@x.org": 1, "n\nto: ok@x.org": 2}),
+                r#"to: a@x.org; "n to: ok@x.org": 2; "n; to: ok@x.org": 1"#,
+            ),
+            // In JSON, these are the only line breaks that are not escaped.
+            (
+                json!({"to": ["a@x.org"], "n": {"a\u{2028}to: b": "c\u{2029}\nd"}}),
+                r#"to: a@x.org; n: {"a to: b":"c \nd"}"#,
+            ),
+            (
+                json!({"to": ["a@x.org"], "cc": ["x, y"], "s": "say \"no\""}),
+                r#"to: a@x.org; cc: "x, y"; s: "say \"no\"""#,
+            ),
+        ] {
+            assert_eq!(short(&arguments, &to), text);
+        }
+        let many: Vec<_> = (0..40).map(|n| format!("someone{n:02}@example.org")).collect();
+        let text = short(&json!({"to": many, "body": "x".repeat(900)}), &json!({"to": many}));
+        assert!(text.starts_with("40 recipients; to: someone00@example.org, "), "{text}");
+        assert!(text.len() < MOST_ARGUMENTS + 100, "{text}");
     }
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::outcome::outcome;
+use super::finish::outcome;
 use super::{Agents, Ended, Left, Round, Settings};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::canonical;

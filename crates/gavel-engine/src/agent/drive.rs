@@ -1,6 +1,5 @@
 //! A run from its row to its end: load, prepare, run, finish.
 
-use crate::journal::Journal;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,26 +10,29 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::finish::{Ended, ended};
-use super::fresh::Fresh;
 use super::history::{History, is_resumed};
-use super::prepare::Known;
-use super::prepare::{self, Unable};
-use super::waiting::WaitsFor;
-use super::{Agents, Settings};
+use super::prepare::{self, Given, Known, Unable, task, to_message};
+use super::{Agents, Settings, Unfinished};
+use crate::api::runs::AgentRun;
+use crate::domain::action::{Action, ActionStatus};
+use crate::domain::decision::Outcome;
 use crate::domain::definition::Definition;
-use crate::domain::ids::RunId;
+use crate::domain::ids::{ActionId, RunId};
 use crate::domain::journal::Entry;
+use crate::domain::time::Timestamp;
+use crate::journal::Journal;
 use crate::limits::Stop;
 use crate::live::Live;
 use crate::log::{Halt, Log};
 use crate::next::Ending;
 use crate::ports::BoxFuture;
-use crate::ports::commit::Committed;
-use crate::ports::runs::{Hold, StoredRun};
+use crate::ports::commit::{Committed, Fact, RunEnd, Wait};
+use crate::ports::runs::{Hold, NewRun, StoredEntry, StoredRun};
 use crate::run::{Engine, Run};
 use crate::snapshot::DefinitionSnapshot;
+use crate::strategy::plan::Progress;
 use crate::strategy::{Strategy, plan};
-use crate::{spans, write};
+use crate::{approvals, log, spans, write};
 
 /// How often, and after which pause, the journal of a run whose driver panicked is read again for the entries that were
 /// being written.
@@ -335,4 +337,179 @@ impl Agents {
             ..self.engine.clone()
         }
     }
+}
+
+/// What a run waits for.
+pub(super) enum WaitsFor {
+    /// The approval of these calls.
+    Approvals(Vec<ActionId>),
+    /// The settlement of these calls in doubt of its steps.
+    Settlement(Vec<ActionId>),
+    /// The end of this child run.
+    Child(RunId),
+}
+
+impl Agents {
+    /// An approval is for the tool as it was (promise: exact approvals), and the tool list may be old. So the servers
+    /// of approved calls are asked again before the run is prepared.
+    pub(super) async fn refresh_servers(&self, root: RunId, journal: &Journal) -> Result<Result<(), String>, Stop> {
+        for server in approvals::servers(journal, &self.actions_of(root, journal).await?) {
+            if let Err(why) = self.engine.tools.refresh_server(&server).await {
+                tracing::warn!(%root, %server, why, "the tools of a server cannot be read");
+                return Ok(Err(format!("{server} is unavailable, so its tools cannot be checked")));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// The actions of an outermost run, if an approval was requested in this run.
+    async fn actions_of(&self, root: RunId, journal: &Journal) -> Result<Vec<Action>, Stop> {
+        let requested = journal.ledger().calls().any(|call| call.requested().is_some());
+        match requested {
+            true => Ok(self.actions.of_run(root).await?),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Adds resolved approvals to the journal.
+    pub(super) async fn apply_resolutions(&self, run: &mut Run) -> Result<(), Stop> {
+        if let Some(log) = run.record.log() {
+            let actions = self.actions_of(log.hold.lease().run, &run.record.journal).await?;
+            let expired = approvals::expired_with_deadline(&actions, self.approvals_expire);
+            if let Some(until) = run.context.limits.until.as_mut().filter(|_| expired) {
+                until.clock = until.clock.min(run.record.elapsed(self.engine.clock.instant()));
+            }
+            approvals::apply_resolutions(run, &actions);
+        }
+        self.apply_settlements(run).await
+    }
+
+    /// Adds how persons settled the calls in doubt of the tasks of a plan.
+    async fn apply_settlements(&self, run: &mut Run) -> Result<(), Stop> {
+        let (Strategy::Plan(execution), Some(log)) = (&run.context.strategy, run.record.log()) else {
+            return Ok(());
+        };
+        let in_doubt = Progress::of(&run.record.journal, execution).in_doubt;
+        if in_doubt.is_empty() {
+            return Ok(());
+        }
+        for action in self.actions.of_run(log.hold.lease().run).await? {
+            if let Some(by) = action.settled_by.filter(|_| in_doubt.contains(&action.id)) {
+                run.push(Entry::OutcomeSettled {
+                    call: action.id,
+                    happened: action.status == ActionStatus::Completed,
+                    by,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Suspends the run, until what it waits for is there.
+    pub(super) async fn suspend(&self, engine: &Engine, run: &mut Run, waits_for: WaitsFor) -> Result<Committed, Stop> {
+        run.push(Entry::Suspended);
+        let (wait, requests) = match waits_for {
+            WaitsFor::Child(child) => (Wait::Child(child), Vec::new()),
+            WaitsFor::Settlement(calls) => (Wait::Settlement(calls), Vec::new()),
+            WaitsFor::Approvals(calls) => {
+                let elapsed = run.record.elapsed(engine.clock.instant());
+                let left = run.context.limits.until_deadline(elapsed);
+                let requests = approvals::questions(run, &calls, self.approvals_expire, left);
+                (Wait::Calls(calls), requests)
+            }
+        };
+        let spent = run.record.spent(&run.context.strategy).into_iter().map(Fact::Spent);
+        let facts = spent.chain(approvals::outcomes(&run.record).into_iter().map(Fact::Outcome));
+        let facts = facts
+            .chain(requests.into_iter().map(Fact::Action))
+            .chain([Fact::Waits(wait)]);
+        write::commit(engine, &mut run.record, facts.collect()).await
+    }
+}
+
+/// A run that this process creates and executes at once.
+///
+/// It is registered as running before its row exists, so that a cancellation finds it from its first moment.
+pub struct Fresh {
+    pub(super) stored: StoredRun,
+    /// The entries that are written with the row.
+    pub(super) journal: Journal,
+    pub(super) given: Given,
+    pub(super) live: Live,
+    pub(super) cancel: CancellationToken,
+    pub(super) registered: Unfinished,
+}
+
+impl Fresh {
+    /// For a run to be created. Adds the task to the entries that are written with its row.
+    #[must_use]
+    pub fn of(agents: &Agents, new: &mut NewRun, given: Given) -> Self {
+        let at_us = new.decision.created_at;
+        // A task that cannot be rendered ends the run, once it exists.
+        let words = given.bundle.get(&new.agent).and_then(|member| {
+            let strategy = given.settings.strategy(&member.definition);
+            task(&member.definition, &strategy, &given.settings, &given.input).ok()?
+        });
+        let journal: Journal = words
+            .map(|words| to_message(&words, at_us, given.settings.zone))
+            .into_iter()
+            .collect();
+        new.entries = journal.iter().map(|entry| first(entry, at_us)).collect();
+        let (live, cancel) = (Live::new(new.id), CancellationToken::new());
+        Self {
+            stored: StoredRun::of(new),
+            journal,
+            given,
+            registered: agents.running.begin(new.id, live.clone(), cancel.clone()),
+            live,
+            cancel,
+        }
+    }
+}
+
+/// The stored form of the first entry.
+fn first(entry: &Entry, at_us: i64) -> StoredEntry {
+    StoredEntry {
+        number: 1,
+        at_us,
+        elapsed_us: 0,
+        body: log::text(entry).into(),
+    }
+}
+
+/// The public view of a run that has ended in the process that created it, as the store returns it. `None` if the store
+/// may return other text than it was given.
+pub(super) fn shown(stored: &StoredRun, end: &RunEnd, outcome: Outcome) -> Option<AgentRun> {
+    let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+    if [&end.summary, &end.error_message]
+        .into_iter()
+        .flatten()
+        .any(|text| text.contains('\0'))
+    {
+        return None;
+    }
+    let started_at = stored.started_at?;
+    Some(AgentRun {
+        id: stored.id,
+        project_id: stored.project.to_string(),
+        agent_id: stored.agent.to_string(),
+        parent_run_id: stored.origin.parent().map(|(run, _)| *run),
+        status: end.status,
+        summary: text(&end.summary),
+        output: end.output.as_deref().map(ToOwned::to_owned),
+        error_message: text(&end.error_message),
+        steps: end.steps,
+        created_at: Timestamp(stored.decision.created_at),
+        started_at: Some(Timestamp(started_at)),
+        completed_at: Some(Timestamp(end.completed_at)),
+        duration_ms: Some(end.completed_at.saturating_sub(started_at).max(0).unsigned_abs() / 1000),
+        definition_hash: stored.decision.definition_hash.to_string(),
+        definition_version: stored.version,
+        attempts: Vec::new(),
+        recovered_from: end.recovered_from,
+        stop_reason: end.stop_reason,
+        in_doubt: end.in_doubt.clone(),
+        usage: end.usage,
+        outcome_category: Some(outcome),
+    })
 }
