@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use gavel::adapters::store::Store;
 use gavel::api::runs::AgentRun;
 use gavel::domain::agent_run::{RunStatus, StopReason};
@@ -121,88 +122,79 @@ impl Dying {
     }
 }
 
+#[async_trait]
 impl Recorder for Dying {
     fn available(&self) -> Result<(), RecordError> {
         self.store.available()
     }
-    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, RecordError>> {
-        Box::pin(self.write(self.store.commit(commit)))
+    async fn commit(&self, commit: Commit) -> Result<Committed, RecordError> {
+        self.write(self.store.commit(commit)).await
     }
-    fn claim(&self, claim: Claim, by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>> {
-        self.store.claim(claim, by)
+    async fn claim(&self, claim: Claim, by: Claimant) -> Result<Claimed, RecordError> {
+        self.store.claim(claim, by).await
     }
     fn lose(&self, decision: DecisionId) {
         self.store.lose(decision);
     }
 }
 
+#[async_trait]
 impl Runs for Dying {
     fn lease_length(&self) -> Duration {
         self.store.lease_length()
     }
-    fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
-        Box::pin(self.write(self.store.create(run)))
+    async fn create(&self, run: NewRun) -> Result<Created, RecordError> {
+        self.write(self.store.create(run)).await
     }
-    fn reopen(&self, run: Reopen) -> BoxFuture<'_, Result<Reopened, RecordError>> {
-        Box::pin(self.write(self.store.reopen(run)))
+    async fn reopen(&self, run: Reopen) -> Result<Reopened, RecordError> {
+        self.write(self.store.reopen(run)).await
     }
-    fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {
-        self.store.take(run)
+    async fn take(&self, run: RunId) -> Result<Option<Lease>, RecordError> {
+        self.store.take(run).await
     }
-    fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
-        self.store.renew(leases)
+    async fn renew(&self, leases: Vec<Lease>) -> Result<Renewed, RecordError> {
+        self.store.renew(leases).await
     }
-    fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>> {
-        self.store.release(leases)
+    async fn release(&self, leases: Vec<Lease>) -> Result<(), RecordError> {
+        self.store.release(leases).await
     }
-    fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>> {
-        self.store.cancel(run, by)
+    async fn cancel(&self, run: RunId, by: &str) -> Result<(), RecordError> {
+        self.store.cancel(run, by).await
     }
-    fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
-        self.store.give_up(most)
+    async fn give_up(&self, most: u32) -> Result<Vec<RunId>, RecordError> {
+        self.store.give_up(most).await
     }
-    fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>> {
-        self.store.waiting(turn, takes)
+    async fn waiting(&self, turn: Turn<'_>, takes: u32) -> Result<Option<Waiting>, RecordError> {
+        self.store.waiting(turn, takes).await
     }
-    fn claimed<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Option<Claimed>, QueryError>> {
-        self.store.claimed(claim)
+    async fn claimed(&self, claim: &Claim) -> Result<Option<Claimed>, QueryError> {
+        self.store.claimed(claim).await
     }
-    fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
-        self.read().load(run)
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
+        self.read().load(run).await
     }
-    fn run_state(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
-        self.read().run_state(run)
+    async fn run_state(&self, run: RunId) -> Result<Option<RunState>, QueryError> {
+        self.read().run_state(run).await
     }
-    fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
-        self.read().is_cancelled(run)
+    async fn is_cancelled(&self, run: RunId) -> Result<bool, QueryError> {
+        self.read().is_cancelled(run).await
     }
-    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
-        self.read().journal(run, after, most)
+    async fn journal(&self, run: RunId, after: u64, most: u32) -> Result<Vec<StoredEntry>, QueryError> {
+        self.read().journal(run, after, most).await
     }
-    fn events(
+    async fn events(&self, run: RunId, after: u64, most: u32, bytes: usize) -> Result<Vec<LoggedEntry>, QueryError> {
+        self.read().events(run, after, most, bytes).await
+    }
+    async fn get(&self, tenant: &TenantId, user: Option<&UserId>, run: RunId) -> Result<Option<AgentRun>, QueryError> {
+        self.read().get(tenant, user, run).await
+    }
+    async fn list(
         &self,
-        run: RunId,
-        after: u64,
-        most: u32,
-        bytes: usize,
-    ) -> BoxFuture<'_, Result<Vec<LoggedEntry>, QueryError>> {
-        self.read().events(run, after, most, bytes)
-    }
-    fn get<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
-        run: RunId,
-    ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>> {
-        self.read().get(tenant, user, run)
-    }
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<AgentRun>, QueryError>> {
-        self.store.list(tenant, project, query)
+        tenant: &TenantId,
+        project: &ProjectId,
+        query: &ListQuery,
+    ) -> Result<Page<AgentRun>, QueryError> {
+        self.store.list(tenant, project, query).await
     }
 }
 

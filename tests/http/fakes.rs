@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use gavel::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
@@ -93,13 +94,14 @@ fn now<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
     Box::pin(std::future::ready(value))
 }
 
+#[async_trait]
 impl Recorder for Record {
     fn available(&self) -> Result<(), RecordError> {
         self.check(&Mutex::new(false))
     }
-    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, RecordError>> {
+    async fn commit(&self, commit: Commit) -> Result<Committed, RecordError> {
         let Some(decision) = commit.closed() else {
-            return now(self.available().map(|()| Committed::Written));
+            return self.available().map(|()| Committed::Written);
         };
         let done = self.check(&self.close_fails);
         if done.is_ok() {
@@ -109,10 +111,10 @@ impl Recorder for Record {
             }
             self.closed.lock().unwrap().push(decision.clone());
         }
-        now(done.map(|()| Committed::Written))
+        done.map(|()| Committed::Written)
     }
     fn lose(&self, _decision: DecisionId) {}
-    fn claim(&self, claim: Claim, _by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>> {
+    async fn claim(&self, claim: Claim, _by: Claimant) -> Result<Claimed, RecordError> {
         let mut claims = self.claims.lock().unwrap();
         let claimed = match claims.get(&*claim.scope) {
             None => {
@@ -123,35 +125,27 @@ impl Recorder for Record {
             Some((_, None)) => Claimed::Running,
             Some((_, Some(answer))) => Claimed::Answered(answer.clone()),
         };
-        now(Ok(claimed))
+        Ok(claimed)
     }
 }
 
+#[async_trait]
 impl Decisions for Record {
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>> {
-        now(self.query(tenant, query))
+    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
+        self.query(tenant, query)
     }
-    fn get<'a>(&'a self, _: &'a TenantId, id: DecisionId) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>> {
-        now(Ok(self.rows.lock().unwrap().get(&id).map(whole)))
+    async fn get(&self, _: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
+        Ok(self.rows.lock().unwrap().get(&id).map(whole))
     }
-    fn tool_invocations<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>> {
-        now(self.query(tenant, query))
+    async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
+        self.query(tenant, query)
     }
-    fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
+    async fn ping(&self) -> Result<(), QueryError> {
         let away = *self.away.lock().unwrap();
-        now(if away {
-            Err(QueryError::Unavailable("canary-of-the-database".into()))
-        } else {
-            Ok(())
-        })
+        match away {
+            true => Err(QueryError::Unavailable("canary-of-the-database".into())),
+            false => Ok(()),
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::BoxFuture;
+use async_trait::async_trait;
+
 use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::api::approvals::Grant;
 use crate::api::threads::{Thread, ThreadMessage, ThreadSummary};
@@ -10,99 +11,88 @@ use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 
 /// The store of actions. Every change is one conditional UPDATE within one commit.
+#[async_trait]
 pub trait Actions: Send + Sync {
     /// A page of actions.
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ActionQuery,
-    ) -> BoxFuture<'a, Result<Page<Action>, QueryError>>;
+    async fn list(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError>;
 
     /// The action of an approval. `None` when the tenant (or the given user) has no such action.
-    fn of_approval<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn of_approval(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         approval: ApprovalId,
-    ) -> BoxFuture<'a, Result<Option<Action>, QueryError>>;
+    ) -> Result<Option<Action>, QueryError>;
 
     /// One action, with the same rules as [`Actions::of_approval`].
-    fn action<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn action(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         action: ActionId,
-    ) -> BoxFuture<'a, Result<Option<Action>, QueryError>>;
+    ) -> Result<Option<Action>, QueryError>;
 
     /// All actions of a run and of its child runs, in order. Arguments are filled for actions that are awaiting
     /// approval or approved, details only for actions that are awaiting approval; otherwise both are empty.
-    fn of_run(&self, root: RunId) -> BoxFuture<'_, Result<Vec<Action>, QueryError>>;
+    async fn of_run(&self, root: RunId) -> Result<Vec<Action>, QueryError>;
 
     /// Resolves an approval. When several callers resolve the same approval, one wins. The run that this wakes can be
     /// claimed by any process.
-    fn resolve(&self, resolve: Resolve) -> BoxFuture<'_, Result<Resolved, RecordError>>;
+    async fn resolve(&self, resolve: Resolve) -> Result<Resolved, RecordError>;
 
     /// Settles an in-doubt action after its outermost run has ended: did the action happen?
-    fn settle(&self, settle: Settle) -> BoxFuture<'_, Result<SettleDone, RecordError>>;
+    async fn settle(&self, settle: Settle) -> Result<SettleDone, RecordError>;
 
     /// Expires actions whose approval was not resolved in time. The runs that wait for them continue.
-    fn expire(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
+    async fn expire(&self, most: u32) -> Result<Vec<RunId>, RecordError>;
 
     /// The grants of a user for a tool that are not revoked.
-    fn granted<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: &'a UserId,
-        server: &'a str,
-        tool: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Grant>, QueryError>>;
+    async fn granted(
+        &self,
+        tenant: &TenantId,
+        user: &UserId,
+        server: &str,
+        tool: &str,
+    ) -> Result<Vec<Grant>, QueryError>;
 
     /// A page of grants, revoked ones too.
-    fn grants<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<Grant>, QueryError>>;
+    async fn grants(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Grant>, QueryError>;
 
     /// One grant, revoked or not, with the same rules as [`Actions::of_approval`].
-    fn grant<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn grant(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         grant: GrantId,
-    ) -> BoxFuture<'a, Result<Option<Grant>, QueryError>>;
+    ) -> Result<Option<Grant>, QueryError>;
 
     /// Revokes a grant. False when there is no such grant, or when it was already revoked.
-    fn revoke<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn revoke(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         grant: GrantId,
-        by: &'a str,
-    ) -> BoxFuture<'a, Result<bool, RecordError>>;
+        by: &str,
+    ) -> Result<bool, RecordError>;
 
     /// A thread with its latest messages before number `before`, in order.
-    fn thread<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn thread(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         thread: ThreadId,
         before: Option<u64>,
         most: u32,
-    ) -> BoxFuture<'a, Result<Option<Thread>, QueryError>>;
+    ) -> Result<Option<Thread>, QueryError>;
 
     /// A page of threads, most recently active first.
-    fn threads<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<ThreadSummary>, QueryError>>;
+    async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError>;
 
     /// The messages of a thread before a run's own message, in order: at most `most`, the latest ones.
-    fn history(&self, run: RunId, most: u32) -> BoxFuture<'_, Result<Vec<ThreadMessage>, QueryError>>;
+    async fn history(&self, run: RunId, most: u32) -> Result<Vec<ThreadMessage>, QueryError>;
 
     /// The next run to start in this run's thread, if no run is active there.
-    fn next_after(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunId>, QueryError>>;
+    async fn next_after(&self, run: RunId) -> Result<Option<RunId>, QueryError>;
 }
 
 /// The actions of a list.

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::value::RawValue;
 
-use super::BoxFuture;
 use super::claims::{Claim, Claimant, Claimed};
 use super::planning::MadePlan;
 use super::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, RecordError};
@@ -24,6 +24,7 @@ use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::domain::tool::FailureCode;
 
 /// Writes what happens. Each call returns when its data is durable, or when the write has failed.
+#[async_trait]
 pub trait Recorder: Send + Sync {
     /// Is the store known to be unavailable? No I/O: this reports what the last writes found.
     ///
@@ -37,10 +38,10 @@ pub trait Recorder: Send + Sync {
     /// accepted.
     ///
     /// When a commit fails that records effects already made, the writer keeps trying in the background.
-    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, RecordError>>;
+    async fn commit(&self, commit: Commit) -> Result<Committed, RecordError>;
 
     /// Claims an idempotency key. A claim by a decision opens the decision in the same commit.
-    fn claim(&self, claim: Claim, by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>>;
+    async fn claim(&self, claim: Claim, by: Claimant) -> Result<Claimed, RecordError>;
 
     /// This process will not close the decision. If its row is open, recovery closes it soon.
     fn lose(&self, decision: DecisionId);

@@ -3,48 +3,41 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde::Deserialize;
 
-use super::BoxFuture;
 use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::domain::ids::{ProjectId, TenantId};
 
 /// The store of definitions. A version never changes once it is created.
+#[async_trait]
 pub trait Definitions: Send + Sync {
     /// Creates a new current version of an agent. Content equal to the current version creates nothing.
-    fn put(&self, version: NewVersion) -> BoxFuture<'_, Result<PutVersion, RecordError>>;
+    async fn put(&self, version: NewVersion) -> Result<PutVersion, RecordError>;
 
     /// The current version number of every agent of a project.
-    fn numbers<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-    ) -> BoxFuture<'a, Result<BTreeMap<Arc<str>, i64>, QueryError>>;
+    async fn numbers(&self, tenant: &TenantId, project: &ProjectId) -> Result<BTreeMap<Arc<str>, i64>, QueryError>;
 
     /// The current version of every agent of a project, by name.
-    fn current<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-    ) -> BoxFuture<'a, Result<Vec<StoredVersion>, QueryError>>;
+    async fn current(&self, tenant: &TenantId, project: &ProjectId) -> Result<Vec<StoredVersion>, QueryError>;
 
     /// A page of the versions of an agent, newest first.
-    fn versions<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-        agent: &'a str,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<ListedVersion>, QueryError>>;
+    async fn versions(
+        &self,
+        tenant: &TenantId,
+        project: &ProjectId,
+        agent: &str,
+        query: &ListQuery,
+    ) -> Result<Page<ListedVersion>, QueryError>;
 
     /// One version of an agent.
-    fn version<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-        agent: &'a str,
+    async fn version(
+        &self,
+        tenant: &TenantId,
+        project: &ProjectId,
+        agent: &str,
         version: i64,
-    ) -> BoxFuture<'a, Result<Option<OneVersion>, QueryError>>;
+    ) -> Result<Option<OneVersion>, QueryError>;
 }
 
 /// A version to be created.

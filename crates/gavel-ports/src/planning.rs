@@ -7,9 +7,9 @@
 use crate::api::planning::{Cleanup, RepositoryRead, Version};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde::{Deserialize, Deserializer};
 
-use super::BoxFuture;
 use super::claims::Claim;
 use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::domain::action::ActionStatus;
@@ -19,52 +19,44 @@ use crate::domain::plan::{Change, Plan};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 
 /// The rows of planning sessions.
+#[async_trait]
 pub trait PlanningSessions: Send + Sync {
     /// A session; `None` when the tenant (or the given user) has no such session.
-    fn session<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn session(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         session: PlanningSessionId,
-    ) -> BoxFuture<'a, Result<Option<StoredSession>, QueryError>>;
+    ) -> Result<Option<StoredSession>, QueryError>;
 
     /// The session that a run works for; `None` for the runs that it called.
-    fn session_of(&self, run: RunId) -> BoxFuture<'_, Result<Option<PlanningSessionId>, QueryError>>;
+    async fn session_of(&self, run: RunId) -> Result<Option<PlanningSessionId>, QueryError>;
 
     /// The runs that plan in a session or work through its plan, in the order of their creation, each with its time in
     /// microseconds since the epoch. The last one works for it, or worked last.
-    fn runs(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<(RunId, i64)>, QueryError>>;
+    async fn runs(&self, session: PlanningSessionId) -> Result<Vec<(RunId, i64)>, QueryError>;
 
     /// A page of sessions, newest first.
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<StoredSession>, QueryError>>;
+    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<StoredSession>, QueryError>;
 
     /// The versions of a session's plan after `after`, in order, at most `most`.
-    fn versions(
-        &self,
-        session: PlanningSessionId,
-        after: u32,
-        most: u32,
-    ) -> BoxFuture<'_, Result<Vec<Version>, QueryError>>;
+    async fn versions(&self, session: PlanningSessionId, after: u32, most: u32) -> Result<Vec<Version>, QueryError>;
 
     /// What an open session's run, and the runs that it called, wait for now, in the order of the calls: approvals, and
     /// settlements of in-doubt actions.
-    fn waiting(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<SessionWait>, QueryError>>;
+    async fn waiting(&self, session: PlanningSessionId) -> Result<Vec<SessionWait>, QueryError>;
 
     /// Writes a version that a person edited, if the session waits for its confirmation with the version before it.
-    fn edit(&self, edit: PlanEdit) -> BoxFuture<'_, Result<Moved, RecordError>>;
+    async fn edit(&self, edit: PlanEdit) -> Result<Moved, RecordError>;
 
     /// Cancels a session that is not over, and the run that works for it.
-    fn cancel(&self, cancel: SessionCancel) -> BoxFuture<'_, Result<Moved, RecordError>>;
+    async fn cancel(&self, cancel: SessionCancel) -> Result<Moved, RecordError>;
 
     /// Ends the sessions whose deadline is not after `now_us`, and those that have waited for a confirmation since
     /// `unconfirmed_us`; and moves those on whose run has ended without doing so:
     /// it was given up, or cancelled before a process took it. A run that waits for a settlement continues once the
     /// deadline has passed. Handles at most `most` and returns how many.
-    fn sweep(&self, now_us: i64, unconfirmed_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>>;
+    async fn sweep(&self, now_us: i64, unconfirmed_us: i64, most: u32) -> Result<u32, RecordError>;
 }
 
 /// Something that a session waits for.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::BoxFuture;
 pub use crate::api::Page;
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::decision::{DecisionType, Outcome, Usage};
@@ -164,27 +164,16 @@ pub struct ClosedCall {
 }
 
 /// Queries of the decision log. All reads are bounded by `page_size`.
+#[async_trait]
 pub trait Decisions: Send + Sync {
     /// A page of decisions of one tenant.
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>>;
+    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError>;
     /// One decision with its calls; `None` when the tenant has no such decision.
-    fn get<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        id: DecisionId,
-    ) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>>;
+    async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError>;
     /// A page of tool calls of one tenant.
-    fn tool_invocations<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>>;
+    async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError>;
     /// Does the store respond? For `/readyz` and `doctor`.
-    fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>>;
+    async fn ping(&self) -> Result<(), QueryError>;
 }
 
 /// `page_size`, `page_token`, `filter`, `order_by` as the caller gave them, and the user that the result is limited to.

@@ -12,10 +12,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::BoxFuture;
 use super::claims::{Claim, Claimed};
 use super::clock::Clock;
 use super::records::{ListQuery, OpenDecision, Page, QueryError, RecordError};
@@ -28,82 +28,72 @@ use crate::domain::planning_session::SessionStatus;
 
 /// The rows of runs and their leases. Writes return when they are durable. A [`NewRun`] and a cancellation survive a
 /// power failure. What happens within a run is written by [`Recorder`](super::commit::Recorder).
+#[async_trait]
 pub trait Runs: Send + Sync {
     /// How long a lease lasts without renewal.
     fn lease_length(&self) -> Duration;
 
     /// Creates a run with its open decision, in one commit. A child run is not created twice: an existing one counts as
     /// created.
-    fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>>;
+    async fn create(&self, run: NewRun) -> Result<Created, RecordError>;
 
     /// Reopens a run that is paused, or failed since its processes were lost, in one commit: it continues with new
     /// limits.
-    fn reopen(&self, run: Reopen) -> BoxFuture<'_, Result<Reopened, RecordError>>;
+    async fn reopen(&self, run: Reopen) -> Result<Reopened, RecordError>;
 
     /// Claims a run that is queued, or whose holder's lease has expired. `None`: another process has it, it has ended,
     /// or [`MOST_CLAIMS`] processes in a row did not return it.
-    fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>>;
+    async fn take(&self, run: RunId) -> Result<Option<Lease>, RecordError>;
 
     /// Renews leases. Returns which leases are lost and which runs (child runs included) must be cancelled.
-    fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>>;
+    async fn renew(&self, leases: Vec<Lease>) -> Result<Renewed, RecordError>;
 
     /// Ends leases at once without ending the runs. The next process that looks claims the runs.
-    fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>>;
+    async fn release(&self, leases: Vec<Lease>) -> Result<(), RecordError>;
 
     /// Requests the cancellation of a run, in a caller's name. A queued run is cancelled at once, with its decision.
-    fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>>;
+    async fn cancel(&self, run: RunId, by: &str) -> Result<(), RecordError>;
 
     /// Fails runs that [`MOST_CLAIMS`] processes in a row claimed and did not return, without reading their journals.
     /// Handles at most `most` runs and returns them. Calls that were sent and have no result are in doubt.
-    fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>>;
+    async fn give_up(&self, most: u32) -> Result<Vec<RunId>, RecordError>;
 
     /// The run whose turn it is among those without a worker, queued or abandoned: see [`Turn`]. A run that was taken
     /// `takes` times in a row without being returned is skipped.
-    fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>>;
+    async fn waiting(&self, turn: Turn<'_>, takes: u32) -> Result<Option<Waiting>, RecordError>;
 
     /// What a claim of this key would find; `None` while the key is unclaimed. The result may be outdated at once: only
     /// [`Runs::create`] and [`Recorder::claim`](super::commit::Recorder::claim) claim.
-    fn claimed<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Option<Claimed>, QueryError>>;
+    async fn claimed(&self, claim: &Claim) -> Result<Option<Claimed>, QueryError>;
 
     /// A run with all that is needed to continue it.
-    fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>>;
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>, QueryError>;
 
     /// A run's state, for readers that do not execute it.
-    fn run_state(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>>;
+    async fn run_state(&self, run: RunId) -> Result<Option<RunState>, QueryError>;
 
     /// Was the run, or a run that called it, cancelled? Its worker may not have noticed yet.
-    fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>>;
+    async fn is_cancelled(&self, run: RunId) -> Result<bool, QueryError>;
 
     /// A page of a journal, by number: the entries after `after`.
-    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>>;
+    async fn journal(&self, run: RunId, after: u64, most: u32) -> Result<Vec<StoredEntry>, QueryError>;
 
     /// A page of the event log: the entries of this run and of the runs that it called, in the order in which they were
     /// committed, after the position `after`. The page ends with the entry that makes it longer than `bytes`, since a
     /// slow reader holds it. Empty if nothing follows.
-    fn events(
-        &self,
-        run: RunId,
-        after: u64,
-        most: u32,
-        bytes: usize,
-    ) -> BoxFuture<'_, Result<Vec<LoggedEntry>, QueryError>>;
+    async fn events(&self, run: RunId, after: u64, most: u32, bytes: usize) -> Result<Vec<LoggedEntry>, QueryError>;
 
     /// The public view of a run; `None` when the tenant (or the given user) has no such run.
-    fn get<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
-        run: RunId,
-    ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>>;
+    async fn get(&self, tenant: &TenantId, user: Option<&UserId>, run: RunId) -> Result<Option<AgentRun>, QueryError>;
 
     /// A page of the runs of a project, newest first. Without a filter on `parent_run_id`, only runs
     /// without a parent.
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<AgentRun>, QueryError>>;
+    async fn list(
+        &self,
+        tenant: &TenantId,
+        project: &ProjectId,
+        query: &ListQuery,
+    ) -> Result<Page<AgentRun>, QueryError>;
 }
 
 /// This many processes in a row may claim a run without progress and without returning it (killed, frozen, or cut off

@@ -3,25 +3,26 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde::Deserialize;
 
-use super::BoxFuture;
 use super::records::{QueryError, RecordError};
 use crate::domain::ids::{TenantId, UserId};
 
 /// The store of logins.
+#[async_trait]
 pub trait SessionStore: Send + Sync {
     /// Stores a new session.
-    fn begin(&self, session: Session) -> BoxFuture<'_, Result<(), RecordError>>;
+    async fn begin(&self, session: Session) -> Result<(), RecordError>;
 
     /// The session with this id, even if it has expired.
-    fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Session>, QueryError>>;
+    async fn find(&self, id: &str) -> Result<Option<Session>, QueryError>;
 
     /// Records when it was last used, in microseconds since the epoch.
-    fn seen<'a>(&'a self, id: &'a str, at_us: i64) -> BoxFuture<'a, Result<(), RecordError>>;
+    async fn seen(&self, id: &str, at_us: i64) -> Result<(), RecordError>;
 
     /// Deletes it. Does nothing if it does not exist.
-    fn end<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), RecordError>>;
+    async fn end(&self, id: &str) -> Result<(), RecordError>;
 }
 
 /// A login to the console.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
@@ -18,7 +19,6 @@ use super::queue::Batch;
 use super::table::Insert;
 use super::table::{Column, Table};
 use crate::domain::ids::{ProjectId, TenantId};
-use crate::ports::BoxFuture;
 use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 
@@ -58,60 +58,51 @@ fn by_agent(rows: Vec<Current>) -> BTreeMap<Arc<str>, i64> {
 /// Maximum rows of a page.
 const MAX_PAGE: u32 = 1000;
 
+#[async_trait]
 impl Definitions for Store {
-    fn put(&self, version: NewVersion) -> BoxFuture<'_, Result<PutVersion, RecordError>> {
-        Box::pin(self.write(Op::Define(version, Uuid::now_v7())))
+    async fn put(&self, version: NewVersion) -> Result<PutVersion, RecordError> {
+        self.write(Op::Define(version, Uuid::now_v7())).await
     }
 
-    fn numbers<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-    ) -> BoxFuture<'a, Result<BTreeMap<Arc<str>, i64>, QueryError>> {
-        Box::pin(async move {
-            let rows = self.working.all(CURRENT_NUMBERS, values![tenant, project]).await?;
-            Ok(by_agent(rows))
-        })
+    async fn numbers(&self, tenant: &TenantId, project: &ProjectId) -> Result<BTreeMap<Arc<str>, i64>, QueryError> {
+        let rows = self.working.all(CURRENT_NUMBERS, values![tenant, project]).await?;
+        Ok(by_agent(rows))
     }
 
-    fn current<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-    ) -> BoxFuture<'a, Result<Vec<StoredVersion>, QueryError>> {
+    async fn current(&self, tenant: &TenantId, project: &ProjectId) -> Result<Vec<StoredVersion>, QueryError> {
         let sql = sql!(
             "SELECT {} FROM agent_definition d WHERE tenant = $1 AND project_id = $2 \
              AND version = (SELECT MAX(version) FROM agent_definition WHERE tenant = d.tenant \
              AND project_id = d.project_id AND agent_id = d.agent_id) ORDER BY agent_id",
             DEFINITION.selected()
         );
-        Box::pin(self.working.all(sql, values![tenant, project]))
+        self.working.all(sql, values![tenant, project]).await
     }
 
-    fn versions<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-        agent: &'a str,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<ListedVersion>, QueryError>> {
-        Box::pin(self.version_page(tenant, project, agent, query))
+    async fn versions(
+        &self,
+        tenant: &TenantId,
+        project: &ProjectId,
+        agent: &str,
+        query: &ListQuery,
+    ) -> Result<Page<ListedVersion>, QueryError> {
+        self.version_page(tenant, project, agent, query).await
     }
 
-    fn version<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-        agent: &'a str,
+    async fn version(
+        &self,
+        tenant: &TenantId,
+        project: &ProjectId,
+        agent: &str,
         version: i64,
-    ) -> BoxFuture<'a, Result<Option<OneVersion>, QueryError>> {
+    ) -> Result<Option<OneVersion>, QueryError> {
         let sql = sql!(
             "SELECT {}, (SELECT MAX(version) FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
              AND agent_id = $3) AS current FROM agent_definition \
              WHERE tenant = $1 AND project_id = $2 AND agent_id = $3 AND version = $4",
             DEFINITION.selected()
         );
-        Box::pin(self.working.one(sql, values![tenant, project, agent, version]))
+        self.working.one(sql, values![tenant, project, agent, version]).await
     }
 }
 

@@ -44,6 +44,7 @@ mod transaction;
 mod transition;
 mod writer;
 
+use async_trait::async_trait;
 use gavel_api as api;
 use gavel_core::domain;
 use gavel_ports as ports;
@@ -79,7 +80,6 @@ use writer::{Shared, Writer};
 
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::ids::{DecisionId, TenantId};
-use crate::ports::BoxFuture;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
 /// How long the store waits, at start and at each later attempt, for a process that is migrating. A longer wait would
@@ -272,36 +272,25 @@ impl Store {
     }
 }
 
+#[async_trait]
 impl Decisions for Store {
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>> {
-        self.reading.list(tenant, query)
+    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
+        self.reading.list(tenant, query).await
     }
 
-    fn get<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        id: DecisionId,
-    ) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>> {
-        self.reading.get(tenant, id)
+    async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
+        self.reading.get(tenant, id).await
     }
 
-    fn tool_invocations<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>> {
-        self.reading.tool_invocations(tenant, query)
+    async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
+        self.reading.tool_invocations(tenant, query).await
     }
 
     /// The writer's last result counts as well.
-    fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
+    async fn ping(&self) -> Result<(), QueryError> {
         match self.shared.state.reason() {
-            Some(reason) => Box::pin(async move { Err(QueryError::Unavailable(reason)) }),
-            None => self.reading.ping(),
+            Some(reason) => Err(QueryError::Unavailable(reason)),
+            None => self.reading.ping().await,
         }
     }
 }

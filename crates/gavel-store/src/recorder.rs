@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use tracing::Instrument;
 use tracing::field::Empty;
 
@@ -11,7 +12,6 @@ use super::op::{Done, Op, Ticket};
 use super::queue::Cleanup;
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
-use crate::ports::BoxFuture;
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::commit::{Commit, Committed, Recorder};
 use crate::ports::records::{ClosedDecision, RecordError};
@@ -89,6 +89,7 @@ impl LogLine {
     }
 }
 
+#[async_trait]
 impl Recorder for Store {
     fn available(&self) -> Result<(), RecordError> {
         match self.shared.state.reason() {
@@ -97,15 +98,13 @@ impl Recorder for Store {
         }
     }
 
-    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Committed, RecordError>> {
-        Box::pin(async move {
-            let line = commit.closed().map(LogLine::of);
-            let committed = self.write(Op::Commit(commit)).await?;
-            if let (Some(line), Committed::Written) = (line, committed) {
-                line.write();
-            }
-            Ok(committed)
-        })
+    async fn commit(&self, commit: Commit) -> Result<Committed, RecordError> {
+        let line = commit.closed().map(LogLine::of);
+        let committed = self.write(Op::Commit(commit)).await?;
+        if let (Some(line), Committed::Written) = (line, committed) {
+            line.write();
+        }
+        Ok(committed)
     }
 
     fn lose(&self, decision: DecisionId) {
@@ -113,7 +112,7 @@ impl Recorder for Store {
             .hand_over(Ticket::silent(Op::Cleanup(Cleanup::CloseLost(decision))));
     }
 
-    fn claim(&self, claim: Claim, by: Claimant) -> BoxFuture<'_, Result<Claimed, RecordError>> {
-        Box::pin(self.write(Op::Claim(claim, by)))
+    async fn claim(&self, claim: Claim, by: Claimant) -> Result<Claimed, RecordError> {
+        self.write(Op::Claim(claim, by)).await
     }
 }

@@ -1,5 +1,7 @@
 //! Console logins: port [`SessionStore`].
 
+use async_trait::async_trait;
+
 use super::Store;
 use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
@@ -7,7 +9,6 @@ use super::op::Op;
 use super::queue::Batch;
 use super::table::Insert;
 use super::table::{Column, Table};
-use crate::ports::BoxFuture;
 use crate::ports::records::{QueryError, RecordError};
 use crate::ports::sessions::{Credential, Session, SessionStore};
 use std::sync::{Arc, LazyLock};
@@ -40,22 +41,23 @@ static SESSION: Table<Session> = Table { name: "console_session", columns: &[
     Login::open("expires_at", |session, _| session.expires_us.into()).shown_as("expires_us"),
 ] };
 
+#[async_trait]
 impl SessionStore for Store {
-    fn begin(&self, session: Session) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(self.write(Op::BeginLogin(session)))
+    async fn begin(&self, session: Session) -> Result<(), RecordError> {
+        self.write(Op::BeginLogin(session)).await
     }
 
-    fn find<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Session>, QueryError>> {
+    async fn find(&self, id: &str) -> Result<Option<Session>, QueryError> {
         let sql = sql!("SELECT {} FROM console_session WHERE id = $1", SESSION.selected());
-        Box::pin(self.working.one(sql, values![id]))
+        self.working.one(sql, values![id]).await
     }
 
-    fn seen<'a>(&'a self, id: &'a str, at_us: i64) -> BoxFuture<'a, Result<(), RecordError>> {
-        Box::pin(self.write(Op::NoteLogin(id.into(), at_us)))
+    async fn seen(&self, id: &str, at_us: i64) -> Result<(), RecordError> {
+        self.write(Op::NoteLogin(id.into(), at_us)).await
     }
 
-    fn end<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), RecordError>> {
-        Box::pin(self.write(Op::EndLogin(id.into())))
+    async fn end(&self, id: &str) -> Result<(), RecordError> {
+        self.write(Op::EndLogin(id.into())).await
     }
 }
 

@@ -9,6 +9,7 @@ mod resolve;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -26,190 +27,173 @@ use crate::domain::action::{Action, ActionStatus, in_words};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::MessageRole;
-use crate::ports::BoxFuture;
 use crate::ports::actions::{ActionQuery, Actions, Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::commit::{ActionOutcome, NewAction};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 use crate::ports::runs::{Created, InThread, NewRun};
 use crate::queue::Batch;
 
+#[async_trait]
 impl Actions for Store {
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ActionQuery,
-    ) -> BoxFuture<'a, Result<Page<Action>, QueryError>> {
-        Box::pin(self.reading.actions(tenant, query))
+    async fn list(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
+        self.reading.actions(tenant, query).await
     }
 
-    fn of_approval<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn of_approval(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         approval: ApprovalId,
-    ) -> BoxFuture<'a, Result<Option<Action>, QueryError>> {
+    ) -> Result<Option<Action>, QueryError> {
         let sql = sql!(
             "SELECT {} FROM agent_action WHERE approval_id = $1 AND {OF_USER}",
             ACTION.selected()
         );
-        Box::pin(self.working.one(sql, values![approval, tenant, user]))
+        self.working.one(sql, values![approval, tenant, user]).await
     }
 
-    fn action<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn action(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         action: ActionId,
-    ) -> BoxFuture<'a, Result<Option<Action>, QueryError>> {
+    ) -> Result<Option<Action>, QueryError> {
         let sql = sql!(
             "SELECT {} FROM agent_action WHERE id = $1 AND {OF_USER}",
             ACTION.selected()
         );
-        Box::pin(self.working.one(sql, values![action, tenant, user]))
+        self.working.one(sql, values![action, tenant, user]).await
     }
 
-    fn of_run(&self, root: RunId) -> BoxFuture<'_, Result<Vec<Action>, QueryError>> {
-        Box::pin(self.working.actions_of(root))
+    async fn of_run(&self, root: RunId) -> Result<Vec<Action>, QueryError> {
+        self.working.actions_of(root).await
     }
 
-    fn resolve(&self, resolve: Resolve) -> BoxFuture<'_, Result<Resolved, RecordError>> {
-        Box::pin(self.write(Op::Resolve(resolve)))
+    async fn resolve(&self, resolve: Resolve) -> Result<Resolved, RecordError> {
+        self.write(Op::Resolve(resolve)).await
     }
 
-    fn settle(&self, settle: Settle) -> BoxFuture<'_, Result<SettleDone, RecordError>> {
-        Box::pin(self.write(Op::Settle(settle)))
+    async fn settle(&self, settle: Settle) -> Result<SettleDone, RecordError> {
+        self.write(Op::Settle(settle)).await
     }
 
-    fn expire(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
-        Box::pin(async move {
-            // Outermost runs with an approval request that has expired, oldest first.
-            let sql = "SELECT root_id FROM agent_action WHERE status = 'awaiting_confirmation' AND expires_at <= @now \
+    async fn expire(&self, most: u32) -> Result<Vec<RunId>, RecordError> {
+        // Outermost runs with an approval request that has expired, oldest first.
+        let sql = "SELECT root_id FROM agent_action WHERE status = 'awaiting_confirmation' AND expires_at <= @now \
                        ORDER BY expires_at LIMIT $1";
-            let found: Vec<RunId> = self.working.all(sql, values![most]).await.map_err(unavailable)?;
-            let mut due = Vec::new();
-            for root in found {
-                if !due.contains(&root) {
-                    due.push(root);
-                }
+        let found: Vec<RunId> = self.working.all(sql, values![most]).await.map_err(unavailable)?;
+        let mut due = Vec::new();
+        for root in found {
+            if !due.contains(&root) {
+                due.push(root);
             }
-            if !due.is_empty() {
-                self.write::<()>(Op::ExpireApprovals(due.clone())).await?;
-            }
-            Ok(due)
-        })
+        }
+        if !due.is_empty() {
+            self.write::<()>(Op::ExpireApprovals(due.clone())).await?;
+        }
+        Ok(due)
     }
 
-    fn granted<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: &'a UserId,
-        server: &'a str,
-        tool: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Grant>, QueryError>> {
+    async fn granted(
+        &self,
+        tenant: &TenantId,
+        user: &UserId,
+        server: &str,
+        tool: &str,
+    ) -> Result<Vec<Grant>, QueryError> {
         let sql = sql!(
             "SELECT {} FROM approval_grant WHERE tenant = $1 AND user_id = $2 AND server = $3 AND tool = $4 \
              AND revoked_at IS NULL ORDER BY created_at, id",
             GRANT.selected_in_camel_case()
         );
-        Box::pin(self.working.all(sql, values![tenant, user, server, tool]))
+        self.working.all(sql, values![tenant, user, server, tool]).await
     }
 
-    fn grants<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<Grant>, QueryError>> {
-        Box::pin(self.reading.grants(tenant, query))
+    async fn grants(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Grant>, QueryError> {
+        self.reading.grants(tenant, query).await
     }
 
-    fn grant<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn grant(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         grant: GrantId,
-    ) -> BoxFuture<'a, Result<Option<Grant>, QueryError>> {
+    ) -> Result<Option<Grant>, QueryError> {
         let sql = sql!(
             "SELECT {} FROM approval_grant WHERE id = $1 AND {OF_USER}",
             GRANT.selected_in_camel_case()
         );
-        Box::pin(self.working.one(sql, values![grant, tenant, user]))
+        self.working.one(sql, values![grant, tenant, user]).await
     }
 
-    fn revoke<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn revoke(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         grant: GrantId,
-        by: &'a str,
-    ) -> BoxFuture<'a, Result<bool, RecordError>> {
-        Box::pin(self.write(Op::Revoke(Revoke {
+        by: &str,
+    ) -> Result<bool, RecordError> {
+        self.write(Op::Revoke(Revoke {
             tenant: tenant.clone(),
             user: user.cloned(),
             grant,
             by: by.into(),
-        })))
+        }))
+        .await
     }
 
-    fn thread<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn thread(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         thread: ThreadId,
         before: Option<u64>,
         most: u32,
-    ) -> BoxFuture<'a, Result<Option<Thread>, QueryError>> {
-        Box::pin(self.working.thread(tenant, user, thread, before, most))
+    ) -> Result<Option<Thread>, QueryError> {
+        self.working.thread(tenant, user, thread, before, most).await
     }
 
-    fn threads<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<ThreadSummary>, QueryError>> {
-        Box::pin(self.reading.threads(tenant, query))
+    async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
+        self.reading.threads(tenant, query).await
     }
 
-    fn history(&self, run: RunId, most: u32) -> BoxFuture<'_, Result<Vec<ThreadMessage>, QueryError>> {
-        Box::pin(async move {
-            #[derive(Deserialize)]
-            struct Own {
-                thread_id: ThreadId,
-                number: i64,
-            }
-            let own = "SELECT thread_id, number FROM thread_message WHERE run_id = $1 AND role = 'user'";
-            let own: Option<Own> = self.working.one(own, values![run]).await?;
-            let Some(Own { thread_id, number }) = own else {
-                return Ok(Vec::new());
-            };
-            // Ordered by run: a queued message is stored before the answers that arrive meanwhile, and is answered after
-            // them.
-            let sql = sql!(
-                "SELECT {} FROM (SELECT message.*, began.number AS began FROM (SELECT run_id, number \
+    async fn history(&self, run: RunId, most: u32) -> Result<Vec<ThreadMessage>, QueryError> {
+        #[derive(Deserialize)]
+        struct Own {
+            thread_id: ThreadId,
+            number: i64,
+        }
+        let own = "SELECT thread_id, number FROM thread_message WHERE run_id = $1 AND role = 'user'";
+        let own: Option<Own> = self.working.one(own, values![run]).await?;
+        let Some(Own { thread_id, number }) = own else {
+            return Ok(Vec::new());
+        };
+        // Ordered by run: a queued message is stored before the answers that arrive meanwhile, and is answered after
+        // them.
+        let sql = sql!(
+            "SELECT {} FROM (SELECT message.*, began.number AS began FROM (SELECT run_id, number \
                  FROM thread_message WHERE thread_id = $1 AND role = 'user' AND number < $2 \
                  ORDER BY number DESC LIMIT $3) AS began \
                  JOIN thread_message message ON message.run_id = began.run_id AND message.thread_id = $1 \
                  ORDER BY began.number DESC, message.number DESC LIMIT $3) AS said ORDER BY began, number",
-                LINE.selected_in_camel_case()
-            );
-            self.working.all(sql, values![thread_id, number, most]).await
-        })
+            LINE.selected_in_camel_case()
+        );
+        self.working.all(sql, values![thread_id, number, most]).await
     }
 
-    fn next_after(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunId>, QueryError>> {
-        Box::pin(async move {
-            #[derive(Deserialize)]
-            struct Other {
-                id: RunId,
-                status: RunStatus,
-            }
-            let sql = "SELECT other.id, other.status FROM agent_run run JOIN agent_run other ON other.thread_id = run.thread_id \
+    async fn next_after(&self, run: RunId) -> Result<Option<RunId>, QueryError> {
+        #[derive(Deserialize)]
+        struct Other {
+            id: RunId,
+            status: RunStatus,
+        }
+        let sql = "SELECT other.id, other.status FROM agent_run run JOIN agent_run other ON other.thread_id = run.thread_id \
                        WHERE run.id = $1 AND (other.status = 'queued' OR other.status = 'running' \
                        OR other.status = 'awaiting_confirmation') \
                        ORDER BY CASE other.status WHEN 'queued' THEN 1 ELSE 0 END, other.created_at, other.id LIMIT 1";
-            let next: Option<Other> = self.working.one(sql, values![run]).await?;
-            let is_queued = |other: &Other| other.status == RunStatus::Queued;
-            Ok(next.filter(is_queued).map(|other| other.id))
-        })
+        let next: Option<Other> = self.working.one(sql, values![run]).await?;
+        let is_queued = |other: &Other| other.status == RunStatus::Queued;
+        Ok(next.filter(is_queued).map(|other| other.id))
     }
 }
 

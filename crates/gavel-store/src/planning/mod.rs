@@ -9,6 +9,7 @@ mod write;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde::Deserialize;
 use write::{Numbered, hash};
 
@@ -25,7 +26,6 @@ use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::planning_session::SessionReason;
 use crate::domain::planning_session::SessionStatus::{self, Cancelled, Completed, DeadlineExceeded, Failed};
 use crate::domain::time::Timestamp;
-use crate::ports::BoxFuture;
 use crate::ports::commit::{SessionEnd, Worked};
 use crate::ports::planning::{Moved, PlanEdit, PlanningSessions, SessionCancel, SessionWait, StoredSession};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
@@ -59,93 +59,81 @@ const WAITS: &str = "SELECT action.id AS action, action.run_id AS run, action.to
      OR (action.status = 'awaiting_confirmation' AND action.expires_at > @now)) \
      ORDER BY action.created_at, action.run_id, action.sequence";
 
+#[async_trait]
 impl PlanningSessions for Store {
-    fn session<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
+    async fn session(
+        &self,
+        tenant: &TenantId,
+        user: Option<&UserId>,
         session: PlanningSessionId,
-    ) -> BoxFuture<'a, Result<Option<StoredSession>, QueryError>> {
+    ) -> Result<Option<StoredSession>, QueryError> {
         let sql = sql!(
             "SELECT {} FROM planning_session WHERE id = $1 AND {OF_USER}",
             SESSION.selected()
         );
-        Box::pin(self.working.one(sql, values![session, tenant, user]))
+        self.working.one(sql, values![session, tenant, user]).await
     }
 
-    fn session_of(&self, run: RunId) -> BoxFuture<'_, Result<Option<PlanningSessionId>, QueryError>> {
+    async fn session_of(&self, run: RunId) -> Result<Option<PlanningSessionId>, QueryError> {
         let sql = "SELECT session_id FROM agent_run WHERE id = $1";
-        Box::pin(async move { Ok(self.working.one(sql, values![run]).await?.flatten()) })
+        Ok(self.working.one(sql, values![run]).await?.flatten())
     }
 
-    fn runs(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<(RunId, i64)>, QueryError>> {
-        Box::pin(async move {
-            #[derive(Deserialize)]
-            struct Run {
-                id: RunId,
-                created_at: i64,
-            }
-            let sql = "SELECT id, created_at FROM agent_run WHERE session_id = $1 ORDER BY created_at, id";
-            let runs: Vec<Run> = self.working.all(sql, values![session]).await?;
-            Ok(runs.into_iter().map(|run| (run.id, run.created_at)).collect())
-        })
+    async fn runs(&self, session: PlanningSessionId) -> Result<Vec<(RunId, i64)>, QueryError> {
+        #[derive(Deserialize)]
+        struct Run {
+            id: RunId,
+            created_at: i64,
+        }
+        let sql = "SELECT id, created_at FROM agent_run WHERE session_id = $1 ORDER BY created_at, id";
+        let runs: Vec<Run> = self.working.all(sql, values![session]).await?;
+        Ok(runs.into_iter().map(|run| (run.id, run.created_at)).collect())
     }
 
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<StoredSession>, QueryError>> {
-        Box::pin(self.reading.planning_sessions(tenant, query))
+    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<StoredSession>, QueryError> {
+        self.reading.planning_sessions(tenant, query).await
     }
 
-    fn versions(
-        &self,
-        session: PlanningSessionId,
-        after: u32,
-        most: u32,
-    ) -> BoxFuture<'_, Result<Vec<Version>, QueryError>> {
+    async fn versions(&self, session: PlanningSessionId, after: u32, most: u32) -> Result<Vec<Version>, QueryError> {
         let sql = sql!(
             "SELECT {} FROM planning_change WHERE session_id = $1 AND version > $2 ORDER BY version LIMIT $3",
             VERSION.selected_in_camel_case()
         );
-        Box::pin(self.working.all(sql, values![session, after, most]))
+        self.working.all(sql, values![session, after, most]).await
     }
 
-    fn waiting(&self, session: PlanningSessionId) -> BoxFuture<'_, Result<Vec<SessionWait>, QueryError>> {
-        Box::pin(self.working.all(WAITS, values![session]))
+    async fn waiting(&self, session: PlanningSessionId) -> Result<Vec<SessionWait>, QueryError> {
+        self.working.all(WAITS, values![session]).await
     }
 
-    fn edit(&self, edit: PlanEdit) -> BoxFuture<'_, Result<Moved, RecordError>> {
-        Box::pin(self.write(Op::EditPlan(Box::new(edit))))
+    async fn edit(&self, edit: PlanEdit) -> Result<Moved, RecordError> {
+        self.write(Op::EditPlan(Box::new(edit))).await
     }
 
-    fn cancel(&self, cancel: SessionCancel) -> BoxFuture<'_, Result<Moved, RecordError>> {
-        Box::pin(self.write(Op::CancelSession(cancel)))
+    async fn cancel(&self, cancel: SessionCancel) -> Result<Moved, RecordError> {
+        self.write(Op::CancelSession(cancel)).await
     }
 
-    fn sweep(&self, now_us: i64, unconfirmed_us: i64, most: u32) -> BoxFuture<'_, Result<u32, RecordError>> {
-        Box::pin(async move {
-            let mut due: Vec<PlanningSessionId> = Vec::new();
-            for (sql, values) in [
-                (OVERDUE, values![now_us, most]),
-                (UNCONFIRMED, values![unconfirmed_us, most]),
-                (LEFT_BEHIND, values![most]),
-                (WAITS_PAST, values![now_us, most]),
-            ] {
-                let found: Vec<_> = self.working.all(sql, values).await.map_err(unavailable)?;
-                for session in found {
-                    if !due.contains(&session) {
-                        due.push(session);
-                    }
+    async fn sweep(&self, now_us: i64, unconfirmed_us: i64, most: u32) -> Result<u32, RecordError> {
+        let mut due: Vec<PlanningSessionId> = Vec::new();
+        for (sql, values) in [
+            (OVERDUE, values![now_us, most]),
+            (UNCONFIRMED, values![unconfirmed_us, most]),
+            (LEFT_BEHIND, values![most]),
+            (WAITS_PAST, values![now_us, most]),
+        ] {
+            let found: Vec<_> = self.working.all(sql, values).await.map_err(unavailable)?;
+            for session in found {
+                if !due.contains(&session) {
+                    due.push(session);
                 }
             }
-            due.truncate(most as usize);
-            if due.is_empty() {
-                return Ok(0);
-            }
-            self.write(Op::SweepSessions(due, now_us, unconfirmed_us)).await
-        })
+        }
+        due.truncate(most as usize);
+        if due.is_empty() {
+            return Ok(0);
+        }
+        self.write(Op::SweepSessions(due, now_us, unconfirmed_us)).await
     }
 }
 

@@ -8,6 +8,7 @@ mod select;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -27,7 +28,6 @@ use crate::api::threads::ThreadSummary;
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::ids::{DecisionId, ProjectId, TenantId};
 use crate::domain::time::Timestamp;
-use crate::ports::BoxFuture;
 use crate::ports::actions::{ActionQuery, Which};
 use crate::ports::planning::StoredSession;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
@@ -67,38 +67,26 @@ pub struct ReadOnly {
     limit: Duration,
 }
 
+#[async_trait]
 impl Decisions for ReadOnly {
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<DecisionRecord>, QueryError>> {
-        Box::pin(self.page(&DECISIONS, (tenant, None), query, Vec::new()))
+    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
+        self.page(&DECISIONS, (tenant, None), query, Vec::new()).await
     }
 
-    fn get<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        id: DecisionId,
-    ) -> BoxFuture<'a, Result<Option<DecisionDetail>, QueryError>> {
-        Box::pin(self.decision(tenant, id))
+    async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
+        self.decision(tenant, id).await
     }
 
-    fn tool_invocations<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<ToolInvocation>, QueryError>> {
-        Box::pin(self.page(&TOOL_INVOCATIONS, (tenant, None), query, Vec::new()))
+    async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
+        self.page(&TOOL_INVOCATIONS, (tenant, None), query, Vec::new()).await
     }
 
-    fn ping(&self) -> BoxFuture<'_, Result<(), QueryError>> {
+    async fn ping(&self) -> Result<(), QueryError> {
         // Reads a table, since a constant would not touch the file.
         let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
-        Box::pin(async move {
-            let first = &mut |_| Ok(ControlFlow::Break(()));
-            self.read(&self.probe, sql, vec![], first).await
-        })
+
+        let first = &mut |_| Ok(ControlFlow::Break(()));
+        self.read(&self.probe, sql, vec![], first).await
     }
 }
 

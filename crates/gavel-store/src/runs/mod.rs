@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::Deserialize;
 use uuid::Uuid;
 
@@ -28,7 +29,6 @@ use crate::api::runs::{AgentRun, InDoubtCall};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::domain::templates::Text;
-use crate::ports::BoxFuture;
 use crate::ports::claims::{Claim, Claimed};
 use crate::ports::commit::RunEnd;
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
@@ -68,117 +68,100 @@ fn taken_too_often(holder: &str) -> String {
     )
 }
 
+#[async_trait]
 impl Runs for Store {
     fn lease_length(&self) -> Duration {
         self.shared.run_lease
     }
 
-    fn create(&self, run: NewRun) -> BoxFuture<'_, Result<Created, RecordError>> {
-        Box::pin(self.write(Op::CreateRun(Box::new(run))))
+    async fn create(&self, run: NewRun) -> Result<Created, RecordError> {
+        self.write(Op::CreateRun(Box::new(run))).await
     }
 
-    fn reopen(&self, run: Reopen) -> BoxFuture<'_, Result<Reopened, RecordError>> {
-        Box::pin(self.write(Op::ReopenRun(Box::new(run), Uuid::now_v7())))
+    async fn reopen(&self, run: Reopen) -> Result<Reopened, RecordError> {
+        self.write(Op::ReopenRun(Box::new(run), Uuid::now_v7())).await
     }
 
-    fn take(&self, run: RunId) -> BoxFuture<'_, Result<Option<Lease>, RecordError>> {
-        Box::pin(self.write(Op::TakeRun(run, Uuid::now_v7())))
+    async fn take(&self, run: RunId) -> Result<Option<Lease>, RecordError> {
+        self.write(Op::TakeRun(run, Uuid::now_v7())).await
     }
 
-    fn renew(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<Renewed, RecordError>> {
-        Box::pin(self.write(Op::RenewRuns(leases)))
+    async fn renew(&self, leases: Vec<Lease>) -> Result<Renewed, RecordError> {
+        self.write(Op::RenewRuns(leases)).await
     }
 
-    fn release(&self, leases: Vec<Lease>) -> BoxFuture<'_, Result<(), RecordError>> {
-        Box::pin(self.write(Op::ReleaseRuns(leases)))
+    async fn release(&self, leases: Vec<Lease>) -> Result<(), RecordError> {
+        self.write(Op::ReleaseRuns(leases)).await
     }
 
-    fn cancel<'a>(&'a self, run: RunId, by: &'a str) -> BoxFuture<'a, Result<(), RecordError>> {
-        Box::pin(self.write(Op::CancelRun(run, by.into())))
+    async fn cancel(&self, run: RunId, by: &str) -> Result<(), RecordError> {
+        self.write(Op::CancelRun(run, by.into())).await
     }
 
-    fn give_up(&self, most: u32) -> BoxFuture<'_, Result<Vec<RunId>, RecordError>> {
-        Box::pin(async move {
-            let lost = self
-                .working
-                .all(read::lost(), values![self.shared.writing.owner.clone(), most]);
-            let lost: Vec<RunId> = lost.await.map_err(unavailable)?;
-            if !lost.is_empty() {
-                self.write::<()>(Op::GiveUpRuns(lost.clone())).await?;
-            }
-            Ok(lost)
-        })
+    async fn give_up(&self, most: u32) -> Result<Vec<RunId>, RecordError> {
+        let lost = self
+            .working
+            .all(read::lost(), values![self.shared.writing.owner.clone(), most]);
+        let lost: Vec<RunId> = lost.await.map_err(unavailable)?;
+        if !lost.is_empty() {
+            self.write::<()>(Op::GiveUpRuns(lost.clone())).await?;
+        }
+        Ok(lost)
     }
 
-    fn waiting<'a>(&'a self, turn: Turn<'a>, takes: u32) -> BoxFuture<'a, Result<Option<Waiting>, RecordError>> {
+    async fn waiting(&self, turn: Turn<'_>, takes: u32) -> Result<Option<Waiting>, RecordError> {
         let values = match turn {
             Turn::Tenant(after) => values![takes, after],
             Turn::User(tenant, after) => values![takes, tenant, after],
         };
-        Box::pin(async move { self.working.one(read::waiting(turn), values).await.map_err(unavailable) })
+        self.working.one(read::waiting(turn), values).await.map_err(unavailable)
     }
 
-    fn claimed<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<Option<Claimed>, QueryError>> {
-        Box::pin(async move {
-            let found: Option<StoredClaim> = self.working.one(StoredClaim::select(), values![&claim.scope]).await?;
-            let found = found.map(|stored| stored.found(claim, None)).transpose();
-            found.map_err(|error| QueryError::Unavailable(describe(&error).into()))
-        })
+    async fn claimed(&self, claim: &Claim) -> Result<Option<Claimed>, QueryError> {
+        let found: Option<StoredClaim> = self.working.one(StoredClaim::select(), values![&claim.scope]).await?;
+        let found = found.map(|stored| stored.found(claim, None)).transpose();
+        found.map_err(|error| QueryError::Unavailable(describe(&error).into()))
     }
 
-    fn load(&self, run: RunId) -> BoxFuture<'_, Result<Option<StoredRun>, QueryError>> {
-        Box::pin(self.stored_run(run))
+    async fn load(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
+        self.stored_run(run).await
     }
 
-    fn run_state(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunState>, QueryError>> {
+    async fn run_state(&self, run: RunId) -> Result<Option<RunState>, QueryError> {
         let sql = sql!("SELECT {} FROM agent_run run WHERE run.id = $1", read::STATE);
-        Box::pin(self.working.one(sql, values![run]))
+        self.working.one(sql, values![run]).await
     }
 
-    fn is_cancelled(&self, run: RunId) -> BoxFuture<'_, Result<bool, QueryError>> {
-        Box::pin(async move {
-            let found: Option<i64> = self.working.one(CANCELLED, values![run]).await?;
-            Ok(found.is_some())
-        })
+    async fn is_cancelled(&self, run: RunId) -> Result<bool, QueryError> {
+        let found: Option<i64> = self.working.one(CANCELLED, values![run]).await?;
+        Ok(found.is_some())
     }
 
-    fn journal(&self, run: RunId, after: u64, most: u32) -> BoxFuture<'_, Result<Vec<StoredEntry>, QueryError>> {
+    async fn journal(&self, run: RunId, after: u64, most: u32) -> Result<Vec<StoredEntry>, QueryError> {
         let sql = sql!(
             "SELECT {} FROM agent_run_entry WHERE run_id = $1 AND number > $2 ORDER BY number LIMIT $3",
             ENTRY.selected()
         );
-        Box::pin(async move {
-            let entries: Vec<LoggedEntry> = self.working.all(sql, values![run, after, most]).await?;
-            Ok(entries.into_iter().map(|logged| logged.entry).collect())
-        })
+
+        let entries: Vec<LoggedEntry> = self.working.all(sql, values![run, after, most]).await?;
+        Ok(entries.into_iter().map(|logged| logged.entry).collect())
     }
 
-    fn events(
+    async fn events(&self, run: RunId, after: u64, most: u32, bytes: usize) -> Result<Vec<LoggedEntry>, QueryError> {
+        self.logged(run, after, most, bytes).await
+    }
+
+    async fn get(&self, tenant: &TenantId, user: Option<&UserId>, run: RunId) -> Result<Option<AgentRun>, QueryError> {
+        self.working.run(tenant, user, run).await
+    }
+
+    async fn list(
         &self,
-        run: RunId,
-        after: u64,
-        most: u32,
-        bytes: usize,
-    ) -> BoxFuture<'_, Result<Vec<LoggedEntry>, QueryError>> {
-        Box::pin(self.logged(run, after, most, bytes))
-    }
-
-    fn get<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: Option<&'a UserId>,
-        run: RunId,
-    ) -> BoxFuture<'a, Result<Option<AgentRun>, QueryError>> {
-        Box::pin(self.working.run(tenant, user, run))
-    }
-
-    fn list<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        project: &'a ProjectId,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<Page<AgentRun>, QueryError>> {
-        Box::pin(self.reading.runs(tenant, project, query))
+        tenant: &TenantId,
+        project: &ProjectId,
+        query: &ListQuery,
+    ) -> Result<Page<AgentRun>, QueryError> {
+        self.reading.runs(tenant, project, query).await
     }
 }
 
