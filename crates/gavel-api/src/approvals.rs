@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::filter::{Filter, Kind, Listed, OLDEST_FIRST};
 use super::names::sent;
 use super::{names, page};
-use crate::domain::action::Resolution;
+use crate::domain::action::{Details, Resolution};
 use crate::domain::address::Recipients;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, PlanningSessionId, RunId, ThreadId};
 use crate::domain::plan::TaskId;
@@ -85,6 +85,19 @@ sent! {
         /// Exactly the arguments of the call.
         #[shape(Shape::Object)]
         arguments: Box<RawValue>,
+        /// What the approver should know.
+        #[serde(flatten)]
+        asked: Asked,
+        /// When approval was requested, RFC 3339.
+        created_at: Timestamp,
+        /// When the approval expires, RFC 3339.
+        expires_at: Timestamp,
+    }
+}
+
+sent! {
+    /// What an approver should know of a call that waits for approval, besides its arguments.
+    Asked as "Asked" {
         /// All recipients; null if the tool declares no recipients.
         recipients: Option<Vec<String>>,
         /// Can a grant be given for these recipients?
@@ -95,10 +108,18 @@ sent! {
         reason: String,
         /// Warnings about the call.
         warnings: Vec<String>,
-        /// When approval was requested, RFC 3339.
-        created_at: Timestamp,
-        /// When the approval expires, RFC 3339.
-        expires_at: Timestamp,
+    }
+}
+
+impl From<Details> for Asked {
+    fn from(details: Details) -> Self {
+        Self {
+            grantable: details.is_grantable(),
+            recipients: details.all_recipients(),
+            account: details.account,
+            reason: details.reason,
+            warnings: details.warnings,
+        }
     }
 }
 

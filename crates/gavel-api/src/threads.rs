@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::approvals::Asked;
 use super::filter::{Filter, Kind, Listed};
 use super::names::sent;
 use super::page;
@@ -235,21 +236,9 @@ sent! {
         #[shape(Shape::Optional(Box::new(Shape::Object)))]
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: Option<Box<RawValue>>,
-        /// All recipients, if the tool declares recipients; only while the approval is pending.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        recipients: Option<Vec<String>>,
-        /// The account that the call would use, if the tool's server named it; only while the approval is pending.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        account: Option<String>,
-        /// Can a grant be given for these recipients? Only while the approval is pending.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        grantable: Option<bool>,
-        /// Why the call requires approval; only while the approval is pending.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-        /// Warnings about the call.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
+        /// What the approver should know; only while the approval is pending.
+        #[serde(flatten)]
+        asked: Option<Asked>,
         /// When the approval expires, RFC 3339; only while it is pending.
         #[serde(skip_serializing_if = "Option::is_none")]
         expires_at: Option<Timestamp>,

@@ -120,8 +120,8 @@ async fn as_they_were<'a, 'b>(
             .outcome
         {
             PolicyDecision::Allow { .. } => good.push(one),
-            PolicyDecision::RequireApproval { reason, .. } => {
-                run.push(Entry::failed(one.call.id, FailureCode::Denied, reason));
+            PolicyDecision::RequireApproval { details, .. } => {
+                run.push(Entry::failed(one.call.id, FailureCode::Denied, details.reason));
             }
             PolicyDecision::Refuse { code, message, .. } => run.push(Entry::failed(one.call.id, code, message)),
         }
@@ -403,8 +403,8 @@ async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
                         _ => None,
                     });
                 // The entry is not written yet.
-                if let Some(PolicyDecision::RequireApproval { account, .. }) = decided {
-                    *account = said.account.filter(|name| name.len() <= LONGEST_ACCOUNT);
+                if let Some(PolicyDecision::RequireApproval { details, .. }) = decided {
+                    details.account = said.account.filter(|name| name.len() <= LONGEST_ACCOUNT);
                 }
             }
             Some(CallReply::Failed(_) | CallReply::NotSent(_) | CallReply::Unknown(_)) | None => {}

@@ -81,7 +81,7 @@ pub(super) fn questions(run: &Run, calls: &[ActionId], lifetime: Duration, left:
             let words = Text::ApprovalRequest.with(&[("call", &asked), ("reason", &details.reason)]);
             let details = Details {
                 request: Some(words.clone()),
-                ..details
+                ..details.clone()
             };
             Some(NewAction {
                 id: call.id(),
@@ -411,11 +411,9 @@ fn in_short(tool: Option<&Tool>, arguments: &RawValue, recipients: Option<&Recip
 
 /// A call as readable text: its tool and its arguments.
 pub(super) fn render_call(call: Call<'_>) -> String {
-    let recipients = call.details().and_then(|details| details.recipients);
+    let recipients = call.details().and_then(|details| details.recipients.as_ref());
     let tool = call.tool().map(AsRef::as_ref);
-    let with = call
-        .accepted()
-        .map(|arguments| in_short(tool, arguments, recipients.as_ref()));
+    let with = call.accepted().map(|arguments| in_short(tool, arguments, recipients));
     match with {
         Some(with) if !with.is_empty() => format!("{} ({with})", call.name()),
         _ => call.name().to_string(),

@@ -18,12 +18,12 @@ use serde_json::value::RawValue;
 
 pub use self::answer::{Answer, Check};
 pub use self::cases::{CaseResult, failures, results};
-pub use self::checked::Findings;
 use self::checked::{Checked, Refused, Unread, delegation, refused, tool_call};
 use super::ledger::Resolution;
 use super::snapshot::DefinitionSnapshot;
 use super::strategy::plan::Scope;
 use super::toolset::Missing;
+use crate::domain::action::Details;
 use crate::domain::canonical;
 use crate::domain::definition::Approval;
 use crate::domain::ids::{TenantId, UserId};
@@ -40,8 +40,8 @@ pub struct Decision {
     pub outcome: PolicyDecision,
     /// The canonical arguments; `None` if the call itself is invalid.
     pub arguments: Option<Arc<RawValue>>,
-    /// What the arguments contain.
-    pub findings: Findings,
+    /// What the arguments contain, for an approver.
+    pub details: Details,
     /// The answers of the policy's checks; `None` if the call itself is invalid.
     pub answer: Option<Answer>,
 }
@@ -60,7 +60,7 @@ impl Decision {
                 by: refused.by.into_iter().collect(),
             },
             arguments: None,
-            findings: Findings::default(),
+            details: Details::default(),
             answer: None,
         }
     }
@@ -163,15 +163,13 @@ impl Checked {
                 },
             },
             (Effect::RequireApproval, None) if facts.can_wait && attempt == Attempt::First => {
-                let findings = &self.findings;
+                let mut details = self.details.clone();
+                details.reason.clone_from(&answer.reason);
+                details.recipients = details.recipients.filter(|recipients| !recipients.is_empty());
                 PolicyDecision::RequireApproval {
                     arguments: Arc::clone(&arguments),
-                    reason: answer.reason.clone(),
                     by: answer.by.clone(),
-                    warnings: findings.warnings.clone(),
-                    recipients: findings.recipients.clone().unwrap_or_default(),
-                    ungrantable: findings.ungrantable,
-                    account: None,
+                    details,
                 }
             }
             (Effect::RequireApproval, None) => refuse(
@@ -183,7 +181,7 @@ impl Checked {
         Decision {
             outcome,
             arguments: Some(arguments),
-            findings: self.findings,
+            details: self.details,
             answer: Some(self.answer),
         }
     }

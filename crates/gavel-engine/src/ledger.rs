@@ -334,32 +334,9 @@ impl<'a> Call<'a> {
 
     /// What the approver sees, if an approval was requested.
     #[must_use]
-    pub fn details(self) -> Option<Details> {
+    pub fn details(self) -> Option<&'a Details> {
         match self.request {
-            Some(PolicyDecision::RequireApproval {
-                reason,
-                warnings,
-                recipients,
-                ungrantable,
-                account,
-                ..
-            }) => Some(Details {
-                reason: reason.clone(),
-                request: None,
-                warnings: warnings.clone(),
-                recipients: (!recipients.is_empty()).then(|| recipients.clone()),
-                ungrantable: *ungrantable,
-                account: account.clone(),
-            }),
-            _ => None,
-        }
-    }
-
-    /// The account that the approver was shown.
-    #[must_use]
-    pub fn account(self) -> Option<&'a str> {
-        match self.request {
-            Some(PolicyDecision::RequireApproval { account, .. }) => account.as_deref(),
+            Some(PolicyDecision::RequireApproval { details, .. }) => Some(details),
             _ => None,
         }
     }

@@ -98,7 +98,7 @@ impl Projection {
             Entry::Resumed { .. } => Event::Resumed,
             Entry::Decided {
                 call,
-                decision: PolicyDecision::RequireApproval { arguments, reason, .. },
+                decision: PolicyDecision::RequireApproval { arguments, details, .. },
             } => {
                 let ProposedCall { sequence, tool, .. } = self.calls.get(call).cloned()?;
                 Event::ApprovalRequired {
@@ -106,7 +106,7 @@ impl Projection {
                     sequence,
                     tool,
                     parameters: Arc::clone(arguments),
-                    reason: reason.clone(),
+                    reason: details.reason.clone(),
                 }
             }
             Entry::ApprovalResolved {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::domain::journal::{CallFailure, Speaker};
-use crate::domain::tool::FailureCode;
+use crate::domain::tool::{FailureCode, Wording};
 use crate::ports::model::{CallMode, Content, FunctionResponse, Functions, ModelRequest};
 
 /// The last system prompt as JSON. Nearly every request has the same prompt; comparing it costs less than escaping it.
@@ -163,33 +163,6 @@ fn unsigned(turn: &RawValue) -> Option<Vec<u8>> {
 /// gavel's instruction to the model, separate from the server's text, which the message also contains.
 const IN_DOUBT: &str = "the outcome of this call is unknown; do not repeat it, tell the user";
 
-/// Is a failure's message entirely gavel's own text? Any other message may quote the model or a server (its errors, its
-/// schema, an invalid answer), and is marked.
-fn is_own(code: FailureCode) -> bool {
-    match code {
-        FailureCode::Denied
-        // The message is from an authorized approver, not from a server.
-        | FailureCode::Rejected
-        | FailureCode::Expired
-        | FailureCode::TooManyCalls
-        | FailureCode::MixedWithVerdict
-        | FailureCode::LimitReached
-        | FailureCode::DoomLoop
-        | FailureCode::NotRecorded
-        | FailureCode::Overloaded
-        | FailureCode::Timeout
-        | FailureCode::Unsupported => true,
-        FailureCode::UnknownTool
-        | FailureCode::InvalidArguments
-        | FailureCode::Unavailable
-        | FailureCode::ToolError
-        | FailureCode::AuthRequired
-        | FailureCode::ProtocolError
-        | FailureCode::Cancelled
-        | FailureCode::InDoubt => false,
-    }
-}
-
 /// The id is returned if and only if one was given. Text from a tool or its server has a name that marks it as
 /// untrusted.
 fn write_response(out: &mut Vec<u8>, response: &FunctionResponse<'_>) {
@@ -217,10 +190,9 @@ fn write_response(out: &mut Vec<u8>, response: &FunctionResponse<'_>) {
                 out.extend_from_slice(br#","message":"#);
                 string(out, IN_DOUBT);
             }
-            out.extend_from_slice(if is_own(*code) {
-                br#","message":"#.as_slice()
-            } else {
-                br#","untrusted_message":"#
+            out.extend_from_slice(match code.wording() {
+                Wording::Fixed | Wording::Own => br#","message":"#.as_slice(),
+                Wording::Quoted => br#","untrusted_message":"#,
             });
             string(out, message);
         }

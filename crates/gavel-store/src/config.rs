@@ -12,7 +12,7 @@ use super::audit::AuditSecrets;
 use super::db::Value;
 use crate::domain::budget::SessionLimits;
 use crate::domain::ids::InstanceId;
-use crate::domain::tool::FailureCode;
+use crate::domain::tool::{FailureCode, Wording};
 
 /// Timeout of a query on the records.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(10);
@@ -168,10 +168,9 @@ impl ContentMode {
     /// The message of a failure. Fixed messages of gavel are kept in every mode. A server's messages, and messages that
     /// quote arguments, are content.
     pub(super) fn failure(&self, code: FailureCode, message: &str) -> Value {
-        if fixed_words(code) {
-            Value::text(message)
-        } else {
-            self.text(message)
+        match code.wording() {
+            Wording::Fixed => Value::text(message),
+            Wording::Own | Wording::Quoted => self.text(message),
         }
     }
 
@@ -182,30 +181,6 @@ impl ContentMode {
             Self::Hash(key) => Value::text(&key.digest(name.as_bytes())),
             Self::None => Value::text("unknown"),
         }
-    }
-}
-
-fn fixed_words(code: FailureCode) -> bool {
-    match code {
-        FailureCode::Expired
-        | FailureCode::TooManyCalls
-        | FailureCode::MixedWithVerdict
-        | FailureCode::LimitReached
-        | FailureCode::DoomLoop
-        | FailureCode::Overloaded
-        | FailureCode::NotRecorded => true,
-        FailureCode::UnknownTool
-        | FailureCode::InvalidArguments
-        | FailureCode::Denied
-        | FailureCode::Unavailable
-        | FailureCode::ToolError
-        | FailureCode::AuthRequired
-        | FailureCode::ProtocolError
-        | FailureCode::Timeout
-        | FailureCode::InDoubt
-        | FailureCode::Cancelled
-        | FailureCode::Rejected
-        | FailureCode::Unsupported => false,
     }
 }
 

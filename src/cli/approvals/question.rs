@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::api::approvals::{ActionInDoubt, PendingApproval};
+use crate::api::approvals::{ActionInDoubt, Asked, PendingApproval};
 use crate::api::threads::ActionAnswer;
 use crate::cli::gavel::Where;
 use crate::domain::ids::{ActionId, ApprovalId};
@@ -21,10 +21,8 @@ const INDENT: usize = 14;
 pub(crate) struct Question<'a> {
     pub(crate) approval: ApprovalId,
     call: Call<'a>,
-    reason: &'a str,
-    warnings: &'a [String],
+    asked: &'a Asked,
     expires_at: Option<Timestamp>,
-    grantable: bool,
 }
 
 /// What would be or was sent, and for whom.
@@ -46,14 +44,12 @@ impl<'a> From<&'a PendingApproval> for Question<'a> {
                 tool: &one.tool,
                 user: Some(&one.user_id),
                 agent: Some(&one.agent_id),
-                account: one.account.as_deref(),
-                recipients: one.recipients.as_deref(),
+                account: one.asked.account.as_deref(),
+                recipients: one.asked.recipients.as_deref(),
                 arguments: &one.arguments,
             },
-            reason: &one.reason,
-            warnings: &one.warnings,
+            asked: &one.asked,
             expires_at: Some(one.expires_at),
-            grantable: one.grantable,
         }
     }
 }
@@ -61,20 +57,19 @@ impl<'a> From<&'a PendingApproval> for Question<'a> {
 impl<'a> Question<'a> {
     /// The question of an action, if it waits for an answer. A run does not repeat its user for each action.
     pub(crate) fn new(action: &'a ActionAnswer, user: Option<&'a str>) -> Option<Self> {
+        let asked = action.asked.as_ref()?;
         Some(Self {
             approval: action.approval_id?,
             call: Call {
                 tool: &action.tool,
                 user,
                 agent: None,
-                account: action.account.as_deref(),
-                recipients: action.recipients.as_deref(),
+                account: asked.account.as_deref(),
+                recipients: asked.recipients.as_deref(),
                 arguments: action.arguments.as_deref()?,
             },
-            reason: action.reason.as_deref().unwrap_or_default(),
-            warnings: &action.warnings,
+            asked,
             expires_at: action.expires_at,
-            grantable: action.grantable == Some(true),
         })
     }
 }
@@ -82,8 +77,8 @@ impl<'a> Question<'a> {
 /// The approval request: one line per field; long texts in full, with their line breaks.
 pub(crate) fn question(one: &Question<'_>) -> String {
     let mut lines = call(&one.call);
-    lines.push(field("asked because", one.reason));
-    lines.extend(one.warnings.iter().map(|warning| field("WARNING", warning)));
+    lines.push(field("asked because", &one.asked.reason));
+    lines.extend(one.asked.warnings.iter().map(|warning| field("WARNING", warning)));
     lines.extend(one.expires_at.map(|when| field("expires at", &when.to_string())));
     lines.push(field("approval", &one.approval.to_string()));
     lines.push(String::new());
@@ -158,7 +153,7 @@ fn rank(value: &Value, recipients: &[String]) -> u8 {
 pub(crate) fn answers(one: &Question<'_>, place: &Where) -> String {
     let id = one.approval;
     let place = place.for_call_of(one.call.user).repeated();
-    let always = match one.grantable {
+    let always = match one.asked.grantable {
         true => format!("  with a grant:  gavel approvals approve{place} {id} --always\n"),
         false => String::new(),
     };

@@ -18,13 +18,14 @@ use crate::cli::interrupt::unless_stopped;
 use crate::cli::list::table;
 use crate::cli::{agents, gavel, mcp, output};
 use crate::config::{Config, Resolved};
+use crate::domain::action::Details;
 use crate::domain::address::Recipients;
 use crate::domain::definition::{Agents, Constitution};
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{PolicyDecision, Proposed, Target};
 use crate::domain::policy::{AGENT, CHAT, DecidedBy, Effect, Grant, Known, Policy, SURFACES, THREAD};
 use crate::domain::tool::Tool;
-use crate::engine::gate::{Answer, Attempt, Decision, Facts, Findings, decide, results};
+use crate::engine::gate::{Answer, Attempt, Decision, Facts, decide, results};
 use crate::ports::clock::{Clock, SystemClock};
 use crate::ports::records::ListQuery;
 use crate::ports::tools::{Catalog, Tools};
@@ -319,7 +320,7 @@ fn print(args: &Check, decision: &Decision, policy: &Policy, surface: &str) -> a
         }
         return Ok(Exit::Denied);
     };
-    let findings = &decision.findings;
+    let details = &decision.details;
     if args.json {
         let checks: Vec<_> = answer
             .checks
@@ -328,11 +329,11 @@ fn print(args: &Check, decision: &Decision, policy: &Policy, surface: &str) -> a
             .collect();
         output::json(&json!({
             "answer": answer.effect, "surface": surface, "by": answer.by, "reason": answer.reason,
-            "recipients": findings.recipients.as_ref().map(Recipients::all), "warnings": findings.warnings,
+            "recipients": details.recipients.as_ref().map(Recipients::all), "warnings": details.warnings,
             "checks": checks, "arguments": decision.arguments,
         }))?;
     } else {
-        output::line(&check_text(answer, findings, policy))?;
+        output::line(&check_text(answer, details, policy))?;
         if surface == CHAT && answer.effect == Effect::RequireApproval {
             output::note("the chat surface cannot request approval, so the call is denied there");
         }
@@ -344,7 +345,7 @@ fn print(args: &Check, decision: &Decision, policy: &Policy, surface: &str) -> a
     })
 }
 
-fn check_text(answer: &Answer, findings: &Findings, policy: &Policy) -> String {
+fn check_text(answer: &Answer, details: &Details, policy: &Policy) -> String {
     let by: Vec<_> = answer.by.iter().map(ToString::to_string).collect();
     let mut text = answer.effect.as_str().to_owned();
     if !by.is_empty() {
@@ -353,7 +354,7 @@ fn check_text(answer: &Answer, findings: &Findings, policy: &Policy) -> String {
     if !answer.reason.is_empty() {
         text.push_str(&format!("\n  {}", answer.reason));
     }
-    if let Some(recipients) = &findings.recipients {
+    if let Some(recipients) = &details.recipients {
         let all: Vec<_> = recipients.all().into_iter().collect();
         text.push_str(&format!(
             "\n  reaches {}",
@@ -364,7 +365,7 @@ fn check_text(answer: &Answer, findings: &Findings, policy: &Policy) -> String {
             }
         ));
     }
-    for warning in &findings.warnings {
+    for warning in &details.warnings {
         text.push_str(&format!("\n  warning: {warning}"));
     }
     let mut rows: Vec<Vec<String>> = answer

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::error_class::ErrorClass;
 use super::names::names;
 
 /// The longest time limit that a request may set for a run.
@@ -56,6 +57,22 @@ names! {
         SizeLimit = "size_limit",
         /// A step of its flow was stopped early.
         Step = "step",
+    }
+}
+
+impl StopReason {
+    /// The class of a run that failed for this reason.
+    #[must_use]
+    pub const fn class(self) -> ErrorClass {
+        match self {
+            Self::StepLimit | Self::TimeLimit | Self::Deadline | Self::TokenLimit | Self::SizeLimit => {
+                ErrorClass::PolicyError
+            }
+            Self::DoomLoop | Self::MissingOutput | Self::InvalidOutput => ErrorClass::ModelError,
+            Self::InDoubt | Self::Unavailable | Self::Crash | Self::ProcessLost | Self::Step => {
+                ErrorClass::ToolExecutionError
+            }
+        }
     }
 }
 

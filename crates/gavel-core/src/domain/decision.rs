@@ -1,5 +1,6 @@
 //! What was decided: types, outcomes and tokens.
 
+use super::error_class::ErrorClass;
 use super::names::{names, record};
 
 names! {
@@ -62,6 +63,45 @@ names! {
 }
 
 impl Outcome {
+    /// The class of its error, and the placeholders that its fixed reply may use. No class: nothing failed. No
+    /// placeholders: it has no fixed reply, since the model answers.
+    #[rustfmt::skip] // A line for each.
+    const fn about(self) -> (Option<ErrorClass>, Option<&'static [&'static str]>) {
+        use ErrorClass::{AuthError, ModelError, PolicyError, ToolExecutionError, ValidationError};
+        match self {
+            Self::TaskCompleted => (None, None),
+            Self::ResponseGiven => (None, None),
+            Self::UnclearIntent => (None, None),
+            Self::MultipleMatches => (None, None),
+            Self::OutOfScope => (None, None),
+            Self::MissingPermission => (Some(AuthError), Some(&[])),
+            Self::PolicyDenied => (Some(PolicyError), Some(&[])),
+            Self::SafetyBlocked => (Some(ModelError), Some(&[])),
+            Self::RateLimited => (Some(PolicyError), Some(&["time"])),
+            Self::Overloaded => (Some(PolicyError), Some(&["time"])),
+            Self::Cancelled => (Some(PolicyError), Some(&[])),
+            Self::UserInput => (Some(ValidationError), Some(&["subject", "limit"])),
+            Self::ModelUnavailable => (Some(ModelError), Some(&[])),
+            Self::ModelTimeout => (Some(ModelError), Some(&[])),
+            Self::MalformedOutput => (Some(ModelError), Some(&[])),
+            Self::ToolInvocation => (Some(ToolExecutionError), Some(&[])),
+            Self::LoopLimit => (Some(PolicyError), Some(&["steps"])),
+            Self::Deadline => (Some(PolicyError), Some(&["time"])),
+            Self::Internal => (Some(ToolExecutionError), Some(&[])),
+        }
+    }
+
+    /// The class of a decision or run with this outcome; `None` if nothing failed.
+    #[must_use]
+    pub const fn class(self) -> Option<ErrorClass> {
+        self.about().0
+    }
+
+    /// The placeholders that its reply may use; `None` if it has no fixed reply, because the model answers.
+    pub(super) const fn placeholders(self) -> Option<&'static [&'static str]> {
+        self.about().1
+    }
+
     /// The subcategory as a code: `model_timeout` of `ERROR:MODEL_TIMEOUT`.
     #[must_use]
     pub fn code(self) -> String {

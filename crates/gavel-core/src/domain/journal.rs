@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::address::Recipients;
+use super::action::Details;
 use super::agent_run::StopReason;
 use super::decision::{Outcome, Usage};
 use super::ids::{ActionId, RunId};
@@ -287,18 +287,10 @@ pub enum PolicyDecision {
     RequireApproval {
         /// Identity injected, checked, canonical.
         arguments: Arc<RawValue>,
-        /// Why it requires approval.
-        reason: String,
         /// What requires the approval.
         by: Vec<DecidedBy>,
-        /// What the approver should know, as text.
-        warnings: Vec<String>,
-        /// All recipients of the call.
-        recipients: Recipients,
-        /// The call sets an argument that no grant can cover.
-        ungrantable: bool,
-        /// The account that would be used, as named by the tool's server.
-        account: Option<String>,
+        /// What the approver should know.
+        details: Details,
     },
     /// It must not run.
     Refuse {

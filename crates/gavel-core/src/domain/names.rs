@@ -211,12 +211,25 @@ macro_rules! __shape_of {
 pub use __shape_of as shape_of;
 
 impl Field {
-    /// A field of a record, with the serde attributes of both; `None`: it is not sent. What is read strictly may lack what
-    /// is optional; what is sent has null.
-    pub fn new(record: &str, name: &str, about: &'static [&'static str], field: &str, shape: Shape) -> Option<Self> {
+    /// What a field of a record is in JSON, with the serde attributes of both: a field, those of a record within it, or
+    /// nothing. What is read strictly may lack what is optional; what is sent has null.
+    pub fn new(record: &str, name: &str, about: &'static [&'static str], field: &str, shape: Shape) -> Vec<Self> {
+        match (field, shape) {
+            ("skip", _) => Vec::new(),
+            ("flatten", Shape::Record(_, fields, _)) => fields,
+            ("flatten", Shape::Optional(of)) => {
+                let mut fields = Self::new(record, name, about, field, *of);
+                fields.iter_mut().for_each(|field| field.is_required = false);
+                fields
+            }
+            (_, shape) => vec![Self::named(record, name, about, field, shape)],
+        }
+    }
+
+    fn named(record: &str, name: &str, about: &'static [&'static str], field: &str, shape: Shape) -> Self {
         let is_read = record.contains("deny_unknown_fields");
         let may_lack = is_read && (field.contains("default") || matches!(shape, Shape::Optional(_)));
-        (field != "skip").then(|| Self {
+        Self {
             name: if record.contains("camelCase") {
                 camel(name)
             } else {
@@ -225,6 +238,6 @@ impl Field {
             about,
             is_required: !may_lack && !field.contains("skip_serializing_if"),
             shape,
-        })
+        }
     }
 }

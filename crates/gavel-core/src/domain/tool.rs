@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::argument_path::ArgumentPath;
+use super::error_class::ErrorClass;
 use super::ids::{TenantId, UserId};
 use super::names::names;
 use super::schema::JsonSchema;
@@ -248,34 +249,72 @@ names! {
     }
 }
 
+/// Who words the message of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wording {
+    /// gavel, for every call in the same words.
+    Fixed,
+    /// gavel, or an approver.
+    Own,
+    /// It may quote the model or a server: its errors, its schema, an invalid answer.
+    Quoted,
+}
+
 impl FailureCode {
+    /// Its class, its wording, and the text for callers in place of a text that may be a server's own. `None`: the
+    /// text for this code is always gavel's or a person's.
+    #[rustfmt::skip] // A line for each.
+    const fn about(self) -> (ErrorClass, Wording, Option<&'static str>) {
+        use ErrorClass::{AuthError, PolicyError, ToolExecutionError, ValidationError};
+        use Wording::{Fixed, Own, Quoted};
+        match self {
+            Self::UnknownTool => (ValidationError, Quoted, None),
+            Self::InvalidArguments => (ValidationError, Quoted, Some("The tool does not accept these arguments.")),
+            Self::Denied => (PolicyError, Own, None),
+            Self::Rejected => (PolicyError, Own, None),
+            Self::Expired => (PolicyError, Fixed, None),
+            Self::TooManyCalls => (ValidationError, Fixed, None),
+            Self::MixedWithVerdict => (ValidationError, Fixed, None),
+            Self::LimitReached => (PolicyError, Fixed, None),
+            Self::DoomLoop => (ValidationError, Fixed, None),
+            Self::Cancelled => (PolicyError, Quoted, None),
+            Self::Unavailable => (ToolExecutionError, Quoted, Some("The tool's server is unavailable.")),
+            Self::AuthRequired => (AuthError, Quoted, Some(
+                "The tool needs the user's own credentials or consent, which are missing or do not cover this."
+            )),
+            Self::ToolError => (ToolExecutionError, Quoted, Some("The tool reported an error.")),
+            Self::ProtocolError => (ToolExecutionError, Quoted, Some(
+                "The tool's server did not accept the call, or its answer was not valid."
+            )),
+            Self::Timeout => (ToolExecutionError, Own, Some("The tool did not answer in time.")),
+            Self::Overloaded => (ToolExecutionError, Fixed, Some(
+                "gavel was reading too many large answers to read this one."
+            )),
+            Self::InDoubt => (ToolExecutionError, Quoted, Some("The outcome of this call is unknown.")),
+            Self::Unsupported => (ToolExecutionError, Own, Some(
+                "The tool asked for something that gavel does not support."
+            )),
+            Self::NotRecorded => (ToolExecutionError, Fixed, None),
+        }
+    }
+
+    /// Its class.
+    #[must_use]
+    pub const fn class(self) -> ErrorClass {
+        self.about().0
+    }
+
+    /// Who words its messages.
+    #[must_use]
+    pub const fn wording(self) -> Wording {
+        self.about().1
+    }
+
     /// The text for callers in place of a text that may be a server's own. `None`: the text for this code is
     /// always gavel's or a person's.
     #[must_use]
     pub const fn in_place_of_a_server(self) -> Option<&'static str> {
-        Some(match self {
-            Self::InvalidArguments => "The tool does not accept these arguments.",
-            Self::AuthRequired => {
-                "The tool needs the user's own credentials or consent, which are missing or do not cover this."
-            }
-            Self::ToolError => "The tool reported an error.",
-            Self::ProtocolError => "The tool's server did not accept the call, or its answer was not valid.",
-            Self::Timeout => "The tool did not answer in time.",
-            Self::Unavailable => "The tool's server is unavailable.",
-            Self::Overloaded => "gavel was reading too many large answers to read this one.",
-            Self::Unsupported => "The tool asked for something that gavel does not support.",
-            Self::InDoubt => "The outcome of this call is unknown.",
-            Self::UnknownTool
-            | Self::Denied
-            | Self::Rejected
-            | Self::Expired
-            | Self::TooManyCalls
-            | Self::MixedWithVerdict
-            | Self::LimitReached
-            | Self::DoomLoop
-            | Self::Cancelled
-            | Self::NotRecorded => return None,
-        })
+        self.about().2
     }
 
     /// The text for callers if the original text is known to be a server's own.

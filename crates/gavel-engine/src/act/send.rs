@@ -85,6 +85,7 @@ pub(super) async fn attempt(
     let repository = repository(run);
     let repositories = || engine.policy.repositories.of(&run.record.decision.tenant);
     let repositories = (tool.settings.repositories == Some(true)).then(repositories).flatten();
+    let shown = state.filter(|_| run.can_wait()).and_then(Call::details);
     let request = CallRequest {
         tool,
         arguments: &one.arguments,
@@ -95,7 +96,7 @@ pub(super) async fn attempt(
         action_id: one.call.id,
         idempotency_key: &one.key,
         first_attempt_us: state.filter(|_| nth == Nth::Further).and_then(Call::first_started_us),
-        account: state.filter(|_| run.can_wait()).and_then(Call::account),
+        account: shown.and_then(|details| details.account.as_deref()),
         session: session(run),
         repository: repository.as_deref(),
         repositories: repositories.as_deref(),

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::answer::{Answer, InPlan, Question, answer};
 use super::{Attempt, Facts, undeclared};
-use crate::domain::address::{Recipients, recipients};
+use crate::domain::action::Details;
+use crate::domain::address::recipients;
 use crate::domain::argument_path::{self, ArgumentPath};
 use crate::domain::definition::{Approval, quoted};
 use crate::domain::known::open_texts;
@@ -62,7 +63,7 @@ impl From<Refused> for Unread {
 /// A valid call: its canonical arguments, and what the policy answers.
 pub(super) struct Checked {
     pub(super) arguments: Value,
-    pub(super) findings: Findings,
+    pub(super) details: Details,
     pub(super) answer: Answer,
 }
 
@@ -108,7 +109,7 @@ pub(super) fn tool_call(
         Attempt::Again(started_us) => started_us,
     };
     let most = facts.policy.most_recipients;
-    let mut findings = check(tool, &arguments, most, facts.zone, now_us)
+    let (mut details, uncertain) = check(tool, &arguments, most, facts.zone, now_us)
         .map_err(|errors| invalid(errors.join("; ")).by(DecidedBy::Parameters))?;
     let sends = sends(tool, &arguments, facts);
     let answer = answer(&Question {
@@ -119,17 +120,17 @@ pub(super) fn tool_call(
             agent: facts.agent.as_deref(),
             surface: &facts.surface,
             arguments: &arguments,
-            recipients: findings.recipients.as_ref(),
+            recipients: details.recipients.as_ref(),
             session: SessionFacts::of(facts.bound.as_deref()),
         },
-        uncertain: findings.uncertain,
+        uncertain,
         digest: &tool.digest,
         tool: tool.settings.approval,
         side_effect: tool.side_effect,
         approval: facts.approval,
         floor: facts.floor,
         policy: &facts.policy,
-        grants: if findings.ungrantable { &[] } else { &facts.grants },
+        grants: if details.ungrantable { &[] } else { &facts.grants },
         plan: plan.as_ref(),
         effects: &tool.effects(&arguments),
         sends: sends.as_deref(),
@@ -139,11 +140,11 @@ pub(super) fn tool_call(
         if matches!(effort, Effort::Quick) && given.get().len() > MOST_AT_ONCE {
             return Err(Unread::TooCostly);
         }
-        warnings::of_texts(&tool.input.value(), &arguments, &mut findings.warnings);
+        warnings::of_texts(&tool.input.value(), &arguments, &mut details.warnings);
     }
     Ok(Checked {
         arguments,
-        findings,
+        details,
         answer,
     })
 }
@@ -302,7 +303,7 @@ pub(super) fn delegation(name: &str, given: &RawValue, facts: &Facts) -> Result<
     });
     Ok(Checked {
         arguments,
-        findings: Findings::default(),
+        details: Details::default(),
         answer,
     })
 }
@@ -333,21 +334,9 @@ fn object(given: &RawValue) -> Result<Map<String, Value>, Refused> {
 /// Maximum number of arguments that the text about a call without a grant names.
 const MOST_NAMED: usize = 8;
 
-/// What valid arguments contain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
-    /// The recipients of the call; `None` if the tool's settings name none.
-    pub recipients: Option<Recipients>,
-    /// Does the call have arguments besides its recipients that are not declared free? No grant covers it then.
-    pub ungrantable: bool,
-    /// Does it have such arguments, and a value that the tool's schema does not describe? Then it may reach others than
-    /// its recipients.
-    pub uncertain: bool,
-    /// Warnings for the approver.
-    pub warnings: Vec<String>,
-}
-
-/// Checks recipients, single lines and times. `most` is the maximum number of recipients.
+/// Checks recipients, single lines and times. `most` is the maximum number of recipients. Returns what an approver should
+/// know, and whether the call may reach others than its recipients: it has arguments that no grant can cover, and a
+/// value that the tool's schema does not describe.
 ///
 /// # Errors
 /// Each error names its place, the value found and what is allowed.
@@ -357,33 +346,37 @@ pub(super) fn check(
     most: usize,
     zone: Option<Tz>,
     now_us: i64,
-) -> Result<Findings, Vec<String>> {
-    let (mut findings, mut errors) = (Findings::default(), Vec::new());
+) -> Result<(Details, bool), Vec<String>> {
+    let (mut details, mut uncertain, mut errors) = (Details::default(), false, Vec::new());
     if !tool.settings.recipients.is_empty() {
         match recipients(&tool.settings.recipients, arguments, most, || needs_recipients(tool)) {
             Ok(checked) => {
-                findings.recipients = Some(checked.recipients);
-                findings.warnings = checked.warnings;
+                details.recipients = Some(checked.recipients);
+                details.warnings = checked.warnings;
             }
             Err(invalid) => errors = invalid,
         }
         let schema = undeclared::search(&tool.input.value(), arguments);
         errors.extend(schema.errors);
         let others = others(tool, arguments);
-        findings.ungrantable = !others.is_empty();
-        findings.uncertain = findings.ungrantable && schema.is_open;
-        findings.warnings.extend(without_grant(&others));
+        details.ungrantable = !others.is_empty();
+        uncertain = details.ungrantable && schema.is_open;
+        details.warnings.extend(without_grant(&others));
     }
     for path in &tool.settings.single_line {
         errors.extend(not_one_line(path, arguments));
     }
     if let Some(times) = &tool.settings.times {
         match times.check(arguments, zone, now_us) {
-            Ok(warnings) => findings.warnings.extend(warnings),
+            Ok(warnings) => details.warnings.extend(warnings),
             Err(invalid) => errors.extend(invalid),
         }
     }
-    if errors.is_empty() { Ok(findings) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok((details, uncertain))
+    } else {
+        Err(errors)
+    }
 }
 
 /// The places of the values that are neither recipients, nor free, nor set by gavel.

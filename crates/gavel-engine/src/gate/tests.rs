@@ -147,7 +147,7 @@ fn a_read_that_carries_unknown_text_out_of_a_session_asks() {
         ..facts()
     };
     let asks = |tool: &Arc<Tool>, arguments: &str, facts: &Facts| match first(&call_of(tool, arguments), facts) {
-        PolicyDecision::RequireApproval { reason, .. } => Some(reason),
+        PolicyDecision::RequireApproval { details, .. } => Some(details.reason),
         PolicyDecision::Allow { .. } => None,
         other => panic!("{other:?}"),
     };
@@ -337,7 +337,7 @@ fn a_tool_without_a_scope_asks_on_every_call_although_the_plan_names_it() {
     let decided = |is_bound, side_effect, rules| decided_by(is_bound, side_effect, rules, false);
     let asked = decided(false, true, "rules: []");
     assert!(
-        matches!(&asked, PolicyDecision::RequireApproval { reason, .. } if reason.contains("is not bound to the session")),
+        matches!(&asked, PolicyDecision::RequireApproval { details, .. } if details.reason.contains("is not bound to the session")),
         "{asked:?}"
     );
     let rule = "rules:\n- {name: r, tools: deploy, then: allow, reason: because}\n";
@@ -693,16 +693,14 @@ fn the_approver_reads_why_a_grant_does_not_cover_a_call() {
         ),
         "{free:?}"
     );
-    let PolicyDecision::RequireApproval {
-        ungrantable: true,
-        warnings,
-        ..
-    } = decided(r#"{"to": "bo@x.org", "calendar": "team", "m": {"x": 1}}"#)
+    let PolicyDecision::RequireApproval { details, .. } =
+        decided(r#"{"to": "bo@x.org", "calendar": "team", "m": {"x": 1}}"#)
     else {
         panic!("a grant must not cover it");
     };
+    assert!(details.ungrantable);
     assert_eq!(
-        warnings,
+        details.warnings,
         [
             r#"a grant cannot cover this call: besides the recipients it sets "/calendar", "/m/x", which are not declared free"#
         ]

@@ -29,12 +29,8 @@ fn require(call: ActionId, arguments: &str) -> Entry {
         call,
         decision: PolicyDecision::RequireApproval {
             arguments: Arc::from(raw(arguments)),
-            reason: "it has side effects".to_owned(),
             by: vec![DecidedBy::SideEffects],
-            warnings: Vec::new(),
-            recipients: crate::domain::address::Recipients::default(),
-            ungrantable: false,
-            account: None,
+            details: crate::domain::action::Details::default(),
         },
     }
 }

@@ -10,7 +10,7 @@ use super::Template;
 use super::{Text, Texts, counted, time};
 use crate::domain::decision::Outcome;
 
-/// The values for the replies. Each outcome may use only some of them (`names`).
+/// The values for the replies. Each outcome may use only some of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplyArgs<'a> {
     /// RATE_LIMITED, OVERLOADED: how long to wait. DEADLINE: the time limit.
@@ -62,29 +62,6 @@ pub struct TemplatesError {
 
 const PARTIAL: &str = "PROGRESS:PARTIAL";
 const IN_DOUBT: &str = "PROGRESS:IN_DOUBT";
-
-/// The placeholders that the reply of an outcome may use; `None` if it has no fixed reply, because the model answers.
-fn names(outcome: Outcome) -> Option<&'static [&'static str]> {
-    match outcome {
-        Outcome::TaskCompleted
-        | Outcome::ResponseGiven
-        | Outcome::UnclearIntent
-        | Outcome::MultipleMatches
-        | Outcome::OutOfScope => None,
-        Outcome::RateLimited | Outcome::Overloaded | Outcome::Deadline => Some(&["time"]),
-        Outcome::UserInput => Some(&["subject", "limit"]),
-        Outcome::LoopLimit => Some(&["steps"]),
-        Outcome::MissingPermission
-        | Outcome::PolicyDenied
-        | Outcome::SafetyBlocked
-        | Outcome::ModelUnavailable
-        | Outcome::ModelTimeout
-        | Outcome::MalformedOutput
-        | Outcome::ToolInvocation
-        | Outcome::Cancelled
-        | Outcome::Internal => Some(&[]),
-    }
-}
 
 impl Templates {
     /// The replies compiled into the binary.
@@ -145,7 +122,7 @@ impl Templates {
         };
         let mut replies = BTreeMap::new();
         for outcome in Outcome::ALL {
-            if let Some(names) = names(*outcome)
+            if let Some(names) = outcome.placeholders()
                 && let Some(template) = take(outcome.as_str(), names)
             {
                 replies.insert(*outcome, template);
@@ -162,7 +139,7 @@ impl Templates {
         for unknown in texts.keys() {
             let mut known: Vec<_> = Outcome::ALL
                 .iter()
-                .filter(|o| names(**o).is_some())
+                .filter(|o| o.placeholders().is_some())
                 .map(|o| o.as_str())
                 .collect();
             known.extend([PARTIAL, IN_DOUBT]);

@@ -399,11 +399,7 @@ pub fn pending(action: Action, tasks: &Tasks, now_us: i64) -> Option<PendingAppr
         agent_id: action.agent,
         tool: action.tool,
         arguments: action.arguments,
-        grantable: action.details.is_grantable(),
-        recipients: action.details.all_recipients(),
-        reason: action.details.reason,
-        account: action.details.account,
-        warnings: action.details.warnings,
+        asked: action.details.into(),
         created_at: Timestamp(action.created_at),
         expires_at: Timestamp(action.expires_at?),
     })

@@ -412,11 +412,7 @@ fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
         action_id: call.id,
         approval_id: None,
         arguments: None,
-        recipients: None,
-        account: None,
-        grantable: None,
-        reason: None,
-        warnings: Vec::new(),
+        asked: None,
         expires_at: None,
         error_class: code.map(FailureCode::class),
         record: ActionRecord {
@@ -460,15 +456,7 @@ pub fn action_answer(action: &Action) -> ActionAnswer {
         action_id: action.id,
         approval_id: action.approval.filter(|_| waits),
         arguments: waits.then(|| action.arguments.clone()),
-        recipients: action.details.all_recipients().filter(|_| waits),
-        account: action.details.account.clone().filter(|_| waits),
-        grantable: waits.then(|| action.details.is_grantable()),
-        reason: waits.then(|| action.details.reason.clone()),
-        warnings: if waits {
-            action.details.warnings.clone()
-        } else {
-            Vec::new()
-        },
+        asked: waits.then(|| action.details.clone().into()),
         expires_at: action.expires_at.filter(|_| waits).map(Timestamp),
         error_class: error_code
             .as_deref()

@@ -269,9 +269,9 @@ impl Projection {
         let Some(call) = self.calls.get_mut(&id) else { return };
         match decision {
             PolicyDecision::Allow { arguments, .. } => call.arguments = Arc::clone(arguments),
-            PolicyDecision::RequireApproval { arguments, reason, .. } => {
+            PolicyDecision::RequireApproval { arguments, details, .. } => {
                 call.arguments = Arc::clone(arguments);
-                self.approvals.insert(id, (run, reason.clone()));
+                self.approvals.insert(id, (run, details.reason.clone()));
             }
             PolicyDecision::Refuse { .. } => {}
         }

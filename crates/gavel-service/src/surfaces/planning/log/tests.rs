@@ -132,12 +132,8 @@ fn an_approved_action_says_what_required_the_approval() {
         call: id,
         decision: PolicyDecision::RequireApproval {
             arguments: raw(&json!({})),
-            reason: "r".to_owned(),
             by: vec![DecidedBy::Tool],
-            warnings: Vec::new(),
-            recipients: Default::default(),
-            ungrantable: false,
-            account: None,
+            details: Default::default(),
         },
     };
     let mut entries = vec![turn(vec![call]), asks];

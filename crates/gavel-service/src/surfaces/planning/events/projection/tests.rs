@@ -6,6 +6,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::domain::action::Details;
 use crate::domain::decision::Usage;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::journal::{
@@ -237,12 +238,11 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
         call: call.id,
         decision: PolicyDecision::RequireApproval {
             arguments: raw(&json!({"issueNumber": 7})),
-            reason: "the operator requires it".to_owned(),
             by: Vec::new(),
-            warnings: Vec::new(),
-            recipients: Default::default(),
-            ungrantable: false,
-            account: None,
+            details: Details {
+                reason: "the operator requires it".to_owned(),
+                ..Details::default()
+            },
         },
     };
     // Its approval can be answered once the run is suspended.
