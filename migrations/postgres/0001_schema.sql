@@ -138,7 +138,6 @@ CREATE INDEX idempotency_key_by_expiry ON idempotency_key (expires_at);
 CREATE UNLOGGED TABLE quota_bucket (
     tenant TEXT COLLATE "C" NOT NULL,
     user_id TEXT COLLATE "C" NOT NULL,
-    leased BIGINT NOT NULL,
     full_at BIGINT NOT NULL,
     PRIMARY KEY (tenant, user_id)
 ) WITH (fillfactor = 50);

@@ -133,7 +133,6 @@ CREATE INDEX idempotency_key_by_expiry ON idempotency_key (expires_at);
 CREATE TABLE quota_bucket (
     tenant TEXT NOT NULL,
     user_id TEXT NOT NULL,
-    leased BIGINT NOT NULL,
     full_at BIGINT NOT NULL,
     PRIMARY KEY (tenant, user_id)
 );

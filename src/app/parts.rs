@@ -19,7 +19,7 @@ use crate::adapters::gemini::{
 };
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
-use crate::adapters::quota::{LeasedQuota, LocalQuota};
+use crate::adapters::quota::{LocalQuota, SharedQuota};
 use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
 use crate::config::{Auth, Config, Content, FileError, GoogleEnvironment, Jwt, JwtKeys, ModelConfig, Provider};
 use crate::domain::budget::SessionLimits;
@@ -168,9 +168,9 @@ pub(super) fn quota(
     let Some(buckets) = store.buckets() else {
         return local;
     };
-    let leased = Arc::new(LeasedQuota::new(local, buckets, background.clone()));
-    background.spawn(leased.clone().keep(stop.clone()));
-    leased
+    let shared = Arc::new(SharedQuota::new(local, buckets));
+    background.spawn(shared.clone().keep(stop.clone()));
+    shared
 }
 
 pub(super) async fn sweep_quota(quota: Arc<LocalQuota>, stop: CancellationToken) {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use async_trait::async_trait;
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::definition::{self, Constitution, Form, Source, check};
 use gavel::domain::ids::{InstanceId, TenantId, UserId};
@@ -72,10 +73,11 @@ impl Fuse {
 /// A port behind the fuse.
 struct Fused<T>(Arc<Fuse>, T);
 
+#[async_trait]
 impl Quota for Fused<Fixed> {
-    fn take<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, QuotaState> {
+    async fn take(&self, tenant: &TenantId, user: &UserId) -> QuotaState {
         self.0.first();
-        self.1.take(tenant, user)
+        self.1.take(tenant, user).await
     }
 }
 

@@ -157,6 +157,7 @@ pub(crate) async fn what_was_not_started_is_no_lost_outcome_after_a_fault(db: Te
             "DROP TRIGGER refuse ON decision_log; DROP FUNCTION refuse",
         ),
     };
+    db.open().await.shutdown().await;
     db.run(refuse).await;
     open_without_an_answer(&db, async |store| {
         // The writer tries at once, and after a refusal with each tick of the maintenance.

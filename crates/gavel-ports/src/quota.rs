@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::BoxFuture;
+use async_trait::async_trait;
+
 use crate::domain::ids::{TenantId, UserId};
 
 /// Counts requests per user.
+#[async_trait]
 pub trait Quota: Send + Sync {
     /// Takes one request from the user's quota.
-    fn take<'a>(&'a self, tenant: &'a TenantId, user: &'a UserId) -> BoxFuture<'a, QuotaState>;
+    async fn take(&self, tenant: &TenantId, user: &UserId) -> QuotaState;
 }
 
 /// The quota after a request was counted (`RateLimit`, `RateLimit-Policy`, `Retry-After`).
@@ -28,42 +30,37 @@ pub struct QuotaState {
 }
 
 /// Token buckets that all replicas share, one for each user. A bucket that was never used is full.
+#[async_trait]
 pub trait Buckets: Send + Sync {
-    /// Takes tokens from a user's bucket, for the caller to use.
-    fn lease<'a>(
-        &'a self,
-        tenant: &'a TenantId,
-        user: &'a UserId,
-        ask: Ask,
-    ) -> BoxFuture<'a, Result<Lease, BucketsUnavailable>>;
+    /// Takes a token from a user's bucket. Returns how long until the bucket is full; `None` if it had no token.
+    async fn take(&self, tenant: &TenantId, user: &UserId, rate: Rate) -> Result<Option<Duration>, BucketsUnavailable>;
 
     /// Deletes buckets that are full. Returns how many.
-    fn prune(&self) -> BoxFuture<'_, Result<u64, BucketsUnavailable>>;
+    async fn prune(&self) -> Result<u64, BucketsUnavailable>;
 }
 
-/// A request to a bucket.
+/// How fast a bucket fills, and how much it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct Rate {
     /// One token is added each time this many microseconds have passed.
     pub interval_us: u32,
     /// Tokens in a full bucket.
     pub burst: u32,
-    /// Unused tokens of an earlier lease. They are returned to the bucket first.
-    pub returned: u32,
-    /// Tokens for requests that are waiting.
-    pub waiting: u32,
-    /// Tokens wanted for future requests. Beyond the waiting requests, at most a quarter of the available tokens is
-    /// given, so that other replicas get some as well.
-    pub block: u32,
 }
 
-/// The tokens that a bucket gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
-    /// Tokens to use.
-    pub tokens: u32,
-    /// How long until the bucket is full if nothing is taken from it.
-    pub missing: Duration,
+impl Rate {
+    /// How long this many tokens take to refill.
+    #[must_use]
+    pub fn time(self, tokens: u32) -> Duration {
+        Duration::from_micros(u64::from(tokens) * u64::from(self.interval_us))
+    }
+
+    /// Tokens in a bucket that is full after `missing`.
+    #[must_use]
+    pub fn left(self, missing: Duration) -> u32 {
+        let there = self.time(self.burst).saturating_sub(missing).as_micros();
+        u32::try_from(there / u128::from(self.interval_us)).unwrap_or(u32::MAX)
+    }
 }
 
 /// The buckets are unavailable; the message comes from the implementation.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::json;
 
 use super::db::{Conn, Value, sql, values};
 use super::decisions::DECISIONS;
 use super::error::Fault;
 use super::queue::Batch;
-use super::recovered;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::records::StoredAnswer;
@@ -61,7 +61,7 @@ impl StoredClaim {
         let (status, body) = match (self.answer_status, self.answer_body) {
             (Some(status), Some(body)) => (status, body),
             _ if self.status.as_deref() == Some("open") => return Ok(Claimed::Running),
-            _ => recovered::answer(&decision, &self.request_id.unwrap_or_default()),
+            _ => unrecorded(&decision, &self.request_id.unwrap_or_default()),
         };
         Ok(Claimed::Answered(StoredAnswer {
             scope: Arc::clone(&claim.scope),
@@ -150,4 +150,22 @@ impl Batch<'_> {
         conn.execute(keep, values).await?;
         Ok(())
     }
+}
+
+/// The answer to a retried request whose decision was closed without its outcome: status and
+/// `application/problem+json` body. Built on demand from the row, so it is the same each time.
+fn unrecorded(decision_id: &str, request_id: &str) -> (u16, String) {
+    let body = json!({
+        "type": "about:blank",
+        "title": "Internal Server Error",
+        "status": 500,
+        "code": "outcome_unrecorded",
+        "detail": format!(
+            "The first request with this key ended before its outcome was recorded. It is not repeated; \
+             see decision {decision_id} for what is known."
+        ),
+        "request_id": request_id,
+        "decision_id": decision_id,
+    });
+    (500, body.to_string())
 }

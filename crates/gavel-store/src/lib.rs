@@ -9,7 +9,7 @@
 //! `audit` log in the same transaction. A `commit` about a run, and other writes about runs, definitions and planning
 //! sessions, take the same path, but one op after another, since each returns a result.
 //!
-//! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. Reads (`read`) and the users' quotas (`buckets`) have their own connections and never wait for
+//! `maintenance` renews the lease, closes rows of dead processes and deletes old ones. Reads (`read`) and the users' quotas (`quota`) have their own connections and never wait for
 //! the writer.
 //!
 //! Durability: an acknowledged decision survives the death of the process. An acknowledged intent survives a power loss
@@ -18,7 +18,6 @@
 
 mod actions;
 mod audit;
-mod buckets;
 mod claims;
 mod commit;
 mod config;
@@ -36,7 +35,6 @@ mod queue;
 pub mod quota;
 mod read;
 mod recorder;
-mod recovered;
 mod runs;
 mod sessions;
 mod table;
@@ -61,10 +59,10 @@ pub use audit::{
     AuditFilter, AuditKeys, AuditKind, AuditLog, AuditRow, AuditSecrets, Finding, Head, KEY_IN_DATABASE, KeyPlace,
     TriggerDamage, TriggerState, Verifier,
 };
-pub use buckets::SharedBuckets;
 pub use config::{AtStart, ContentKey, ContentMode, StoreConfig};
 pub use error::StoreError;
 pub use migrate::MigrationStatus;
+pub use quota::SharedBuckets;
 #[cfg(fuzzing)]
 pub use read::filter_of_decisions;
 pub use read::{PastCall, Process, ReadOnly};

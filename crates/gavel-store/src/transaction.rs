@@ -7,7 +7,8 @@ use super::error::Fault;
 use super::op::{Done, Op, Pruned, Recovered, Ticket};
 use super::queue::Batch;
 use super::queue::Cleanup;
-use super::recovered;
+use crate::api::decisions::CallStatus;
+use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::{Committed, Writer};
@@ -131,40 +132,44 @@ impl Batch<'_> {
     }
 
     async fn abandon(&self, conn: &mut Conn, decision: DecisionId, scope: Option<&Arc<str>>) -> Result<(), Fault> {
-        // False: the decision was not written, or its owner has closed it.
-        if self.close_unbegun(conn, decision, &self.writing.owner).await? {
-            // Its intents were never sent.
-            let calls = "UPDATE tool_invocation_log SET status = 'not_sent', started_at = NULL, \
-                         error_code = 'not_recorded', error_message = 'its record was not acknowledged in time' \
-                         WHERE decision_id = $1 AND status = 'started' \
-                         RETURNING id, decision_id AS run_id, tool, side_effect";
-            self.end_unrecorded(conn, calls, values![decision], FailureCode::NotRecorded)
-                .await?;
-        }
+        self.close_unbegun(conn, decision, &self.writing.owner).await?;
         if let Some(scope) = scope {
             self.release_claim(conn, scope, decision).await?;
         }
         Ok(())
     }
 
-    /// Closes an open decision for which no work was started. False if there is none.
+    /// Closes an open decision for which no work was started: its intents were never sent. Nothing changes if the decision
+    /// was not written, or if its owner has closed it.
     pub(super) async fn close_unbegun(
         &self,
         conn: &mut Conn,
         decision: DecisionId,
         owner: &Value,
-    ) -> Result<bool, Fault> {
-        let close = "UPDATE decision_log SET status = 'closed', recovered = TRUE, decision_type = 'RESPOND_ONLY', \
-                     outcome_category = 'ERROR:INTERNAL', intent = 'none', \
-                     error_detail = 'not begun: its record was not acknowledged in time' \
-                     WHERE id = $1 AND owner = $2 AND status = 'open'";
-        Ok(conn.execute(close, values![decision, owner.clone()]).await? == 1)
+    ) -> Result<(), Fault> {
+        const OPEN: &str = "id = $1 AND owner = $2 AND status = 'open'";
+        let calls = sql!(
+            "{}",
+            end_started(
+                FailureCode::NotRecorded,
+                &format!("decision_id = $1 AND EXISTS (SELECT 1 FROM decision_log WHERE {OPEN})")
+            )
+        );
+        let close = sql!(
+            "{} WHERE {OPEN}",
+            close("not begun: its record was not acknowledged in time")
+        );
+        let values = values![decision, owner.clone()];
+        self.end_unrecorded(conn, calls, values.clone(), FailureCode::NotRecorded)
+            .await?;
+        conn.execute(close, values).await?;
+        Ok(())
     }
 
     async fn mark_unanswered(&self, conn: &mut Conn, decision: DecisionId) -> Result<(), Fault> {
         let close = sql!(
             "{} WHERE id = $1 AND owner = $2",
-            recovered::close("not answered: its record was not acknowledged in time")
+            close("not answered: its record was not acknowledged in time")
         );
         conn.execute(close, values![decision, self.writing.owner.clone()])
             .await?;
@@ -174,7 +179,7 @@ impl Batch<'_> {
     async fn close_lost(&self, conn: &mut Conn, decision: DecisionId) -> Result<Recovered, Fault> {
         let close = sql!(
             "{} WHERE id = $1 AND owner = $2 AND status = 'open'",
-            recovered::close("its outcome could not be recorded")
+            close("its outcome could not be recorded")
         );
         let decisions = conn
             .execute(close, values![decision, self.writing.owner.clone()])
@@ -202,7 +207,7 @@ impl Batch<'_> {
         let close = sql!(
             "{} WHERE status = 'open' AND owner <> $1 AND owner <> id \
              AND owner NOT IN (SELECT id FROM instance WHERE lease_until > @now)",
-            recovered::close("the process that ran it ended before its outcome was recorded")
+            close("the process that ran it ended before its outcome was recorded")
         );
         let decisions = conn.execute(close, values![self.writing.owner.clone()]).await?;
         let calls = self.recover_calls(conn).await?;
@@ -211,10 +216,13 @@ impl Batch<'_> {
 
     /// Ends the started calls of closed decisions.
     async fn recover_calls(&self, conn: &mut Conn) -> Result<u64, Fault> {
-        let calls = "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
-                     error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
-                     AND (SELECT d.status FROM decision_log d WHERE d.id = tool_invocation_log.decision_id) \
-                     = 'closed' RETURNING id, decision_id AS run_id, tool, side_effect";
+        let calls = sql!(
+            "{}",
+            end_started(
+                FailureCode::InDoubt,
+                "(SELECT d.status FROM decision_log d WHERE d.id = tool_invocation_log.decision_id) = 'closed'"
+            )
+        );
         self.end_unrecorded(conn, calls, vec![], FailureCode::InDoubt).await
     }
 
@@ -249,6 +257,41 @@ impl Batch<'_> {
             may_be_more: claims >= PRUNED_AT_ONCE || logins >= PRUNED_AT_ONCE || runs,
         })
     }
+}
+
+/// Closes an open row of the decision log as an error, with the type and intent derived from its started calls.
+pub(super) fn close(detail: &str) -> String {
+    format!(
+        "UPDATE decision_log SET status = 'closed', recovered = TRUE, \
+         decision_type = CASE WHEN EXISTS (SELECT 1 FROM tool_invocation_log t \
+         WHERE t.decision_id = decision_log.id AND t.started_at IS NOT NULL) THEN '{}' ELSE '{}' END, \
+         outcome_category = '{}', \
+         intent = COALESCE((SELECT t.tool FROM tool_invocation_log t WHERE t.decision_id = decision_log.id \
+         AND t.started_at IS NOT NULL ORDER BY t.side_effect DESC, t.sequence DESC LIMIT 1), 'none'), \
+         error_detail = '{}'",
+        DecisionType::InvokeTool,
+        DecisionType::RespondOnly,
+        Outcome::Internal,
+        detail.replace('\'', "''")
+    )
+}
+
+/// Ends those of the started calls without a recorded outcome: they were sent and are in doubt, or were never sent. For
+/// [`Batch::end_unrecorded`].
+pub(super) fn end_started(code: FailureCode, which: &str) -> String {
+    let (status, message) = match code {
+        FailureCode::InDoubt => (CallStatus::InDoubt, "sent, and its outcome was not recorded"),
+        _ => (CallStatus::NotSent, "its record was not acknowledged in time"),
+    };
+    let sent = match status {
+        CallStatus::NotSent => ", started_at = NULL",
+        _ => "",
+    };
+    format!(
+        "UPDATE tool_invocation_log SET status = '{status}'{sent}, error_code = '{code}', error_message = '{message}' \
+         WHERE status = '{}' AND {which} RETURNING id, decision_id AS run_id, tool, side_effect",
+        CallStatus::Started
+    )
 }
 
 #[cfg(test)]

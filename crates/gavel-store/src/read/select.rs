@@ -14,6 +14,8 @@ use uuid::Uuid;
 
 use super::super::db::row::{Cell, Row};
 use super::filter::{Filter, Kind, List, Literal, Op, PARENT, Term};
+use crate::api::decisions::CallStatus;
+use crate::api::filter::names;
 use crate::db::{Dialect, Value};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ProjectId, TenantId, UserId};
@@ -352,39 +354,23 @@ fn few(list: &List, term: &Term) -> Option<String> {
 
 /// The statuses a condition allows. A status is never NULL.
 fn statuses(term: &Term) -> Option<Vec<&'static str>> {
-    let all = [
-        "started",
-        "completed",
-        "failed",
-        "in_doubt",
-        "not_sent",
-        "open",
-        "closed",
-    ];
-    let wanted: Vec<&str> = match &term.value {
+    let chosen: Vec<_> = match &term.value {
         Literal::OneOf(values) => values.clone(),
-        Literal::Bool(yes) => {
-            let completed = *yes;
-            all[..5]
-                .iter()
-                .copied()
-                .filter(|status| (*status == "completed") == completed)
+        Literal::Bool(true) => vec![CallStatus::Completed.as_str()],
+        Literal::Bool(false) => {
+            let others = names::<CallStatus>().into_iter();
+            others
+                .filter(|status| *status != CallStatus::Completed.as_str())
                 .collect()
         }
         _ => return None,
     };
-    let known: &[&'static str] = match term.field.kind {
-        Kind::Names(values) if values().contains(&"open") => &["open", "closed"],
-        _ => &["started", "completed", "failed", "in_doubt", "not_sent"],
+    let known = match term.field.kind {
+        Kind::Names(values) => values(),
+        _ => names::<CallStatus>(),
     };
-    let equal = term.op == Op::Eq;
-    Some(
-        known
-            .iter()
-            .copied()
-            .filter(|status| wanted.contains(status) == equal)
-            .collect(),
-    )
+    let is_allowed = |status: &&str| chosen.contains(status) == (term.op == Op::Eq);
+    Some(known.into_iter().filter(is_allowed).collect())
 }
 
 /// One condition for each value of a closed list that `term` allows.

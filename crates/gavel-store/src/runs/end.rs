@@ -18,6 +18,7 @@ use crate::config::ContentMode;
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus::{self, Cancelled, Completed, Failed, Paused};
 use crate::domain::agent_run::StopReason;
+use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::{ActionId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::{MessageRole, completed_effects};
 use crate::domain::time::rfc3339;
@@ -26,7 +27,7 @@ use crate::ports::claims::Claimed;
 use crate::ports::commit::RunEnd;
 use crate::ports::runs::{Lease, Reopen, Reopened, ReopenedFor, Settled};
 use crate::queue::Batch;
-use crate::recovered;
+use crate::transaction::{close, end_started};
 use crate::transition::{any, run_may_become};
 
 impl Batch<'_> {
@@ -94,7 +95,7 @@ impl Batch<'_> {
         }
         let close = sql!(
             "{} WHERE status = 'open' AND id IN (SELECT id FROM agent_run WHERE root_id = $1 AND id <> $1)",
-            recovered::close("the run that called it ended first")
+            close("the run that called it ended first")
         );
         conn.execute(close, values![root]).await?;
         self.mark_started_in_doubt(conn, root).await
@@ -111,10 +112,13 @@ impl Batch<'_> {
 
     /// Marks calls of a root run and its child runs that were sent and have no result as in doubt.
     async fn mark_started_in_doubt(&self, conn: &mut Conn, root: RunId) -> Result<(), Fault> {
-        let mark = "UPDATE tool_invocation_log SET status = 'in_doubt', error_code = 'in_doubt', \
-                    error_message = 'sent, and its outcome was not recorded' WHERE status = 'started' \
-                    AND decision_id IN (SELECT id FROM agent_run WHERE root_id = $1) \
-                    RETURNING id, decision_id AS run_id, tool, side_effect";
+        let mark = sql!(
+            "{}",
+            end_started(
+                FailureCode::InDoubt,
+                "decision_id IN (SELECT id FROM agent_run WHERE root_id = $1)"
+            )
+        );
         self.end_unrecorded(conn, mark, values![root], FailureCode::InDoubt)
             .await?;
         Ok(())
@@ -146,10 +150,7 @@ impl Batch<'_> {
         self.end_called(conn, root, completed_at).await?;
         // The root lists the calls of its child runs as well, so that the user finds them there.
         self.set_in_doubt(conn, root, &started).await?;
-        let close = sql!(
-            "{} WHERE id = $1 AND status = 'open'",
-            recovered::close(&GIVEN_UP.replace('\'', "''"))
-        );
+        let close = sql!("{} WHERE id = $1 AND status = 'open'", close(&GIVEN_UP));
         conn.execute(close, values![root]).await?;
         self.mark_started_in_doubt(conn, root).await?;
         self.close_requests(conn, root).await?;
@@ -215,11 +216,14 @@ impl Batch<'_> {
                       lease_until = NULL, error_message = 'cancelled before it began' \
                       WHERE id = $1 AND status = 'queued' AND attempt = 0";
         if conn.execute(queued, values![run]).await? == 1 {
-            let close = "UPDATE decision_log SET status = 'closed', decision_type = 'REFUSE', \
-                         outcome_category = 'REFUSAL:CANCELLED', intent = 'none', \
-                         error_detail = 'cancelled before it began', \
-                         duration_us = CASE WHEN created_at < @now THEN @now - created_at ELSE 0 END \
-                         WHERE id = $1 AND status = 'open'";
+            let close = sql!(
+                "UPDATE decision_log SET status = 'closed', decision_type = '{}', outcome_category = '{}', \
+                 intent = 'none', error_detail = 'cancelled before it began', \
+                 duration_us = CASE WHEN created_at < @now THEN @now - created_at ELSE 0 END \
+                 WHERE id = $1 AND status = 'open'",
+                DecisionType::Refuse,
+                Outcome::Cancelled
+            );
             conn.execute(close, values![run]).await?;
             let words = Arc::from("Cancelled before it began.");
             self.add_thread_line(conn, run, None, MessageRole::Assistant.as_str(), &words)
