@@ -43,25 +43,25 @@ impl Pools {
     }
 }
 
-/// Runs a query of the modules `queries::sqlite` and `queries::postgres` on the connection that writes of a store, whose
-/// first field is its [`Pools`].
+/// Runs a block with a pool of the connection that writes. It is compiled for each database. The first field of the store
+/// is its [`Pools`].
 #[macro_export]
 macro_rules! on_writer {
-    ($store:expr, $query:ident($($argument:expr),*)) => {
+    ($store:expr, |$pool:ident| $run:block) => {
         match &$store.0 {
-            $crate::Pools::Sqlite { writer, .. } => queries::sqlite::$query(writer, $($argument),*).await,
-            $crate::Pools::Postgres(pool) => queries::postgres::$query(pool, $($argument),*).await,
+            $crate::Pools::Sqlite { writer: $pool, .. } => async { $run }.await,
+            $crate::Pools::Postgres($pool) => async { $run }.await,
         }
     };
 }
 
-/// The same on a connection that reads.
+/// The same with the connections that read.
 #[macro_export]
 macro_rules! on_readers {
-    ($store:expr, $query:ident($($argument:expr),*)) => {
+    ($store:expr, |$pool:ident| $run:block) => {
         match &$store.0 {
-            $crate::Pools::Sqlite { readers, .. } => queries::sqlite::$query(readers, $($argument),*).await,
-            $crate::Pools::Postgres(pool) => queries::postgres::$query(pool, $($argument),*).await,
+            $crate::Pools::Sqlite { readers: $pool, .. } => async { $run }.await,
+            $crate::Pools::Postgres($pool) => async { $run }.await,
         }
     };
 }

@@ -5,10 +5,12 @@ mod sql;
 
 use gavel_mcp_base::{Answer, Moment, ToolError, UserId};
 use gavel_mcp_store::{Location, Migration, Pools, Pruning, Schema, on_readers, on_writer};
+use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Code;
-use crate::task::{Change, Filter, Place, Task};
+use crate::task::{Change, Filter, Place, Status, Task};
+use crate::text;
 
 /// How many candidates an `ambiguous_title` error lists.
 const MAX_CANDIDATES: usize = 10;
@@ -82,7 +84,10 @@ impl Store {
         claim: Option<&Claim>,
         now: Moment,
     ) -> Result<Answer, ChangeFault> {
-        on_writer!(self, change(user, change, claim, now))
+        match &self.0 {
+            Pools::Sqlite { writer, .. } => queries::sqlite::change(writer, user, change, claim, now).await,
+            Pools::Postgres(pool) => queries::postgres::change(pool, user, change, claim, now).await,
+        }
     }
 
     /// At most `limit` tasks after `after`, and the number of matches on all pages.
@@ -93,21 +98,109 @@ impl Store {
         after: &Place,
         limit: i64,
     ) -> Result<(Vec<(Task, Place)>, u64), sqlx::Error> {
-        on_readers!(self, list(user, filter, after, limit))
+        let pattern = text::containing(filter.query.as_deref().unwrap_or_default());
+        on_readers!(self, |pool| {
+            let mut connection = pool.acquire().await?;
+            let listed: Vec<Listed> = sqlx::query_as(sql::LIST)
+                .bind(user.as_str())
+                .bind(filter.open)
+                .bind(filter.done)
+                .bind(&pattern)
+                .bind(filter.due_before.is_some())
+                .bind(filter.due_before)
+                .bind(filter.due_after.is_some())
+                .bind(filter.due_after)
+                .bind(after.group)
+                .bind(after.time)
+                .bind(after.priority)
+                .bind(after.created_at)
+                .bind(&after.id)
+                .bind(limit)
+                .fetch_all(&mut *connection)
+                .await?;
+            let total: i64 = sqlx::query_scalar(sql::COUNT)
+                .bind(user.as_str())
+                .bind(filter.open)
+                .bind(filter.done)
+                .bind(&pattern)
+                .bind(filter.due_before.is_some())
+                .bind(filter.due_before)
+                .bind(filter.due_after.is_some())
+                .bind(filter.due_after)
+                .fetch_one(&mut *connection)
+                .await?;
+            let listed = listed.into_iter().map(|Listed(task, place)| (task, place));
+            Ok((listed.collect(), total.unsigned_abs()))
+        })
     }
 
     /// Deletes expired idempotency keys.
     pub(crate) async fn prune(&self, now: Moment) -> Result<u64, sqlx::Error> {
-        on_writer!(self, prune(now))
+        on_writer!(self, |pool| {
+            let pruned = sqlx::query(sql::PRUNE)
+                .bind(now.0 - KEY_LIFE_MICROS)
+                .execute(pool)
+                .await?;
+            Ok(pruned.rows_affected())
+        })
     }
 
     /// Whether the database answers.
     pub(crate) async fn ping(&self) -> Result<(), sqlx::Error> {
-        on_readers!(self, ping())
+        on_readers!(self, |pool| { sqlx::query("SELECT 1").execute(pool).await.map(drop) })
     }
 
     pub(crate) async fn close(&self) {
         self.0.close().await;
+    }
+}
+
+/// A task of a list, and where it stands.
+struct Listed(Task, Place);
+
+impl<'r, R: Row> FromRow<'r, R> for Listed
+where
+    &'static str: ColumnIndex<R>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    bool: Decode<'r, R::Database> + Type<R::Database>,
+{
+    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+        let place = Place {
+            group: row.try_get("order_group")?,
+            time: row.try_get("order_time")?,
+            priority: row.try_get("order_priority")?,
+            created_at: row.try_get("created_at")?,
+            id: row.try_get("id")?,
+        };
+        Ok(Self(Task::from_row(row)?, place))
+    }
+}
+
+impl<'r, R: Row> FromRow<'r, R> for Task
+where
+    &'static str: ColumnIndex<R>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    bool: Decode<'r, R::Database> + Type<R::Database>,
+{
+    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+        let priority: String = row.try_get("priority")?;
+        let done: bool = row.try_get("done")?;
+        let completed_at: Option<i64> = row.try_get("completed_at")?;
+        Ok(Self {
+            id: row.try_get("id")?,
+            description: row.try_get("description")?,
+            status: if done { Status::Done } else { Status::Open },
+            priority: priority
+                .parse()
+                .map_err(|error: strum::ParseError| sqlx::Error::Decode(error.into()))?,
+            due: row.try_get("due")?,
+            notes: row.try_get("notes")?,
+            created_at: Moment(row.try_get("created_at")?),
+            updated_at: Moment(row.try_get("updated_at")?),
+            completed_at: completed_at.map(Moment),
+        })
     }
 }
 

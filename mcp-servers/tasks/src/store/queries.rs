@@ -1,16 +1,16 @@
-//! The store's functions, written once and instantiated for each database.
+//! Changes of tasks: transactions, written once and instantiated for each database.
 
 macro_rules! queries_on {
-    ($module:ident, $database:ty, $row:ty, $begin:literal) => {
+    ($module:ident, $database:ty, $begin:literal) => {
         pub(super) mod $module {
             use gavel_mcp_base::{Answer, Moment, ToolError, UserId, key_reused};
-            use sqlx::{FromRow, Pool, Row, Transaction};
+            use sqlx::{Pool, Transaction};
 
             use crate::store::{
                 ChangeFault, Claim, KEY_LIFE_MICROS, MAX_CANDIDATES, MAX_TASKS, ambiguous, sql, too_many_tasks,
                 unknown_task,
             };
-            use crate::task::{Change, Filter, NewTask, Patch, Place, Status, Target, Task};
+            use crate::task::{Change, NewTask, Patch, Target, Task};
             use crate::text;
 
             type Db = $database;
@@ -264,98 +264,9 @@ macro_rules! queries_on {
                     .map(drop)
             }
 
-            pub(crate) async fn prune(pool: &Pool<Db>, now: Moment) -> Result<u64, sqlx::Error> {
-                let pruned = sqlx::query(sql::PRUNE)
-                    .bind(now.0 - KEY_LIFE_MICROS)
-                    .execute(pool)
-                    .await?;
-                Ok(pruned.rows_affected())
-            }
-
-            pub(crate) async fn list(
-                pool: &Pool<Db>,
-                user: &UserId,
-                filter: &Filter,
-                after: &Place,
-                limit: i64,
-            ) -> Result<(Vec<(Task, Place)>, u64), sqlx::Error> {
-                let pattern = text::containing(filter.query.as_deref().unwrap_or_default());
-                let mut connection = pool.acquire().await?;
-                let listed: Vec<Listed> = sqlx::query_as(sql::LIST)
-                    .bind(user.as_str())
-                    .bind(filter.open)
-                    .bind(filter.done)
-                    .bind(&pattern)
-                    .bind(filter.due_before.is_some())
-                    .bind(filter.due_before)
-                    .bind(filter.due_after.is_some())
-                    .bind(filter.due_after)
-                    .bind(after.group)
-                    .bind(after.time)
-                    .bind(after.priority)
-                    .bind(after.created_at)
-                    .bind(&after.id)
-                    .bind(limit)
-                    .fetch_all(&mut *connection)
-                    .await?;
-                let total: i64 = sqlx::query_scalar(sql::COUNT)
-                    .bind(user.as_str())
-                    .bind(filter.open)
-                    .bind(filter.done)
-                    .bind(&pattern)
-                    .bind(filter.due_before.is_some())
-                    .bind(filter.due_before)
-                    .bind(filter.due_after.is_some())
-                    .bind(filter.due_after)
-                    .fetch_one(&mut *connection)
-                    .await?;
-                let listed = listed.into_iter().map(|Listed(task, place)| (task, place));
-                Ok((listed.collect(), total.unsigned_abs()))
-            }
-
-            struct Listed(Task, Place);
-
-            impl<'r> FromRow<'r, $row> for Listed {
-                fn from_row(row: &'r $row) -> Result<Self, sqlx::Error> {
-                    let place = Place {
-                        group: row.try_get("order_group")?,
-                        time: row.try_get("order_time")?,
-                        priority: row.try_get("order_priority")?,
-                        created_at: row.try_get("created_at")?,
-                        id: row.try_get("id")?,
-                    };
-                    Ok(Self(Task::from_row(row)?, place))
-                }
-            }
-
-            impl<'r> FromRow<'r, $row> for Task {
-                fn from_row(row: &'r $row) -> Result<Self, sqlx::Error> {
-                    let priority: String = row.try_get("priority")?;
-                    let done: bool = row.try_get("done")?;
-                    let completed_at: Option<i64> = row.try_get("completed_at")?;
-                    Ok(Self {
-                        id: row.try_get("id")?,
-                        description: row.try_get("description")?,
-                        status: if done { Status::Done } else { Status::Open },
-                        priority: priority
-                            .parse()
-                            .map_err(|error: strum::ParseError| sqlx::Error::Decode(error.into()))?,
-                        due: row.try_get("due")?,
-                        notes: row.try_get("notes")?,
-                        created_at: Moment(row.try_get("created_at")?),
-                        updated_at: Moment(row.try_get("updated_at")?),
-                        completed_at: completed_at.map(Moment),
-                    })
-                }
-            }
-
-
-            pub(crate) async fn ping(pool: &Pool<Db>) -> Result<(), sqlx::Error> {
-                sqlx::query("SELECT 1").execute(pool).await.map(drop)
-            }
         }
     };
 }
 
-queries_on!(sqlite, sqlx::Sqlite, sqlx::sqlite::SqliteRow, "BEGIN IMMEDIATE");
-queries_on!(postgres, sqlx::Postgres, sqlx::postgres::PgRow, "BEGIN");
+queries_on!(sqlite, sqlx::Sqlite, "BEGIN IMMEDIATE");
+queries_on!(postgres, sqlx::Postgres, "BEGIN");
