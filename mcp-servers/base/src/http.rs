@@ -9,6 +9,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use url::Url;
 
+use crate::settings::is_loopback;
+use crate::{Secret, ToolError, internal};
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest `Retry-After` that is honored, in seconds: a day.
 const MAX_RETRY_AFTER: u64 = 86_400;
@@ -17,6 +20,8 @@ const MAX_RETRY_AFTER: u64 = 86_400;
 #[derive(Debug, Clone)]
 pub struct Http {
     client: Client,
+    /// For what is on this machine: without a proxy.
+    direct: Client,
     service: &'static str,
     most: usize,
 }
@@ -66,34 +71,37 @@ impl Reply {
 }
 
 impl Http {
-    /// Connections to `service`, which the log names, for the program `agent`. An answer has at most so many bytes. A
-    /// service on this machine is reached without a proxy.
+    /// Connections to `service`, which the log names, for the program `agent`. An answer has at most so many bytes.
     pub fn new(
         service: &'static str,
         agent: &'static str,
         most: usize,
         silence: Option<Duration>,
-        is_local: bool,
     ) -> anyhow::Result<Self> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Fails only if another caller was faster, which is fine.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        let mut builder = Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            // Credentials must go only to their destination.
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            .retry(retry::never())
-            .user_agent(agent);
-        if let Some(silence) = silence {
-            builder = builder.read_timeout(silence);
-        }
-        if is_local {
-            builder = builder.no_proxy();
-        }
-        let client = builder.build().context("the HTTP client cannot be created")?;
-        Ok(Self { client, service, most })
+        let builder = || {
+            let builder = Client::builder()
+                .connect_timeout(CONNECT_TIMEOUT)
+                // Credentials must go only to their destination.
+                .redirect(redirect::Policy::none())
+                .referer(false)
+                .retry(retry::never())
+                .user_agent(agent);
+            match silence {
+                Some(silence) => builder.read_timeout(silence),
+                None => builder,
+            }
+        };
+        let created = "the HTTP client cannot be created";
+        Ok(Self {
+            client: builder().build().context(created)?,
+            direct: builder().no_proxy().build().context(created)?,
+            service,
+            most,
+        })
     }
 
     /// Sends a request once. The log has neither its URL nor its headers nor its body.
@@ -124,7 +132,13 @@ impl Http {
 
     /// `None` if the answer is too long.
     async fn exchange(&self, request: Request) -> reqwest::Result<Option<Reply>> {
-        let mut response = self.client.execute(request).await?;
+        let url = request.url();
+        // Plain http is for this machine and for that of its cloud.
+        let client = match url.scheme() == "http" || is_loopback(url) {
+            true => &self.direct,
+            false => &self.client,
+        };
+        let mut response = client.execute(request).await?;
         let mut reply = Reply {
             status: response.status(),
             headers: std::mem::take(response.headers_mut()),
@@ -147,6 +161,48 @@ pub fn post(url: Url, media_type: &'static str, body: impl Into<Body>) -> Reques
     request.headers_mut().insert(CONTENT_TYPE, media_type);
     *request.body_mut() = Some(body.into());
     request
+}
+
+/// The value of a header that is a credential, which no log shows.
+pub fn credential(value: &str) -> Result<HeaderValue, ToolError> {
+    let mut value = HeaderValue::from_str(value).map_err(|_| internal())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The value of `Authorization` for a token.
+pub fn bearer(token: &Secret) -> Result<HeaderValue, ToolError> {
+    credential(&format!("Bearer {}", token.expose()))
+}
+
+/// How often, and until when, a request is sent again that may be repeated.
+#[derive(Debug)]
+pub struct Retries {
+    begun: u32,
+    most: u32,
+    deadline: Instant,
+}
+
+impl Retries {
+    /// The first of so many attempts begins.
+    pub fn new(most: u32, deadline: Instant) -> Self {
+        let begun = 1;
+        Self { begun, most, deadline }
+    }
+
+    /// Waits before the next attempt: as long as the service says, or longer each time; random, so that callers do not
+    /// retry together. Returns false if no attempt or no time is left.
+    pub async fn again(&mut self, reply: Option<&Reply>) -> bool {
+        let own = Duration::from_millis(250 * 2_u64.pow(self.begun.min(6)));
+        let own = own.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let wait = reply.and_then(Reply::retry_after).map_or(own, |said| said.max(own));
+        if self.begun >= self.most || Instant::now() + wait >= self.deadline {
+            return false;
+        }
+        tokio::time::sleep(wait).await;
+        self.begun += 1;
+        true
+    }
 }
 
 /// `base` with further escaped segments.

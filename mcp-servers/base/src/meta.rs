@@ -34,6 +34,18 @@ impl Meta {
         self.text(USER, Code::InvalidIdentity, &rule, UserId::parse)
     }
 
+    /// The user that a trusted client names, or else that of the server's settings.
+    pub fn user_or(&self, configured: Option<&UserId>) -> Result<UserId, ToolError> {
+        let user = self.user()?.or_else(|| configured.cloned());
+        user.ok_or_else(|| {
+            let words = format!(
+                "The call names no user. The client must send the user's id in `_meta[\"{USER}\"]`, or the server must be \
+                 started with `--user NAME`."
+            );
+            ToolError::new(Code::UserRequired, words)
+        })
+    }
+
     /// The idempotency key: calls with the same key are one call.
     pub fn idempotency_key(&self) -> Result<Option<String>, ToolError> {
         let rule = "a text of 1 to 255 characters without control characters";

@@ -53,7 +53,7 @@ fn generate<T: JsonSchema>(contract: Contract) -> JsonObject {
         settings.contract = contract;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    simplify(&mut schema, is_input);
+    simplify(&mut schema, is_input, false);
     let mut schema = match schema {
         Value::Object(schema) => schema,
         _ => JsonObject::new(),
@@ -62,8 +62,9 @@ fn generate<T: JsonSchema>(contract: Contract) -> JsonObject {
     schema
 }
 
-/// Removes what says nothing to a model, and closes every object.
-fn simplify(schema: &mut Value, is_input: bool) {
+/// Removes what says nothing to a model, and closes every object. An argument is `null` only if that is allowed; what an
+/// answer can leave out is never `null`.
+fn simplify(schema: &mut Value, is_input: bool, is_optional: bool) {
     let Some(keys) = schema.as_object_mut() else {
         return;
     };
@@ -81,7 +82,7 @@ fn simplify(schema: &mut Value, is_input: bool) {
     if keys.get("description").is_some_and(|text| text == "") {
         keys.remove("description");
     }
-    if is_input && !keys.contains_key(NULL) {
+    if (is_input || is_optional) && !keys.contains_key(NULL) {
         for key in ["type", "enum"] {
             if let Some(Value::Array(all)) = keys.get_mut(key) {
                 all.retain(|one| !one.is_null() && one != "null");
@@ -94,15 +95,16 @@ fn simplify(schema: &mut Value, is_input: bool) {
     if keys.contains_key("properties") {
         keys.entry("additionalProperties").or_insert(false.into());
     }
+    let required = keys.get("required").cloned().unwrap_or_default();
+    let is_required = |name: &String| required.as_array().is_some_and(|all| all.contains(&json!(name)));
     let properties = keys.get_mut("properties").and_then(Value::as_object_mut);
-    properties
-        .into_iter()
-        .flatten()
-        .for_each(|(_, inner)| simplify(inner, is_input));
+    for (name, inner) in properties.into_iter().flatten() {
+        simplify(inner, is_input, !is_required(name));
+    }
     for key in ["items", "additionalProperties"] {
         keys.get_mut(key)
             .into_iter()
-            .for_each(|inner| simplify(inner, is_input));
+            .for_each(|inner| simplify(inner, is_input, false));
     }
     if keys.get("additionalProperties") == Some(&Value::Bool(true)) {
         keys.remove("additionalProperties");

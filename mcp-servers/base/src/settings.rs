@@ -1,7 +1,7 @@
 //! Settings, as texts of the command line or the environment. An empty one counts as unset: `mcp.json` passes on every
 //! variable.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail, ensure};
 use url::{Host, Url};
 
-use crate::Secret;
+use crate::{Secret, UserId};
 
 /// The text, if it is set.
 pub fn given(text: &Option<String>) -> Option<&str> {
@@ -18,7 +18,7 @@ pub fn given(text: &Option<String>) -> Option<&str> {
 }
 
 /// The path, if it is set.
-pub fn path(path: &Option<std::ffi::OsString>) -> Option<&Path> {
+pub fn path(path: &Option<OsString>) -> Option<&Path> {
     path.as_deref().filter(|path| !path.is_empty()).map(Path::new)
 }
 
@@ -66,6 +66,15 @@ pub fn address(name: &str, text: &str, example: &str) -> anyhow::Result<Url> {
     Ok(url)
 }
 
+/// A user's id, from the option `name`.
+pub fn user(name: &str, text: &Option<String>) -> anyhow::Result<Option<UserId>> {
+    let user = text.as_deref().map(|text| {
+        UserId::parse(text)
+            .with_context(|| format!("{name} has to be a name of 1 to 512 characters without control characters"))
+    });
+    user.transpose()
+}
+
 /// Whether the address is on this machine.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
@@ -98,12 +107,23 @@ pub fn either(
     }
 }
 
-/// A key or a token that is sent in a header, from the setting `name` or from the file that `name` with `_FILE` names.
-pub fn key(name: &str, value: &Option<Secret>, path: &Option<std::ffi::OsString>) -> anyhow::Result<Option<Secret>> {
+/// A secret from the setting `name`, or from the file that `name` with `_FILE` names.
+pub fn secret(
+    what: &str,
+    name: &str,
+    value: &Option<Secret>,
+    path: &Option<OsString>,
+) -> anyhow::Result<Option<Secret>> {
     let names = (name, &*format!("{name}_FILE"));
-    let key = either(name, names, value.as_ref().map(Secret::expose), path.as_deref())?;
+    let secret = either(what, names, value.as_ref().map(Secret::expose), path.as_deref())?;
+    Ok(secret.map(Secret::new))
+}
+
+/// A secret that is a key or a token, which is sent in a header.
+pub fn key(name: &str, value: &Option<Secret>, path: &Option<OsString>) -> anyhow::Result<Option<Secret>> {
+    let key = secret(name, name, value, path)?;
     key.map(|key| {
-        let key = key.trim();
+        let key = key.expose().trim();
         ensure!(
             !key.is_empty() && key.chars().all(|c| c.is_ascii_graphic()),
             "{name} has to be one key or one token, without spaces or line breaks"

@@ -1,12 +1,22 @@
 //! Texts: their visible content, and lists in a sentence.
 
-/// Whether the text has no visible content: only white space, control and zero-width characters.
+/// Whether the text has no visible content.
 pub fn is_blank(text: &str) -> bool {
-    text.chars().all(|character| {
-        character.is_whitespace()
-            || character.is_control()
-            || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
-    })
+    text.chars()
+        .all(|c| c.is_whitespace() || c.is_control() || is_invisible(c))
+}
+
+/// Format, filler and tag characters, variation selectors, and marks of writing direction. Joiners count too: Persian
+/// and emoji remain readable without them.
+pub fn is_invisible(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{13430}'..='\u{13455}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 /// The longest list, in bytes: each description and error says to models what operators permit.

@@ -5,9 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use chrono::Utc;
+use gavel_mcp_base::http::bearer;
 use gavel_mcp_base::{Moment, Secret, ToolError, internal};
 use jsonwebtoken::{Algorithm, Header, encode};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Method, Request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,15 +17,13 @@ use tokio::time::Instant;
 use url::Url;
 
 use crate::error::{Code, unavailable};
-use crate::github::{Http, Lost, Reply, at, new_request};
-use crate::github::{pause, rate_limit};
+use crate::github::{ATTEMPTS, Http, Lost, Reply, Retries, at, new_request, rate_limit};
 use crate::settings::{App, Credentials};
 
 /// A token that ends within this time is renewed, in seconds.
 const MARGIN: i64 = 300;
 /// How long an App's statement about itself is valid, in seconds; GitHub accepts at most ten minutes.
 const STATEMENT: i64 = 540;
-const ATTEMPTS: u32 = 3;
 /// How many tokens for git are remembered.
 const REMEMBERED: usize = 1000;
 const REDACTED: &str = "[redacted]";
@@ -37,15 +36,9 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    fn new(token: &str) -> anyhow::Result<Self> {
-        let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
-            .ok()
-            .context("a token")?;
-        header.set_sensitive(true);
-        Ok(Self {
-            header,
-            secret: Secret::new(token),
-        })
+    fn new(secret: Secret) -> Result<Self, ToolError> {
+        let header = bearer(&secret)?;
+        Ok(Self { header, secret })
     }
 
     pub(crate) fn authorize(&self, request: &mut Request) {
@@ -114,7 +107,7 @@ pub(crate) struct Installed {
 impl Tokens {
     pub(crate) fn new(credentials: Credentials, http: Http, api: Url) -> anyhow::Result<Self> {
         Ok(match credentials {
-            Credentials::Token(token) => Self::Fixed(Access::new(token.expose())?),
+            Credentials::Token(token) => Self::Fixed(Access::new(token).ok().context("GITHUB_TOKEN is not a token")?),
             Credentials::App(app) => Self::Installation(Box::new(Installation {
                 http,
                 api,
@@ -199,7 +192,7 @@ impl Installation {
             return Ok(current.access);
         }
         let granted: Granted = self.ask(Method::POST, &["access_tokens"], None, deadline).await?;
-        let access = Access::new(&granted.token).map_err(|_| unavailable())?;
+        let access = Access::new(Secret::new(granted.token)).map_err(|_| unavailable())?;
         let current = Current {
             access: access.clone(),
             until: Moment::parse(&granted.expires_at).ok_or_else(unavailable)?,
@@ -245,27 +238,19 @@ impl Installation {
     ) -> Result<T, ToolError> {
         let id = self.app.installation.to_string();
         let url = at(&self.api, &[&["app", "installations", &id], rest].concat());
-        let mut attempt = 1;
+        let mut retries = Retries::new(ATTEMPTS, deadline);
         loop {
-            let mut request = new_request(method.clone(), url.clone());
+            let mut request = new_request(method.clone(), url.clone(), body);
             self.statement()?.authorize(&mut request);
-            if let Some(body) = body {
-                let json = HeaderValue::from_static("application/json");
-                request.headers_mut().insert(CONTENT_TYPE, json);
-                *request.body_mut() = Some(body.to_string().into());
-            }
             let reply = match self.http.send(request, deadline).await {
                 Ok(reply) if reply.status.is_success() => return reply.json().ok_or_else(unavailable),
                 Ok(reply) if is_refused(&reply) => return Err(not_accepted(&reply)),
                 Ok(reply) => Some(reply),
                 Err(Lost::NotSent | Lost::Unknown | Lost::TooLarge) => None,
             };
-            let wait = pause(attempt, reply.as_ref());
-            if attempt == ATTEMPTS || Instant::now() + wait >= deadline {
+            if !retries.again(reply.as_ref()).await {
                 return Err(unavailable());
             }
-            tokio::time::sleep(wait).await;
-            attempt += 1;
         }
     }
 
@@ -275,10 +260,11 @@ impl Installation {
         let now = Utc::now().timestamp() - 60;
         let claims = json!({ "iat": now, "exp": now + STATEMENT, "iss": self.app.id });
         let signed = encode(&Header::new(Algorithm::RS256), &claims, &self.app.key);
-        signed.ok().and_then(|token| Access::new(&token).ok()).ok_or_else(|| {
-            tracing::error!("a statement of the App could not be signed");
+        let signed = signed.map_err(|error| {
+            tracing::error!(%error, "a statement of the App could not be signed");
             internal()
-        })
+        });
+        Access::new(Secret::new(signed?))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Combines the options; rejects combinations that are unsafe or meaningless.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::time::Duration;
 
@@ -130,13 +129,11 @@ fn credentials(args: &Args) -> anyhow::Result<Credentials> {
 }
 
 fn app_of(id: &str, args: &Args) -> anyhow::Result<App> {
-    let names = ("GITHUB_APP_PRIVATE_KEY", "GITHUB_APP_PRIVATE_KEY_FILE");
-    let key = args.app_private_key.as_ref().map(Secret::expose);
-    let path: Option<&OsStr> = args.app_private_key_file.as_deref();
-    let key = settings::either("the private key of the App", names, key, path)?
+    let (value, path) = (&args.app_private_key, &args.app_private_key_file);
+    let key = settings::secret("the private key of the App", "GITHUB_APP_PRIVATE_KEY", value, path)?
         .context("GITHUB_APP_ID is set, so GITHUB_APP_PRIVATE_KEY (or GITHUB_APP_PRIVATE_KEY_FILE) must be set too")?;
     // A variable often has its line breaks written as \n. The parser's message could quote the key.
-    let key = EncodingKey::from_rsa_pem(key.replace("\\n", "\n").as_bytes())
+    let key = EncodingKey::from_rsa_pem(key.expose().replace("\\n", "\n").as_bytes())
         .ok()
         .context("GITHUB_APP_PRIVATE_KEY is not an RSA key in PEM form")?;
     let installation = given(&args.app_installation_id)

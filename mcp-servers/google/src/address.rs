@@ -6,6 +6,7 @@ use std::fmt;
 
 use email_address::{EmailAddress, Options};
 use gavel_mcp_base::ToolError;
+use gavel_mcp_base::text::is_invisible;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -130,16 +131,10 @@ fn bare(text: &str) -> Result<String, &'static str> {
     Ok(address)
 }
 
-/// Characters that could begin a header, or that are invisible but change how text is displayed.
+/// Characters that could begin a header, or that are invisible but change how text is displayed. The variation selector
+/// of emoji changes nothing else.
 pub(crate) fn is_unsafe(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            | '\u{13441}' | '\u{13442}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
-        )
+    character.is_control() || is_invisible(character) && character != '\u{fe0f}'
 }
 
 #[cfg(test)]

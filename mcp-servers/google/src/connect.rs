@@ -151,7 +151,7 @@ impl Connector {
             scopes: settings.scopes.clone(),
             places: settings.places.clone(),
             callback: settings.callback.clone(),
-            http: connections(&settings.places)?,
+            http: connections()?,
             store: Store::open(&settings.database).await?,
         })
     }
@@ -200,7 +200,7 @@ impl Connector {
     /// returning user, as the caller identified them: from the browser's session, or at the terminal.
     pub async fn finish(&self, user: &str, state: &str, code: &str) -> Result<Account, ConnectError> {
         let user = user_id(user)?;
-        let taken = self.store.take(&user, &digest(state)).await?;
+        let taken = self.store.take(&digest(state), Some(&user), None).await?;
         self.exchange(taken, code).await
     }
 
@@ -211,7 +211,7 @@ impl Connector {
         if !is_state(state) {
             return Err(ConnectError::UnknownState);
         }
-        let taken = self.store.take_from(callback.as_str(), &digest(state)).await?;
+        let taken = self.store.take(&digest(state), None, Some(callback.as_str())).await?;
         self.exchange(taken, code).await
     }
 
@@ -219,7 +219,7 @@ impl Connector {
     pub async fn declined_at_callback(&self, state: &str) -> Result<(), ConnectError> {
         let callback = self.callback.as_ref().ok_or(ConnectError::NoCallback)?;
         if is_state(state) {
-            self.store.take_from(callback.as_str(), &digest(state)).await?;
+            self.store.take(&digest(state), None, Some(callback.as_str())).await?;
         }
         Ok(())
     }

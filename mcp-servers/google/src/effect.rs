@@ -4,9 +4,12 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use gavel_mcp_base::{Answer, Fault, Moment, key_reused};
+use gavel_mcp_store::Claim;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use crate::error::not_done;
-use crate::store::{Claim, Kept, Open, Store};
+use crate::store::{Kept, Open, Store};
 
 /// A call with an effect. Without a key nothing is stored, and the call cannot be repeated safely.
 #[derive(Debug)]
@@ -93,49 +96,41 @@ impl<'a> Effect<'a> {
             }),
             Some(Kept::Answer(answer)) => Begin::Answered(answer),
             Some(Kept::Open(open)) => {
-                self.begun(true, open.attempted_at);
+                self.attempted_at.store(open.attempted_at.0, Ordering::Relaxed);
                 Begin::After(Earlier::Begun(open))
             }
             Some(Kept::Other) => return Err(key_reused().into()),
         })
     }
 
-    /// Remembers the time of the attempt, if this call made it.
-    fn begun(&self, ours: bool, at: Moment) -> bool {
-        if ours {
-            self.attempted_at.store(at.0, Ordering::Relaxed);
-        }
-        ours
-    }
-
     /// Call before an attempt. Returns false if another call with this key was faster.
     pub(crate) async fn claim(&self, earlier: &Earlier, mailbox: &str) -> Result<bool, Fault> {
-        match earlier {
-            Earlier::Begun(open) => self.try_again(open).await,
-            Earlier::None | Earlier::Claimed { .. } => self.claim_first(mailbox).await,
+        let Some(claim) = &self.claim else {
+            return Ok(true);
+        };
+        let now = Moment::now();
+        let claimed = match earlier {
+            Earlier::Begun(open) => self.store.try_again(claim, open, now).await,
+            Earlier::None | Earlier::Claimed { .. } => self.store.claim(claim, mailbox, now).await,
+        };
+        let claimed = claimed.map_err(not_done)?;
+        if claimed {
+            self.attempted_at.store(now.0, Ordering::Relaxed);
         }
+        Ok(claimed)
     }
 
-    async fn claim_first(&self, mailbox: &str) -> Result<bool, Fault> {
-        match &self.claim {
-            Some(claim) => {
-                let now = Moment::now();
-                let claimed = self.store.claim(claim, mailbox, now).await.map_err(not_done)?;
-                Ok(self.begun(claimed, now))
-            }
-            None => Ok(true),
+    /// A name for what the call makes, the same for the same key, in the characters that Calendar accepts for ids.
+    pub(crate) fn reference(&self) -> String {
+        let Some(claim) = &self.claim else {
+            return Uuid::new_v4().simple().to_string();
+        };
+        let mut digest = Sha256::new();
+        for part in [claim.tool, claim.user.as_str(), &claim.key] {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
         }
-    }
-
-    async fn try_again(&self, open: &Open) -> Result<bool, Fault> {
-        match &self.claim {
-            Some(claim) => {
-                let now = Moment::now();
-                let taken = self.store.try_again(claim, open, now).await.map_err(not_done)?;
-                Ok(self.begun(taken, now))
-            }
-            None => Ok(true),
-        }
+        hex::encode(&digest.finalize()[..20])
     }
 
     /// Call after the effect. The answer is valid even if it cannot be stored: a repeated call then looks the effect

@@ -1,6 +1,7 @@
 //! The service behind the tools: whose call it is, and what a call with an effect goes through.
 
-use gavel_mcp_base::{Answer, Call, Code as Common, Fault, Meta, ToolError, UserId, meta};
+use gavel_mcp_base::{Answer, Call, Fault, Meta, ToolError, UserId};
+use gavel_mcp_store::Claim;
 use tokio::time::Instant;
 
 use crate::auth::{Access, Tokens};
@@ -10,7 +11,7 @@ use crate::google::Google;
 use crate::google::connections;
 use crate::rights::{As, Right};
 use crate::settings::{Credentials, Limits, RESERVE, Settings};
-use crate::store::{Claim, Store};
+use crate::store::Store;
 
 /// What the tools need.
 #[derive(Debug)]
@@ -26,6 +27,9 @@ pub(crate) struct Service {
 pub(crate) trait Request: Send {
     /// The right to which the user must have consented.
     const RIGHT: Right;
+
+    /// What is unknown if its outcome is: "this e-mail was sent".
+    const DONE: &'static str;
 
     /// Has the effect, at most once per key, unless an earlier call had it.
     fn carry_out(
@@ -54,7 +58,7 @@ impl Service {
             Credentials::Client(_) => Way::Consent(connect_page),
             Credentials::ServiceAccount { .. } => Way::Delegation,
         };
-        let http = connections(&places)?;
+        let http = connections()?;
         let tokens = Tokens::new(http.clone(), store.clone(), places.token.clone(), credentials, scopes);
         Ok(Self {
             google: Google::new(http, tokens, places),
@@ -66,7 +70,7 @@ impl Service {
     }
 
     pub(crate) fn user(&self, given: &Meta) -> Result<UserId, ToolError> {
-        given.user()?.or_else(|| self.user.clone()).ok_or_else(user_required)
+        given.user_or(self.user.as_ref())
     }
 
     /// Adds the next step to an error.
@@ -121,6 +125,10 @@ impl Service {
                 }
                 Err(error) => return Err(error.into()),
             };
+            // Another mailbox does not show what an earlier call did.
+            if matches!(&earlier, Earlier::Begun(open) if open.mailbox != access.mailbox) {
+                return Err(effect.unsettled(Q::DONE, "the user has connected another account since"));
+            }
             // The lookup and the effect use the same mailbox, even if the user connects another one in the meantime.
             let mailbox = access.mailbox.clone();
             let who = As {
@@ -148,15 +156,4 @@ impl Service {
         let access = self.google.access(who, Q::RIGHT).await?;
         Ok((request, access))
     }
-}
-
-fn user_required() -> ToolError {
-    ToolError::new(
-        Common::UserRequired,
-        format!(
-            "The call names no user. The client must send the user's id in `_meta[\"{}\"]`, or the \
-             server must be started with `--user NAME`.",
-            meta::USER
-        ),
-    )
 }

@@ -1,7 +1,6 @@
 //! Combines the options; rejects combinations that are unsafe or meaningless.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -111,15 +110,6 @@ impl TryFrom<Args> for Settings {
     type Error = anyhow::Error;
 
     fn try_from(args: Args) -> anyhow::Result<Self> {
-        const DATABASE: &str = "the google database";
-        let names = (
-            "GOOGLE_DATABASE_URL (--database)",
-            "GOOGLE_DATABASE_URL_FILE (--database-file)",
-        );
-        let database = settings::either(DATABASE, names, args.database.as_deref(), args.database_file.as_deref())?;
-        let user = args.user.as_deref().map(|name| {
-            UserId::parse(name).context("--user has to be a name of 1 to 512 characters without control characters")
-        });
         let credentials = credentials(&args)?;
         let timeout = seconds("GOOGLE_TIMEOUT_SECONDS", &args.timeout_seconds, 25, 1..=600)?;
         let settle = seconds("GOOGLE_SETTLE_SECONDS", &args.settle_seconds, 120, 1..=86_400)?;
@@ -132,8 +122,8 @@ impl TryFrom<Args> for Settings {
             RESERVE.as_secs()
         );
         Ok(Self {
-            user: user.transpose()?,
-            database: Location::parse(DATABASE, database.as_deref().unwrap_or("sqlite://google.db"))?,
+            user: settings::user("--user", &args.user)?,
+            database: Location::configured("google", &args.database, &args.database_file)?,
             scopes: scopes(&args.scopes, &credentials)?,
             callback: optional("GOOGLE_CALLBACK_URL", &args.callback_url)?,
             connect_page: optional("GOOGLE_CONNECT_URL", &args.connect_url)?,
@@ -204,26 +194,23 @@ fn client(id: &str, args: &Args) -> anyhow::Result<OAuthClient> {
         settings::path(&args.service_account_users_file).is_none(),
         "GOOGLE_SERVICE_ACCOUNT_USERS_FILE is for a service account, but GOOGLE_CLIENT_ID is set"
     );
-    let either = |what, names, value: &Option<Secret>, path: &Option<OsString>| {
-        settings::either(what, names, value.as_ref().map(Secret::expose), path.as_deref())
-    };
-    let names = ("GOOGLE_CLIENT_SECRET", "GOOGLE_CLIENT_SECRET_FILE");
-    let secret = either(
-        "the secret of the OAuth client",
-        names,
-        &args.client_secret,
-        &args.client_secret_file,
+    let (value, path) = (&args.client_secret, &args.client_secret_file);
+    let secret = settings::secret("the secret of the OAuth client", "GOOGLE_CLIENT_SECRET", value, path)?
+        .context("GOOGLE_CLIENT_ID is set, so GOOGLE_CLIENT_SECRET (or GOOGLE_CLIENT_SECRET_FILE) must be set too")?;
+    let keys = settings::secret(
+        "the key of the tokens",
+        "GOOGLE_TOKEN_KEY",
+        &args.token_key,
+        &args.token_key_file,
     )?
-    .context("GOOGLE_CLIENT_ID is set, so GOOGLE_CLIENT_SECRET (or GOOGLE_CLIENT_SECRET_FILE) must be set too")?;
-    let names = ("GOOGLE_TOKEN_KEY", "GOOGLE_TOKEN_KEY_FILE");
-    let keys = either("the key of the tokens", names, &args.token_key, &args.token_key_file)?.context(
-        "GOOGLE_CLIENT_ID is set, so GOOGLE_TOKEN_KEY (or GOOGLE_TOKEN_KEY_FILE) must be set too: refresh tokens are not \
-             stored unsealed (openssl rand -base64 32 makes a key)",
+    .context(
+        "GOOGLE_CLIENT_ID is set, so GOOGLE_TOKEN_KEY (or GOOGLE_TOKEN_KEY_FILE) must be set too: refresh tokens are \
+             not stored unsealed (openssl rand -base64 32 makes a key)",
     )?;
     Ok(OAuthClient {
         id: id.to_owned(),
-        secret: Secret::new(secret),
-        sealer: Sealer::parse(&keys).context("GOOGLE_TOKEN_KEY")?,
+        secret,
+        sealer: Sealer::parse(keys.expose()).context("GOOGLE_TOKEN_KEY")?,
     })
 }
 

@@ -5,6 +5,7 @@ mod migrate;
 mod open;
 mod pruning;
 
+use gavel_mcp_base::UserId;
 use sqlx::{PgPool, SqlitePool};
 
 pub use location::Location;
@@ -41,6 +42,22 @@ impl Pools {
             Self::Postgres(pool) => pool.close().await,
         }
     }
+}
+
+/// Idempotency keys are kept for a week.
+pub const KEY_LIFE_MICROS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
+
+/// The caller's claim that calls with the same key are one call.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// Whose key it is.
+    pub user: UserId,
+    /// Keys of one tool are not those of another.
+    pub tool: &'static str,
+    /// The key.
+    pub key: String,
+    /// The digest of the arguments, which detects a key that is reused for other arguments.
+    pub digest: String,
 }
 
 /// Runs a block with a pool of the connection that writes. It is compiled for each database. The first field of the store

@@ -1,9 +1,11 @@
 //! Parses database URLs.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
+use gavel_mcp_base::settings;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 
@@ -17,8 +19,19 @@ pub enum Location {
 }
 
 impl Location {
+    /// The database of the server `name` by its settings: a URL, or a file with it; without them, a file.
+    pub fn configured(name: &str, url: &Option<String>, file: &Option<OsString>) -> anyhow::Result<Self> {
+        let (what, setting) = (format!("the {name} database"), name.to_uppercase());
+        let names = (
+            &*format!("{setting}_DATABASE_URL (--database)"),
+            &*format!("{setting}_DATABASE_URL_FILE (--database-file)"),
+        );
+        let url = settings::either(&what, names, url.as_deref(), file.as_deref())?;
+        Self::parse(&what, &url.unwrap_or_else(|| format!("sqlite://{name}.db")))
+    }
+
     /// Parses a URL; `what` names the database in errors: "the tasks database".
-    pub fn parse(what: &str, url: &str) -> anyhow::Result<Self> {
+    fn parse(what: &str, url: &str) -> anyhow::Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
         match scheme {
             "sqlite" => {

@@ -1,12 +1,11 @@
 //! Command line options.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use gavel_mcp_base::Secret;
 
 /// Options of the task server.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct Args {
     /// Serve MCP over streamable HTTP at this address (path /mcp) instead of standard input and output
     ///
@@ -41,11 +40,11 @@ pub struct Args {
 
     /// A file with the identity secret
     #[arg(long, value_name = "PATH", env = "GAVEL_IDENTITY_SECRET_FILE")]
-    pub identity_secret_file: Option<PathBuf>,
+    pub identity_secret_file: Option<OsString>,
 
-    /// The audience that an identity token must name
-    #[arg(long, value_name = "NAME", default_value = "tasks")]
-    pub audience: String,
+    /// The audience that an identity token must name [default: tasks]
+    #[arg(long, value_name = "NAME")]
+    pub audience: Option<String>,
 
     /// Host names under which HTTP clients may reach the server (repeatable, or separated by commas)
     ///
@@ -80,21 +79,4 @@ Examples:
     gavel-mcp-tasks --http 127.0.0.1:8090 --insecure-user me
 
 RUST_LOG sets what is logged to standard error (default: info,rmcp=warn).";
-}
-
-impl Default for Args {
-    /// The options of an empty command line in an empty environment.
-    fn default() -> Self {
-        Self {
-            http: None,
-            database: None,
-            database_file: None,
-            user: None,
-            identity_secret: None,
-            identity_secret_file: None,
-            audience: "tasks".to_owned(),
-            allowed_hosts: Vec::new(),
-            insecure_user: None,
-        }
-    }
 }

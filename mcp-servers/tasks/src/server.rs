@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gavel_mcp_base::{Answer, Call, Fault, Moment, ToolError, unsettled};
+use gavel_mcp_store::Claim;
 
 use crate::error::store_unavailable;
 use crate::identity::Identity;
-use crate::store::{ChangeFault, Claim, Store};
+use crate::store::{ChangeFault, Store};
 use crate::task::Change;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -32,7 +33,12 @@ impl Tasks {
         let key = call.meta.idempotency_key()?;
         let change = parse(call.arguments)?;
         let digest = call.digest;
-        let claim = key.map(|key| Claim { tool, key, digest });
+        let claim = key.map(|key| Claim {
+            user: user.clone(),
+            tool,
+            key,
+            digest,
+        });
         let changed = self.store.change(&user, &change, claim.as_ref(), Moment::now());
         match tokio::time::timeout(CALL_TIMEOUT, changed).await {
             Ok(Ok(answer)) => Ok(answer),

@@ -34,15 +34,12 @@ pub(crate) struct Task {
     pub(crate) priority: Priority,
     /// YYYY-MM-DD, or an RFC 3339 date-time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub(crate) due: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub(crate) notes: Option<String>,
     pub(crate) created_at: Moment,
     pub(crate) updated_at: Moment,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     pub(crate) completed_at: Option<Moment>,
 }
 

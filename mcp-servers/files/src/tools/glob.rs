@@ -37,7 +37,6 @@ struct Files {
     unreadable: usize,
     /// Present when not everything was looked at: why, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     incomplete: Option<String>,
 }
 

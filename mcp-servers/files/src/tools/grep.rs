@@ -62,7 +62,6 @@ struct Found {
     unreadable: usize,
     /// Present when not everything was looked at: why, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     incomplete: Option<String>,
 }
 

@@ -41,7 +41,6 @@ struct Entry {
     name: String,
     kind: EntryKind,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     size: Option<u64>,
     /// true when the real name cannot be shown here or used as an argument.
     #[serde(skip_serializing_if = "super::is_false")]

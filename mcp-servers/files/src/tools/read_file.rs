@@ -58,23 +58,18 @@ enum ContentKind {
 struct Page {
     /// The lines. Absent for a binary file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     content: Option<String>,
     /// Number of the first line in content; 0 if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     first_line: Option<u32>,
     /// Number of the last line in content; 0 if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     last_line: Option<u32>,
     /// The line that comes next. Present when the file continues.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     next_offset: Option<u32>,
     /// How many lines the file has. Present when its end was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     total_lines: Option<u32>,
     /// true when the line is longer than 192 KiB; its end was left out.
     #[serde(skip_serializing_if = "super::is_false")]

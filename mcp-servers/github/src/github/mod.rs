@@ -9,25 +9,24 @@ use std::time::Duration;
 
 use chrono::Utc;
 use gavel_mcp_base::ToolError;
-use gavel_mcp_base::settings::is_loopback;
-use reqwest::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH, LINK, LOCATION};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LINK, LOCATION};
 use reqwest::{Method, Request};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;
 
 use self::cache::Cache;
 use self::refusal::refusal;
 pub(crate) use self::writes::Turn;
+use self::writes::wait_until;
 use crate::auth::Tokens;
-use crate::error::{Code, rate_limited, unavailable};
+use crate::error::{Code, unavailable};
 use crate::settings::{Git, Settings};
-pub(crate) use {
-    gavel_mcp_base::http::Http, gavel_mcp_base::http::Lost, gavel_mcp_base::http::Reply, gavel_mcp_base::http::at,
-};
+pub(crate) use gavel_mcp_base::http::{Http, Lost, Reply, Retries, at};
 
 /// The most attempts of a read that fails.
-const ATTEMPTS: u32 = 3;
+pub(crate) const ATTEMPTS: u32 = 3;
 /// The most redirects of a read.
 const REDIRECTS: usize = 3;
 /// A rate limit that ends at once is still waited for, so that it cannot make a busy loop.
@@ -54,7 +53,7 @@ impl GitHub {
             git,
             timeout: _,
         } = settings;
-        let http = connections(&api)?;
+        let http = connections()?;
         Ok(Self {
             tokens: Tokens::new(credentials, http.clone(), api.clone())?,
             http,
@@ -122,9 +121,9 @@ impl GitHub {
     async fn fetch(&self, url: &Url, deadline: Instant) -> Result<Arc<Reply>, ToolError> {
         let kept = self.cache.get(url);
         let mut access = self.tokens.access(deadline).await?;
-        let (mut faults, mut renewed) = (0, false);
+        let (mut retries, mut renewed) = (Retries::new(ATTEMPTS, deadline), false);
         loop {
-            let mut request = new_request(Method::GET, url.clone());
+            let mut request = new_request(Method::GET, url.clone(), None);
             if let Some(tag) = kept.as_ref().and_then(|kept| kept.headers.get(ETAG)) {
                 request.headers_mut().insert(IF_NONE_MATCH, tag.clone());
             }
@@ -140,7 +139,7 @@ impl GitHub {
                 }
             };
             let limit = reply.as_ref().and_then(rate_limit);
-            let (wait, error) = match reply {
+            match reply {
                 Some(reply) if reply.status == 304 && kept.is_some() => return kept.ok_or_else(unavailable),
                 Some(reply) if reply.status == 401 && !renewed => {
                     renewed = true;
@@ -148,25 +147,18 @@ impl GitHub {
                         Some(other) => access = other,
                         None => return Ok(Arc::new(reply)),
                     }
-                    continue;
                 }
                 Some(reply) if limit.is_none() && !is_transient(&reply) => {
                     let reply = Arc::new(reply);
                     self.cache.keep(url, &reply);
                     return Ok(reply);
                 }
-                reply => {
-                    faults += u32::from(limit.is_none());
-                    match limit {
-                        Some(limit) => (limit.max(LEAST_WAIT), rate_limited(limit)),
-                        None => (pause(faults, reply.as_ref()), unavailable()),
-                    }
-                }
-            };
-            if faults == ATTEMPTS || Instant::now() + wait >= deadline {
-                return Err(error);
+                reply => match limit {
+                    Some(limit) => wait_until(Instant::now() + limit.max(LEAST_WAIT), deadline, limit).await?,
+                    None if retries.again(reply.as_ref()).await => {}
+                    None => return Err(unavailable()),
+                },
             }
-            tokio::time::sleep(wait).await;
         }
     }
 }
@@ -195,18 +187,22 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// Larger than any expected answer, in bytes: a tree of 100,000 entries.
 const MAX_ANSWER: usize = 32 << 20;
 
-/// The connections to this API.
-pub(crate) fn connections(api: &Url) -> anyhow::Result<Http> {
+/// The connections to GitHub.
+fn connections() -> anyhow::Result<Http> {
     let agent = concat!("gavel-mcp-github/", env!("CARGO_PKG_VERSION"));
-    Http::new("GitHub", agent, MAX_ANSWER, Some(SILENCE), is_loopback(api))
+    Http::new("GitHub", agent, MAX_ANSWER, Some(SILENCE))
 }
 
-/// A request without credentials.
-pub(crate) fn new_request(method: Method, url: Url) -> Request {
+/// A request without credentials, with a body in JSON.
+pub(crate) fn new_request(method: Method, url: Url, body: Option<&Value>) -> Request {
     let mut request = Request::new(method, url);
     let headers = request.headers_mut();
     headers.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
     headers.insert("x-github-api-version", HeaderValue::from_static(API_VERSION));
+    if let Some(body) = body {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        *request.body_mut() = Some(body.to_string().into());
+    }
     request
 }
 
@@ -310,14 +306,6 @@ pub(crate) fn rate_limit(reply: &Reply) -> Option<Duration> {
 fn mentions_limit(body: &[u8]) -> bool {
     let start = &body[..body.len().min(4096)];
     String::from_utf8_lossy(start).to_lowercase().contains("rate limit")
-}
-
-/// How long to wait before a read is repeated: GitHub's value, or longer each time; random, so that callers do not
-/// retry together.
-pub(crate) fn pause(attempt: u32, reply: Option<&Reply>) -> Duration {
-    let own = Duration::from_millis(250 * 2_u64.pow(attempt.min(6)));
-    let own = own.mul_f64(0.5 + fastrand::f64() / 2.0);
-    reply.and_then(Reply::retry_after).map_or(own, |said| said.max(own))
 }
 
 #[cfg(test)]

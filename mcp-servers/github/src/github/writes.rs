@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use gavel_mcp_base::{Fault, ToolError};
 use reqwest::Method;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::Value;
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
@@ -49,10 +48,7 @@ impl GitHub {
             wait_until(last + SPACING, deadline, SPACING).await?;
         }
         loop {
-            let mut request = new_request(method.clone(), url.clone());
-            let json = HeaderValue::from_static("application/json");
-            request.headers_mut().insert(CONTENT_TYPE, json);
-            *request.body_mut() = Some(body.to_string().into());
+            let mut request = new_request(method.clone(), url.clone(), Some(body));
             access.authorize(&mut request);
             // Before, in case that the call is dropped while it waits for the answer; and after.
             *turn.0 = Some(Instant::now());
@@ -90,7 +86,7 @@ fn answered(reply: Reply, call: &Call) -> Result<Reply, Fault> {
     }
 }
 
-async fn wait_until(time: Instant, deadline: Instant, limit: Duration) -> Result<(), ToolError> {
+pub(super) async fn wait_until(time: Instant, deadline: Instant, limit: Duration) -> Result<(), ToolError> {
     if time >= deadline {
         return Err(rate_limited(limit));
     }

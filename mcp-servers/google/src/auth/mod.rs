@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gavel_mcp_base::http::bearer;
 use gavel_mcp_base::{Moment, Secret, ServiceAccount, ToolError, UserId};
 use reqwest::Request;
 use reqwest::header::HeaderValue;
@@ -18,7 +19,7 @@ use crate::address;
 use crate::error::{
     Code, account_changed, missing_scope, not_connected, reconnect_required, store_unavailable, unavailable,
 };
-use crate::google::{Http, Lost, Reply, is_label, pause};
+use crate::google::{Http, Lost, Reply, Retries, is_label};
 use crate::rights::{As, Right};
 use crate::sealing::Kind;
 use crate::settings::{Credentials, OAuthClient};
@@ -161,7 +162,7 @@ impl Tokens {
             Ok(granted) => granted,
             Err(fault) => return Err(self.refused(owner, fault).await),
         };
-        let header = granted.header().ok_or_else(unavailable)?;
+        let header = bearer(&granted.access_token).map_err(|_| unavailable())?;
         Ok(Access {
             header,
             mailbox: owner.mailbox(),
@@ -264,19 +265,6 @@ fn no_mailbox() -> ToolError {
     )
 }
 
-/// A header with a token, excluded from debug output.
-fn bearer(token: &str) -> Option<HeaderValue> {
-    let mut header = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
-    header.set_sensitive(true);
-    Some(header)
-}
-
-impl Granted {
-    fn header(&self) -> Option<HeaderValue> {
-        bearer(self.access_token.expose())
-    }
-}
-
 // The token endpoint (RFC 6749): exchanges a grant for an access token.
 
 /// Repeating the request does no harm.
@@ -332,24 +320,21 @@ pub(crate) async fn ask_for_token(
     form: String,
     deadline: Instant,
 ) -> Result<Granted, GrantFault> {
-    let mut attempt = 1;
+    let mut retries = Retries::new(ATTEMPTS, deadline);
     loop {
         let patience = deadline.min(Instant::now() + PATIENCE);
         let reply = http.send(token_request(url, form.clone()), patience).await;
-        let wait = pause(attempt, reply.as_ref().ok());
-        match reply {
-            Ok(reply) if reply.status.is_success() => return read_token(&reply).ok_or(GrantFault::Unavailable),
+        match &reply {
+            Ok(reply) if reply.status.is_success() => return read_token(reply).ok_or(GrantFault::Unavailable),
             Ok(reply) if reply.status.is_client_error() && reply.status != 429 && reply.status != 408 => {
                 // Without a code it comes from an intermediary, and says nothing about the grant.
-                return Err(error_code(&reply).map_or(GrantFault::Unavailable, GrantFault::Refused));
+                return Err(error_code(reply).map_or(GrantFault::Unavailable, GrantFault::Refused));
             }
             Ok(_) | Err(Lost::NotSent | Lost::Unknown | Lost::TooLarge) => {}
         }
-        if attempt == ATTEMPTS || Instant::now() + wait >= deadline {
+        if !retries.again(reply.as_ref().ok()).await {
             return Err(GrantFault::Unavailable);
         }
-        tokio::time::sleep(wait).await;
-        attempt += 1;
     }
 }
 

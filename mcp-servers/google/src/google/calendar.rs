@@ -1,19 +1,12 @@
 //! Calendar: creates an event with an id of our own, so that it cannot be created twice.
 
-use gavel_mcp_base::ToolError;
+use gavel_mcp_base::{Fault, ToolError};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::Reply;
-use super::pause;
-use super::{Google, Sent, at, get, is_transient, post};
-use super::{is_googles, is_refused, refusal};
+use super::{ATTEMPTS, Google, Reply, Retries, Sent, at, get, is_googles, is_refused, is_transient, post, refusal};
 use crate::error::unavailable;
 use crate::rights::{As, Right};
-use gavel_mcp_base::Fault;
-
-const ATTEMPTS: u32 = 3;
 
 /// An event as stored by Google; only the fields for the answer.
 #[derive(Debug, Clone, Deserialize)]
@@ -90,7 +83,8 @@ impl Google {
             .append_pair("conferenceDataVersion", if new.conference { "1" } else { "0" });
         let request = post(url, &new.body)?;
         let mut lost = perhaps_there;
-        for attempt in 1.. {
+        let mut retries = Retries::new(ATTEMPTS, who.deadline);
+        loop {
             // Google says that equal ids may not be detected at once, so look for the event first.
             if lost
                 && let Some(event) = self
@@ -103,12 +97,12 @@ impl Google {
             if let Some(why) = new.only_found {
                 return Err(Fault::Unsettled(why.to_owned()));
             }
-            let wait = match self.change(who, Right::WriteEvents, &request).await {
+            let reply = match self.change(who, Right::WriteEvents, &request).await {
                 Sent::Answered(reply) if reply.status.is_success() => match new.read(&reply) {
                     Some(event) => return Ok(Made { event, existed: false }),
                     None => {
                         lost = true;
-                        pause(attempt, None)
+                        None
                     }
                 },
                 Sent::Answered(reply) if reply.status == 409 => {
@@ -122,11 +116,7 @@ impl Google {
                 }
                 Sent::Answered(reply) if is_transient(&reply) || !is_googles(&reply) => {
                     lost |= !is_refused(&reply);
-                    let wait = pause(attempt, Some(&reply));
-                    if !lost && (attempt == ATTEMPTS || Instant::now() + wait >= who.deadline) {
-                        return Err(refusal(&reply, Right::WriteEvents.name()).into());
-                    }
-                    wait
+                    Some(reply)
                 }
                 Sent::Answered(reply) if !lost && is_refused(&reply) => {
                     return Err(refusal(&reply, Right::WriteEvents.name()).into());
@@ -135,15 +125,16 @@ impl Google {
                 Sent::Answered(_) | Sent::Never(_) => return Err(Fault::Unsettled(NO_ANSWER.to_owned())),
                 Sent::Unknown => {
                     lost = true;
-                    pause(attempt, None)
+                    None
                 }
             };
-            if attempt == ATTEMPTS || Instant::now() + wait >= who.deadline {
-                break;
+            if !retries.again(reply.as_ref()).await {
+                return Err(match reply.filter(|_| !lost) {
+                    Some(reply) => refusal(&reply, Right::WriteEvents.name()).into(),
+                    None => Fault::Unsettled(NO_ANSWER.to_owned()),
+                });
             }
-            tokio::time::sleep(wait).await;
         }
-        Err(Fault::Unsettled(NO_ANSWER.to_owned()))
     }
 
     async fn event(&self, who: As<'_>, new: &NewEvent) -> Result<Option<Event>, ToolError> {

@@ -3,23 +3,17 @@
 pub(crate) mod calendar;
 pub(crate) mod gmail;
 
-use std::time::Duration;
-
-use gavel_mcp_base::settings::is_loopback;
 use gavel_mcp_base::{ToolError, internal};
 use reqwest::header::AUTHORIZATION;
 use reqwest::{Method, Request};
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 use url::Url;
 
 use crate::auth::{Access, Tokens};
 use crate::error::{Code, missing_scope, reconnect_required, unavailable};
 use crate::rights::{As, Right};
 use crate::settings::Places;
-pub(crate) use {
-    gavel_mcp_base::http::Http, gavel_mcp_base::http::Lost, gavel_mcp_base::http::Reply, gavel_mcp_base::http::at,
-};
+pub(crate) use gavel_mcp_base::http::{Http, Lost, Reply, Retries, at};
 
 /// The most attempts of a request that only reads.
 const ATTEMPTS: u32 = 3;
@@ -83,7 +77,7 @@ impl Google {
 
     /// Sends a request that only reads. It is repeated while that may help and time remains.
     async fn read(&self, who: As<'_>, right: Right, request: &Request) -> Result<Reply, ToolError> {
-        let mut attempt = 1;
+        let mut retries = Retries::new(ATTEMPTS, who.deadline);
         loop {
             let reply = match self.change(who, right, request).await {
                 Sent::Answered(reply) if reply.status.is_success() => return Ok(reply),
@@ -91,15 +85,11 @@ impl Google {
                 Sent::Never(error) => return Err(error),
                 Sent::Unknown => None,
             };
-            let wait = pause(attempt, reply.as_ref());
             // An answer that is not Google's proves nothing.
-            let reply = reply.filter(is_googles);
-            let transient = reply.as_ref().is_none_or(is_transient);
-            if !transient || attempt == ATTEMPTS || Instant::now() + wait >= who.deadline {
-                return Err(reply.map_or_else(unavailable, |reply| refusal(&reply, right.name())));
+            let refused = reply.as_ref().filter(|reply| is_googles(reply));
+            if !refused.is_none_or(is_transient) || !retries.again(reply.as_ref()).await {
+                return Err(refused.map_or_else(unavailable, |reply| refusal(reply, right.name())));
             }
-            tokio::time::sleep(wait).await;
-            attempt += 1;
         }
     }
 }
@@ -130,25 +120,10 @@ fn post(url: Url, body: &impl Serialize) -> Result<Request, ToolError> {
 /// Larger than any expected answer, in bytes.
 const MAX_BODY: usize = 2 << 20;
 
-/// The connections to these places.
-pub(crate) fn connections(places: &Places) -> anyhow::Result<Http> {
-    let Places {
-        gmail,
-        calendar,
-        token,
-        auth,
-        revoke,
-    } = places;
-    let is_local = [gmail, calendar, token, auth, revoke].into_iter().any(is_loopback);
+/// The connections to Google.
+pub(crate) fn connections() -> anyhow::Result<Http> {
     let agent = concat!("gavel-mcp-google/", env!("CARGO_PKG_VERSION"));
-    Http::new("Google", agent, MAX_BODY, None, is_local)
-}
-
-/// How long to wait: Google's value, or longer each time; random, so that callers do not retry together.
-pub(crate) fn pause(attempt: u32, reply: Option<&Reply>) -> Duration {
-    let own = Duration::from_millis(250 * 2_u64.pow(attempt.min(6)));
-    let own = own.mul_f64(0.5 + fastrand::f64() / 2.0);
-    reply.and_then(Reply::retry_after).map_or(own, |said| said.max(own))
+    Http::new("Google", agent, MAX_BODY, None)
 }
 
 // The meaning of Google's refusals. Google's messages are not passed on, since they may quote users; its reasons are a

@@ -1,7 +1,7 @@
 //! Connections, authorizations and idempotency keys: SQLite or PostgreSQL, with the same SQL text for both.
 
 use gavel_mcp_base::{Answer, Moment, UserId};
-use gavel_mcp_store::{Location, Migration, Pools, Pruning, Schema, on_readers, on_writer};
+use gavel_mcp_store::{Claim, KEY_LIFE_MICROS, Location, Migration, Pools, Pruning, Schema, on_readers, on_writer};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 use tokio_util::sync::CancellationToken;
 
@@ -14,9 +14,6 @@ const SCHEMA: Schema = Schema {
         postgres: include_str!("../../migrations/postgres/0001_google.sql"),
     }],
 };
-
-/// The answer under an idempotency key is kept for a week.
-const KEY_LIFE_MICROS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
 /// The columns that make up a connection.
 macro_rules! connection {
@@ -71,16 +68,6 @@ pub(crate) struct Authorization {
     pub(crate) verifier: String,
     pub(crate) redirect_uri: String,
     pub(crate) expires_at: Moment,
-}
-
-/// The caller's claim that calls with the same key are one call.
-#[derive(Debug, Clone)]
-pub(crate) struct Claim {
-    pub(crate) user: UserId,
-    pub(crate) tool: &'static str,
-    pub(crate) key: String,
-    /// The digest of the arguments, which detects a key that is reused for other arguments.
-    pub(crate) digest: String,
 }
 
 /// The state of a key.
@@ -267,50 +254,33 @@ impl Store {
         })
     }
 
-    /// Removes and returns an authorization: it can be finished once, by the user who began it.
-    pub(crate) async fn take(&self, user: &UserId, state: &str) -> Result<Option<Authorization>, sqlx::Error> {
-        on_writer!(self, |pool| {
-            let taken: Option<(String, String, i64)> = sqlx::query_as(
-                "DELETE FROM google_authorizations WHERE state = $1 AND user_id = $2
-                 RETURNING verifier, redirect_uri, expires_at",
-            )
-            .bind(state)
-            .bind(user.as_str())
-            .fetch_optional(pool)
-            .await?;
-            Ok(taken.map(|(verifier, redirect_uri, expires_at)| Authorization {
-                user: user.clone(),
-                state: state.to_owned(),
-                verifier,
-                redirect_uri,
-                expires_at: Moment(expires_at),
-            }))
-        })
-    }
-
-    /// Like [`Self::take`] for any user, if the authorization returns to this address.
-    pub(crate) async fn take_from(
+    /// Removes and returns an authorization: it can be finished once, by the user who began it, or for any user if it
+    /// returns to this address.
+    pub(crate) async fn take(
         &self,
-        redirect_uri: &str,
         state: &str,
+        user: Option<&UserId>,
+        redirect_uri: Option<&str>,
     ) -> Result<Option<Authorization>, sqlx::Error> {
         on_writer!(self, |pool| {
-            let taken: Option<(String, String, i64)> = sqlx::query_as(
-                "DELETE FROM google_authorizations WHERE state = $1 AND redirect_uri = $2
-                 RETURNING user_id, verifier, expires_at",
+            let taken: Option<(String, String, String, i64)> = sqlx::query_as(
+                "DELETE FROM google_authorizations
+                 WHERE state = $1 AND (user_id = $2 OR $2 IS NULL) AND (redirect_uri = $3 OR $3 IS NULL)
+                 RETURNING user_id, verifier, redirect_uri, expires_at",
             )
             .bind(state)
+            .bind(user.map(UserId::as_str))
             .bind(redirect_uri)
             .fetch_optional(pool)
             .await?;
-            let Some((user, verifier, expires_at)) = taken else {
+            let Some((user, verifier, redirect_uri, expires_at)) = taken else {
                 return Ok(None);
             };
             Ok(Some(Authorization {
                 user: user_id(user)?,
                 state: state.to_owned(),
                 verifier,
-                redirect_uri: redirect_uri.to_owned(),
+                redirect_uri,
                 expires_at: Moment(expires_at),
             }))
         })

@@ -8,14 +8,12 @@ use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
-use super::{of_arguments, reference};
+use super::of_arguments;
 use crate::address::{self, Given, Recipient};
 use crate::auth::Access;
 use crate::effect::{Earlier, Effect, NOT_KEPT};
 use crate::error::Code;
-use crate::google::Google;
 use crate::google::calendar::{DIGEST, Made, NewEvent};
 use crate::rights::{As, Right};
 use crate::server::{self, Service};
@@ -97,10 +95,8 @@ struct Shown {
     calendar_id: String,
     /// confirmed; cancelled when it was deleted since.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     status: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     summary: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "JsonObject")]
@@ -110,10 +106,8 @@ struct Shown {
     end: Option<Value>,
     attendees: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     link: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     meet_link: Option<String>,
 }
 
@@ -240,6 +234,7 @@ pub(crate) fn check(request: &Request) -> Result<(), ToolError> {
 
 impl server::Request for Request {
     const RIGHT: Right = Right::WriteEvents;
+    const DONE: &'static str = "this event was created";
 
     async fn carry_out(
         self,
@@ -249,49 +244,28 @@ impl server::Request for Request {
         access: Access,
         earlier: Earlier,
     ) -> Result<Answer, Fault> {
-        carry_out(&service.google, effect, who, access, earlier, self).await
-    }
-}
-
-/// Creates the event, at most once per key, unless an earlier call did.
-async fn carry_out(
-    google: &Google,
-    effect: &Effect<'_>,
-    who: As<'_>,
-    access: Access,
-    earlier: Earlier,
-    request: Request,
-) -> Result<Answer, Fault> {
-    const CREATED: &str = "this event was created";
-    let past = request
-        .is_past
-        .then_some("it is not in the calendar, and would begin in the past by now");
-    let (perhaps_there, only_found) = match &earlier {
-        Earlier::Begun(open) if open.mailbox != access.mailbox => {
-            let why = "the user has connected another account since";
-            return Err(effect.unsettled(CREATED, why));
+        let past = self
+            .is_past
+            .then_some("it is not in the calendar, and would begin in the past by now");
+        let (perhaps_there, only_found) = match &earlier {
+            Earlier::Begun(_) => (true, past),
+            Earlier::Claimed { never_came: false, .. } => (true, Some(NOT_KEPT)),
+            Earlier::Claimed { .. } | Earlier::None if self.is_past => return Err(in_the_past().into()),
+            // If another call is faster, the id prevents a second event.
+            Earlier::Claimed { .. } | Earlier::None => (!effect.claim(&earlier, &access.mailbox).await?, None),
+        };
+        let digest = self.digest.clone();
+        let new = event(effect.reference(), self, only_found);
+        match service.google.make_event(who, &new, perhaps_there).await {
+            // The event's own data outlives our database.
+            Ok(made) if made.existed && made.event.digest() != Some(digest.as_str()) => Err(key_reused().into()),
+            Ok(made) => Ok(effect.done(answer(made, &new.calendar_id)).await),
+            Err(Fault::Refused(error)) => {
+                effect.undone().await;
+                Err(error.into())
+            }
+            Err(Fault::Unsettled(why)) => Err(effect.unsettled(Self::DONE, &why)),
         }
-        Earlier::Begun(_) => (true, past),
-        Earlier::Claimed { never_came: false, .. } => (true, Some(NOT_KEPT)),
-        Earlier::Claimed { .. } | Earlier::None if request.is_past => return Err(in_the_past().into()),
-        // If another call is faster, the id prevents a second event.
-        Earlier::Claimed { .. } | Earlier::None => (!effect.claim(&earlier, &access.mailbox).await?, None),
-    };
-    let id = match &effect.claim {
-        Some(claim) => reference(NAME, who.user, &claim.key),
-        None => Uuid::new_v4().simple().to_string(),
-    };
-    let digest = request.digest.clone();
-    let new = event(id, request, only_found);
-    match google.make_event(who, &new, perhaps_there).await {
-        // The event's own data outlives our database.
-        Ok(made) if made.existed && made.event.digest() != Some(digest.as_str()) => Err(key_reused().into()),
-        Ok(made) => Ok(effect.done(answer(made, &new.calendar_id)).await),
-        Err(Fault::Refused(error)) => {
-            effect.undone().await;
-            Err(error.into())
-        }
-        Err(Fault::Unsettled(why)) => Err(effect.unsettled(CREATED, &why)),
     }
 }
 

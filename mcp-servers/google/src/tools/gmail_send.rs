@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use gavel_mcp_base::{
-    Answer, Call, Class, Code as Common, Fault, Kind, Moment, Tool, ToolError, Whole, internal, invalid, missing,
+    Answer, Call, Class, Code as Common, Fault, Kind, Moment, Tool, ToolError, Whole, internal, invalid, missing, text,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use uuid::Uuid;
 
-use super::{of_arguments, reference};
+use super::of_arguments;
 use crate::address::{Given, Recipient, recipients, too_many};
 use crate::auth::Access;
 use crate::effect::{Earlier, Effect, NOT_KEPT};
@@ -28,7 +27,6 @@ pub(crate) const NAME: &str = "gmail_send";
 
 const MAX_SUBJECT: usize = 900;
 const MAX_ID: usize = 200;
-const SENT: &str = "this e-mail was sent";
 
 const DESCRIPTION: &str = "\
 Send one e-mail from the user's own Gmail account, as plain text and, if needed, also as HTML. It is sent at once and cannot be \
@@ -146,8 +144,7 @@ fn request(arguments: Arguments, limits: &Limits) -> Result<Request, ToolError> 
     }
     let (text, html) = (arguments.body, arguments.html_body);
     let attachments = attachment::attachments(arguments.attachments)?;
-    let says_nothing = |text: &str| text.chars().all(|c| c.is_whitespace() || address::is_unsafe(c));
-    if says_nothing(&text) && html.as_deref().is_none_or(says_nothing) && attachments.is_empty() {
+    if text::is_blank(&text) && html.as_deref().is_none_or(text::is_blank) && attachments.is_empty() {
         return Err(invalid(
             "body",
             "is empty, and the e-mail has no HTML and no attachment either: it would have no content",
@@ -195,6 +192,7 @@ pub(crate) async fn check(google: &Google, who: As<'_>, request: &Request, limit
 
 impl server::Request for Request {
     const RIGHT: Right = Right::Send;
+    const DONE: &'static str = "this e-mail was sent";
 
     async fn carry_out(
         self,
@@ -204,82 +202,59 @@ impl server::Request for Request {
         access: Access,
         earlier: Earlier,
     ) -> Result<Answer, Fault> {
-        carry_out(&service.google, effect, who, access, earlier, self, &service.limits).await
-    }
-}
-
-/// Sends the e-mail, at most once per key, unless an earlier call did.
-async fn carry_out(
-    google: &Google,
-    effect: &Effect<'_>,
-    who: As<'_>,
-    access: Access,
-    earlier: Earlier,
-    request: Request,
-    limits: &Limits,
-) -> Result<Answer, Fault> {
-    let key = match &effect.claim {
-        Some(claim) => reference(NAME, who.user, &claim.key),
-        None => Uuid::new_v4().simple().to_string(),
-    };
-    let message_id = format!("{key}@{}", domain(&access));
-    let since = match &earlier {
-        Earlier::None => None,
-        // Another mailbox does not show the message.
-        Earlier::Begun(open) if open.mailbox != access.mailbox => {
-            let why = "the user has connected another account since";
-            return Err(effect.unsettled(SENT, why));
-        }
-        Earlier::Begun(open) => Some(open.attempted_at),
-        Earlier::Claimed { at, .. } => Some(*at),
-    };
-    if let Some(since) = since {
-        match (google.find_mail(who, &access, &key, &message_id, since).await, &earlier) {
-            (Lookup::Found(mail), _) => {
-                tracing::info!("an in-doubt e-mail was found to be sent");
-                return Ok(effect.done(answer(&request.email, &mail, true)).await);
+        let (google, limits) = (&service.google, &service.limits);
+        let key = effect.reference();
+        let message_id = format!("{key}@{}", domain(&access));
+        let since = match &earlier {
+            Earlier::None => None,
+            Earlier::Begun(open) => Some(open.attempted_at),
+            Earlier::Claimed { at, .. } => Some(*at),
+        };
+        if let Some(since) = since {
+            match (google.find_mail(who, &access, &key, &message_id, since).await, &earlier) {
+                (Lookup::Found(mail), _) => {
+                    tracing::info!("an in-doubt e-mail was found to be sent");
+                    return Ok(effect.done(answer(&self.email, &mail, true)).await);
+                }
+                (_, Earlier::Claimed { never_came: true, .. }) => {}
+                (_, Earlier::Claimed { .. }) => return Err(effect.unsettled(Self::DONE, NOT_KEPT)),
+                (Lookup::Unclear(why), _) => return Err(effect.unsettled(Self::DONE, why)),
+                (Lookup::NotThere, _) if Moment::now().0 - since.0 < limits.settle.as_micros() as i64 => {
+                    let why = "it is not in the mailbox yet, and the attempt was made only recently";
+                    return Err(effect.unsettled(Self::DONE, why));
+                }
+                (Lookup::NotThere, _) => tracing::info!("an in-doubt e-mail was found not to be sent"),
             }
-            (_, Earlier::Claimed { never_came: true, .. }) => {}
-            (_, Earlier::Claimed { .. }) => return Err(effect.unsettled(SENT, NOT_KEPT)),
-            (Lookup::Unclear(why), _) => return Err(effect.unsettled(SENT, why)),
-            (Lookup::NotThere, _) if Moment::now().0 - since.0 < limits.settle.as_micros() as i64 => {
-                let why = "it is not in the mailbox yet, and the attempt was made only recently";
-                return Err(effect.unsettled(SENT, why));
+        }
+        let original = original(google, who, &self).await;
+        let prepared = original.and_then(|original| {
+            let message = written(&self.email, &message_id, &key, original.as_ref(), limits)?;
+            Ok((message, original))
+        });
+        let (message, original) = prepared?;
+        if !effect.claim(&earlier, &access.mailbox).await? {
+            let why = "another call with the same key is in progress";
+            return Err(effect.unsettled(Self::DONE, why));
+        }
+        let thread_id = original.map(|original| original.thread_id);
+        match google.send_mail(who, &message, thread_id.as_deref()).await {
+            Sent::Answered(reply) if reply.status.is_success() => match reply.json::<Mail>() {
+                Some(mail) => Ok(effect.done(answer(&self.email, &mail, false)).await),
+                None => Err(effect.unsettled(Self::DONE, "Google's answer cannot be read")),
+            },
+            Sent::Answered(reply) if !is_refused(&reply) => {
+                Err(effect.unsettled(Self::DONE, "the error may have occurred after the e-mail was sent"))
             }
-            (Lookup::NotThere, _) => tracing::info!("an in-doubt e-mail was found not to be sent"),
+            Sent::Answered(reply) => {
+                effect.undone().await;
+                Err(refusal(&reply, Right::Send.name()).into())
+            }
+            Sent::Never(error) => {
+                effect.undone().await;
+                Err(error.into())
+            }
+            Sent::Unknown => Err(effect.unsettled(Self::DONE, "Google did not answer")),
         }
-    }
-    let original = original(google, who, &request).await;
-    let prepared = original.and_then(|original| {
-        let message = written(&request.email, &message_id, &key, original.as_ref(), limits)?;
-        Ok((message, original))
-    });
-    let (message, original) = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => return Err(error.into()),
-    };
-    if !effect.claim(&earlier, &access.mailbox).await? {
-        let why = "another call with the same key is in progress";
-        return Err(effect.unsettled(SENT, why));
-    }
-    let thread_id = original.map(|original| original.thread_id);
-    match google.send_mail(who, &message, thread_id.as_deref()).await {
-        Sent::Answered(reply) if reply.status.is_success() => match reply.json::<Mail>() {
-            Some(mail) => Ok(effect.done(answer(&request.email, &mail, false)).await),
-            None => Err(effect.unsettled(SENT, "Google's answer cannot be read")),
-        },
-        Sent::Answered(reply) if !is_refused(&reply) => {
-            Err(effect.unsettled(SENT, "the error may have occurred after the e-mail was sent"))
-        }
-        Sent::Answered(reply) => {
-            effect.undone().await;
-            Err(refusal(&reply, Right::Send.name()).into())
-        }
-        Sent::Never(error) => {
-            effect.undone().await;
-            Err(error.into())
-        }
-        Sent::Unknown => Err(effect.unsettled(SENT, "Google did not answer")),
     }
 }
 

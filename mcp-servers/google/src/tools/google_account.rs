@@ -44,7 +44,6 @@ struct Ready {
     ready: bool,
     /// The address of the account from which it acts, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     account: Option<String>,
 }
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use gavel_mcp_base::{Code, Meta, Secret, ToolError, UserId, meta};
+use gavel_mcp_base::{Code, Meta, Secret, ToolError, UserId};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
@@ -27,20 +27,7 @@ pub(crate) enum Identity {
 impl Identity {
     pub(crate) fn user(&self, given: &Meta) -> Result<UserId, ToolError> {
         match self {
-            Self::Stdio { user } => match given.user()? {
-                Some(named) => Ok(named),
-                None => user.clone().ok_or_else(|| {
-                    ToolError::new(
-                        Code::UserRequired,
-                        format!(
-                            "The call names no user. The client must send the user's \
-                             id in `_meta[\"{}\"]`, or the server must be started with \
-                             `--user NAME`.",
-                            meta::USER
-                        ),
-                    )
-                }),
-            },
+            Self::Stdio { user } => given.user_or(user.as_ref()),
             Self::Signed(verifier) => verifier.user(given),
             Self::Single(user) => Ok(user.clone()),
         }

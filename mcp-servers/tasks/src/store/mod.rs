@@ -4,7 +4,7 @@ mod queries;
 mod sql;
 
 use gavel_mcp_base::{Answer, Moment, ToolError, UserId};
-use gavel_mcp_store::{Location, Migration, Pools, Pruning, Schema, on_readers, on_writer};
+use gavel_mcp_store::{Claim, KEY_LIFE_MICROS, Location, Migration, Pools, Pruning, Schema, on_readers, on_writer};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 use tokio_util::sync::CancellationToken;
 
@@ -17,18 +17,6 @@ const MAX_CANDIDATES: usize = 10;
 
 /// The most tasks of one user, including done ones.
 const MAX_TASKS: i64 = 10_000;
-
-/// Idempotency keys are kept for a week.
-const KEY_LIFE_MICROS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
-
-/// The caller's claim that calls with the same key are one call.
-#[derive(Debug, Clone)]
-pub(crate) struct Claim {
-    pub(crate) tool: &'static str,
-    pub(crate) key: String,
-    /// The digest of the arguments, which detects a key that is reused for other arguments.
-    pub(crate) digest: String,
-}
 
 /// Why a change has no answer.
 #[derive(Debug)]

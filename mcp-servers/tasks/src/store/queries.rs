@@ -4,11 +4,11 @@ macro_rules! queries_on {
     ($module:ident, $database:ty, $begin:literal) => {
         pub(super) mod $module {
             use gavel_mcp_base::{Answer, Moment, ToolError, UserId, key_reused};
+            use gavel_mcp_store::{Claim, KEY_LIFE_MICROS};
             use sqlx::{Pool, Transaction};
 
             use crate::store::{
-                ChangeFault, Claim, KEY_LIFE_MICROS, MAX_CANDIDATES, MAX_TASKS, ambiguous, sql, too_many_tasks,
-                unknown_task,
+                ChangeFault, MAX_CANDIDATES, MAX_TASKS, ambiguous, sql, too_many_tasks, unknown_task,
             };
             use crate::task::{Change, NewTask, Patch, Target, Task};
             use crate::text;
@@ -25,7 +25,7 @@ macro_rules! queries_on {
             ) -> Result<Answer, ChangeFault> {
                 let mut transaction = pool.begin_with($begin).await?;
                 if let Some(claim) = claim
-                    && let Some(kept) = kept_answer(&mut transaction, user, claim, now).await?
+                    && let Some(kept) = kept_answer(&mut transaction, claim, now).await?
                 {
                     // The answer is valid whether or not the rollback succeeds.
                     if let Err(error) = transaction.rollback().await {
@@ -44,7 +44,7 @@ macro_rules! queries_on {
                     Change::Delete(target) => delete(&mut transaction, user, target).await?,
                 };
                 if let Some(claim) = claim {
-                    keep_answer(&mut transaction, user, claim, &answer).await?;
+                    keep_answer(&mut transaction, claim, &answer).await?;
                 }
                 transaction.commit().await.map_err(ChangeFault::Unsettled)?;
                 Ok(answer)
@@ -212,19 +212,18 @@ macro_rules! queries_on {
             /// same key.
             async fn kept_answer(
                 transaction: &mut Transaction<'_, Db>,
-                user: &UserId,
                 claim: &Claim,
                 now: Moment,
             ) -> Result<Option<Answer>, sqlx::Error> {
                 sqlx::query(sql::FORGET_KEY)
-                    .bind(user.as_str())
+                    .bind(claim.user.as_str())
                     .bind(claim.tool)
                     .bind(&claim.key)
                     .bind(now.0 - KEY_LIFE_MICROS)
                     .execute(&mut **transaction)
                     .await?;
                 let claimed = sqlx::query(sql::CLAIM_KEY)
-                    .bind(user.as_str())
+                    .bind(claim.user.as_str())
                     .bind(claim.tool)
                     .bind(&claim.key)
                     .bind(&claim.digest)
@@ -235,7 +234,7 @@ macro_rules! queries_on {
                     return Ok(None);
                 }
                 let (digest, is_error, answer): (String, bool, String) = sqlx::query_as(sql::KEPT_ANSWER)
-                    .bind(user.as_str())
+                    .bind(claim.user.as_str())
                     .bind(claim.tool)
                     .bind(&claim.key)
                     .fetch_one(&mut **transaction)
@@ -249,12 +248,11 @@ macro_rules! queries_on {
 
             async fn keep_answer(
                 transaction: &mut Transaction<'_, Db>,
-                user: &UserId,
                 claim: &Claim,
                 answer: &Answer,
             ) -> Result<(), sqlx::Error> {
                 sqlx::query(sql::KEEP_ANSWER)
-                    .bind(user.as_str())
+                    .bind(claim.user.as_str())
                     .bind(claim.tool)
                     .bind(&claim.key)
                     .bind(answer.is_error)

@@ -59,7 +59,6 @@ struct Page {
     total: u64,
     /// Present when more tasks follow.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "String")]
     next_cursor: Option<String>,
 }
 

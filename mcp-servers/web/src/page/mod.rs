@@ -9,6 +9,7 @@ use dom_query::{Document, NodeRef};
 use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
 use flate2::read::MultiGzDecoder;
 use gavel_mcp_base::ToolError;
+use gavel_mcp_base::text::is_invisible;
 use url::Url;
 
 use crate::error::{http_error, no_answer, too_large, unsupported};
@@ -97,22 +98,8 @@ fn not_text(essence: &str) -> ToolError {
 
 /// The text without invisible and control characters, except line breaks and tabs.
 pub(crate) fn visible(text: &str) -> String {
-    text.chars().filter(|character| !is_invisible(*character)).collect()
-}
-
-/// Format, filler and tag characters, variation selectors, and marks of writing direction. Joiners count too: Persian
-/// and emoji remain readable without them.
-fn is_invisible(character: char) -> bool {
-    match character {
-        '\n' | '\t' => false,
-        character if character.is_control() => true,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' => true,
-        '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' => true,
-        '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' => true,
-        '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{13430}'..='\u{13455}' => true,
-        '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' => true,
-        _ => false,
-    }
+    let is_seen = |c: &char| matches!(c, '\n' | '\t') || !c.is_control() && !is_invisible(*c);
+    text.chars().filter(is_seen).collect()
 }
 
 #[cfg(test)]

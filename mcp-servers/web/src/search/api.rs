@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use gavel_mcp_base::ToolError;
 use gavel_mcp_base::http::{Http, Reply};
-use gavel_mcp_base::settings::is_loopback;
 use reqwest::{Request, StatusCode};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -20,30 +19,17 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// The connections to Google.
 #[derive(Debug, Clone)]
-pub(super) struct Api {
-    through_proxy: Http,
-    /// For a stand-in or a gateway on this machine, and for the machine's tokens.
-    direct: Http,
-}
+pub(super) struct Api(Http);
 
 impl Api {
     pub(super) fn new() -> anyhow::Result<Self> {
         let agent = concat!("gavel-mcp-web/", env!("CARGO_PKG_VERSION"));
-        let http = |is_direct| Http::new("the search service", agent, MAX, None, is_direct);
-        Ok(Self {
-            through_proxy: http(false)?,
-            direct: http(true)?,
-        })
+        Http::new("the search service", agent, MAX, None).map(Self)
     }
 
-    /// Sends a request once. Plain http is for this machine, so no proxy is between.
+    /// Sends a request once.
     pub(super) async fn send<T: DeserializeOwned>(&self, request: Request) -> Result<T, ToolError> {
-        let url = request.url();
-        let http = match url.scheme() == "http" || is_loopback(url) {
-            true => &self.direct,
-            false => &self.through_proxy,
-        };
-        let reply = http.send(request, Instant::now() + LONGEST).await;
+        let reply = self.0.send(request, Instant::now() + LONGEST).await;
         let reply = reply.map_err(|_| search_unavailable())?;
         if !reply.status.is_success() {
             tracing::warn!(status = %reply.status, "the search service answered with an error");

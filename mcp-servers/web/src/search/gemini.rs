@@ -1,13 +1,14 @@
 //! Gemini with its own search (grounding with Google Search), in one request.
 
 use gavel_mcp_base::ToolError;
-use gavel_mcp_base::http::post;
+use gavel_mcp_base::http::{bearer, credential, post};
+use reqwest::header::AUTHORIZATION;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::Tokens;
 use super::api::Api;
-use super::{Access, Credentials, Found, Source, authorize};
+use super::{API_KEY, Access, Credentials, Found, Source};
 use super::{Segment, citations};
 use crate::error::search_unavailable;
 
@@ -86,10 +87,10 @@ pub(super) async fn find(api: &Api, tokens: &Tokens, access: &Access, query: &st
     });
     let mut request = post(access.url.clone(), "application/json", body.to_string());
     if let Credentials::Key(key) = &access.credentials {
-        authorize(&mut request, "x-goog-api-key", key.expose())?;
+        request.headers_mut().insert(API_KEY, credential(key.expose())?);
     }
     if let Some(token) = tokens.get(api, &access.credentials).await? {
-        authorize(&mut request, "authorization", &format!("Bearer {}", token.expose()))?;
+        request.headers_mut().insert(AUTHORIZATION, bearer(&token)?);
     }
     let reply: Reply = api.send(request).await?;
     found(reply).ok_or_else(search_unavailable)

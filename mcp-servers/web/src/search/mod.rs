@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use api::Api;
-use gavel_mcp_base::http::post;
-use gavel_mcp_base::{Secret, ServiceAccount, ToolError, internal};
+use gavel_mcp_base::http::{credential, post};
+use gavel_mcp_base::{Secret, ServiceAccount, ToolError};
 use reqwest::header::HeaderValue;
 use reqwest::{Method, Request};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use url::Url;
+
+/// The header with an API key.
+const API_KEY: &str = "x-goog-api-key";
 
 /// A search service.
 #[derive(Debug, Clone)]
@@ -99,14 +102,6 @@ impl Search {
     }
 }
 
-/// Adds a header with a credential, which no log shows.
-fn authorize(request: &mut Request, name: &'static str, value: &str) -> Result<(), ToolError> {
-    let mut value = HeaderValue::from_str(value).map_err(|_| internal())?;
-    value.set_sensitive(true);
-    request.headers_mut().insert(name, value);
-    Ok(())
-}
-
 #[derive(Debug, Deserialize)]
 struct Reply {
     #[serde(default)]
@@ -128,7 +123,7 @@ async fn custom_search(api: &Api, url: &Url, key: &Secret, engine: &str, query: 
         .append_pair("q", query);
     // The key is in a header: a URL is written to logs.
     let mut request = Request::new(Method::GET, asked);
-    authorize(&mut request, "x-goog-api-key", key.expose())?;
+    request.headers_mut().insert(API_KEY, credential(key.expose())?);
     let reply: Reply = api.send(request).await?;
     let mut found = Found {
         queries: vec![query.to_owned()],
