@@ -4,10 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gavel_mcp_base::{Code as Common, Fault, Moment, ToolError, key_reused};
+use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::error::Code;
+use crate::github::Reply;
 use crate::marker::Marker;
 
 /// The time of a call, its idempotency key, and its first attempt.
@@ -92,6 +94,20 @@ impl Call {
             Fault::Refused(error) => self.before_looking(error),
             Fault::Unsettled(why) => Fault::Unsettled(why),
         }
+    }
+
+    /// The body of what the call creates, with its marker.
+    pub(crate) fn marked(&self, body: String) -> String {
+        match &self.marker {
+            Some(marker) => marker.added_to(&body),
+            None => body,
+        }
+    }
+
+    /// What GitHub says that it made.
+    pub(crate) fn made<T: DeserializeOwned>(&self, reply: &Reply) -> Result<T, Fault> {
+        let made = reply.json();
+        made.ok_or_else(|| self.unsettled("GitHub's answer cannot be read"))
     }
 
     /// The fault of a request that may have taken effect.

@@ -1,256 +1,165 @@
-//! What GitHub says, as far as it is used, and what the tools show of it.
+//! What GitHub says, as far as it is used. The tools show the same, with names in camel case.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::marker;
 
 /// The longest body that is shown, in bytes.
 const MAX_BODY: usize = 64 << 10;
 
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct WireUser {
+#[derive(Debug, Deserialize)]
+pub(crate) struct User {
     pub(crate) login: String,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct WireRepository {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all(serialize = "camelCase"))]
+pub(crate) struct Repository {
+    #[serde(deserialize_with = "login")]
+    owner: String,
     pub(crate) name: String,
     pub(crate) full_name: String,
-    pub(crate) owner: WireUser,
     description: Option<String>,
-    private: bool,
-    #[serde(default)]
-    archived: bool,
-    #[serde(default)]
+    #[serde(alias = "private")]
+    is_private: bool,
+    #[serde(alias = "archived", default)]
+    is_archived: bool,
     default_branch: Option<String>,
     pub(crate) html_url: String,
-    #[serde(default)]
     clone_url: Option<String>,
-    #[serde(default)]
     pushed_at: Option<String>,
-    #[serde(default)]
+    #[serde(skip_serializing)]
     pub(crate) created_at: Option<String>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Repository {
-    owner: String,
-    name: String,
-    full_name: String,
-    description: Option<String>,
-    is_private: bool,
-    is_archived: bool,
-    default_branch: Option<String>,
-    html_url: String,
-    clone_url: Option<String>,
-    pushed_at: Option<String>,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct PullRequest {
+    #[serde(flatten)]
+    pub(crate) listed: ListedPullRequest,
+    #[serde(flatten)]
+    pub(crate) text: Text,
 }
 
-impl From<WireRepository> for Repository {
-    fn from(wire: WireRepository) -> Self {
-        Self {
-            owner: wire.owner.login,
-            name: wire.name,
-            full_name: wire.full_name,
-            description: wire.description,
-            is_private: wire.private,
-            is_archived: wire.archived,
-            default_branch: wire.default_branch,
-            html_url: wire.html_url,
-            clone_url: wire.clone_url,
-            pushed_at: wire.pushed_at,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct WireEnd {
-    pub(crate) r#ref: String,
-    sha: String,
-    #[serde(default)]
-    label: Option<String>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct WirePullRequest {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all(serialize = "camelCase"))]
+pub(crate) struct ListedPullRequest {
     pub(crate) number: u64,
     title: String,
-    pub(crate) body: Option<String>,
+    #[schemars(extend("enum" = ["open", "closed"]))]
     pub(crate) state: String,
-    #[serde(default)]
-    merged_at: Option<String>,
-    #[serde(default)]
-    draft: Option<bool>,
-    pub(crate) head: WireEnd,
-    pub(crate) base: WireEnd,
-    user: Option<WireUser>,
+    #[serde(alias = "merged_at", default, deserialize_with = "is_there")]
+    is_merged: bool,
+    #[serde(alias = "draft", default)]
+    is_draft: bool,
+    pub(crate) head: Head,
+    pub(crate) base: Base,
+    #[serde(alias = "user", default, deserialize_with = "author")]
+    author: Option<String>,
     pub(crate) html_url: String,
     created_at: String,
     updated_at: String,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct PullRequest {
-    #[serde(flatten)]
-    listed: ListedPullRequest,
-    #[serde(flatten)]
-    text: Text,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ListedPullRequest {
-    number: u64,
-    title: String,
-    #[schemars(extend("enum" = ["open", "closed"]))]
-    state: String,
-    is_merged: bool,
-    is_draft: bool,
-    head: Head,
-    base: Base,
-    author: Option<String>,
-    html_url: String,
-    created_at: String,
-    updated_at: String,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct Head {
-    r#ref: String,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Head {
+    pub(crate) r#ref: String,
     sha: String,
     label: Option<String>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Base {
-    r#ref: String,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Base {
+    pub(crate) r#ref: String,
     sha: String,
 }
 
-impl WirePullRequest {
-    /// With its body.
-    pub(crate) fn whole(mut self) -> PullRequest {
-        PullRequest {
-            text: Text::new(self.body.take()),
-            listed: self.without_body(),
-        }
-    }
-
-    /// As an entry of a list.
-    pub(crate) fn without_body(self) -> ListedPullRequest {
-        ListedPullRequest {
-            number: self.number,
-            title: self.title,
-            state: self.state,
-            is_merged: self.merged_at.is_some(),
-            is_draft: self.draft.unwrap_or_default(),
-            head: Head {
-                r#ref: self.head.r#ref,
-                sha: self.head.sha,
-                label: self.head.label,
-            },
-            base: Base {
-                r#ref: self.base.r#ref,
-                sha: self.base.sha,
-            },
-            author: self.user.map(|user| user.login),
-            html_url: self.html_url,
-            created_at: self.created_at,
-            updated_at: self.updated_at,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct WireIssue {
-    pub(crate) number: u64,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all(serialize = "camelCase"))]
+pub(crate) struct Issue {
+    number: u64,
     title: String,
-    #[serde(default)]
-    pub(crate) body: Option<String>,
-    pub(crate) state: String,
-    #[serde(default)]
+    #[serde(flatten)]
+    pub(crate) text: Text,
+    #[schemars(extend("enum" = ["open", "closed"]))]
+    state: String,
     state_reason: Option<String>,
-    #[serde(default)]
-    labels: Vec<WireLabel>,
-    user: Option<WireUser>,
+    #[serde(default, deserialize_with = "labels")]
+    labels: Vec<String>,
+    #[serde(alias = "user", default, deserialize_with = "author")]
+    author: Option<String>,
     comments: u64,
     html_url: String,
     pub(crate) created_at: String,
     updated_at: String,
     /// GitHub's issues include its pull requests.
-    #[serde(default)]
-    pub(crate) pull_request: Option<serde::de::IgnoredAny>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-enum WireLabel {
-    Name(String),
-    Label { name: Option<String> },
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Issue {
-    number: u64,
-    title: String,
-    #[serde(flatten)]
-    text: Text,
-    #[schemars(extend("enum" = ["open", "closed"]))]
-    state: String,
-    state_reason: Option<String>,
-    labels: Vec<String>,
-    author: Option<String>,
-    comments: u64,
-    html_url: String,
-    created_at: String,
-    updated_at: String,
-}
-
-impl From<WireIssue> for Issue {
-    fn from(wire: WireIssue) -> Self {
-        let labels = wire.labels.into_iter().filter_map(|label| match label {
-            WireLabel::Name(name) => Some(name),
-            WireLabel::Label { name } => name,
-        });
-        Self {
-            number: wire.number,
-            title: wire.title,
-            text: Text::new(wire.body),
-            state: wire.state,
-            state_reason: wire.state_reason,
-            labels: labels.collect(),
-            author: wire.user.map(|user| user.login),
-            comments: wire.comments,
-            html_url: wire.html_url,
-            created_at: wire.created_at,
-            updated_at: wire.updated_at,
-        }
-    }
+    #[serde(skip_serializing, alias = "pull_request", default, deserialize_with = "is_there")]
+    pub(crate) is_pull_request: bool,
 }
 
 // A body as it is shown: without markers, and not too long.
-#[derive(Debug, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct Text {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all(serialize = "camelCase"), from = "Body")]
+pub(crate) struct Text {
     /// Markdown, at most 64 KiB.
     body: Option<String>,
     /// Whether the body is longer than what is shown.
     body_truncated: bool,
+    /// As it is at GitHub.
+    #[serde(skip)]
+    pub(crate) whole: Option<String>,
 }
 
-impl Text {
-    fn new(body: Option<String>) -> Self {
-        let mut body = body.map(|body| marker::removed(&body));
+#[derive(Deserialize, JsonSchema)]
+struct Body {
+    body: Option<String>,
+}
+
+impl From<Body> for Text {
+    fn from(Body { body: whole }: Body) -> Self {
+        let mut body = whole.as_deref().map(marker::removed);
         let mut body_truncated = false;
         if let Some(body) = body.as_mut().filter(|body| body.len() > MAX_BODY) {
             body.truncate(body.floor_char_boundary(MAX_BODY));
             body_truncated = true;
         }
-        Self { body, body_truncated }
+        Self {
+            body,
+            body_truncated,
+            whole,
+        }
     }
+}
+
+fn login<'de, D: Deserializer<'de>>(wire: D) -> Result<String, D::Error> {
+    User::deserialize(wire).map(|user| user.login)
+}
+
+fn author<'de, D: Deserializer<'de>>(wire: D) -> Result<Option<String>, D::Error> {
+    let user = Option::<User>::deserialize(wire)?;
+    Ok(user.map(|user| user.login))
+}
+
+/// Whether GitHub says something else than null.
+fn is_there<'de, D: Deserializer<'de>>(wire: D) -> Result<bool, D::Error> {
+    Option::<IgnoredAny>::deserialize(wire).map(|found| found.is_some())
+}
+
+/// A label is an object with a name, or only a name.
+fn labels<'de, D: Deserializer<'de>>(wire: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Label {
+        Name(String),
+        Label { name: Option<String> },
+    }
+    let labels = Vec::<Label>::deserialize(wire)?.into_iter();
+    let names = labels.filter_map(|label| match label {
+        Label::Name(name) => Some(name),
+        Label::Label { name } => name,
+    });
+    Ok(names.collect())
 }
 
 #[cfg(test)]
@@ -259,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_long_body_is_cut_between_characters() {
-        let of = |text: String| Text::new(Some(text));
+        let of = |text: String| Text::from(Body { body: Some(text) });
         let fits = of("x".repeat(MAX_BODY));
         assert!(!fits.body_truncated);
         let cut = of("ä".repeat(MAX_BODY / 2) + "x");
@@ -269,12 +178,7 @@ mod tests {
         );
         let cut = of("x".to_owned() + &"ä".repeat(MAX_BODY / 2));
         assert_eq!(cut.body.map(|body| body.len()), Some(MAX_BODY - 1));
-        assert_eq!(
-            Text::new(None),
-            Text {
-                body: None,
-                body_truncated: false
-            }
-        );
+        let none = Text::from(Body { body: None });
+        assert!(none.body.is_none() && !none.body_truncated);
     }
 }

@@ -1,6 +1,6 @@
 //! Answers that GitHub may confirm with a 304, which costs no quota.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reqwest::header::ETAG;
@@ -25,7 +25,6 @@ pub(crate) struct Cache {
 #[derive(Debug, Default)]
 struct Kept {
     entries: HashMap<Url, Entry>,
-    by_use: BTreeMap<u64, Url>,
     uses: u64,
     bytes: usize,
 }
@@ -52,12 +51,8 @@ impl Cache {
         kept.uses += 1;
         let now = kept.uses;
         let entry = kept.entries.get_mut(url)?;
-        let before = std::mem::replace(&mut entry.used, now);
-        let reply = entry.reply.clone();
-        if let Some(url) = kept.by_use.remove(&before) {
-            kept.by_use.insert(now, url);
-        }
-        Some(reply)
+        entry.used = now;
+        Some(entry.reply.clone())
     }
 
     /// Keeps a successful answer that has an `ETag`.
@@ -71,11 +66,11 @@ impl Cache {
         kept.uses += 1;
         let used = kept.uses;
         let reply = reply.clone();
-        kept.by_use.insert(used, url.clone());
         kept.entries.insert(url.clone(), Entry { reply, used });
         while kept.bytes > self.capacity
-            && let Some((_, oldest)) = kept.by_use.pop_first()
+            && let Some((oldest, _)) = kept.entries.iter().min_by_key(|(_, entry)| entry.used)
         {
+            let oldest = oldest.clone();
             kept.remove(&oldest);
         }
     }
@@ -85,7 +80,6 @@ impl Kept {
     fn remove(&mut self, url: &Url) {
         if let Some(entry) = self.entries.remove(url) {
             self.bytes -= size(&entry.reply);
-            self.by_use.remove(&entry.used);
         }
     }
 }
@@ -133,7 +127,6 @@ mod tests {
         cache.keep(&url("g"), &reply(3 * OVERHEAD));
         assert!(cache.get(&url("g")).is_none() && cache.get(&url("f")).is_some());
         let kept = cache.kept.lock().expect("kept");
-        assert_eq!(kept.entries.len(), kept.by_use.len());
         assert!(kept.bytes <= cache.capacity);
     }
 }

@@ -16,18 +16,18 @@ use crate::github::{GitHub, Reply, Turn};
 use crate::marker::Marker;
 
 /// What has a number in a repository.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Numbered<'a> {
+#[derive(Debug)]
+pub(super) struct Numbered {
     /// As the beginning of a sentence.
     pub(super) what: &'static str,
     /// Its list in a repository's address.
     pub(super) list: &'static str,
-    pub(super) repo: &'a Repo,
+    pub(super) repo: Repo,
     pub(super) number: u32,
 }
 
-impl Numbered<'_> {
-    fn url(&self, github: &GitHub) -> Url {
+impl Numbered {
+    pub(super) fn url(&self, github: &GitHub) -> Url {
         self.repo.url(github, &[self.list, &self.number.to_string()])
     }
 }
@@ -52,7 +52,7 @@ pub(super) struct Closed {
 pub(super) async fn update<T: DeserializeOwned>(
     github: &GitHub,
     call: &Call,
-    named: Numbered<'_>,
+    named: &Numbered,
     body: Option<String>,
     mut changes: Map<String, Value>,
 ) -> Result<T, Fault> {
@@ -63,13 +63,11 @@ pub(super) async fn update<T: DeserializeOwned>(
         changes.insert("body".to_owned(), new.into());
     }
     let reply = patch(github, &mut turn, call, named, changes).await?;
-    reply
-        .json()
-        .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))
+    call.made(&reply)
 }
 
 /// Closes it, unless it is closed already.
-pub(super) async fn close(github: &GitHub, call: &Call, named: Numbered<'_>) -> Result<Closed, Fault> {
+pub(super) async fn close(github: &GitHub, call: &Call, named: &Numbered) -> Result<Closed, Fault> {
     let (mut turn, old) = begin(github, call, named).await?;
     if old.state != "closed" {
         let closed = Map::from_iter([("state".to_owned(), "closed".into())]);
@@ -78,7 +76,7 @@ pub(super) async fn close(github: &GitHub, call: &Call, named: Numbered<'_>) -> 
     Ok(Closed { closed: true })
 }
 
-async fn begin<'a>(github: &'a GitHub, call: &Call, named: Numbered<'_>) -> Result<(Turn<'a>, Old), Fault> {
+async fn begin<'a>(github: &'a GitHub, call: &Call, named: &Numbered) -> Result<(Turn<'a>, Old), Fault> {
     let found = async {
         let turn = github.turn(call.deadline).await?;
         let old = github.find(&named.url(github), call.deadline, named.what).await?;
@@ -99,7 +97,7 @@ async fn patch(
     github: &GitHub,
     turn: &mut Turn<'_>,
     call: &Call,
-    named: Numbered<'_>,
+    named: &Numbered,
     changes: Map<String, Value>,
 ) -> Result<Reply, Fault> {
     let sent = github
@@ -108,6 +106,6 @@ async fn patch(
     let reply = sent.map_err(|fault| call.natural(fault))?;
     match reply.status.is_success() {
         true => Ok(reply),
-        false => Err(refused(github, call, named.repo, &reply, named.what).await.into()),
+        false => Err(refused(github, call, &named.repo, &reply, named.what).await.into()),
     }
 }

@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::error::unavailable;
 use crate::github::{GitHub, Pages};
 use crate::marker::Marker;
-use crate::wire::{Issue, WireIssue};
+use crate::wire::Issue;
 
 /// How many issues since the first attempt are looked at, in pages of 100.
 const MAX_PAGES: usize = 10;
@@ -59,11 +59,7 @@ pub(super) fn tool() -> Tool<Service> {
 async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<Made, Fault> {
     let (github, call) = (&*github, &call);
     let repo = arguments.repo.checked()?;
-    let text = super::valid_body(&arguments.body)?;
-    let text = call
-        .marker
-        .as_ref()
-        .map_or(text.clone(), |marker| marker.added_to(&text));
+    let text = call.marked(super::valid_body(&arguments.body)?);
     let mut body = json!({ "title": arguments.title, "body": text });
     if let Some(labels) = super::valid_names("labels", arguments.labels)? {
         body["labels"] = labels.into();
@@ -72,8 +68,8 @@ async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result
     let mut turn = turn.map_err(|error| call.before_looking(error))?;
     if let (Some(first), Some(marker)) = (call.first_attempt, &call.marker) {
         let found = look(github, call, &repo, marker, first).await;
-        if let Some(found) = found.map_err(|error| call.before_looking(error))? {
-            return Ok(Made { issue: found.into() });
+        if let Some(issue) = found.map_err(|error| call.before_looking(error))? {
+            return Ok(Made { issue });
         }
     }
     let url = repo.url(github, &["issues"]);
@@ -81,10 +77,8 @@ async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result
     if !reply.status.is_success() {
         return Err(refused(github, call, &repo, &reply, "The repository").await.into());
     }
-    let made: WireIssue = reply
-        .json()
-        .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
-    Ok(Made { issue: made.into() })
+    let issue = call.made(&reply)?;
+    Ok(Made { issue })
 }
 
 /// The issue that an earlier attempt created.
@@ -94,7 +88,7 @@ async fn look(
     repo: &Repo,
     marker: &Marker,
     first: Moment,
-) -> Result<Option<WireIssue>, ToolError> {
+) -> Result<Option<Issue>, ToolError> {
     for look in 1..=LOOKS {
         if let Some(found) = look_at_list(github, call, repo, marker, Moment(first.0 - SKEW)).await? {
             return Ok(Some(found));
@@ -117,7 +111,7 @@ async fn look_at_list(
     repo: &Repo,
     marker: &Marker,
     since: Moment,
-) -> Result<Option<WireIssue>, ToolError> {
+) -> Result<Option<Issue>, ToolError> {
     let mut url = repo.url(github, &["issues"]);
     url.query_pairs_mut()
         .append_pair("state", "all")
@@ -126,11 +120,11 @@ async fn look_at_list(
         .append_pair("since", &since.text());
     let mut pages = Pages::of(github, url, call.deadline, "The repository");
     for _ in 0..MAX_PAGES {
-        let Some(page) = pages.next::<Vec<WireIssue>>().await? else {
+        let Some(page) = pages.next::<Vec<Issue>>().await? else {
             return Ok(None);
         };
         for issue in page {
-            if marker.is_in(issue.body.as_deref()) && issue.pull_request.is_none() {
+            if marker.is_in(issue.text.whole.as_deref()) && !issue.is_pull_request {
                 return Ok(Some(issue));
             }
             if Moment::parse(&issue.created_at).is_some_and(|created| created < since) {

@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::error::Code;
 use crate::github::refusal::says_exists;
 use crate::github::{GitHub, Pages};
-use crate::wire::{PullRequest, WirePullRequest};
+use crate::wire::PullRequest;
 
 /// Pull requests of one head into one base, in all states: 300.
 const MAX_PAGES: usize = 3;
@@ -79,19 +79,13 @@ async fn create(github: Arc<GitHub>, given: Request, call: Call) -> Result<Made,
     if let Some(found) = found {
         return settled(found);
     }
-    let text = &request.body;
-    let text = call
-        .marker
-        .as_ref()
-        .map_or(text.clone(), |marker| marker.added_to(text));
+    let text = call.marked(request.body.clone());
     let body = json!({ "title": request.title, "head": request.head, "base": request.base, "body": text });
     let url = request.repo.url(github, &["pulls"]);
     let reply = github.write(&mut turn, call, Method::POST, url, &body).await?;
     if reply.status.is_success() {
-        let made: WirePullRequest = reply
-            .json()
-            .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
-        return Ok(answer(made));
+        let pull_request = call.made(&reply)?;
+        return Ok(Made { pull_request });
     }
     if says_exists(&reply) {
         // Another attempt may have been faster than this one.
@@ -114,9 +108,9 @@ async fn create(github: Arc<GitHub>, given: Request, call: Call) -> Result<Made,
 /// A pull request of this head and base.
 enum Found {
     /// This call's, in whatever state it is now.
-    Own(Box<WirePullRequest>),
+    Own(Box<PullRequest>),
     /// Another one, which is open. Closed ones are no obstacle.
-    Other(Box<WirePullRequest>),
+    Other(Box<PullRequest>),
 }
 
 async fn look(github: &GitHub, call: &Call, request: &Request) -> Result<Option<Found>, ToolError> {
@@ -126,25 +120,25 @@ async fn look(github: &GitHub, call: &Call, request: &Request) -> Result<Option<
         .append_pair("head", &pull_requests::owned_head(&request.repo, &request.head))
         .append_pair("base", &request.base);
     let pages = Pages::of(github, url, call.deadline, "The repository");
-    let (mut all, _) = pages.entries::<WirePullRequest>(MAX_PAGES, MAX).await?;
+    let (mut all, _) = pages.entries(MAX_PAGES, MAX).await?;
     let branch = request.head.rsplit(':').next().unwrap_or_default();
     // GitHub ignores a filter that it does not understand.
-    all.retain(|found| found.head.r#ref == branch && found.base.r#ref == request.base);
+    all.retain(|PullRequest { listed, .. }| listed.head.r#ref == branch && listed.base.r#ref == request.base);
     if let Some(marker) = &call.marker
-        && let Some(at) = all.iter().position(|found| marker.is_in(found.body.as_deref()))
+        && let Some(at) = all.iter().position(|found| marker.is_in(found.text.whole.as_deref()))
     {
         return Ok(Some(Found::Own(Box::new(all.swap_remove(at)))));
     }
-    let other = all.into_iter().find(|found| found.state == "open");
+    let other = all.into_iter().find(|found| found.listed.state == "open");
     Ok(other.map(|other| Found::Other(Box::new(other))))
 }
 
 fn settled(found: Found) -> Result<Made, Fault> {
     match found {
-        Found::Own(found) => Ok(answer(*found)),
+        Found::Own(found) => Ok(Made { pull_request: *found }),
         Found::Other(other) => Err(already_exists()
-            .with("number", other.number)
-            .with("htmlUrl", other.html_url)
+            .with("number", other.listed.number)
+            .with("htmlUrl", other.listed.html_url)
             .into()),
     }
 }
@@ -152,10 +146,4 @@ fn settled(found: Found) -> Result<Made, Fault> {
 fn already_exists() -> ToolError {
     let words = "A pull request of this head into this base is open, which this call did not create. Nothing was done.";
     ToolError::new(Code::AlreadyExists, words)
-}
-
-fn answer(made: WirePullRequest) -> Made {
-    Made {
-        pull_request: made.whole(),
-    }
 }

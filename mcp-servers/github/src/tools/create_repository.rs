@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::error::Code;
 use crate::github::GitHub;
 use crate::github::refusal::{refusal, says_exists};
-use crate::wire::{Repository, WireRepository, WireUser};
+use crate::wire::{Repository, User};
 
 /// How far GitHub's clock may be behind the caller's, in microseconds.
 const SKEW: i64 = 30_000_000;
@@ -92,10 +92,8 @@ async fn create(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result
         .write(&mut turn, call, Method::POST, place.url.clone(), &body)
         .await?;
     if reply.status.is_success() {
-        let made: WireRepository = reply
-            .json()
-            .ok_or_else(|| call.unsettled("GitHub's answer cannot be read"))?;
-        return Ok(answer(made));
+        let repository = call.made(&reply)?;
+        return Ok(Made { repository });
     }
     let error = refusal(&reply, "The account");
     if !says_exists(&reply) {
@@ -139,7 +137,7 @@ async fn owner<'p>(github: &GitHub, call: &Call, place: &'p mut Place) -> Result
     let owner = match place.owner.take() {
         Some(owner) => owner,
         None => {
-            let user: WireUser = github.get(&github.url(&["user"]), call.deadline, "The account").await?;
+            let user: User = github.get(&github.url(&["user"]), call.deadline, "The account").await?;
             user.login
         }
     };
@@ -159,23 +157,18 @@ async fn allowed(github: &GitHub, call: &Call, place: &mut Place, name: &str) ->
 }
 
 /// The account's repository with this name. An old name of another repository leads to that one, and is free.
-async fn look(
-    github: &GitHub,
-    call: &Call,
-    place: &mut Place,
-    name: &str,
-) -> Result<Option<WireRepository>, ToolError> {
+async fn look(github: &GitHub, call: &Call, place: &mut Place, name: &str) -> Result<Option<Repository>, ToolError> {
     let owner = owner(github, call, place).await?;
     let url = github.url(&["repos", owner, name]);
-    let found: Option<WireRepository> = github.find(&url, call.deadline, "The repository").await?;
+    let found: Option<Repository> = github.find(&url, call.deadline, "The repository").await?;
     Ok(found.filter(|found| found.name.eq_ignore_ascii_case(name)))
 }
 
 /// The existing repository is this call's if it was made since the first attempt.
-fn settled(found: WireRepository, call: &Call) -> Result<Made, Fault> {
+fn settled(found: Repository, call: &Call) -> Result<Made, Fault> {
     let made = found.created_at.as_deref().and_then(Moment::parse);
     match (call.first_attempt, made) {
-        (Some(first), Some(made)) if made.0 >= first.0 - SKEW => Ok(answer(found)),
+        (Some(first), Some(made)) if made.0 >= first.0 - SKEW => Ok(Made { repository: found }),
         _ => Err(already_exists().with("htmlUrl", found.html_url).into()),
     }
 }
@@ -183,10 +176,4 @@ fn settled(found: WireRepository, call: &Call) -> Result<Made, Fault> {
 fn already_exists() -> ToolError {
     let words = "The account has a repository with this name, which this call did not create. Nothing was done.";
     ToolError::new(Code::AlreadyExists, words)
-}
-
-fn answer(made: WireRepository) -> Made {
-    Made {
-        repository: made.into(),
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gavel_mcp_base::{Fault, Kind, Tool};
+use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::create_issue::Made;
 use super::{Repo, Service};
 use crate::call::Call;
 use crate::github::GitHub;
-use crate::wire::{Issue, WireIssue};
+use crate::wire::Issue;
 
 const ABOUT_READ: &str = "\
 Read one issue: its title, body, state, labels and author. issue is null when there is none with this number; a pull \
@@ -33,6 +33,17 @@ pub(super) struct Named {
     /// The number of the issue.
     #[schemars(range(min = 1))]
     pub(super) issue_number: u32,
+}
+
+impl Named {
+    fn checked(self) -> Result<Numbered, ToolError> {
+        Ok(Numbered {
+            what: "The issue",
+            list: "issues",
+            repo: self.repo.checked()?,
+            number: self.issue_number,
+        })
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -88,18 +99,15 @@ pub(super) fn close_tool() -> Tool<Service> {
 }
 
 async fn read(github: Arc<GitHub>, named: Named, call: Call) -> Result<Read, Fault> {
-    let repo = named.repo.checked()?;
-    let url = repo.url(&github, &["issues", &named.issue_number.to_string()]);
-    let found: Option<WireIssue> = github.find(&url, call.deadline, "The issue").await?;
+    let named = named.checked()?;
+    let found: Option<Issue> = github.find(&named.url(&github), call.deadline, named.what).await?;
     // A call for an issue must not reach a pull request, which GitHub lists among them.
-    let found = found.filter(|issue| issue.pull_request.is_none());
-    Ok(Read {
-        issue: found.map(Issue::from),
-    })
+    let issue = found.filter(|issue| !issue.is_pull_request);
+    Ok(Read { issue })
 }
 
 async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Made, Fault> {
-    let repo = arguments.named.repo.checked()?;
+    let named = arguments.named.checked()?;
     let updates = super::some_update(arguments.updates, "title, body, state, stateReason, labels, assignees")?;
     let labels = super::valid_names("labels", updates.labels)?;
     let assignees = super::valid_names("assignees", updates.assignees)?;
@@ -111,21 +119,10 @@ async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Ma
         ("assignees", assignees.map(Value::from)),
     ];
     let body = updates.body.as_deref().map(super::valid_body).transpose()?;
-    let issue = numbered(&repo, arguments.named.issue_number);
-    let changed: WireIssue = change::update(&github, &call, issue, body, super::given(changes)).await?;
-    Ok(Made { issue: changed.into() })
+    let issue = change::update(&github, &call, &named, body, super::given(changes)).await?;
+    Ok(Made { issue })
 }
 
 async fn close(github: Arc<GitHub>, named: Named, call: Call) -> Result<Closed, Fault> {
-    let repo = named.repo.checked()?;
-    change::close(&github, &call, numbered(&repo, named.issue_number)).await
-}
-
-fn numbered(repo: &Repo, number: u32) -> Numbered<'_> {
-    Numbered {
-        what: "The issue",
-        list: "issues",
-        repo,
-        number,
-    }
+    change::close(&github, &call, &named.checked()?).await
 }

@@ -28,7 +28,7 @@ use crate::github::refusal::refusal;
 use crate::github::{GitHub, Reply};
 use crate::marker;
 use crate::settings::Settings;
-use crate::wire::WireRepository;
+use crate::wire::Repository;
 
 /// All tools, always in the same order. The one for containers needs a container engine.
 pub(crate) fn all(has_engine: bool) -> Vec<Tool<Service>> {
@@ -113,9 +113,7 @@ async fn refused(github: &GitHub, call: &Call, repo: &Repo, reply: &Reply, what:
         return refusal(reply, what);
     }
     let url = repo.url(github, &[]);
-    let found = github
-        .get::<WireRepository>(&url, call.deadline, "The repository")
-        .await;
+    let found = github.get::<Repository>(&url, call.deadline, "The repository").await;
     let renamed = ToolError::new(Code::NotFound, "The repository has another name now. Nothing was done.");
     match found {
         Ok(repository) => renamed

@@ -12,7 +12,7 @@ use super::create_pull_request::Made;
 use super::{MAX_REF, Repo, Service, reference};
 use crate::call::Call;
 use crate::github::{GitHub, Pages};
-use crate::wire::{ListedPullRequest, PullRequest, WirePullRequest};
+use crate::wire::{ListedPullRequest, PullRequest};
 
 const MAX: usize = 300;
 const MAX_PAGES: usize = 3;
@@ -64,6 +64,17 @@ pub(super) struct Named {
     /// The number of the pull request.
     #[schemars(range(min = 1))]
     pub(super) pr_number: u32,
+}
+
+impl Named {
+    fn checked(self) -> Result<Numbered, ToolError> {
+        Ok(Numbered {
+            what: "The pull request",
+            list: "pulls",
+            repo: self.repo.checked()?,
+            number: self.pr_number,
+        })
+    }
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -163,8 +174,7 @@ async fn list(github: Arc<GitHub>, which: Which, call: Call) -> Result<Listed, F
         }
     }
     let pages = Pages::of(&github, url, call.deadline, "The repository");
-    let (found, truncated) = pages.entries::<WirePullRequest>(MAX_PAGES, MAX).await?;
-    let pull_requests = found.into_iter().map(WirePullRequest::without_body).collect();
+    let (pull_requests, truncated) = pages.entries(MAX_PAGES, MAX).await?;
     Ok(Listed {
         pull_requests,
         truncated,
@@ -172,38 +182,22 @@ async fn list(github: Arc<GitHub>, which: Which, call: Call) -> Result<Listed, F
 }
 
 async fn read(github: Arc<GitHub>, named: Named, call: Call) -> Result<Read, Fault> {
-    let repo = named.repo.checked()?;
-    let url = repo.url(&github, &["pulls", &named.pr_number.to_string()]);
-    let found: Option<WirePullRequest> = github.find(&url, call.deadline, "The pull request").await?;
-    Ok(Read {
-        pull_request: found.map(WirePullRequest::whole),
-    })
+    let named = named.checked()?;
+    let pull_request = github.find(&named.url(&github), call.deadline, named.what).await?;
+    Ok(Read { pull_request })
 }
 
 async fn update(github: Arc<GitHub>, arguments: Update, call: Call) -> Result<Made, Fault> {
-    let repo = arguments.named.repo.checked()?;
+    let named = arguments.named.checked()?;
     let updates = super::some_update(arguments.updates, "title, body, base, state")?;
     let base = updates.base.map(|base| reference("base", base)).transpose()?;
     let changes = [("title", updates.title), ("base", base), ("state", updates.state)];
     let changes = changes.map(|(name, value)| (name, value.map(Value::from)));
     let body = updates.body.as_deref().map(super::valid_body).transpose()?;
-    let pull_request = numbered(&repo, arguments.named.pr_number);
-    let changed: WirePullRequest = change::update(&github, &call, pull_request, body, super::given(changes)).await?;
-    Ok(Made {
-        pull_request: changed.whole(),
-    })
+    let pull_request = change::update(&github, &call, &named, body, super::given(changes)).await?;
+    Ok(Made { pull_request })
 }
 
 async fn close(github: Arc<GitHub>, named: Named, call: Call) -> Result<Closed, Fault> {
-    let repo = named.repo.checked()?;
-    change::close(&github, &call, numbered(&repo, named.pr_number)).await
-}
-
-fn numbered(repo: &Repo, number: u32) -> Numbered<'_> {
-    Numbered {
-        what: "The pull request",
-        list: "pulls",
-        repo,
-        number,
-    }
+    change::close(&github, &call, &named.checked()?).await
 }

@@ -11,7 +11,7 @@ use super::Repo;
 use super::Service;
 use crate::call::Call;
 use crate::github::{GitHub, Pages};
-use crate::wire::{Repository, WireRepository};
+use crate::wire::Repository;
 
 const MAX: usize = 1000;
 /// Of 100 entries each.
@@ -59,7 +59,7 @@ pub(super) fn retrieve_tool() -> Tool<Service> {
 
 #[derive(Deserialize)]
 struct OfInstallation {
-    repositories: Vec<WireRepository>,
+    repositories: Vec<Repository>,
 }
 
 async fn list(github: Arc<GitHub>, _: Nothing, call: Call) -> Result<Repositories, Fault> {
@@ -87,18 +87,17 @@ async fn list(github: Arc<GitHub>, _: Nothing, call: Call) -> Result<Repositorie
             .entries(MAX_PAGES, MAX)
             .await?
     };
-    let found = found.into_iter().filter(|found| call.allows(&found.full_name));
-    let repositories = found.map(Into::into).collect();
+    let found = found
+        .into_iter()
+        .filter(|found: &Repository| call.allows(&found.full_name));
     Ok(Repositories {
-        repositories,
+        repositories: found.collect(),
         truncated,
     })
 }
 
 async fn retrieve(github: Arc<GitHub>, repo: Repo, call: Call) -> Result<Found, Fault> {
     let url = repo.checked()?.url(&github, &[]);
-    let found: Option<WireRepository> = github.find(&url, call.deadline, "The repository").await?;
-    Ok(Found {
-        repository: found.map(Repository::from),
-    })
+    let repository = github.find(&url, call.deadline, "The repository").await?;
+    Ok(Found { repository })
 }

@@ -91,7 +91,6 @@ struct Entry {
     kind: &'static str,
     /// Of files, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
     size: Option<u64>,
 }
 
@@ -105,7 +104,7 @@ async fn list(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<T
     };
     let mut sha = commit.clone();
     for segment in &directory {
-        let Some(tree) = tree(github, call, &address(github, &repo, &sha, false)).await? else {
+        let Some(tree) = read::<WireTree>(github, call, &address(github, &repo, &sha, false)).await? else {
             return Err(not_found(WHAT).into());
         };
         let inside = tree
@@ -114,13 +113,13 @@ async fn list(github: Arc<GitHub>, arguments: Arguments, call: Call) -> Result<T
             .find(|entry| entry.path == *segment && entry.r#type == "tree");
         sha = inside.ok_or_else(|| not_found(WHAT))?.sha;
     }
-    let Some(whole) = tree(github, call, &address(github, &repo, &sha, true)).await? else {
+    let Some(whole) = read::<WireTree>(github, call, &address(github, &repo, &sha, true)).await? else {
         return Ok(Tree::default());
     };
     let mut entries: BTreeMap<String, WireEntry> = by_path(whole.tree);
     if whole.truncated {
         // GitHub cuts a large tree where it happens to be; what lies at the top is complete all the same.
-        let top = tree(github, call, &address(github, &repo, &sha, false)).await?;
+        let top = read::<WireTree>(github, call, &address(github, &repo, &sha, false)).await?;
         entries.extend(top.map(|top| by_path(top.tree)).unwrap_or_default());
     }
     let mut entries: Vec<_> = entries.into_values().collect();
@@ -191,10 +190,6 @@ async fn commit(
     Ok(commits
         .and_then(|commits| commits.into_iter().next())
         .map(|commit| commit.sha))
-}
-
-async fn tree(github: &GitHub, call: &Call, url: &Url) -> Result<Option<WireTree>, ToolError> {
-    read(github, call, url).await
 }
 
 /// `None` for an empty repository, which GitHub reports as a conflict.
