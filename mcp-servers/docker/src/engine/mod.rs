@@ -19,8 +19,9 @@ use hyper::Request;
 use hyper::client::conn::http1::handshake;
 use hyper::header::HOST;
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::OnceCell;
@@ -203,49 +204,41 @@ async fn get(socket: &str, uri: &str) -> anyhow::Result<(u16, Bytes)> {
 
 /// Marks a container as gavel's. Without it, a container is not touched.
 pub(crate) const MANAGED: &str = "gavel.managed";
-const LABEL_OWNER: &str = "gavel.session";
-const LABEL_USER: &str = "gavel.user";
-const LABEL_GROUP: &str = "gavel.group";
-const LABEL_KEY: &str = "gavel.key";
-const LABEL_DIGEST: &str = "gavel.digest";
-const LABEL_NAME: &str = "gavel.name";
-const LABEL_EXPIRES: &str = "gavel.expires";
 
 /// What is written on a container.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Labels {
     /// The session that it belongs to, else the user. No other owner sees it.
+    #[serde(rename = "gavel.session")]
     pub(crate) owner: Option<String>,
     /// Whose share it is a part of.
+    #[serde(rename = "gavel.user")]
     pub(crate) user: Option<String>,
     /// A group to clean up together.
+    #[serde(rename = "gavel.group")]
     pub(crate) group: Option<String>,
     /// The idempotency key of the call that created it.
+    #[serde(rename = "gavel.key")]
     pub(crate) key: Option<String>,
     /// The digest of the arguments of that call.
+    #[serde(rename = "gavel.digest")]
     pub(crate) digest: Option<String>,
     /// A name for people.
+    #[serde(rename = "gavel.name")]
     pub(crate) name: Option<String>,
     /// After this time it is removed.
+    #[serde(rename = "gavel.expires", default, deserialize_with = "moment")]
     pub(crate) expires: Option<Moment>,
 }
 
 impl Labels {
     /// As the engine takes them.
     pub(crate) fn write(&self) -> HashMap<String, String> {
-        let expires = self.expires.map(Moment::text);
-        let values = [
-            (MANAGED, Some("true".to_owned())),
-            (LABEL_OWNER, self.owner.clone()),
-            (LABEL_USER, self.user.clone()),
-            (LABEL_GROUP, self.group.clone()),
-            (LABEL_KEY, self.key.clone()),
-            (LABEL_DIGEST, self.digest.clone()),
-            (LABEL_NAME, self.name.clone()),
-            (LABEL_EXPIRES, expires),
-        ];
-        let given = values.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        given.map(|(name, value)| (name.to_owned(), value)).collect()
+        let own = serde_json::to_value(self).unwrap_or_default();
+        let own = own.as_object().into_iter().flatten();
+        let given = own.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)));
+        let all = given.chain([(MANAGED, "true")]);
+        all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     /// The labels of a container of gavel; `None` for any other container.
@@ -253,17 +246,15 @@ impl Labels {
         if labels.get(MANAGED).map(String::as_str) != Some("true") {
             return None;
         }
-        let text = |name| labels.get(name).filter(|text| !text.is_empty()).cloned();
-        Some(Self {
-            owner: text(LABEL_OWNER),
-            user: text(LABEL_USER),
-            group: text(LABEL_GROUP),
-            key: text(LABEL_KEY),
-            digest: text(LABEL_DIGEST),
-            name: text(LABEL_NAME),
-            expires: text(LABEL_EXPIRES).as_deref().and_then(Moment::parse),
-        })
+        let given = labels.iter().filter(|(_, text)| !text.is_empty());
+        let given = given.map(|(name, text)| (name.clone(), Value::from(text.as_str())));
+        serde_json::from_value(Value::Object(given.collect())).ok()
     }
+}
+
+/// A time; `None` for another text.
+fn moment<'de, D: Deserializer<'de>>(label: D) -> Result<Option<Moment>, D::Error> {
+    String::deserialize(label).map(|text| Moment::parse(&text))
 }
 
 #[cfg(test)]
@@ -306,6 +297,42 @@ pub(crate) struct Command<'a> {
 pub(crate) struct Written {
     pub(crate) out: Vec<u8>,
     pub(crate) err: Vec<u8>,
+}
+
+/// What code in a container printed for this server: lines of "name value", an empty line, and a content.
+#[derive(Debug)]
+pub(crate) struct Printed {
+    lines: Vec<(String, String)>,
+    pub(crate) content: Vec<u8>,
+}
+
+impl Printed {
+    /// `None` if there is no empty line.
+    pub(crate) fn parse(written: &[u8]) -> Option<Self> {
+        let end = written.windows(2).position(|pair| pair == b"\n\n")?;
+        let header = String::from_utf8_lossy(written.get(..end)?).into_owned();
+        let line = |line: &str| {
+            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+            (name.to_owned(), value.to_owned())
+        };
+        Some(Self {
+            lines: header.lines().map(line).collect(),
+            content: written.get(end + 2..)?.to_vec(),
+        })
+    }
+
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.lines
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The lines of the credential file.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let secrets = self.lines.iter().filter(|(name, _)| name == "secret");
+        secrets.map(|(_, secret)| secret.clone()).collect()
+    }
 }
 
 /// Code that the engine knows and has not started.

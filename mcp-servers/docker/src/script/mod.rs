@@ -14,7 +14,7 @@ use gavel_mcp_base::{Fault, ToolError, internal, key_reused};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::{Command, Engine, EngineFault, Written};
+use crate::engine::{self, Command, Engine, EngineFault, Written};
 use crate::error::{Code, disk_full, engine_error, unsettled};
 
 const LAUNCH: &str = include_str!("launch.sh");
@@ -301,13 +301,8 @@ fn parse_printed(written: &Written, key: &str) -> Option<Printed> {
         return Some(Printed::Fault(String::from_utf8_lossy(fault).into_owned()));
     }
     let (out, err) = complete(written, key)?;
-    let end = out.windows(2).position(|pair| pair == b"\n\n")?;
-    let header = String::from_utf8_lossy(out.get(..end)?).into_owned();
-    let lines: Vec<_> = header
-        .lines()
-        .map(|line| line.split_once(' ').unwrap_or((line, "")))
-        .collect();
-    let value = |name: &str| lines.iter().find(|(found, _)| *found == name).map(|(_, value)| *value);
+    let printed = engine::Printed::parse(out)?;
+    let value = |name| printed.value(name);
     let ending = match value("state")? {
         "end" => Ending::Exited(value("code")?.parse().ok()?),
         "never" => Ending::NeverStarted,
@@ -332,15 +327,11 @@ fn parse_printed(written: &Written, key: &str) -> Option<Printed> {
         duration_ms: duration
             .filter(|ms| ending != Ending::Lost && *ms >= 0.0)
             .map(|ms| ms.round() as u64),
-        out: out.get(end + 2..)?.to_vec(),
+        secrets: printed.secrets(),
         err: err.to_vec(),
         is_truncated: is_longer("out") || is_longer("err") || is_disk_full,
         is_disk_full,
-        secrets: lines
-            .iter()
-            .filter(|(name, _)| *name == "secret")
-            .map(|(_, secret)| (*secret).to_owned())
-            .collect(),
+        out: printed.content,
     }))
 }
 

@@ -22,7 +22,7 @@ pub(crate) use self::create::permitted;
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::engine::containers::Container;
-use crate::engine::{Command, Written};
+use crate::engine::{Command, Printed};
 use crate::error::{engine_error, engine_unavailable, not_running, unsettled};
 
 /// All tools, always in the same order. `permitted` says what containers may be.
@@ -93,47 +93,11 @@ async fn running(named: &ContainerId, docker: &Docker, call: &Call) -> Result<Co
 }
 
 /// Runs code that only reads.
-async fn read(docker: &Docker, container: &Container, command: &Command<'_>) -> Result<Written, ToolError> {
+async fn read(docker: &Docker, container: &Container, command: &Command<'_>) -> Result<Printed, ToolError> {
     let read = tokio::time::timeout(READ_TIME, docker.engine.exec(&container.id, command)).await;
     match read {
-        Ok(Ok(written)) => Ok(written),
+        Ok(Ok(written)) => Printed::parse(&written.out).ok_or_else(engine_unavailable),
         Ok(Err(fault)) => Err(engine_error(&fault)),
         Err(_) => Err(engine_unavailable()),
-    }
-}
-
-/// What code for reading printed: lines of "name value", an empty line, and a content.
-#[derive(Debug)]
-struct Printed {
-    lines: Vec<(String, String)>,
-    content: Vec<u8>,
-}
-
-impl Printed {
-    /// `None` if there is no empty line.
-    fn parse(written: &[u8]) -> Option<Self> {
-        let end = written.windows(2).position(|pair| pair == b"\n\n")?;
-        let header = String::from_utf8_lossy(written.get(..end)?).into_owned();
-        let line = |line: &str| {
-            let (name, value) = line.split_once(' ').unwrap_or((line, ""));
-            (name.to_owned(), value.to_owned())
-        };
-        Some(Self {
-            lines: header.lines().map(line).collect(),
-            content: written.get(end + 2..)?.to_vec(),
-        })
-    }
-
-    fn value(&self, name: &str) -> Option<&str> {
-        self.lines
-            .iter()
-            .find(|(found, _)| found == name)
-            .map(|(_, value)| value.as_str())
-    }
-
-    /// The lines of the credential file.
-    fn secrets(&self) -> Vec<String> {
-        let secrets = self.lines.iter().filter(|(name, _)| name == "secret");
-        secrets.map(|(_, secret)| secret.clone()).collect()
     }
 }

@@ -6,7 +6,7 @@ use gavel_mcp_base::{Fault, Kind, Tool, ToolError, missing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ContainerId, Printed, read, running};
+use super::{ContainerId, read, running};
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::engine::Command;
@@ -56,8 +56,7 @@ async fn read_file(docker: Arc<Docker>, arguments: Arguments, call: Call) -> Res
         input: &[],
         most: MOST + 128 * 1024,
     };
-    let written = read(&docker, &container, &command).await?;
-    let printed = Printed::parse(&written.out).ok_or_else(engine_unavailable)?;
+    let printed = read(&docker, &container, &command).await?;
     check(printed.value("state").unwrap_or_default())?;
     if printed.content.len() > MOST {
         let words = format!("The file has more than {MOST} bytes. Print a part of it with executeScript.");

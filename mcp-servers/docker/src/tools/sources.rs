@@ -7,7 +7,7 @@ use gavel_mcp_base::{Fault, Kind, Tool, ToolError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{ContainerId, Printed, read, running};
+use super::{ContainerId, read, running};
 use crate::call::Call;
 use crate::docker::Docker;
 use crate::engine::Command;
@@ -56,8 +56,7 @@ async fn read_all(docker: Arc<Docker>, arguments: ContainerId, call: Call) -> Re
         input: &[],
         most: 128 * 1024,
     };
-    let written = read(&docker, &container, &command).await?;
-    let printed = Printed::parse(&written.out).ok_or_else(engine_unavailable)?;
+    let printed = read(&docker, &container, &command).await?;
     let path = printed.value("path").ok_or_else(|| {
         ToolError::new(
             Code::NotFound,
