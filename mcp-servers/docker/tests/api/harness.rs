@@ -1,5 +1,8 @@
 //! The program with an engine, and a client of it.
 
+#[path = "../../../base/tests/shared/mod.rs"]
+mod shared;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, RequestMetaObject, ServerResult, Tool,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, RequestMetaObject, ServerResult,
 };
 use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use rmcp::transport::TokioChildProcess;
@@ -20,6 +23,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
 
 use crate::engine::{Engine, IMAGE, engine};
+use shared::output_schemas;
 
 /// No credential of a test lacks this word.
 pub(crate) const CANARY: &str = "canary";
@@ -80,13 +84,8 @@ impl World {
             .expect("the program starts");
         let process = child.id().expect("a process");
         let client = ().serve(child).await.expect("the server answers");
-        let tools = client.list_all_tools().await.expect("tools/list");
-        let schema = |tool: &Tool| {
-            let schema = tool.output_schema.as_ref().expect("an output schema");
-            jsonschema::validator_for(&Value::Object((**schema).clone())).expect("a JSON Schema")
-        };
         Server {
-            output_schemas: tools.iter().map(|tool| (tool.name.to_string(), schema(tool))).collect(),
+            output_schemas: output_schemas(&client).await,
             client,
             session: session.to_owned(),
             process,

@@ -1,16 +1,21 @@
 //! A directory to serve, with a file next to it that must not be exposed, and MCP clients of the server.
 
+#[path = "../../../base/tests/shared/mod.rs"]
+mod shared;
+
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use rmcp::model::{CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ServerResult, Tool};
+use rmcp::model::{CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ServerResult};
 use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use rmcp::transport::TokioChildProcess;
 use rmcp::{ClientLifecycleMode, ClientServiceExt, RoleClient};
 use serde_json::{Value, json};
+pub(crate) use shared::Reply;
+use shared::output_schemas;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -91,40 +96,10 @@ pub(crate) struct Caller {
     output_schemas: HashMap<String, jsonschema::Validator>,
 }
 
-/// A tool's answer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) is_error: bool,
-    pub(crate) body: Value,
-}
-
-impl Reply {
-    pub(crate) fn ok(self) -> Value {
-        assert!(!self.is_error, "an error: {}", self.body);
-        self.body
-    }
-
-    pub(crate) fn code(&self) -> &str {
-        assert!(self.is_error, "not an error: {}", self.body);
-        self.body["error"]["code"].as_str().expect("a code")
-    }
-
-    pub(crate) fn message(&self) -> &str {
-        assert!(self.is_error, "not an error: {}", self.body);
-        self.body["error"]["message"].as_str().expect("a message")
-    }
-}
-
 impl Caller {
     pub(crate) async fn new(client: Client) -> Self {
-        let tools = client.list_all_tools().await.expect("tools/list");
-        let schema = |tool: &Tool| {
-            let schema = tool.output_schema.as_ref().expect("an output schema");
-            let schema = Value::Object((**schema).clone());
-            jsonschema::validator_for(&schema).expect("a JSON Schema")
-        };
         Self {
-            output_schemas: tools.iter().map(|tool| (tool.name.to_string(), schema(tool))).collect(),
+            output_schemas: output_schemas(&client).await,
             client,
         }
     }

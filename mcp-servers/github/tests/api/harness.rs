@@ -1,12 +1,15 @@
 //! The program with its own GitHub, and a client of it.
 
+#[path = "../../../base/tests/shared/mod.rs"]
+mod shared;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, RequestMetaObject, ServerResult, Tool,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, RequestMetaObject, ServerResult,
 };
 use rmcp::service::{PeerRequestOptions, RunningService, ServiceError};
 use rmcp::transport::TokioChildProcess;
@@ -16,6 +19,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::github::{GitHub, TOKEN};
+pub(crate) use shared::Reply;
+use shared::output_schemas;
 
 pub(crate) const PRIVATE_KEY: &str = include_str!("../../../../tests/fixtures/gemini/service-account.test-key.pem");
 /// No credential of a test lacks this word.
@@ -76,13 +81,8 @@ impl World {
             .spawn()
             .expect("the program starts");
         let client = ().serve(child).await.expect("the server answers");
-        let tools = client.list_all_tools().await.expect("tools/list");
-        let schema = |tool: &Tool| {
-            let schema = tool.output_schema.as_ref().expect("an output schema");
-            jsonschema::validator_for(&Value::Object((**schema).clone())).expect("a JSON Schema")
-        };
         Server {
-            output_schemas: tools.iter().map(|tool| (tool.name.to_string(), schema(tool))).collect(),
+            output_schemas: output_schemas(&client).await,
             client,
             log,
         }
@@ -94,29 +94,6 @@ pub(crate) struct Server {
     pub(crate) client: RunningService<RoleClient, ()>,
     log: PathBuf,
     output_schemas: HashMap<String, jsonschema::Validator>,
-}
-
-/// A tool's answer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) is_error: bool,
-    pub(crate) body: Value,
-}
-
-impl Reply {
-    pub(crate) fn ok(self) -> Value {
-        assert!(!self.is_error, "an error: {}", self.body);
-        self.body
-    }
-
-    pub(crate) fn error(&self) -> &Value {
-        assert!(self.is_error, "not an error: {}", self.body);
-        &self.body["error"]
-    }
-
-    pub(crate) fn code(&self) -> &str {
-        self.error()["code"].as_str().expect("a code")
-    }
 }
 
 impl Server {

@@ -1,5 +1,8 @@
 //! A server with its own database, its own Google, and users who call it.
 
+#[path = "../../../base/tests/shared/mod.rs"]
+mod shared;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,7 +11,7 @@ use std::process::Stdio;
 use gavel_mcp_google::connect::Connector;
 use gavel_mcp_google::{Args, Secret, Settings};
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, RequestMetaObject, ServerResult, Tool,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, RequestMetaObject, ServerResult,
 };
 use rmcp::service::{PeerRequestOptions, RunningService, ServiceError};
 use rmcp::transport::TokioChildProcess;
@@ -19,6 +22,8 @@ use tokio::process::Command;
 
 use crate::google::{CLIENT_ID, CLIENT_SECRET, EVENTS, Google, READ, SEND};
 use crate::postgres;
+pub(crate) use shared::Reply;
+use shared::output_schemas;
 
 pub(crate) const TOKEN_KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 pub(crate) const PRIVATE_KEY: &str = include_str!("../../../../tests/fixtures/gemini/service-account.test-key.pem");
@@ -99,13 +104,8 @@ impl World {
             .expect("the program starts");
         let process = child.id().expect("a process id").to_string();
         let client = ().serve(child).await.expect("the server answers");
-        let tools = client.list_all_tools().await.expect("tools/list");
-        let schema = |tool: &Tool| {
-            let schema = tool.output_schema.as_ref().expect("an output schema");
-            jsonschema::validator_for(&Value::Object((**schema).clone())).expect("a JSON Schema")
-        };
         Server {
-            output_schemas: tools.iter().map(|tool| (tool.name.to_string(), schema(tool))).collect(),
+            output_schemas: output_schemas(&client).await,
             client,
             process,
             log,
@@ -191,29 +191,6 @@ pub(crate) struct Server {
     process: String,
     log: PathBuf,
     output_schemas: HashMap<String, jsonschema::Validator>,
-}
-
-/// A tool's answer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) is_error: bool,
-    pub(crate) body: Value,
-}
-
-impl Reply {
-    pub(crate) fn ok(self) -> Value {
-        assert!(!self.is_error, "an error: {}", self.body);
-        self.body
-    }
-
-    pub(crate) fn error(&self) -> &Value {
-        assert!(self.is_error, "not an error: {}", self.body);
-        &self.body["error"]
-    }
-
-    pub(crate) fn code(&self) -> &str {
-        self.error()["code"].as_str().expect("a code")
-    }
 }
 
 impl Server {

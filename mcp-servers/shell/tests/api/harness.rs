@@ -1,5 +1,8 @@
 //! The program, and a client of it.
 
+#[path = "../../../base/tests/shared/mod.rs"]
+mod shared;
+
 use std::collections::HashMap;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,6 +15,7 @@ use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService, ServiceEr
 use rmcp::transport::TokioChildProcess;
 use rmcp::{RoleClient, ServiceExt};
 use serde_json::{Value, json};
+pub(crate) use shared::Reply;
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -132,25 +136,6 @@ pub(crate) struct Server {
     output: jsonschema::Validator,
     /// The server's files are there as long as the server.
     _directory: Arc<TempDir>,
-}
-
-/// A tool's answer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) is_error: bool,
-    pub(crate) body: Value,
-}
-
-impl Reply {
-    pub(crate) fn ok(self) -> Value {
-        assert!(!self.is_error, "an error: {}", self.body);
-        self.body
-    }
-
-    pub(crate) fn code(&self) -> &str {
-        assert!(self.is_error, "not an error: {}", self.body);
-        self.body["error"]["code"].as_str().expect("a code")
-    }
 }
 
 /// The standard output of a result.

@@ -1,5 +1,8 @@
 //! A server with its own database, and MCP clients of it.
 
+#[path = "../../../base/tests/shared/mod.rs"]
+mod shared;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -9,7 +12,7 @@ use gavel_mcp_tasks::{Args, HttpServer, Secret};
 use jsonwebtoken::{EncodingKey, Header};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ProtocolVersion, RequestMetaObject,
-    ServerResult, Tool,
+    ServerResult,
 };
 use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
@@ -22,6 +25,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::postgres;
+pub(crate) use shared::Reply;
+use shared::output_schemas;
 
 pub(crate) const SECRET: &str = "a secret for tests, long enough: 0123456789";
 
@@ -229,39 +234,10 @@ pub(crate) struct Caller {
     output_schemas: HashMap<String, jsonschema::Validator>,
 }
 
-/// A tool's answer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Reply {
-    pub(crate) is_error: bool,
-    pub(crate) body: Value,
-}
-
-impl Reply {
-    pub(crate) fn ok(self) -> Value {
-        assert!(!self.is_error, "an error: {}", self.body);
-        self.body
-    }
-
-    pub(crate) fn error(&self) -> &Value {
-        assert!(self.is_error, "not an error: {}", self.body);
-        &self.body["error"]
-    }
-
-    pub(crate) fn code(&self) -> &str {
-        self.error()["code"].as_str().expect("a code")
-    }
-}
-
 impl Caller {
     pub(crate) async fn new(client: Client, credentials: Credentials) -> Self {
-        let tools = client.list_all_tools().await.expect("tools/list");
-        let schema = |tool: &Tool| {
-            let schema = tool.output_schema.as_ref().expect("an output schema");
-            let schema = Value::Object((**schema).clone());
-            jsonschema::validator_for(&schema).expect("a JSON Schema")
-        };
         Self {
-            output_schemas: tools.iter().map(|tool| (tool.name.to_string(), schema(tool))).collect(),
+            output_schemas: output_schemas(&client).await,
             client,
             credentials,
         }

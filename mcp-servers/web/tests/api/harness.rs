@@ -1,9 +1,12 @@
 //! The program, and a client of it.
 
+#[path = "../../../base/tests/shared/mod.rs"]
+mod shared;
+
 use std::collections::HashMap;
 use std::process::Stdio;
 
-use rmcp::model::{CallToolRequestParams, CallToolResult, Tool};
+use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::RunningService;
 use rmcp::transport::TokioChildProcess;
 use rmcp::{RoleClient, ServiceExt};
@@ -11,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::site::Site;
+use shared::output_schemas;
 
 /// No credential of a test lacks this word.
 const CANARY: &str = "canary";
@@ -51,13 +55,8 @@ impl World {
             .expect("the program starts");
         let process = child.id().expect("a process");
         let client = ().serve(child).await.expect("the server answers");
-        let tools = client.list_all_tools().await.expect("tools/list");
-        let schema = |tool: &Tool| {
-            let schema = tool.output_schema.as_ref().expect("an output schema");
-            jsonschema::validator_for(&Value::Object((**schema).clone())).expect("a JSON Schema")
-        };
         Server {
-            output_schemas: tools.iter().map(|tool| (tool.name.to_string(), schema(tool))).collect(),
+            output_schemas: output_schemas(&client).await,
             client,
             process,
         }
