@@ -4,6 +4,7 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::{Content, Required};
 use utoipa::{PartialSchema, ToSchema};
@@ -245,23 +246,15 @@ pub(super) async fn restore(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -
         body = JsonSchema
     ))
 )]
-pub(super) async fn schema(_: Open, Id(schema): Id<SchemaFile>) -> Result<HttpResponse, Error> {
-    let schema = match schema {
-        SchemaFile::Definition => json_schema(),
-        SchemaFile::FrontMatter => json_schema_of_front_matter(),
-    };
-    let media = HeaderValue::from_static("application/schema+json");
+pub(super) async fn schema(_: Open, Id(SchemaFile(schema)): Id<SchemaFile>) -> Result<HttpResponse, Error> {
     Ok(HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, media))
-        .insert_header((header::CACHE_CONTROL, HeaderValue::from_static("max-age=3600")))
-        .body(schema.to_string()))
+        .insert_header((header::CONTENT_TYPE, "application/schema+json"))
+        .insert_header((header::CACHE_CONTROL, "max-age=3600"))
+        .body(schema().to_string()))
 }
 
 /// A schema of a definition.
-pub(super) enum SchemaFile {
-    Definition,
-    FrontMatter,
-}
+pub(super) struct SchemaFile(fn() -> Value);
 
 impl Named for SchemaFile {
     const SEGMENTS: &'static [(&'static str, &'static str)] =
@@ -269,8 +262,8 @@ impl Named for SchemaFile {
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         match path.get("schema") {
-            "agent.schema.json" => Some(Self::Definition),
-            "agent-front-matter.schema.json" => Some(Self::FrontMatter),
+            "agent.schema.json" => Some(Self(json_schema)),
+            "agent-front-matter.schema.json" => Some(Self(json_schema_of_front_matter)),
             _ => None,
         }
     }
@@ -373,15 +366,13 @@ fn definition_error(error: ReadError) -> FieldError {
         (file, Some(line)) => format!("{file}, line {line}: "),
     };
     // The body does not contain the definitions of other agents.
-    let pointer = if error.file == "body" {
-        pointer(&error.field)
-    } else {
-        String::new()
+    let pointer = match error.file.as_str() {
+        "body" => pointer(&error.field),
+        _ => String::new(),
     };
-    let field = if pointer.is_empty() {
-        format!("{}: ", error.field)
-    } else {
-        String::new()
+    let field = match pointer.as_str() {
+        "" => format!("{}: ", error.field),
+        _ => String::new(),
     };
     FieldError {
         pointer,

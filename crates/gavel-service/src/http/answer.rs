@@ -117,10 +117,10 @@ impl<T: Serialize + ToSchema> Answer for Reply<T> {
 pub(super) struct Started<T>(Reply<T>);
 
 impl<T> Started<T> {
-    /// `begun` is the work of this request, or of an earlier one with the same key if `keyed`.
-    pub(super) fn new(reply: Reply<T>, begun: Option<&Begun>, keyed: bool, patience: Patience) -> Self {
+    /// `begun` is the work of this request, or of an earlier one with the same key.
+    pub(super) fn new(reply: Reply<T>, begun: Option<&Begun>, patience: Patience) -> Self {
         let mut reply = reply.later();
-        let used = begun.into_iter().flat_map(|begun| used(begun, keyed));
+        let used = begun.into_iter().flat_map(used);
         reply.headers.extend(used);
         let applied = patience.applied().map(HeaderValue::from_static);
         let applied = applied.map(|applied| (PREFERENCE_APPLIED, applied));
@@ -135,10 +135,10 @@ impl<T> Started<T> {
 }
 
 /// Headers of the response to a request that began a run: the quota it used, or that it is a replay.
-pub(super) fn used(begun: &Begun, keyed: bool) -> Vec<(HeaderName, HeaderValue)> {
+pub(super) fn used(begun: &Begun) -> Vec<(HeaderName, HeaderValue)> {
     let quota = begun.quota.filter(|_| !begun.replayed);
     let mut lines: Vec<_> = quota.iter().flat_map(headers::rate_limit).collect();
-    if keyed && begun.replayed {
+    if begun.replayed {
         lines.push((IDEMPOTENCY_REPLAYED, headers::TRUE));
     }
     lines

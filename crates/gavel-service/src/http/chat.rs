@@ -59,9 +59,8 @@ pub(super) async fn decide(
     Meta(meta): Meta,
     Asking(user): Asking,
 ) -> Result<Decided, Error> {
-    let keyed = meta.idempotency.is_some();
     let answer = ctx.chat.decide(&ctx.caller, user, request, meta, None).await?;
-    Ok(Decided { answer, keyed })
+    Ok(Decided(answer))
 }
 
 /// The message and its context. The body also names the user.
@@ -99,16 +98,12 @@ impl Take for Asking {
 }
 
 /// A decision as it was recorded, byte for byte.
-pub(crate) struct Decided {
-    answer: chat::Answer,
-    /// Whether the request has an `Idempotency-Key`.
-    keyed: bool,
-}
+pub(crate) struct Decided(chat::Answer);
 
 impl Answer for Decided {
     fn respond(self, exchange: Exchange) -> HttpResponse {
-        let mut response = head(&self.answer, self.keyed);
-        exchange.finish(Ok(response.body(Bytes::from_owner(Text(self.answer.body)))))
+        let mut response = head(&self.0);
+        exchange.finish(Ok(response.body(Bytes::from_owner(Text(self.0.body)))))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -120,7 +115,7 @@ impl Answer for Decided {
 const HEADERS: [&str; 3] = ["RateLimit-Policy", "RateLimit", "Idempotency-Replayed"];
 
 /// The head of a response. One that recovery stored is a problem, every other a decision.
-fn head(answer: &chat::Answer, keyed: bool) -> HttpResponseBuilder {
+fn head(answer: &chat::Answer) -> HttpResponseBuilder {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = HttpResponse::build(status);
     let media = if is_decision(answer) {
@@ -138,7 +133,7 @@ fn head(answer: &chat::Answer, keyed: bool) -> HttpResponseBuilder {
         let wait = outcome.map_or(1, |outcome| retry_after(outcome, answer.quota));
         response.insert_header((header::RETRY_AFTER, headers::seconds(wait)));
     }
-    if keyed && answer.decision.is_none() {
+    if answer.decision.is_none() {
         response.insert_header((IDEMPOTENCY_REPLAYED, headers::TRUE));
     }
     response
@@ -283,14 +278,13 @@ pub(crate) async fn decide_streamed(
     form: Framing,
 ) -> Result<Streamed, Error> {
     let (sink, mut events) = EventSink::channel();
-    let keyed = meta.idempotency.is_some();
     let deciding = async move { ctx.chat.decide(&ctx.caller, user, request, meta, Some(sink)).await };
     let mut deciding: Deciding = Box::pin(deciding.instrument(Span::current()));
     // Events first: if both are ready, the events precede the decision.
     let first = tokio::select! {
         biased;
         Some(event) = events.recv() => event,
-        ended = &mut deciding => return Ok(Streamed::AtOnce(at_once(&ended?, keyed, form))),
+        ended = &mut deciding => return Ok(Streamed::AtOnce(at_once(&ended?, form))),
     };
     let mut written = BytesMut::new();
     form.event(&first, &mut written);
@@ -327,8 +321,8 @@ impl Answer for Streamed {
 }
 
 /// The response for a decision made before the first event.
-fn at_once(answer: &chat::Answer, keyed: bool, form: Framing) -> HttpResponse {
-    let mut response = head(answer, keyed);
+fn at_once(answer: &chat::Answer, form: Framing) -> HttpResponse {
+    let mut response = head(answer);
     stream::frame(&mut response, form);
     let mut line = BytesMut::new();
     last(answer, 1, form, &mut line);

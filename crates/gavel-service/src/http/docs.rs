@@ -1,17 +1,16 @@
 //! The API reference: `/openapi.json`, and `/docs`, whose assets are part of the binary.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use bytes::Bytes;
-use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::Config;
 
 use super::error::Error;
 use super::headers;
-use super::openapi::Description;
+use super::openapi::{Description, document};
 use super::request::{Id, Named, Open};
 use super::routes::Path;
 
@@ -23,36 +22,19 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'u
 /// The page that loads Swagger UI and its assets.
 const PAGE: &str = include_str!("docs.html");
 
-/// The OpenAPI document as text, and the settings of the assets. The text is built at the first request, because
-/// building it takes more memory than an idle service uses.
-pub(super) struct Docs {
-    openapi: OnceLock<Bytes>,
-    describe: fn() -> OpenApi,
-    ui: Arc<Config<'static>>,
-}
+/// The OpenAPI document as text. It is built at the first request, because building it takes more memory than an idle
+/// service uses.
+static OPENAPI: LazyLock<Bytes> = LazyLock::new(|| {
+    let text = document().to_json();
+    Bytes::from(text.unwrap_or_else(|error| unreachable!("the document serializes to JSON: {error}")))
+});
 
-impl Docs {
-    /// `describe` builds the document.
-    pub(super) fn new(describe: fn() -> OpenApi) -> Self {
-        // Without this setting Swagger UI sends the document to a validator on the internet.
-        let ui = Config::from("/openapi.json")
-            .validator_url("none")
-            .try_it_out_enabled(true);
-        Self {
-            openapi: OnceLock::new(),
-            describe,
-            ui: Arc::new(ui),
-        }
-    }
-
-    fn openapi(&self) -> Bytes {
-        let print = || {
-            let text = (self.describe)().to_json();
-            Bytes::from(text.unwrap_or_else(|error| unreachable!("the document serializes to JSON: {error}")))
-        };
-        self.openapi.get_or_init(print).clone()
-    }
-}
+/// The settings of the assets.
+static UI: LazyLock<Arc<Config<'static>>> = LazyLock::new(|| {
+    // Without this setting Swagger UI sends the document to a validator on the internet.
+    let ui = Config::from("/openapi.json").validator_url("none");
+    Arc::new(ui.try_it_out_enabled(true))
+});
 
 /// This description.
 ///
@@ -62,9 +44,9 @@ impl Docs {
     path = "/openapi.json",
     responses((status = 200, description = "The response.", body = Description))
 )]
-pub(super) async fn openapi(open: Open) -> Result<HttpResponse, Error> {
+pub(super) async fn openapi(_: Open) -> Result<HttpResponse, Error> {
     let json = (header::CONTENT_TYPE, headers::JSON);
-    Ok(HttpResponse::Ok().insert_header(json).body(open.state.docs.openapi()))
+    Ok(HttpResponse::Ok().insert_header(json).body(OPENAPI.clone()))
 }
 
 /// This description as an interactive page.
@@ -87,8 +69,8 @@ pub(super) async fn index(_: Open) -> Result<HttpResponse, Error> {
     path = "/docs/{asset}",
     responses((status = 200, description = "The file.", content(("text/css"), ("text/javascript"), ("image/png"))))
 )]
-pub(super) async fn asset(open: Open, Id(Asset(name)): Id<Asset>) -> Result<HttpResponse, Error> {
-    let file = utoipa_swagger_ui::serve(name, Arc::clone(&open.state.docs.ui)).map_err(|error| {
+pub(super) async fn asset(_: Open, Id(Asset(name)): Id<Asset>) -> Result<HttpResponse, Error> {
+    let file = utoipa_swagger_ui::serve(name, Arc::clone(&UI)).map_err(|error| {
         tracing::error!(%error, name, "an asset of the API reference could not be built");
         Error::Internal
     })?;

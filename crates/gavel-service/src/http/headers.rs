@@ -44,25 +44,18 @@ pub(super) struct RequestId {
 impl RequestId {
     /// The caller's own id, if it has 1 to 128 characters that are safe in logs and headers; else a new one.
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let given = headers.get(REQUEST_ID).and_then(|value| {
-            let text = value.to_str().ok()?;
-            is_safe(text).then(|| (Arc::from(text), value.clone()))
-        });
-        let (text, header) = given.unwrap_or_else(made);
+        let is_safe = |text: &&str| {
+            let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:~+/=".contains(&byte);
+            (1..=MAX_REQUEST_ID).contains(&text.len()) && text.bytes().all(safe)
+        };
+        let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+        let text: Arc<str> = match given.filter(is_safe) {
+            Some(given) => given.into(),
+            None => Uuid::now_v7().to_string().into(),
+        };
+        let header = HeaderValue::from_str(&text).unwrap_or_else(|_| unreachable!("it is visible ASCII"));
         Self { text, header }
     }
-}
-
-fn is_safe(text: &str) -> bool {
-    let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:~+/=".contains(&byte);
-    (1..=MAX_REQUEST_ID).contains(&text.len()) && text.bytes().all(safe)
-}
-
-fn made() -> (Arc<str>, HeaderValue) {
-    let mut buffer = Uuid::encode_buffer();
-    let text: &str = Uuid::now_v7().as_hyphenated().encode_lower(&mut buffer);
-    let header = HeaderValue::from_str(text).unwrap_or_else(|_| unreachable!("a UUID is visible ASCII"));
-    (Arc::from(text), header)
 }
 
 /// A valid W3C `traceparent` of version 00; anything else counts as absent, as the specification requires.

@@ -129,7 +129,6 @@ impl Default for EdgeLimits {
 /// The shared state of handlers.
 struct State {
     edge: Edge,
-    docs: docs::Docs,
     attempts: console::Attempts,
     room: Room,
     /// Of streams.
@@ -141,7 +140,6 @@ impl State {
         Self {
             room: Room::new(&edge.limits),
             edge,
-            docs: docs::Docs::new(document),
             attempts: console::Attempts::default(),
             chunks: stream::Chunks::default(),
         }

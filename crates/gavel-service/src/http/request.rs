@@ -159,33 +159,19 @@ impl Request {
             .unwrap_or_else(|| unreachable!("a handler takes its `Ctx` first"))
     }
 
-    fn payload(&mut self) -> Payload {
-        self.payload
-            .take()
-            .unwrap_or_else(|| unreachable!("a body is read once"))
-    }
-
-    /// Its body, of an authenticated caller.
+    /// Its body. That of an authenticated caller counts for the caller, any other for its address.
     pub(super) fn arriving(&mut self) -> Arriving<'_, impl FnOnce(u64) -> Result<Share, Exceeded>> {
-        let payload = self.payload();
+        let payload = self.payload.take();
         Arriving {
             headers: self.http.headers(),
-            payload,
+            payload: payload.unwrap_or_else(|| unreachable!("a body is read once")),
             limits: &self.state.edge.limits,
-            take: |bytes| self.state.room.body(self.caller(), bytes),
-        }
-    }
-
-    /// Its body, before its sender is authenticated.
-    pub(super) fn arriving_unknown(&mut self) -> Arriving<'_, impl FnOnce(u64) -> Result<Share, Exceeded>> {
-        let payload = self.payload();
-        Arriving {
-            headers: self.http.headers(),
-            payload,
-            limits: &self.state.edge.limits,
-            take: |bytes| {
-                let address = self.http.peer_addr().map(|peer| peer.ip().to_string());
-                self.state.room.unknown_body(&address.unwrap_or_default(), bytes)
+            take: |bytes| match &self.caller {
+                Some(caller) => self.state.room.body(caller, bytes),
+                None => {
+                    let address = self.http.peer_addr().map(|peer| peer.ip().to_string());
+                    self.state.room.unknown_body(&address.unwrap_or_default(), bytes)
+                }
             },
         }
     }

@@ -68,9 +68,8 @@ pub(super) async fn trigger(
         background: patience == Patience::None,
         meta,
     };
-    let keyed = trigger.meta.idempotency.is_some();
     let begun = ctx.agents.trigger(&ctx.caller, user, trigger).await?;
-    wait(&ctx, begun, patience, keyed).await
+    wait(&ctx, begun, patience).await
 }
 
 /// Resumes a run that is paused, or that failed since its processes were lost.
@@ -100,9 +99,8 @@ pub(super) async fn resume(
         background: patience == Patience::None,
         meta,
     };
-    let keyed = resume.meta.idempotency.is_some();
     let begun = ctx.runs.resume(&ctx.caller, user, id, resume).await?;
-    wait(&ctx, begun, patience, keyed).await
+    wait(&ctx, begun, patience).await
 }
 
 /// Lists the runs of a project.
@@ -159,13 +157,13 @@ fn reply(rests: bool, run: AgentRun) -> Reply<AgentRun> {
 }
 
 /// Returns the run after it has ended, or when the caller's waiting time is exhausted.
-async fn wait(ctx: &Ctx, mut begun: Begun, patience: Patience, keyed: bool) -> Result<Started<AgentRun>, Error> {
+async fn wait(ctx: &Ctx, mut begun: Begun, patience: Patience) -> Result<Started<AgentRun>, Error> {
     let (runs, id) = (&ctx.runs, begun.run);
     let run = patience.wait_or(runs.wait(&ctx.caller, &mut begun), runs.get(&ctx.caller, None, id));
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
     let run = run.await.map_err(|error| runs.unreadable(id, error))?;
     let rests = run.status.has_ended() || run.status == RunStatus::AwaitingConfirmation;
-    Ok(Started::new(reply(rests, run), Some(&begun), keyed, patience))
+    Ok(Started::new(reply(rests, run), Some(&begun), patience))
 }
 
 impl From<RunError> for Error {

@@ -68,7 +68,6 @@ pub(super) async fn run(
     Meta(meta): Meta,
 ) -> Result<Started<RunAnswer>, Error> {
     let message = message(given, patience == Patience::None, meta)?;
-    let keyed = message.meta.idempotency.is_some();
     let threads = &ctx.threads;
     let mut begun = threads.say(&ctx.caller, user, message).await?;
     let id = begun.run;
@@ -78,7 +77,7 @@ pub(super) async fn run(
     );
     // The run exists and may have had effects: if it cannot be read now, the request must not be sent again.
     let run = run.await.map_err(|error| ctx.runs.unreadable(id, error))?;
-    Ok(Started::new(reply(run), Some(&begun), keyed, patience))
+    Ok(Started::new(reply(run), Some(&begun), patience))
 }
 
 /// Reads a run of a thread.
@@ -265,7 +264,6 @@ pub(super) async fn run_streamed(
     Meta(meta): Meta,
 ) -> Result<Stream<ThreadLines>, Error> {
     let message = message(given, false, meta)?;
-    let keyed = message.meta.idempotency.is_some();
     let begun = match (ctx.threads.say(&ctx.caller, user, message).await, &share) {
         (Err(MessageError::Run(RunError::Overloaded)), Err(exceeded)) => return Err((*exceeded).into()),
         (begun, _) => begun?,
@@ -300,7 +298,7 @@ pub(super) async fn run_streamed(
     let mut stream = Stream::new(Framing::Ndjson, Some(share?), lines);
     Framing::Ndjson.object(None::<u64>, &first, &mut stream.first);
     stream.head.insert_header((header::LOCATION, path(run)));
-    for header in used(&begun, keyed) {
+    for header in used(&begun) {
         stream.head.insert_header(header);
     }
     Ok(stream)

@@ -16,21 +16,11 @@ pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Pag
     let found = approvals
         .grants(&visitor.caller, visitor.user.clone(), given.list())
         .await?;
+    let grants = &found.items;
     let about = given.get("about").and_then(|about| GrantId::parse(&about));
-    let body = grants(&visitor, &found.items, about, found.next_page_token.as_deref());
-    Ok(visitor.page("Always allowed", &body))
-}
-
-pub(crate) async fn revoke(edge: Open, visitor: Visitor, _: Form, Id(id): Id<GrantId>) -> Page {
-    let approvals = &edge.approvals;
-    approvals.revoke(&visitor.caller, visitor.user.clone(), id).await?;
-    Ok(see(&format!("{}?about={id}", paths::GRANTS)))
-}
-
-/// Renders the page.
-pub(crate) fn grants(visitor: &Visitor, grants: &[Grant], about: Option<GrantId>, more: Option<&str>) -> Markup {
-    let shown = about.and_then(|about| grants.iter().find(|grant| grant.grant_id == about));
-    html! {
+    let shown = grants.iter().find(|grant| Some(grant.grant_id) == about);
+    let more = found.next_page_token.as_deref();
+    let body = html! {
         @if let Some(grant) = shown {
             div.flash.bad[grant.revoked_at.is_none()] role="status" {
                 p {
@@ -43,15 +33,22 @@ pub(crate) fn grants(visitor: &Visitor, grants: &[Grant], about: Option<GrantId>
         p.lead { "Actions that need no approval: each tool, to exactly these recipients." }
         @if grants.is_empty() { (nothing("There are no grants.")) }
         @let (revoked, active): (Vec<_>, Vec<_>) = grants.iter().partition(|grant| grant.revoked_at.is_some());
-        @for grant in active { (one(visitor, grant)) }
+        @for grant in active { (one(&visitor, grant)) }
         @if !revoked.is_empty() {
             section aria-labelledby="revoked" {
                 h2 #revoked { "Revoked" }
-                @for grant in revoked { (one(visitor, grant)) }
+                @for grant in revoked { (one(&visitor, grant)) }
             }
         }
         @if more.is_some() { (next(&address(paths::GRANTS, &[("page_token", more)]))) }
-    }
+    };
+    Ok(visitor.page("Always allowed", &body))
+}
+
+pub(crate) async fn revoke(edge: Open, visitor: Visitor, _: Form, Id(id): Id<GrantId>) -> Page {
+    let approvals = &edge.approvals;
+    approvals.revoke(&visitor.caller, visitor.user.clone(), id).await?;
+    Ok(see(&format!("{}?about={id}", paths::GRANTS)))
 }
 
 fn one(visitor: &Visitor, grant: &Grant) -> Markup {

@@ -109,10 +109,7 @@ pub(crate) struct LogIn(Form);
 
 impl Take<Turned> for LogIn {
     async fn take(request: &mut Request) -> Result<Self, Turned> {
-        let expected = Cookie::Form
-            .token(&request.http)
-            .map(|cookie| session::token_of(&cookie));
-        Form::read(request, expected.as_deref()).await.map(Self)
+        Form::of(request, Cookie::Form).await.map(Self)
     }
 }
 
@@ -189,10 +186,7 @@ pub(crate) struct LogOut;
 
 impl Take<Turned> for LogOut {
     async fn take(request: &mut Request) -> Result<Self, Turned> {
-        let expected = Cookie::Session
-            .token(&request.http)
-            .map(|cookie| session::token_of(&cookie));
-        Form::read(request, expected.as_deref()).await.map(|_| Self)
+        Form::of(request, Cookie::Session).await.map(|_| Self)
     }
 }
 

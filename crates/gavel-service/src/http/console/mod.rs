@@ -1,8 +1,8 @@
 //! The console: pages for people, without script.
 //!
 //! A page is a GET. A decision is a form's POST that redirects to a page (303), which shows the stored outcome.
-//! [`session`] identifies the visitor, [`form`] verifies forms, [`view`] renders pages. All rules of approvals are in
-//! the surface.
+//! [`session`] identifies the visitor and verifies forms, [`view`] has what pages share. All rules of approvals are in the
+//! surface.
 
 pub(super) mod approvals;
 pub(super) mod grants;

@@ -57,12 +57,8 @@ pub(super) fn is_from_elsewhere(request: &HttpRequest) -> bool {
 
 /// The requested host and port, ignoring headers that a proxy adds.
 fn authority(request: &HttpRequest) -> Option<&str> {
-    let uri = request.uri().authority().map(http_authority);
+    let uri = request.uri().authority().map(|authority| authority.as_str());
     uri.or_else(|| only(request.headers(), &header::HOST).and_then(|host| host.to_str().ok()))
-}
-
-fn http_authority(authority: &actix_web::http::uri::Authority) -> &str {
-    authority.as_str()
 }
 
 /// The host of `HOST` or `HOST:PORT`; `None` for any other text.

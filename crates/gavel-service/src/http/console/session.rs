@@ -68,32 +68,14 @@ pub(super) async fn visitor(state: &State, request: &HttpRequest, is_used: bool)
     if let Auth::None(caller) = &state.edge.auth {
         return local_visitor(caller, request);
     }
-    let session = match Cookie::Session.token(request) {
-        Some(token) => {
-            let found = state.edge.sessions.find(&token, is_used).await?;
-            found.map(|session| (token, session))
-        }
-        None => None,
-    };
-    let known = session.and_then(|(token, session)| {
-        let caller = state.edge.auth.of_session(&session)?;
-        Some((token, caller, session.user))
-    });
-    let Some((token, caller, user)) = known else {
+    let Some(token) = Cookie::Session.token(request) else {
         return Err(stranger(request));
     };
+    let found = state.edge.sessions.find(&token, is_used).await?;
+    let known = found.and_then(|session| Some((state.edge.auth.of_session(&session)?, session.user)));
+    let (caller, user) = known.ok_or_else(|| stranger(request))?;
     connections::belongs_to(request, &caller);
-    // A visitor without the role approver can act only for the user named at login.
-    Ok(Visitor {
-        name: caller.name_for(user.as_ref()),
-        reads: user.clone(),
-        user,
-        caller,
-        form_token: Some(token_of(&token)),
-        logged_in: true,
-        new_cookie: None,
-        zone: zone(request),
-    })
+    Ok(Visitor::new(request, caller, user, &token))
 }
 
 /// Callers are not authenticated here, and any caller that reaches the port may act for any user. The console does so
@@ -105,28 +87,18 @@ fn local_visitor(caller: &Caller, request: &HttpRequest) -> Result<Visitor, Turn
             "With auth.mode = none the console is available only under localhost and loopback addresses.",
         ));
     }
+    let mut roles = BTreeSet::clone(&caller.roles);
+    roles.insert(APPROVER.to_owned());
     let caller = Caller {
-        roles: Arc::new(
-            caller
-                .roles
-                .iter()
-                .cloned()
-                .chain([APPROVER.to_owned()])
-                .collect::<BTreeSet<_>>(),
-        ),
+        roles: Arc::new(roles),
         ..caller.clone()
     };
-    let user = UserId::parse(request::LOCAL).ok();
     let (token, new_cookie) = form_cookie(request)?;
     Ok(Visitor {
-        name: caller.name_for(user.as_ref()),
-        user,
         reads: None,
-        caller,
-        form_token: Some(token_of(&token)),
         logged_in: false,
         new_cookie,
-        zone: zone(request),
+        ..Visitor::new(request, caller, UserId::parse(request::LOCAL).ok(), &token)
     })
 }
 
@@ -155,6 +127,20 @@ fn stranger(request: &HttpRequest) -> Turned {
 }
 
 impl Visitor {
+    /// The visitor with this token in a cookie. Without the role approver they can act only for the user named at login.
+    fn new(request: &HttpRequest, caller: Caller, user: Option<UserId>, token: &str) -> Self {
+        Self {
+            name: caller.name_for(user.as_ref()),
+            reads: user.clone(),
+            user,
+            caller,
+            form_token: Some(token_of(token)),
+            logged_in: true,
+            new_cookie: None,
+            zone: zone(request),
+        }
+    }
+
     /// The name shown to the visitor.
     pub(super) fn shown(&self) -> String {
         match (&self.caller.identity, &self.user) {
@@ -201,11 +187,17 @@ impl Take<Turned> for Form {
 }
 
 impl Form {
+    /// Reads a form from the browser with this cookie.
+    pub(crate) async fn of(request: &mut Request, cookie: Cookie) -> Result<Self, Turned> {
+        let expected = cookie.token(&request.http).map(|token| token_of(&token));
+        Self::read(request, expected.as_deref()).await
+    }
+
     /// Reads a form from the browser whose cookie gives the token `expected`.
     ///
     /// # Errors
     /// The form comes from another site, its token is missing or invalid, or its body is invalid.
-    pub(crate) async fn read(request: &mut Request, expected: Option<&str>) -> Result<Self, Turned> {
+    async fn read(request: &mut Request, expected: Option<&str>) -> Result<Self, Turned> {
         if !origin::is_own(&request.http) {
             return Err(Turned::NotOurs("This form was sent from another site."));
         }
@@ -214,7 +206,7 @@ impl Form {
         if !kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             return Err(Turned::NotOurs("This is not a form of a gavel page."));
         }
-        let body = request.arriving_unknown().form().await?;
+        let body = request.arriving().form().await?;
         let fields: Vec<(String, String)> = url::form_urlencoded::parse(&body)
             .take(MOST_FIELDS)
             .map(|(name, value)| (name.into_owned(), value.into_owned()))

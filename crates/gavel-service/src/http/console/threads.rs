@@ -22,7 +22,14 @@ pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Pag
     reads_threads(&visitor)?;
     let found = edge.threads.list(&visitor.caller, visitor.reads.clone(), given.list());
     let found = found.await?;
-    let body = list_page(&visitor, &found.items, found.next_page_token.as_deref());
+    let more = found.next_page_token.as_deref();
+    let body = html! {
+        h1 { "Threads" }
+        p.lead { "Conversations with agents, the latest first." }
+        @if found.items.is_empty() { (nothing("There are no threads yet.")) }
+        @for thread in &found.items { (summary(&visitor, thread)) }
+        @if more.is_some() { (next(&address(paths::THREADS, &[("page_token", more)]))) }
+    };
     Ok(visitor.page("Threads", &body))
 }
 
@@ -84,17 +91,6 @@ pub(crate) async fn thread(edge: Open, visitor: Visitor, Id(id): Id<ThreadId>, g
         .collect();
     let body = thread_page(&visitor, &thread, &lines);
     Ok(visitor.page("Thread", &body))
-}
-
-/// Renders the list of threads.
-pub(crate) fn list_page(visitor: &Visitor, threads: &[ThreadSummary], more: Option<&str>) -> Markup {
-    html! {
-        h1 { "Threads" }
-        p.lead { "Conversations with agents, the latest first." }
-        @if threads.is_empty() { (nothing("There are no threads yet.")) }
-        @for thread in threads { (summary(visitor, thread)) }
-        @if more.is_some() { (next(&address(paths::THREADS, &[("page_token", more)]))) }
-    }
 }
 
 fn summary(visitor: &Visitor, thread: &ThreadSummary) -> Markup {

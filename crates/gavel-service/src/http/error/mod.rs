@@ -94,80 +94,48 @@ impl Error {
     // One table: each error with its code and its words. As separate functions it could not be read at a glance.
     #[rustfmt::skip]
     fn tell(self) -> ProblemParts {
-        match self {
-            Self::Invalid(errors) => {
-                ProblemParts::new(Code::InvalidRequest, "The request is not valid; errors names each place.").places(errors)
-            }
-            Self::InvalidHeader(name, problem) => {
-                ProblemParts::new(Code::InvalidRequest, format!("The header {name} {problem}.")).places(vec![FieldError::new(name, problem)])
-            }
-            Self::Unauthenticated => ProblemParts::new(Code::Unauthenticated, "This route requires credentials.")
+        let (code, detail) = match self {
+            Self::UserMismatch => (Code::UserMismatch, "user_id or X-Gavel-User names another user than the key or the token; omit it, or name the same user."),
+            Self::NotThisHost => (Code::Forbidden, "With auth.mode = none gavel accepts only localhost and loopback addresses as host; any other host requires api_key or jwt."),
+            Self::ForeignPage => (Code::Forbidden, "A page of another site sent this request (Origin, Sec-Fetch-Site). With auth.mode = none gavel rejects such requests; a service that sends requests for a page requires api_key or jwt."),
+            Self::NoRoute => (Code::NotFound, "There is no such route."),
+            Self::NotFound => (Code::NotFound, "There is no such object, or it belongs to another user. A service must name the user it acts for (X-Gavel-User; --user on the command line)."),
+            Self::NoForm => (Code::UnsupportedMediaType, "A definition must be application/json, application/yaml, text/markdown or application/x-protobuf; set Content-Type."),
+            Self::BodyTimeout => (Code::RequestTimeout, "The body took too long to arrive."),
+            Self::BodyBroken => (Code::InvalidRequest, "The body ended early, or its framing is invalid."),
+            Self::StillRunning => (Code::StillRunning, "A request with this idempotency key is still running; try again later."),
+            Self::KeyReused => (Code::IdempotencyKeyReused, "This idempotency key was used with another request body."),
+            Self::RecordUnavailable => (Code::RecordUnavailable, "The record store is unavailable. Nothing was done; the request can be sent again."),
+            Self::AuthUnavailable => (Code::AuthUnavailable, "Tokens cannot be verified now; the request can be sent again."),
+            Self::Internal => (Code::Internal, "gavel failed to answer; search its log for the request id to find the reason."),
+            Self::Unauthenticated => return ProblemParts::new(Code::Unauthenticated, "This route requires credentials.")
                 .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel""#),
-            Self::NotAccepted => ProblemParts::new(Code::Unauthenticated, "The credentials are invalid.")
+            Self::NotAccepted => return ProblemParts::new(Code::Unauthenticated, "The credentials are invalid.")
                 .header(header::WWW_AUTHENTICATE, r#"Bearer realm="gavel", error="invalid_token""#),
-            Self::UserMismatch => {
-                ProblemParts::new(Code::UserMismatch, "user_id or X-Gavel-User names another user than the key or the token; omit it, or name the same user.")
-            }
-            Self::NotThisHost => {
-                let detail = "With auth.mode = none gavel accepts only localhost and loopback addresses as host; any other host requires api_key or jwt.";
-                ProblemParts::new(Code::Forbidden, detail)
-            }
-            Self::NoRoute => ProblemParts::new(Code::NotFound, "There is no such route."),
-            Self::NotFound => ProblemParts::new(Code::NotFound, "There is no such object, or it belongs to another user. A service must name the user it acts for (X-Gavel-User; --user on the command line)."),
-            Self::Missing(what) => ProblemParts::new(Code::NotFound, what),
+            Self::NotJson => return ProblemParts::new(Code::UnsupportedMediaType, "The body must be application/json in UTF-8; set Content-Type.")
+                .header(header::ACCEPT, "application/json"),
+            Self::NotJsonOrText => return ProblemParts::new(Code::UnsupportedMediaType, "The body must be application/json or text/plain, in UTF-8; set Content-Type. Omit the body for an agent without inputs.")
+                .header(header::ACCEPT, "application/json, text/plain"),
+            Self::Encoded => return ProblemParts::new(Code::UnsupportedMediaType, "The body must not have a Content-Encoding.")
+                .header(header::ACCEPT_ENCODING, "identity"),
+            Self::Invalid(errors) => return ProblemParts::new(Code::InvalidRequest, "The request is not valid; errors names each place.").places(errors),
+            Self::InvalidHeader(name, problem) => return ProblemParts::new(Code::InvalidRequest, format!("The header {name} {problem}."))
+                .places(vec![FieldError::new(name, problem)]),
             Self::MethodNotAllowed(allow) => {
                 let value = HeaderValue::from_str(&allow).ok();
                 let parts = ProblemParts::new(Code::MethodNotAllowed, format!("This route supports only {allow}."));
-                parts.headers(value.map(|value| (header::ALLOW, value)))
+                return parts.headers(value.map(|value| (header::ALLOW, value)));
             }
-            Self::NoForm => {
-                let detail = "A definition must be application/json, application/yaml, text/markdown or \
-                              application/x-protobuf; set Content-Type.";
-                ProblemParts::new(Code::UnsupportedMediaType, detail)
-            }
-            Self::Problem(parts) => *parts,
-            Self::Query(error) => query(error),
-            Self::BodyTimeout => ProblemParts::new(Code::RequestTimeout, "The body took too long to arrive."),
-            Self::BodyBroken => ProblemParts::new(Code::InvalidRequest, "The body ended early, or its framing is invalid."),
-            Self::BodyTooLarge(limit) => ProblemParts::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes.")),
+            Self::Missing(what) => return ProblemParts::new(Code::NotFound, what),
+            Self::BodyTooLarge(limit) => return ProblemParts::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes.")),
             Self::TooMuch(exceeded) => {
-                ProblemParts::new(Code::Overloaded, format!("Too much work is in progress: {exceeded}. Nothing was done; send the request again later."))
+                return ProblemParts::new(Code::Overloaded, format!("Too much work is in progress: {exceeded}. Nothing was done; send the request again later."));
             }
-            Self::ForeignPage => {
-                let detail = "A page of another site sent this request (Origin, Sec-Fetch-Site). With auth.mode = none gavel rejects such requests; a service that sends requests for a page requires api_key or jwt.";
-                ProblemParts::new(Code::Forbidden, detail)
-            }
-            Self::NotJson => {
-                let detail = "The body must be application/json in UTF-8; set Content-Type.";
-                ProblemParts::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json")
-            }
-            Self::NotJsonOrText => {
-                let detail = "The body must be application/json or text/plain, in UTF-8; set Content-Type. Omit the body for an agent without inputs.";
-                ProblemParts::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT, "application/json, text/plain")
-            }
-            Self::Encoded => {
-                let detail = "The body must not have a Content-Encoding.";
-                ProblemParts::new(Code::UnsupportedMediaType, detail).header(header::ACCEPT_ENCODING, "identity")
-            }
-            Self::StillRunning => {
-                let detail = "A request with this idempotency key is still running; try again later.";
-                ProblemParts::new(Code::StillRunning, detail)
-            }
-            Self::KeyReused => {
-                ProblemParts::new(Code::IdempotencyKeyReused, "This idempotency key was used with another request body.")
-            }
-            Self::OutcomeUnrecorded(id) => ProblemParts::unrecorded(id),
-            Self::RecordUnavailable => {
-                let detail = "The record store is unavailable. Nothing was done; the request can be sent again.";
-                ProblemParts::new(Code::RecordUnavailable, detail)
-            }
-            Self::AuthUnavailable => {
-                ProblemParts::new(Code::AuthUnavailable, "Tokens cannot be verified now; the request can be sent again.")
-            }
-            Self::Internal => {
-                ProblemParts::new(Code::Internal, "gavel failed to answer; search its log for the request id to find the reason.")
-            }
-        }
+            Self::OutcomeUnrecorded(id) => return ProblemParts::unrecorded(id),
+            Self::Query(error) => return query(error),
+            Self::Problem(parts) => return *parts,
+        };
+        ProblemParts::new(code, detail)
     }
 }
 

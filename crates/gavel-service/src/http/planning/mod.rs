@@ -70,9 +70,8 @@ pub(super) async fn start(
         background: patience == Patience::None,
         meta,
     };
-    let keyed = start.meta.idempotency.is_some();
     let begun = ctx.planning.start_planning(&ctx.caller, user, start).await?;
-    wait(&ctx, begun, patience, keyed, StatusCode::CREATED).await
+    wait(&ctx, begun, patience, StatusCode::CREATED).await
 }
 
 /// Refines a plan.
@@ -102,9 +101,8 @@ pub(super) async fn refine(
         background: patience == Patience::None,
         meta,
     };
-    let keyed = refine.meta.idempotency.is_some();
     let begun = ctx.planning.refine_plan(&ctx.caller, user.as_ref(), refine).await?;
-    wait(&ctx, begun, patience, keyed, StatusCode::OK).await
+    wait(&ctx, begun, patience, StatusCode::OK).await
 }
 
 /// Returns the session after its run has ended, or when the caller's waiting time is exhausted. `planned` is the status
@@ -113,7 +111,6 @@ async fn wait(
     ctx: &Ctx,
     mut begun: BegunPlanning,
     patience: Patience,
-    keyed: bool,
     planned: StatusCode,
 ) -> Result<Started<Session>, Error> {
     let (planning, id, run) = (&ctx.planning, begun.session, begun.begun.run);
@@ -129,7 +126,6 @@ async fn wait(
     Ok(Started::new(
         Reply::new(status, session).at(path),
         Some(&begun.begun),
-        keyed,
         patience,
     ))
 }
@@ -346,7 +342,6 @@ pub(crate) async fn execute(
         let dry_run = planning.dry_run(&ctx.caller, user.as_ref(), &execute).await?;
         return Ok(Started::nothing(Answer::DryRun(dry_run)));
     }
-    let keyed = execute.meta.idempotency.is_some();
     let execution = planning.execute_plan(&ctx.caller, user.as_ref(), execute).await?;
     let read = async {
         // Without a preference the caller does not wait: the work may take days.
@@ -363,7 +358,7 @@ pub(crate) async fn execute(
     let (has_ended, path) = (session.status.has_ended(), path(session.session_id));
     let reply = Reply::current(has_ended, Answer::Session(Box::new(session))).at(path);
     let begun = execution.begun.as_ref().map(|begun| &begun.begun);
-    Ok(Started::new(reply, begun, keyed, patience))
+    Ok(Started::new(reply, begun, patience))
 }
 
 #[cfg(test)]
