@@ -1,7 +1,6 @@
 //! Verifies the chain without trusting its contents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -355,10 +354,11 @@ impl Verifier {
 }
 
 /// A problem in the audit log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
     /// Rows between others are missing.
+    #[error("missing: {}", range(*from, *to))]
     Missing {
         /// The first of them.
         from: i64,
@@ -366,6 +366,7 @@ pub enum Finding {
         to: i64,
     },
     /// In an export, a row follows one with a higher number, or follows itself: the export was assembled from several.
+    #[error("out of order: row {number} follows row {after}; verify each export separately")]
     OutOfOrder {
         /// The row.
         number: i64,
@@ -373,6 +374,7 @@ pub enum Finding {
         after: i64,
     },
     /// Rows at the end are missing: the head, or a head that was kept elsewhere, names them.
+    #[error("cut off at the end: {}", range(*from, *to))]
     CutOff {
         /// The first of them.
         from: i64,
@@ -380,11 +382,13 @@ pub enum Finding {
         to: i64,
     },
     /// The row is not what was written, though the next one follows it.
+    #[error("changed: row {number} is not what was written")]
     Changed {
         /// The row.
         number: i64,
     },
     /// A row was written at another position.
+    #[error("reordered: row {number} was written as row {written_as}")]
     Reordered {
         /// Its position now.
         number: i64,
@@ -392,22 +396,30 @@ pub enum Finding {
         written_as: i64,
     },
     /// The row was not written by gavel: no known key made its hash, and no row follows it.
+    #[error("added outside: {}", outside(*number))]
     AddedOutside {
         /// The row.
         number: i64,
     },
     /// The last row is not what gavel wrote, and only the head in the same database names it. It was changed, or it was
     /// added together with that head. A head that was kept elsewhere decides which.
+    #[error(
+        "changed, or added outside: the last row, {number}, is not what gavel wrote; the head in the same database \
+             is no proof"
+    )]
     ChangedOrAdded {
         /// The row.
         number: i64,
     },
     /// The row is genuine, but follows another row than the previous one: the previous one was replaced.
+    #[error("replaced: row {number} follows another row than the one before it")]
     DoesNotFollow {
         /// The row.
         number: i64,
     },
     /// The key that rows refer to is missing, so they cannot be verified.
+    #[error("cannot be verified: {} with the key {key_id}, which is missing; set it in audit.key or audit.old_keys. \
+         If gavel never had this key, gavel did not write these rows", range(*from, *to))]
     UnknownKey {
         /// The first of these rows.
         from: i64,
@@ -419,6 +431,7 @@ pub enum Finding {
         key_id: String,
     },
     /// The head in the database does not match the last row.
+    #[error("head mismatch: the head in the database is {head}, the last row is {expected}")]
     HeadMismatch {
         /// The head in the database.
         head: Head,
@@ -426,8 +439,10 @@ pub enum Finding {
         expected: Head,
     },
     /// The database has no head.
+    #[error("head mismatch: there is no head; the table audit_head has lost its row, or the export its last line")]
     NoHead,
     /// The row of a head that was kept elsewhere has another hash now: the chain was rewritten.
+    #[error("rewritten: row {} had the hash {} when its head was kept, and has {hash} now", kept.number, kept.hash)]
     Rewritten {
         /// The kept head.
         kept: Head,
@@ -435,6 +450,7 @@ pub enum Finding {
         hash: String,
     },
     /// A side effect in the tool-call log has no audit entry.
+    #[error("not entered: the side effect {action_id} of decision {decision_id} ({status}) has no entry")]
     NotEntered {
         /// Its decision.
         decision_id: String,
@@ -444,6 +460,10 @@ pub enum Finding {
         status: String,
     },
     /// The tool-call log and the audit log have different outcomes of a side effect.
+    #[error(
+        "mismatch: in the tool-call log the side effect {action_id} of decision {decision_id} is {status}, but \
+         not in the audit log"
+    )]
     OutcomeMismatch {
         /// Its decision.
         decision_id: String,
@@ -453,6 +473,8 @@ pub enum Finding {
         status: String,
     },
     /// The tool-call log and the audit log differ in other facts about a side effect.
+    #[error("mismatch: the tool-call log and the audit log differ in {} of the side effect {action_id} of \
+         decision {decision_id}", differs.join(", "))]
     EffectDiffers {
         /// Its decision.
         decision_id: String,
@@ -462,6 +484,7 @@ pub enum Finding {
         differs: Vec<&'static str>,
     },
     /// An approval request, or its resolution, differs from the audit log.
+    #[error("mismatch: the approval request for the call {action_id} and the audit log differ in {}", differs.join(", "))]
     ApprovalDiffers {
         /// The tool call.
         action_id: String,
@@ -469,6 +492,9 @@ pub enum Finding {
         differs: Vec<&'static str>,
     },
     /// A side effect started without a required approval, or under a grant that did not exist then or had been revoked.
+    #[error(
+        "unapproved: row {number} starts the side effect {action_id}, which was neither approved nor covered by a valid grant"
+    )]
     Unapproved {
         /// The row of its start.
         number: i64,
@@ -476,110 +502,28 @@ pub enum Finding {
         action_id: String,
     },
     /// A grant that was not created as its row says.
+    #[error(
+        "grant unrecorded: the grant {grant_id} does not match its audit entries; revoke it: gavel approvals revoke {grant_id}"
+    )]
     GrantUnrecorded {
         /// The grant.
         grant_id: String,
     },
     /// A trigger that keeps the audit log append-only differs from the migration.
+    #[error("{0}")]
     Trigger(TriggerDamage),
 }
 
-impl fmt::Display for Finding {
-    // Longer than a screen: a table, with one line for each finding.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows = |from: &i64, to: &i64| match from == to {
-            true => format!("row {from}"),
-            false => format!("rows {from} to {to}"),
-        };
-        match self {
-            Self::Missing { from, to } => write!(f, "missing: {}", rows(from, to)),
-            Self::OutOfOrder { number, after } => {
-                write!(
-                    f,
-                    "out of order: row {number} follows row {after}; verify each export separately"
-                )
-            }
-            Self::CutOff { from, to } => write!(f, "cut off at the end: {}", rows(from, to)),
-            Self::Changed { number } => write!(f, "changed: row {number} is not what was written"),
-            Self::Reordered { number, written_as } => {
-                write!(f, "reordered: row {number} was written as row {written_as}")
-            }
-            Self::AddedOutside { number } if *number < 1 => {
-                f.write_str("added outside: a row with a number that gavel never uses")
-            }
-            Self::AddedOutside { number } => write!(f, "added outside: row {number} was not written by gavel"),
-            Self::ChangedOrAdded { number } => write!(
-                f,
-                "changed, or added outside: the last row, {number}, is not what gavel wrote; the head in the same database \
-                 is no proof"
-            ),
-            Self::DoesNotFollow { number } => {
-                write!(f, "replaced: row {number} follows another row than the one before it")
-            }
-            Self::UnknownKey { from, to, key_id, .. } => write!(
-                f,
-                "cannot be verified: {} with the key {key_id}, which is missing; set it in audit.key or audit.old_keys. \
-                 If gavel never had this key, gavel did not write these rows",
-                rows(from, to)
-            ),
-            Self::HeadMismatch { head, expected } => {
-                write!(
-                    f,
-                    "head mismatch: the head in the database is {head}, the last row is {expected}"
-                )
-            }
-            Self::NoHead => write!(
-                f,
-                "head mismatch: there is no head; the table audit_head has lost its row, or the export its last line"
-            ),
-            Self::Rewritten { kept, hash } => write!(
-                f,
-                "rewritten: row {} had the hash {} when its head was kept, and has {hash} now",
-                kept.number, kept.hash
-            ),
-            Self::NotEntered {
-                decision_id,
-                action_id,
-                status,
-            } => write!(
-                f,
-                "not entered: the side effect {action_id} of decision {decision_id} ({status}) has no entry"
-            ),
-            Self::OutcomeMismatch {
-                decision_id,
-                action_id,
-                status,
-            } => write!(
-                f,
-                "mismatch: in the tool-call log the side effect {action_id} of decision {decision_id} is {status}, but \
-                 not in the audit log"
-            ),
-            Self::EffectDiffers {
-                decision_id,
-                action_id,
-                differs,
-            } => write!(
-                f,
-                "mismatch: the tool-call log and the audit log differ in {} of the side effect {action_id} of \
-                 decision {decision_id}",
-                differs.join(", ")
-            ),
-            Self::ApprovalDiffers { action_id, differs } => write!(
-                f,
-                "mismatch: the approval request for the call {action_id} and the audit log differ in {}",
-                differs.join(", ")
-            ),
-            Self::Unapproved { number, action_id } => write!(
-                f,
-                "unapproved: row {number} starts the side effect {action_id}, which was neither approved nor covered by \
-                 a valid grant"
-            ),
-            Self::GrantUnrecorded { grant_id } => write!(
-                f,
-                "grant unrecorded: the grant {grant_id} does not match its audit entries; revoke it: gavel approvals revoke \
-                 {grant_id}"
-            ),
-            Self::Trigger(damage) => damage.fmt(f),
-        }
+fn range(from: i64, to: i64) -> String {
+    match from == to {
+        true => format!("row {from}"),
+        false => format!("rows {from} to {to}"),
+    }
+}
+
+fn outside(number: i64) -> String {
+    match number < 1 {
+        true => "a row with a number that gavel never uses".to_owned(),
+        false => format!("row {number} was not written by gavel"),
     }
 }
