@@ -142,7 +142,7 @@ async fn all(process: &Process, path: &str, after: Option<&str>) -> Vec<Value> {
 }
 
 fn stored(events: Vec<Value>) -> Vec<Value> {
-    let is_stored = |event: &Value| event["type"] != "delta" && (event["type"] != "reset" || !event["fault"].is_null());
+    let is_stored = |event: &Value| event["type"] != "delta" && event["type"] != "reset";
     events.into_iter().filter(is_stored).collect()
 }
 
@@ -152,19 +152,26 @@ fn numbers(event: &Value) -> [u64; 3] {
     parts.try_into().unwrap()
 }
 
-/// One word for each event that tells its step of the story.
-fn word(event: &Value) -> String {
+/// One word for each event that tells its step of the story; `before` is the event before it.
+fn word(before: Option<&Value>, event: &Value) -> Option<String> {
     let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
-    match event["type"].as_str().unwrap() {
+    Some(match event["type"].as_str().unwrap() {
         "status" => text("status"),
-        kind @ ("plan" | "plan_changed") => format!("{kind} {}", event["version"]),
+        "plan" => format!(
+            "{} {}",
+            event["version"]["kind"].as_str().unwrap(),
+            event["version"]["version"]
+        ),
         kind @ ("task_started" | "task_ended") => format!("{kind} {}", text("taskId")),
-        "phase" if event["text"].is_string() => "reasoned".to_owned(),
+        "turn" if before.is_some_and(|before| before["phase"] == "reason") => "reasoned".to_owned(),
         "phase" => text("phase"),
         "reflection" => format!("accepted {}", event["accepted"]),
-        "resumed" => text("why"),
+        "approval_resolved" => format!("approved {}", event["approved"]),
+        // The outermost run is suspended with it.
+        "awaiting_confirmation" if event["taskId"].is_null() => return None,
+        "turn" | "input" | "step" | "notice" => return None,
         other => other.to_owned(),
-    }
+    })
 }
 
 /// Plays a session with a plan, a refinement that fails, an edit, a refinement, and the work, in which a call is
@@ -211,8 +218,15 @@ async fn tell(database: Option<String>) {
     let process = place.start().await;
     let path = play(&process).await;
     let mut reader = Reader::after(&process, &path, None).await;
-    let mut events = reader.until("waiting").await;
-    assert_eq!(events.last().unwrap()["waitingFor"][0]["tool"], "createIssue");
+    let mut events = reader.until("awaiting_confirmation").await;
+    let asked = events
+        .iter()
+        .rfind(|event| event["type"] == "approval_required")
+        .unwrap();
+    assert_eq!(
+        (&asked["tool"], &asked["taskId"]),
+        (&json!("createIssue"), &json!("t2"))
+    );
     approve(&process, &path).await;
     events.extend(reader.until("result").await);
     assert_eq!(reader.next().await, None);
@@ -220,21 +234,25 @@ async fn tell(database: Option<String>) {
     let ids: Vec<_> = events.iter().map(numbers).collect();
     assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
     let reads = |word: &String| word == "tool_call" || word == "tool_result";
-    let words: Vec<_> = events.iter().map(word).collect();
+    let befores = std::iter::once(None).chain(events.iter().map(Some));
+    let words: Vec<_> = befores
+        .zip(&events)
+        .filter_map(|(before, event)| word(before, event))
+        .collect();
     let (planned, worked) = words.split_at(words.iter().position(|word| word == "EXECUTING").unwrap());
     let planned: Vec<_> = planned.iter().filter(|word| !reads(word)).collect();
     assert_eq!(
         planned,
         [
             "PLANNING",
-            "plan 1",
+            "proposed 1",
             "AWAITING_CONFIRMATION",
             "PLANNING",
-            "reset",
+            "model_fault",
             "AWAITING_CONFIRMATION",
-            "plan 2",
+            "edited 2",
             "PLANNING",
-            "plan 3",
+            "refined 3",
             "AWAITING_CONFIRMATION"
         ]
     );
@@ -245,11 +263,12 @@ async fn tell(database: Option<String>) {
         "reflect",
         "accepted false",
         "accepted true",
-        "plan_changed 4",
+        "changed 4",
     ];
     let second = [
-        "waiting",
-        "approved",
+        "approval_required",
+        "awaiting_confirmation",
+        "approved true",
         "tool_call",
         "tool_result",
         "reflect",
@@ -271,14 +290,15 @@ async fn tell(database: Option<String>) {
         (&result["status"], &result["planVersion"]),
         (&json!("COMPLETED"), &json!(4))
     );
-    let changed = events.iter().find(|event| event["type"] == "plan_changed").unwrap();
+    let changed = events.iter().find(|event| event["version"]["kind"] == "changed");
+    let changed = &changed.unwrap()["version"];
     assert_eq!(
         (&changed["why"], &changed["plan"][1]["title"]),
         (&json!("one is enough"), &json!("Open one issue"))
     );
     let failed = events
         .iter()
-        .filter(|event| word(event) == "AWAITING_CONFIRMATION")
+        .filter(|event| event["status"] == "AWAITING_CONFIRMATION")
         .nth(1)
         .unwrap();
     assert!(failed["detail"].is_string() && failed["planVersion"] == 1, "{failed}");
@@ -328,8 +348,8 @@ async fn a_reader_at_another_replica_sees_it_take_the_work_over() {
     let mut events = reader.until("task_started").await;
     // Its model has not answered for the first time yet.
     kill(works);
-    let more = reader.until("waiting").await;
-    assert!(more.iter().any(|event| event["type"] == "resumed"), "{more:?}");
+    let more = reader.until("awaiting_confirmation").await;
+    assert!(more.iter().any(|event| event["type"] == "recovered"), "{more:?}");
     events.extend(more);
     approve(&reads, &path).await;
     events.extend(reader.until("result").await);

@@ -1,20 +1,25 @@
 //! The events of a run, for every surface: what its readers see of its journal, and of the model's text as it arrives.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::decisions::ToolFailure;
 use super::names;
 use super::names::sent;
+use super::planning::StepEvidence;
 use super::runs::AgentRun;
 use crate::domain::agent_run::StopReason;
 use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, DecisionId, RunId};
-use crate::domain::journal::Phase;
+use crate::domain::journal::{CallFailure, Phase};
+use crate::domain::plan::TaskChange;
+use crate::domain::time::Timestamp;
+use crate::domain::tool::FailureCode;
 
 /// What happened: a JSON object with a `type`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -73,6 +78,9 @@ pub enum Event {
     },
     /// A step of a flow starts.
     Step {
+        /// The call.
+        #[schema(value_type = String, format = "uuid")]
+        action_id: ActionId,
         /// The number of the step, from 0.
         step: u32,
         /// The number of the round, from 1.
@@ -82,6 +90,9 @@ pub enum Event {
     },
     /// A tool is about to be called.
     ToolCall {
+        /// The call.
+        #[schema(value_type = String, format = "uuid")]
+        action_id: ActionId,
         /// Position in the run.
         sequence: u32,
         /// The tool.
@@ -93,6 +104,9 @@ pub enum Event {
     },
     /// An agent is about to be called. Its own events follow, under its own run.
     AgentCall {
+        /// The call.
+        #[schema(value_type = String, format = "uuid")]
+        action_id: ActionId,
         /// Position in the run.
         sequence: u32,
         /// The agent.
@@ -107,6 +121,9 @@ pub enum Event {
     },
     /// A call has its result.
     ToolResult {
+        /// The call.
+        #[schema(value_type = String, format = "uuid")]
+        action_id: ActionId,
         /// Position in the run.
         sequence: u32,
         /// The tool or the agent.
@@ -119,7 +136,7 @@ pub enum Event {
         data: Option<Arc<RawValue>>,
         /// Why the call failed; null if it succeeded.
         #[schema(required = true)]
-        error: Option<ToolFailure>,
+        error: Option<CallError>,
         /// Time from sending the call to its answer.
         duration_ms: u64,
     },
@@ -159,6 +176,9 @@ pub enum Event {
         tool: Arc<str>,
         /// Was the call approved?
         approved: bool,
+        /// The approver; null if the request expired.
+        #[schema(required = true)]
+        by: Option<String>,
         /// Why it was not approved.
         #[schema(required = true)]
         reason: Option<String>,
@@ -168,6 +188,30 @@ pub enum Event {
         /// Which phase.
         #[schema(value_type = names::Phase)]
         phase: Phase,
+        /// Is the model asked again, since its first answer was unusable?
+        again: bool,
+    },
+    /// What the model concluded from a step of a task.
+    Reflection {
+        /// Was the reflection accepted? One that calls a task complete needs evidence.
+        accepted: bool,
+        /// Why it was not accepted, which the model learns.
+        #[schema(required = true)]
+        error: Option<String>,
+        /// Does it call the task complete?
+        is_task_complete: bool,
+        /// What the step showed.
+        summary: String,
+        /// What shows that the task is complete.
+        evidence: Vec<StepEvidence>,
+        /// What later steps and tasks should know.
+        learnings: Vec<String>,
+        /// The changes of the plan that it asks for.
+        #[schema(value_type = Vec<Object>)]
+        plan_changes: Vec<TaskChange>,
+        /// Why the task cannot be done.
+        #[schema(required = true)]
+        give_up: Option<String>,
     },
     /// A person settled a call in doubt of a run that this one called.
     OutcomeSettled {
@@ -207,15 +251,49 @@ sent! {
     }
 }
 
-/// An event in the log of an outermost run: its own, or that of a run that it called.
+sent! {
+    /// Why a call failed, in a form that is safe to show.
+    CallError as "CallError" {
+        /// A code from a closed list; docs/reference/outcomes.md explains it.
+        code: FailureCode,
+        /// The tool's own code, if it gave one. It is the server's word, in at most 64 bytes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tool_code: Option<String>,
+        /// What the tool says besides: short words, numbers and truth values.
+        #[shape(Shape::Object)]
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        details: BTreeMap<String, Value>,
+        /// Text for people.
+        message: String,
+    }
+}
+
+impl From<&CallFailure> for CallError {
+    fn from(failure: &CallFailure) -> Self {
+        let own = failure.own.as_deref();
+        Self {
+            code: failure.code,
+            tool_code: own.map(|own| own.code.clone()),
+            details: own.map(|own| own.details.clone()).unwrap_or_default(),
+            message: failure.for_callers().into_owned(),
+        }
+    }
+}
+
+/// An event, and where it comes from: an outermost run, or one that it called.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RunEvent {
+pub struct RunEvent<E = Event> {
     /// The run: the watched one, or one that it called.
     #[schema(value_type = String, format = "uuid")]
     pub run_id: RunId,
+    /// When it was recorded; absent from what is not stored, and from what follows from other events alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = "date-time")]
+    pub at: Option<Timestamp>,
     /// What happened.
     #[serde(flatten)]
-    pub what: Event,
+    #[schema(inline)]
+    pub what: E,
 }
 
 /// An event with its number, by which a reader continues after it (the SSE id). Events that are never stored have the

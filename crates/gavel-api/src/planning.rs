@@ -1,7 +1,5 @@
 //! Planning sessions: their plans, their work, and their events.
 
-mod events;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::events::{CallError, Event};
 use super::filter::{Filter, Kind, Listed, names as names_of};
 use super::names::sent;
 use super::names::{self, described_here};
@@ -17,12 +16,11 @@ use super::page;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
 use crate::domain::names::names;
-use crate::domain::plan::{Change, Task, TaskChange, TaskId};
+use crate::domain::plan::{Change, Task, TaskChange, TaskId, TaskReason, TaskStatus};
 use crate::domain::planning_session::{CLEANUP_TOOL, SessionReason, SessionStatus};
+use crate::domain::reflection::Evidence;
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
-
-pub use self::events::{ResumedBecause, SessionEvent, WaitingCall};
 
 described_here!(WaitingKind, VersionKind, DryRunAnswer, ServerState, Subject, Fitness);
 
@@ -392,6 +390,23 @@ sent! {
     }
 }
 
+impl From<CallError> for ActionError {
+    fn from(error: CallError) -> Self {
+        let CallError {
+            code,
+            tool_code,
+            details,
+            message,
+        } = error;
+        Self {
+            code,
+            tool_code,
+            details,
+            message,
+        }
+    }
+}
+
 sent! {
     /// A pull request that a session opened.
     #[derive(PartialEq, Eq)]
@@ -494,6 +509,12 @@ sent! {
         observation: u32,
         /// A text that occurs literally in the result of that step.
         quote: String,
+    }
+}
+
+impl From<Evidence> for StepEvidence {
+    fn from(Evidence { observation, quote }: Evidence) -> Self {
+        Self { observation, quote }
     }
 }
 
@@ -688,4 +709,71 @@ names! {
         /// It is not.
         Error = "error",
     }
+}
+
+/// What happened in a planning session beside the events of its runs: a JSON object with a `type`.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[schema(as = PlanningEvent)]
+pub enum SessionEvent {
+    /// The session has another status: a run begins with it, or has ended. That of the session's end is in `result`.
+    Status {
+        /// The status.
+        #[schema(value_type = names::SessionStatus)]
+        status: SessionStatus,
+        /// The number of the current version of the plan; 0 while there is none.
+        plan_version: u32,
+        /// Why a refinement made no new version.
+        #[schema(required = true)]
+        detail: Option<String>,
+    },
+    /// There is a version of the plan: the model made it, a person edited it, or an accepted reflection changed it.
+    Plan {
+        /// The version, as the history has it.
+        version: Box<Version>,
+    },
+    /// The work on a task begins, in this run.
+    TaskStarted {
+        /// The task in a line.
+        title: String,
+        /// The most steps that it may have.
+        max_steps: u32,
+    },
+    /// The work on a task has ended.
+    TaskEnded {
+        /// `COMPLETED` or `FAILED`.
+        #[schema(value_type = names::TaskStatus)]
+        status: TaskStatus,
+        /// Why it failed.
+        #[schema(value_type = Option<names::TaskReason>, required = true)]
+        reason: Option<TaskReason>,
+        /// Details of that.
+        detail: String,
+        /// What its last reflection says.
+        summary: String,
+        /// Its steps.
+        steps: u32,
+    },
+    /// What the cleanup at the end removed, and what it left.
+    Cleanup {
+        /// The containers that were removed.
+        removed: Vec<String>,
+        /// Those that are left, or why that is not known. Their server removes them later.
+        left: Vec<String>,
+    },
+    /// The session has ended. The last event.
+    Result {
+        /// The session.
+        session: Box<Session>,
+    },
+}
+
+/// An event in the stream of a planning session: of one of its runs, or of the session itself.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum AnyEvent {
+    /// Of a run.
+    Run(Event),
+    /// Of the session.
+    Session(SessionEvent),
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::projection::tool_name;
-use crate::domain::action::Details;
+use crate::domain::action::{ActionStatus, Details};
 use crate::domain::canonical;
 use crate::domain::ids::{ActionId, GrantId, RunId};
 use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
@@ -136,6 +136,8 @@ fn decision_at(entries: &[Entry], at: usize) -> Option<&PolicyDecision> {
 pub struct Call<'a> {
     /// The model's call.
     pub proposed: &'a Proposed,
+    /// The entry that proposed it.
+    source: (usize, &'a Entry),
     /// The number of its turn, from 1.
     pub turn: u32,
     /// For a flow: its step, from 0, and its round, from 1.
@@ -188,8 +190,10 @@ impl<'a> Ledger<'a> {
         let (at, place) = state.proposed;
         let entries = self.entries;
         let decision = |at: usize| decision_at(entries, at);
+        let source = entries.get(at)?;
         Some(Call {
-            proposed: match entries.get(at)? {
+            source: (at, source),
+            proposed: match source {
                 Entry::ModelTurn { calls, .. } => calls.get(place)?,
                 Entry::Step { call, .. } => call,
                 _ => return None,
@@ -257,6 +261,39 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn id(self) -> ActionId {
         self.proposed.id
+    }
+
+    /// The position in the journal of the entry that proposed it.
+    #[must_use]
+    pub fn proposed_at(self) -> usize {
+        self.source.0
+    }
+
+    /// The model that proposed it.
+    #[must_use]
+    pub fn model(self) -> Option<&'a str> {
+        match self.source.1 {
+            Entry::ModelTurn { turn, .. } => Some(turn.model()),
+            _ => None,
+        }
+    }
+
+    /// Its status, as users see it.
+    #[must_use]
+    pub fn status(self) -> ActionStatus {
+        match self.result().map(|result| &result.outcome) {
+            _ if self.is_in_progress() => ActionStatus::Executing,
+            Some(Ok(_)) => ActionStatus::Completed,
+            Some(Err(failure)) => match failure.code {
+                FailureCode::InDoubt => ActionStatus::InDoubt,
+                FailureCode::Rejected => ActionStatus::Rejected,
+                FailureCode::Expired => ActionStatus::Expired,
+                _ => ActionStatus::Failed,
+            },
+            None if self.was_approved() == Some(true) => ActionStatus::Approved,
+            None if self.awaits_approval() => ActionStatus::AwaitingConfirmation,
+            None => ActionStatus::Planned,
+        }
     }
 
     /// The tool's own name, or the model's name for an unknown tool.
@@ -441,6 +478,20 @@ impl<'a> Call<'a> {
     #[must_use]
     pub fn first_started_us(self) -> Option<i64> {
         self.started.map(|started| started.first_us)
+    }
+
+    /// When it was started last, in microseconds since the epoch.
+    #[must_use]
+    pub fn last_started_us(self) -> Option<i64> {
+        self.started.map(|started| started.last_us)
+    }
+
+    /// From its last start to its result, in microseconds.
+    #[must_use]
+    pub fn duration_us(self) -> Option<i64> {
+        self.result()
+            .filter(|_| self.was_started())
+            .map(|result| result.duration_us)
     }
 
     /// When it was last sent, in microseconds since the epoch. `None` if it was not started, or started but not sent:

@@ -12,7 +12,6 @@ pub mod act;
 pub mod agent;
 pub mod approvals;
 pub mod ask;
-pub mod calls;
 pub mod context;
 pub mod derive;
 pub mod doom_loop;

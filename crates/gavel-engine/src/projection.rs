@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::api::decisions::ToolFailure;
 use crate::api::events::{Event, ProposedCall};
+use crate::api::planning::StepEvidence;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Cause, Entry, ModelTurn, Part, PolicyDecision, Proposed, Target};
+use crate::domain::journal::{CallResult, Cause, Entry, ModelTurn, Part, PolicyDecision, Proposed, Target, Verdict};
+use crate::domain::reflection::{REFLECT, Reflection};
 
 /// What later entries of a journal refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Projection {
     turns: u32,
     calls: HashMap<ActionId, ProposedCall>,
+    /// The reflections on steps that have no result yet. One whose form is invalid says nothing.
+    reflections: HashMap<ActionId, Reflection>,
 }
 
 impl Projection {
@@ -20,7 +23,17 @@ impl Projection {
     pub fn learn(&mut self, entry: &Entry) {
         self.turns += u32::from(matches!(entry, Entry::ModelTurn { .. }));
         for call in entry.calls() {
-            self.calls.insert(call.id, proposed(call));
+            match &call.target {
+                Target::Verdict(Ok(Verdict::Reflect(said))) => {
+                    self.reflections.insert(call.id, Reflection::clone(said));
+                }
+                Target::Verdict(Err(_)) if call.call.name == REFLECT => {
+                    self.reflections.insert(call.id, Reflection::default());
+                }
+                _ => {
+                    self.calls.insert(call.id, proposed(call));
+                }
+            }
         }
         if let Entry::Decided {
             call,
@@ -51,6 +64,7 @@ impl Projection {
                 fault: kind.as_str().into(),
             },
             Entry::Step { step, round, call } => Event::Step {
+                action_id: call.id,
                 step: *step,
                 round: *round,
                 agent: call.call.name.clone(),
@@ -63,12 +77,14 @@ impl Projection {
                 } = self.calls.get(call).cloned()?;
                 match *child {
                     Some(child_run_id) => Event::AgentCall {
+                        action_id: *call,
                         sequence,
                         agent: tool,
                         parameters,
                         child_run_id,
                     },
                     None => Event::ToolCall {
+                        action_id: *call,
                         sequence,
                         tool,
                         parameters,
@@ -77,9 +93,12 @@ impl Projection {
             }
             Entry::Result { call, result } => self.result(*call, result),
             Entry::Prompted {
-                cause: Cause::Phase { phase, .. },
+                cause: Cause::Phase { phase, again, .. },
                 ..
-            } => Event::Phase { phase: *phase },
+            } => Event::Phase {
+                phase: *phase,
+                again: *again,
+            },
             Entry::Prompted { text, cause, .. } => Event::Notice {
                 reason: match cause {
                     Cause::Limit { reason, .. } => Some(*reason),
@@ -110,7 +129,10 @@ impl Projection {
                 }
             }
             Entry::ApprovalResolved {
-                call, approved, reason, ..
+                call,
+                approved,
+                by,
+                reason,
             } => {
                 let ProposedCall { sequence, tool, .. } = self.calls.get(call).cloned()?;
                 Event::ApprovalResolved {
@@ -118,6 +140,7 @@ impl Projection {
                     sequence,
                     tool,
                     approved: *approved,
+                    by: by.clone(),
                     reason: reason.clone(),
                 }
             }
@@ -127,6 +150,9 @@ impl Projection {
 
     /// The result of a call. That of an in-doubt call may be replaced, when a user has settled it.
     fn result(&mut self, call: ActionId, result: &CallResult) -> Event {
+        if let Some(said) = self.reflections.remove(&call) {
+            return reflected(said, result);
+        }
         let known = match result.outcome {
             Ok(_) => self.calls.remove(&call),
             Err(_) => self.calls.get(&call).cloned(),
@@ -134,15 +160,10 @@ impl Projection {
         let (sequence, tool) = known.map_or_else(|| (0, Arc::from("")), |call| (call.sequence, call.tool));
         let (data, error) = match &result.outcome {
             Ok(data) => (Some(Arc::clone(data)), None),
-            Err(failure) => (
-                None,
-                Some(ToolFailure {
-                    code: failure.code,
-                    message: failure.for_callers().into_owned(),
-                }),
-            ),
+            Err(failure) => (None, Some(failure.into())),
         };
         Event::ToolResult {
+            action_id: call,
             sequence,
             tool,
             success: error.is_none(),
@@ -150,6 +171,22 @@ impl Projection {
             error,
             duration_ms: u64::try_from(result.duration_us / 1000).unwrap_or(0),
         }
+    }
+}
+
+/// What the model concluded, once it is known whether that is accepted.
+fn reflected(said: Reflection, result: &CallResult) -> Event {
+    let error = result.outcome.as_ref().err();
+    let error = error.map(|failure| failure.for_callers().into_owned());
+    Event::Reflection {
+        accepted: error.is_none(),
+        error,
+        is_task_complete: said.is_task_complete,
+        summary: said.summary,
+        evidence: said.evidence.into_iter().map(StepEvidence::from).collect(),
+        learnings: said.learnings,
+        plan_changes: said.plan_changes,
+        give_up: said.give_up,
     }
 }
 

@@ -198,7 +198,7 @@ async fn until_reached(
             "status" if is_of_run && how.until == Until::RunHasEnded && is_open(&event) => {
                 return Ok(Followed::Reached(Box::new(client.session(id).await?)));
             }
-            "waiting" => {
+            "awaiting_confirmation" if event["taskId"].is_null() => {
                 let handled = tokio::select! {
                     handled = handle(client, place, id, how.on_wait, progress) => handled?,
                     stopped = &mut interrupted => return stopped.map(|()| Followed::Left).map_err(Into::into),

@@ -196,6 +196,10 @@ impl Story for RunStory {
                 say(result(event, of_agent));
                 self.doing = "waiting for the model".to_owned();
             }
+            "reflection" => say(match event["accepted"] == true {
+                true => format!("✓ reflect {}", clipped(text("summary"), SHORT)),
+                false => format!("✗ reflect {}", clipped(text("error"), 2 * SHORT)),
+            }),
             "notice" => {
                 let reason = event["reason"].as_str().map(|reason| format!("{reason}: "));
                 say(format!(

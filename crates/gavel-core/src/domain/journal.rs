@@ -259,6 +259,15 @@ impl Entry {
         matches!(self, Self::ModelTurn { .. } | Self::Result { .. })
     }
 
+    /// How a person settled a call in doubt of a run below this one: did it happen?
+    #[must_use]
+    pub const fn settled(&self) -> Option<(ActionId, bool)> {
+        match self {
+            Self::OutcomeSettled { call, happened, .. } => Some((*call, *happened)),
+            _ => None,
+        }
+    }
+
     /// The calls that this entry proposes.
     #[must_use]
     pub fn calls(&self) -> &[Proposed] {

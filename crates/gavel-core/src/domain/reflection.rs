@@ -14,7 +14,7 @@ const LONGEST: usize = GOAL;
 const MOST: usize = 20;
 
 /// What the model says about a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reflection {
     /// Is the task done?

@@ -37,7 +37,7 @@ impl Spelling {
 }
 
 /// Members whose values are of tools, models and definitions: their names are not ours.
-const FOREIGN: [&str; 3] = ["data", "output", "parameters"];
+const FOREIGN: [&str; 5] = ["arguments", "data", "details", "output", "parameters"];
 
 /// An object with its names, and those of the objects in it, in camelCase.
 pub(super) fn camel(object: &impl Serialize) -> Value {

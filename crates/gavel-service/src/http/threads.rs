@@ -384,23 +384,7 @@ impl ThreadLines {
             }
             Event::AwaitingConfirmation => self.ending = Ending::IfItWaits,
             Event::End { .. } => self.ending = Ending::Yes,
-            Event::Reset
-            | Event::ModelFault { .. }
-            | Event::Started { .. }
-            | Event::Input { .. }
-            | Event::Thought { .. }
-            | Event::Step { .. }
-            | Event::ToolCall { .. }
-            | Event::AgentCall { .. }
-            | Event::ToolResult { .. }
-            | Event::Notice { .. }
-            | Event::Phase { .. }
-            | Event::OutcomeSettled { .. }
-            | Event::ApprovalRequired { .. }
-            | Event::ApprovalResolved { .. }
-            | Event::HandedOver
-            | Event::Recovered
-            | Event::Resumed => {}
+            _ => {}
         }
     }
 

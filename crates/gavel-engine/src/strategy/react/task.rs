@@ -337,28 +337,13 @@ pub fn steps(journal: &Journal) -> Vec<StepState> {
 }
 
 fn action(call: Call<'_>) -> StepAction {
-    let result = call.result();
     StepAction {
         id: call.id(),
         tool: call.name(),
         arguments: call.arguments(),
-        status: status(call),
-        observation: result.map(|result| result.outcome.clone()),
+        status: call.status(),
+        observation: call.result().map(|result| result.outcome.clone()),
         started_us: call.first_started_us(),
-        duration_us: result.filter(|_| call.was_started()).map(|result| result.duration_us),
-    }
-}
-
-fn status(call: Call<'_>) -> ActionStatus {
-    match (call.result().map(|result| &result.outcome), call.failure_code()) {
-        (Some(Ok(_)), _) => ActionStatus::Completed,
-        (Some(Err(_)), Some(FailureCode::InDoubt)) => ActionStatus::InDoubt,
-        (Some(Err(_)), Some(FailureCode::Rejected)) => ActionStatus::Rejected,
-        (Some(Err(_)), Some(FailureCode::Expired)) => ActionStatus::Expired,
-        (Some(Err(_)), _) => ActionStatus::Failed,
-        (None, _) if call.was_started() => ActionStatus::Executing,
-        (None, _) if call.was_approved() == Some(true) => ActionStatus::Approved,
-        (None, _) if call.awaits_approval() => ActionStatus::AwaitingConfirmation,
-        (None, _) => ActionStatus::Planned,
+        duration_us: call.duration_us(),
     }
 }

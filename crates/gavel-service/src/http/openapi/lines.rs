@@ -139,6 +139,8 @@ fn alternatives(schema: &RefOr<Schema>, named: &mut Named) -> Vec<RefOr<Schema>>
             alternatives(&schema, named)
         }
         RefOr::T(Schema::OneOf(union)) => {
+            // What is inlined needs no name.
+            named.retain(|(_, other)| other != schema);
             let about = union.description.as_deref();
             union.items.iter().map(|line| described(line, about)).collect()
         }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::api::Page;
+use crate::api::events::{Event, RunEvent};
 use crate::api::planning::{
     PlanVersionPage, PlanningLogPage, PlanningSessionPage, Session, SessionEvent, TaskDetail, Version,
 };
@@ -213,7 +214,7 @@ pub(crate) async fn log(
 
 line! {
     /// A line of a planning session's events: an event, or the problem that ends the stream.
-    PlanningLine = Union::default().and::<Line<'_>>("Planning").and::<Failed<AgentProblem<'_>>>("Agent").and::<Silent>("")
+    PlanningLine = Union::default().and_camel::<Line<'_, SessionEvent>>("Planning").and_camel::<Line<'_, Event>>("Planning").and::<Failed<AgentProblem<'_>>>("Agent").and::<Silent>("")
 }
 
 impl Place for EventId {
@@ -229,8 +230,8 @@ impl Place for EventId {
 /// From its first event, or from the one after `Last-Event-ID`, until the session has ended: the runs that planned, the
 /// edits, and the work on the confirmed plan, in this order. While the session waits for its confirmation, the stream
 /// remains open. The last event is `result`; a later request gets 204. An id is `RUN.POSITION.PART`: the same event has
-/// the same id at every replica, and ids only grow. Text that arrives (`delta`, and `reset` beside it) is sent by the
-/// replica that does the work, is not stored, and has the id of the event before it.
+/// the same id at every replica, and ids only grow. Text that arrives (`delta`, `thought`, and `reset` beside them) is
+/// sent by the replica that does the work, is not stored, and has the id of the event before it.
 #[utoipa::path(get, path = "/v1/sessions/{id}/events")]
 pub(crate) async fn follow(
     ctx: Ctx,
@@ -252,18 +253,21 @@ pub(crate) async fn follow(
 /// The events of a session.
 pub(crate) struct SessionLines(Box<SessionWatch>);
 
-/// A line: the event, its id for NDJSON readers, and its time.
+/// A line: the event, its id for NDJSON readers, and its place in the work on the plan.
 #[derive(Serialize, ToSchema)]
-struct Line<'a> {
+struct Line<'a, E> {
     /// The place of this event in the stream.
     #[schema(example = "2.17.0")]
     id: &'a str,
-    /// When it was recorded; absent from what is not stored, and from what follows from other events alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(format = "date-time")]
-    at: Option<&'a str>,
+    /// The task that it belongs to; null if it belongs to none.
+    #[schema(value_type = Option<String>, example = "t1", required = true)]
+    task_id: Option<TaskId>,
+    /// The step of the task: 1, 2, 3 …
+    #[schema(required = true)]
+    step: Option<u32>,
     #[serde(flatten)]
-    event: &'a SessionEvent,
+    #[schema(inline)]
+    event: &'a RunEvent<E>,
 }
 
 impl Lines for SessionLines {
@@ -277,10 +281,11 @@ impl Lines for SessionLines {
         let id = line.id.to_string();
         let line = Line {
             id: &id,
-            at: line.at.as_deref(),
+            task_id: line.task,
+            step: line.step,
             event: &line.event,
         };
-        out.form.object(Some(&id), &line, out.bytes);
+        out.form.object(Some(&id), &spelling::camel(&line), out.bytes);
         Ok(ControlFlow::Continue(()))
     }
 }

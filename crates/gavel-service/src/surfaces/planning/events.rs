@@ -5,26 +5,29 @@
 //! log of a run is read as its own watchers read it ([`Watch`]). Between two runs the session waits for a person, and
 //! no process announces what comes next: its row is read as often as readers read a run that another process executes.
 
-mod projection;
-
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use projection::{Projected, Projection};
+use serde_json::value::RawValue;
 
 use super::{Planning, PlanningError};
-use crate::api::planning::{SessionEvent, Version, VersionKind};
+use crate::api::events::{CallError, Event, Numbered, RunEvent};
+use crate::api::planning::{AnyEvent, Cleanup, SessionEvent, Version, VersionKind};
 use crate::api::runs::AgentRun;
 use crate::domain::agent_run::{RunStatus, StopReason};
-use crate::domain::ids::{PlanningSessionId, RunId, UserId};
-use crate::domain::planning_session::SessionStatus;
-use crate::domain::time::rfc3339;
+use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
+use crate::domain::journal::Phase;
+use crate::domain::plan::{Task, TaskId, TaskReason, TaskStatus};
+use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
+use crate::domain::time::Timestamp;
+use crate::domain::tool::FailureCode;
+use crate::engine::strategy::plan::{Execution, TaskOutcome};
 use crate::ports::planning::StoredSession;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::{Caller, Identity};
-use crate::surfaces::runs::{LogItem, Logged, RunError, Watch};
+use crate::surfaces::runs::{PlacedEvent, RunError, Watch};
 
 /// How often in a row a failed read of the session is repeated.
 const ASKED_AGAIN: u32 = 6;
@@ -62,16 +65,20 @@ pub struct SessionWatch {
 pub struct SessionLine {
     /// Its id. Text that arrives has the id of the event before it, since it is never stored.
     pub id: EventId,
-    /// When it was recorded, RFC 3339; `None` if it is not stored, or follows from what was recorded before.
-    pub at: Option<String>,
-    /// What happened.
-    pub event: SessionEvent,
+    /// The task that it belongs to.
+    pub task: Option<TaskId>,
+    /// The step of the task.
+    pub step: Option<u32>,
+    /// What happened, in which run.
+    pub event: RunEvent<AnyEvent>,
 }
 
-struct Ready {
-    id: EventId,
-    at: Option<String>,
-    what: Projected,
+enum Ready {
+    Line(SessionLine),
+    /// Text as it arrives, which is not stored.
+    Live(SessionLine),
+    /// A reflection in this run changed the plan: the store has the version.
+    PlanChanged(EventId, RunId),
 }
 
 /// Where the reader is.
@@ -89,7 +96,7 @@ enum Stage {
 struct Within {
     index: usize,
     watch: Watch,
-    projection: Projection,
+    places: Places,
     /// The version that the next change of the plan makes.
     next_version: u32,
     is_execution: bool,
@@ -190,9 +197,9 @@ impl SessionWatch {
                 self.begin(index).await?;
             }
             Stage::Within(within) => {
-                let item = within.watch.next_item().await?;
+                let event = within.watch.next().await?;
                 self.patience = Duration::ZERO;
-                self.take(item);
+                self.take(event);
             }
             Stage::After(_) => self.look_after().await?,
             Stage::Ended => {}
@@ -202,12 +209,8 @@ impl SessionWatch {
 
     /// The first event that is ready, unless the reader has received it.
     async fn hand_over(&mut self) -> Result<Option<SessionLine>, StoreFailure> {
-        let Some(Ready { id, what, .. }) = self.ready.front() else {
-            return Ok(None);
-        };
-        let is_new = *id > self.after || matches!(what, Projected::Live(_));
-        let changed = match (what, &self.stage) {
-            (Projected::PlanChanged, Stage::Within(within)) => {
+        let changed = match (self.ready.front(), &self.stage) {
+            (Some(Ready::PlanChanged(..)), Stage::Within(within)) => {
                 let before = within.next_version.saturating_sub(1);
                 let versions = self.planning.sessions.versions(self.session, before, 1).await?;
                 let version = versions.into_iter().next();
@@ -215,27 +218,24 @@ impl SessionWatch {
             }
             _ => None,
         };
-        let Some(Ready { id, at, what }) = self.ready.pop_front() else {
-            return Ok(None);
-        };
-        let event = match what {
-            Projected::Event(event) | Projected::Live(event) => Some((at, event)),
-            Projected::PlanChanged => changed.map(|version| {
+        let line = match self.ready.pop_front() {
+            Some(Ready::Live(line)) => return Ok(Some(line)),
+            Some(Ready::Line(line)) => Some(line),
+            Some(Ready::PlanChanged(id, run)) => changed.map(|version| {
                 if let Stage::Within(within) = &mut self.stage {
                     within.next_version += 1;
-                    within.projection.set_plan(&version.plan);
+                    within.places.plan.clone_from(&version.plan);
                 }
-                (at, SessionEvent::of_version(version, true))
+                plan(id, run, version)
             }),
+            None => None,
         };
-        let event = event.filter(|_| is_new);
-        Ok(event.map(|(at, event)| SessionLine { id, at, event }))
+        Ok(line.filter(|line| line.id > self.after))
     }
 
-    fn push(&mut self, id: EventId, at: Option<String>, event: SessionEvent) {
-        self.last = id;
-        let what = Projected::Event(event);
-        self.ready.push_back(Ready { id, at, what });
+    fn push(&mut self, line: SessionLine) {
+        self.last = line.id;
+        self.ready.push_back(Ready::Line(line));
     }
 
     async fn pause(&mut self) {
@@ -247,12 +247,163 @@ impl SessionWatch {
     }
 }
 
+impl SessionLine {
+    /// An event of the session in this run, or after it.
+    fn of_session(id: EventId, run_id: RunId, at: Option<Timestamp>, event: SessionEvent) -> Self {
+        let what = AnyEvent::Session(event);
+        Self {
+            id,
+            task: None,
+            step: None,
+            event: RunEvent { run_id, at, what },
+        }
+    }
+}
+
+/// There is a version of the plan.
+fn plan(id: EventId, run: RunId, version: Version) -> SessionLine {
+    let at = Some(version.at);
+    let version = Box::new(version);
+    SessionLine::of_session(id, run, at, SessionEvent::Plan { version })
+}
+
 /// An id in the log of the run of this index.
 fn at_run(index: usize, position: u64, part: u32) -> EventId {
     EventId {
         run: u32::try_from(index + 1).unwrap_or(u32::MAX),
         position,
         part,
+    }
+}
+
+/// Where the events of a run of a session, and of the runs that it called, belong in the work on the plan: a fold over
+/// these events, the same at every process.
+struct Places {
+    /// The most steps of a task.
+    max_steps: u32,
+    /// The tasks as they are known, for their titles.
+    plan: Vec<Task>,
+    /// The calls of the outermost run that work on tasks.
+    tasks: HashMap<ActionId, TaskId>,
+    /// The task of each run below it, and the step; 0 before the first one.
+    runs: HashMap<RunId, (TaskId, u32)>,
+    /// The calls in doubt, which the outermost run learns to be settled.
+    in_doubt: HashMap<ActionId, (TaskId, u32)>,
+}
+
+/// A task, and its step.
+type Place = (Option<TaskId>, Option<u32>);
+
+impl Places {
+    fn new(execution: Option<&Execution>) -> Self {
+        Self {
+            max_steps: execution.map_or(0, |execution| execution.rules.limits.max_steps_per_task),
+            plan: execution
+                .map(|execution| execution.plan.tasks.clone())
+                .unwrap_or_default(),
+            tasks: HashMap::new(),
+            runs: HashMap::new(),
+            in_doubt: HashMap::new(),
+        }
+    }
+
+    /// The event with its place; what begins and ends a task is an event of the session. `None` if it says nothing new.
+    fn place(&mut self, event: RunEvent) -> Option<(Place, RunEvent<AnyEvent>)> {
+        let RunEvent { run_id, at, what } = event;
+        let mut place = self.runs.get(&run_id).copied();
+        match &what {
+            Event::Step {
+                action_id, step, agent, ..
+            } if agent == TASK_WORKER => {
+                self.tasks.insert(*action_id, TaskId::of(*step));
+                return None;
+            }
+            Event::AgentCall {
+                action_id,
+                child_run_id,
+                ..
+            } => match (self.tasks.get(action_id), place) {
+                (Some(task), _) => return self.started(*task, *child_run_id, at),
+                (None, Some(place)) => drop(self.runs.insert(*child_run_id, place)),
+                (None, None) => {}
+            },
+            Event::ToolResult {
+                action_id, data, error, ..
+            } => {
+                if let Some(task) = self.tasks.get(action_id) {
+                    return Some(self.ended(*task, run_id, at, data.as_deref(), error.as_ref()));
+                }
+                let is_in_doubt = error.as_ref().is_some_and(|error| error.code == FailureCode::InDoubt);
+                self.in_doubt
+                    .extend(place.filter(|_| is_in_doubt).map(|place| (*action_id, place)));
+            }
+            Event::OutcomeSettled { action_id, .. } => place = self.in_doubt.remove(action_id),
+            Event::Phase {
+                phase: Phase::Reason,
+                again: false,
+            } => {
+                if let Some((_, step)) = self.runs.get_mut(&run_id) {
+                    *step += 1;
+                }
+                place = self.runs.get(&run_id).copied();
+            }
+            _ => {}
+        }
+        let what = AnyEvent::Run(what);
+        let step = place.map(|(_, step)| step).filter(|step| *step > 0);
+        Some(((place.map(|(task, _)| task), step), RunEvent { run_id, at, what }))
+    }
+
+    /// After a crash the same run continues.
+    fn started(&mut self, task: TaskId, run_id: RunId, at: Option<Timestamp>) -> Option<(Place, RunEvent<AnyEvent>)> {
+        if self.runs.contains_key(&run_id) {
+            return None;
+        }
+        self.runs.insert(run_id, (task, 0));
+        let known = self.plan.iter().find(|known| known.id == task);
+        let what = AnyEvent::Session(SessionEvent::TaskStarted {
+            title: known.map(|task| task.title.clone()).unwrap_or_default(),
+            max_steps: self.max_steps,
+        });
+        Some(((Some(task), None), RunEvent { run_id, at, what }))
+    }
+
+    fn ended(
+        &mut self,
+        task: TaskId,
+        caller: RunId,
+        at: Option<Timestamp>,
+        data: Option<&RawValue>,
+        error: Option<&CallError>,
+    ) -> (Place, RunEvent<AnyEvent>) {
+        let of_task = self.runs.iter().find(|(_, (of, _))| *of == task);
+        let (run_id, reached) = of_task.map_or((caller, 0), |(run, (_, step))| (*run, *step));
+        let outcome = data.and_then(|data| TaskOutcome::read(data).ok());
+        let event = match outcome {
+            Some(outcome) => {
+                self.plan = outcome.plan.tasks;
+                SessionEvent::TaskEnded {
+                    status: outcome.status,
+                    reason: outcome.reason,
+                    detail: outcome.detail,
+                    summary: outcome.summary,
+                    steps: outcome.steps,
+                }
+            }
+            // Its run did not say so itself.
+            None => SessionEvent::TaskEnded {
+                status: TaskStatus::Failed,
+                reason: Some(match error.map(|error| error.code) {
+                    Some(FailureCode::Cancelled) => TaskReason::Cancelled,
+                    _ => TaskReason::Internal,
+                }),
+                detail: error.map(|error| error.message.clone()).unwrap_or_default(),
+                summary: String::new(),
+                steps: reached,
+            },
+        };
+        let what = AnyEvent::Session(event);
+        ((Some(task), None), RunEvent { run_id, at, what })
     }
 }
 
@@ -290,6 +441,9 @@ impl fmt::Display for EventId {
         write!(f, "{}.{}.{}", self.run, self.position, self.part)
     }
 }
+
+#[cfg(test)]
+mod places_tests;
 
 #[cfg(test)]
 mod tests {
@@ -455,26 +609,25 @@ impl SessionWatch {
                 true => SessionStatus::Executing,
                 false => SessionStatus::Planning,
             },
-            run_id: run.id,
             plan_version: version,
             detail: None,
         };
         self.stage = Stage::Within(Box::new(Within {
             index,
             watch,
-            projection: Projection::new(run.id, execution.as_deref()),
+            places: Places::new(execution.as_deref()),
             next_version: version + 1,
             is_execution,
         }));
-        self.push(at_run(index, 0, 0), None, status);
+        self.push(SessionLine::of_session(at_run(index, 0, 0), run.id, None, status));
         Ok(())
     }
 
-    /// Takes what the log of the run has next.
-    fn take(&mut self, item: Option<LogItem>) {
+    /// Takes the next event of the run.
+    fn take(&mut self, next: Option<PlacedEvent>) {
         let Stage::Within(within) = &mut self.stage else { return };
         let index = within.index;
-        let Some(LogItem { position, run, what }) = item else {
+        let Some(Numbered { number, event }) = next else {
             // The service stops, or the run is no longer kept.
             self.stage = match within.watch.is_at_end() {
                 true => Stage::After(After::new(within, self.last.position + 1, None)),
@@ -482,32 +635,29 @@ impl SessionWatch {
             };
             return;
         };
-        match what {
-            Logged::Entry(entry, at_us) => {
-                let at = rfc3339(at_us);
-                for (part, what) in (0..).zip(within.projection.events(run, &entry)) {
-                    let id = at_run(index, position, part);
-                    self.last = id;
-                    self.ready.push_back(Ready {
-                        id,
-                        at: Some(at.clone()),
-                        what,
-                    });
-                }
-            }
-            Logged::Live(event) => {
-                let event = within.projection.live(run, event);
-                // It is shown although its id is that of an event which the reader has received.
-                if let Some(event) = event {
-                    let id = self.last.max(self.after);
-                    self.ready.push_back(Ready {
-                        id,
-                        at: None,
-                        what: Projected::Live(event),
-                    });
-                }
-            }
-            Logged::End(run) => self.stage = Stage::After(After::new(within, position, Some(run))),
+        if let Event::End { run } = event.what {
+            self.stage = Stage::After(After::new(within, number, Some(run)));
+            return;
+        }
+        let (is_live, run) = (event.at.is_none(), event.run_id);
+        let changes_plan =
+            matches!(&event.what, Event::Reflection { accepted: true, plan_changes, .. } if !plan_changes.is_empty());
+        let Some(((task, step), event)) = within.places.place(event) else {
+            return;
+        };
+        // Text is shown although its id is that of an event which the reader has received.
+        let id = match is_live {
+            true => self.last.max(self.after),
+            false => at_run(index, number, 0),
+        };
+        let line = SessionLine { id, task, step, event };
+        match is_live {
+            true => self.ready.push_back(Ready::Live(line)),
+            false => self.push(line),
+        }
+        if changes_plan {
+            self.last = at_run(index, number, 1);
+            self.ready.push_back(Ready::PlanChanged(self.last, run));
         }
     }
 
@@ -560,20 +710,21 @@ impl SessionWatch {
         let Stage::After(after) = &mut self.stage else { return };
         let (index, end) = (after.index, after.end);
         let run = self.runs[index].id;
-        let mut events = Vec::new();
+        let mut lines = Vec::new();
+        let id = |part: u32| at_run(index, end, part);
         if !after.is_shown && !after.is_execution {
             let made = made(versions, run);
-            events.extend(made.map(|made| (0, Some(made.at), SessionEvent::of_version(made.clone(), false))));
+            lines.extend(made.map(|made| plan(id(0), run, made.clone())));
             let before = version_before(&self.runs, versions, index);
             let is_left = has_next || !stored.status.has_ended();
             if made.is_some() || after.leaves_plan(before, is_left) {
                 let status = SessionEvent::Status {
                     status: SessionStatus::AwaitingConfirmation,
-                    run_id: run,
                     plan_version: made.map_or(before, |made| made.version),
                     detail: after.failure().filter(|_| made.is_none()),
                 };
-                events.push((1, made.map(|made| made.at), status));
+                let at = made.map(|made| made.at);
+                lines.push(SessionLine::of_session(id(1), run, at, status));
             }
         }
         after.is_shown = true;
@@ -583,15 +734,9 @@ impl SessionWatch {
         let edits = edits(&self.runs, versions, index).filter(known);
         for (number, edit) in (0..).zip(edits).skip(after.edits as usize) {
             after.edits = number + 1;
-            events.push((
-                EDITS + number,
-                Some(edit.at),
-                SessionEvent::of_version(edit.clone(), false),
-            ));
+            lines.push(plan(id(EDITS + number), run, edit.clone()));
         }
-        for (part, at, event) in events {
-            self.push(at_run(index, end, part), at.map(|at| at.to_string()), event);
-        }
+        lines.into_iter().for_each(|line| self.push(line));
     }
 
     /// The end of the session.
@@ -601,20 +746,14 @@ impl SessionWatch {
             return Ok(());
         };
         self.stage = Stage::Ended;
-        if let Some(cleanup) = &stored.cleanup {
-            self.push(
-                at_run(index, end, 0),
-                None,
-                SessionEvent::Cleanup {
-                    removed: cleanup.removed.clone(),
-                    left: cleanup.left.clone(),
-                },
-            );
+        let run = self.runs[index].id;
+        if let Some(Cleanup { removed, left }) = stored.cleanup.clone() {
+            let cleanup = SessionEvent::Cleanup { removed, left };
+            self.push(SessionLine::of_session(at_run(index, end, 0), run, None, cleanup));
         }
-        let result = SessionEvent::Result {
-            session: Box::new(session),
-        };
-        self.push(at_run(index, end + 1, 0), None, result);
+        let session = Box::new(session);
+        let result = SessionEvent::Result { session };
+        self.push(SessionLine::of_session(at_run(index, end + 1, 0), run, None, result));
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::Planning;
 use super::checks::project;
 use super::execute::Confirmable;
-use super::log::{OPENS_PULL_REQUEST, PullRequests};
+use super::log::OPENS_PULL_REQUEST;
 use crate::api::planning::{
     DryRunAnswer, LoggedAction, PullRequest, Reason, Refinement, Session, SessionResult, SessionScope, SessionUsage,
     WaitingFor, WaitingKind,
@@ -192,11 +192,11 @@ impl Planning {
                 runs.push(action.run);
             }
         }
-        let mut found = PullRequests::default();
+        let mut found = Vec::new();
         for run in runs {
-            self.runs.each_entry(run, |_, entry| found.take(&entry)).await?;
+            found.extend(self.opened_by(run).await?);
         }
-        Ok(found.found)
+        Ok(found)
     }
 }
 

@@ -12,9 +12,8 @@ use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
 use crate::domain::journal::CallFailure;
 use crate::domain::plan::TaskId;
-use crate::domain::reflection::{Evidence, Reflection};
+use crate::domain::reflection::Reflection;
 use crate::domain::time::Timestamp;
-use crate::engine::journal::Journal;
 use crate::engine::strategy::react::{StepAction, StepState, steps};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
@@ -52,8 +51,7 @@ impl Planning {
     }
 
     async fn history(&self, run: RunId, after: u32) -> Result<Vec<Step>, StoreFailure> {
-        let mut journal = Journal::default();
-        self.runs.each_entry(run, |_, entry| journal.push(entry)).await?;
+        let (journal, _) = self.runs.journal(run).await?;
         let later = steps(&journal).into_iter().filter(|step| step.n > after);
         Ok(later.map(shown).collect())
     }
@@ -123,16 +121,11 @@ fn concluded(reflection: Reflection) -> StepReflection {
     StepReflection {
         is_task_complete,
         summary,
-        evidence: evidence.into_iter().map(quoted).collect(),
+        evidence: evidence.into_iter().map(StepEvidence::from).collect(),
         learnings,
         plan_changes,
         give_up,
     }
-}
-
-/// A place in a result.
-pub(super) fn quoted(Evidence { observation, quote }: Evidence) -> StepEvidence {
-    StepEvidence { observation, quote }
 }
 
 #[cfg(test)]
@@ -145,6 +138,7 @@ mod tests {
     use crate::domain::ids::PlanningSessionId;
     use crate::domain::journal::WordsOf;
     use crate::domain::plan::Task;
+    use crate::domain::reflection::Evidence;
     use crate::domain::tool::FailureCode;
 
     fn raw(value: &Value) -> Arc<RawValue> {

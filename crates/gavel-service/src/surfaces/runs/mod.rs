@@ -14,12 +14,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use watch::entries;
+use watch::parsed;
 
 pub use self::begin::Begin;
 pub use self::begin::Begun;
 pub use self::begin::Resume;
-pub(crate) use self::watch::{LogItem, Logged};
 pub use self::watch::{PlacedEvent, Watch};
 use super::caller::Caller;
 use super::request::Claim;
@@ -31,12 +30,10 @@ use crate::domain::action::Action;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::{Budget, Exceeded, Pool};
 use crate::domain::ids::{ConversationId, ProjectId, RunId, ThreadId, UserId};
-use crate::domain::journal::Entry;
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::policy::Policy;
 use crate::engine::agent::{Agents, Settings};
-use crate::engine::calls::{CallState, Calls};
-use crate::engine::log;
+use crate::engine::journal::Journal;
 use crate::ports::quota::{Quota, QuotaState};
 use crate::ports::records::QueryError;
 use crate::ports::runs::StoredRun;
@@ -281,20 +278,10 @@ impl Runs {
         Ok(self.agents.runs.list(&caller.tenant, project, &query).await?)
     }
 
-    /// The thread of a run, and its calls according to its journal.
-    pub(crate) async fn calls(&self, run: RunId) -> Result<(Option<ThreadId>, Vec<CallState>), StoreFailure> {
+    /// The thread of a run, and its journal.
+    pub(crate) async fn in_thread(&self, run: RunId) -> Result<(Option<ThreadId>, Journal), StoreFailure> {
         let state = self.agents.runs.run_state(run).await?.ok_or(StoreFailure::NotFound)?;
-        let mut calls = Calls::default();
-        let mut after = 0;
-        loop {
-            let page = entries(&self.agents, run, after).await?;
-            let Some((last, _)) = page.last() else { break };
-            after = *last;
-            for (_, entry) in &page {
-                calls.take(entry);
-            }
-        }
-        Ok((state.origin.thread().copied(), calls.into_states()))
+        Ok((state.origin.thread().copied(), self.journal(run).await?.0))
     }
 
     /// The settings of a run.
@@ -303,20 +290,18 @@ impl Runs {
         read_settings(&stored)
     }
 
-    /// Reads a journal page by page. `take` receives each entry, with the time at which it was written, in microseconds
-    /// since the epoch.
-    pub(crate) async fn each_entry(&self, run: RunId, mut take: impl FnMut(i64, Entry)) -> Result<(), StoreFailure> {
-        let mut after = 0;
+    /// The journal of a run, and when each entry was written, in microseconds since the epoch.
+    pub(crate) async fn journal(&self, run: RunId) -> Result<(Journal, Vec<i64>), StoreFailure> {
+        let (mut journal, mut times, mut after) = (Journal::default(), Vec::new(), 0);
         loop {
             let page = self.agents.runs.journal(run, after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else {
+                return Ok((journal, times));
+            };
             after = last.number;
             for stored in &page {
-                let entry = log::read(stored).map_err(|error| {
-                    tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
-                    StoreFailure::Unavailable
-                })?;
-                take(stored.at_us, entry);
+                journal.push(parsed(run, stored)?);
+                times.push(stored.at_us);
             }
         }
     }

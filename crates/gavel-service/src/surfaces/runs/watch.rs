@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::RunError;
 use super::work::Unrecorded;
 use crate::api::events::{Event, Numbered, RunEvent};
-use crate::api::runs::AgentRun;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{RunId, TenantId};
 use crate::domain::journal::{Entry, ModelTurn, Part};
+use crate::domain::time::Timestamp;
 use crate::engine::agent::{Agents, Begins};
 use crate::engine::live::{LiveEvent, Said};
 use crate::engine::log;
@@ -135,27 +135,6 @@ impl Watch {
     /// The store remains unavailable, or contains unreadable data; [`RunError::Unrecorded`] for a run that repeatedly
     /// cannot be recorded.
     pub async fn next(&mut self) -> Result<Option<PlacedEvent>, RunError> {
-        while let Some(LogItem { position, run, what }) = self.next_item().await? {
-            let event = match what {
-                Logged::Entry(entry, _) => self.projections.entry(run).or_default().event(&entry),
-                Logged::Live(event) => Some(event),
-                Logged::End(run) => Some(Event::End { run }),
-            };
-            if let Some(what) = event {
-                return Ok(Some(Numbered {
-                    number: position,
-                    event: RunEvent { run_id: run, what },
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Like [`Watch::next`], for a reader that makes its own events.
-    ///
-    /// # Errors
-    /// Those of [`Watch::next`].
-    pub(crate) async fn next_item(&mut self) -> Result<Option<LogItem>, RunError> {
         while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
                 self.join();
@@ -178,7 +157,7 @@ impl Watch {
     }
 
     /// Handles one entry, or waits once for more.
-    async fn step(&mut self) -> Result<Option<LogItem>, RunError> {
+    async fn step(&mut self) -> Result<Option<PlacedEvent>, RunError> {
         if !self.caught_up && self.read.is_empty() {
             let looks = Arc::clone(&self.looks);
             let _look = looks.acquire().await;
@@ -210,7 +189,7 @@ impl Watch {
     }
 
     /// The next entry, or that the text before it is void.
-    fn handle(&mut self) -> Option<LogItem> {
+    fn handle(&mut self) -> Option<PlacedEvent> {
         let next = self.read.front()?;
         let run = next.run;
         // The next turn may differ from the one whose text was sent: the process was stopped, or this reader missed
@@ -219,7 +198,7 @@ impl Watch {
             && let Some(words) = self.under_way.remove(&run)
             && !words.begin(turn)
         {
-            return Some(self.placed(run, Logged::Live(Event::Reset)));
+            return Some(self.placed(run, None, Event::Reset));
         }
         let next = self.read.pop_front()?;
         self.patience = LOOK;
@@ -227,15 +206,16 @@ impl Watch {
             self.under_way.remove(&run);
         }
         self.after = next.position;
-        Some(self.placed(run, Logged::Entry(Box::new(next.entry), next.at_us)))
+        let what = self.projections.entry(run).or_default().event(&next.entry)?;
+        Some(self.placed(run, Some(next.at_us), what))
     }
 
-    /// An item at the reader's position.
-    const fn placed(&self, run: RunId, what: Logged) -> LogItem {
-        LogItem {
-            position: self.after,
-            run,
-            what,
+    /// An event at the reader's position. `at_us`: when it was recorded.
+    fn placed(&self, run_id: RunId, at_us: Option<i64>, what: Event) -> PlacedEvent {
+        let at = at_us.map(Timestamp);
+        Numbered {
+            number: self.after,
+            event: RunEvent { run_id, at, what },
         }
     }
 
@@ -268,7 +248,7 @@ impl Watch {
     }
 
     /// Nothing can be read now: has the run ended, or will more come?
-    async fn look_up(&mut self) -> Result<Option<LogItem>, RunError> {
+    async fn look_up(&mut self) -> Result<Option<PlacedEvent>, RunError> {
         let looks = Arc::clone(&self.looks);
         let _look = looks.acquire().await;
         let row = self.agents.runs.get(&self.tenant, None, self.run).await?;
@@ -281,7 +261,7 @@ impl Watch {
             Some(row) if row.status.has_ended() => {
                 self.ended = true;
                 self.after = self.after.saturating_add(1);
-                return Ok(Some(self.placed(self.run, Logged::End(Box::new(row)))));
+                return Ok(Some(self.placed(self.run, None, Event::End { run: Box::new(row) })));
             }
             // It was deleted.
             None => self.ended = true,
@@ -295,27 +275,6 @@ impl Watch {
         }
         Ok(None)
     }
-}
-
-/// What a reader of the event log gets, as it is stored: for surfaces that make events of their own of it.
-#[derive(Debug)]
-pub(crate) struct LogItem {
-    /// The position in the log; that of the item before it, if it is live.
-    pub(crate) position: u64,
-    /// The run: the watched one, or one that it called.
-    pub(crate) run: RunId,
-    pub(crate) what: Logged,
-}
-
-/// What is in the event log of a run, or arrives beside it.
-#[derive(Debug)]
-pub(crate) enum Logged {
-    /// An entry, written at this time in microseconds since the epoch.
-    Entry(Box<Entry>, i64),
-    /// Text of the model as it arrives, or that it is void.
-    Live(Event),
-    /// The run has ended.
-    End(Box<AgentRun>),
 }
 
 /// Interval between reads for a run that this process executes. It announces new entries, so the reads only catch lost
@@ -334,7 +293,7 @@ impl Watch {
     }
 
     /// Waits for more entries, or for the model's text.
-    async fn wait(&mut self) -> Option<LogItem> {
+    async fn wait(&mut self) -> Option<PlacedEvent> {
         // The next worker asks the model again.
         if self.void {
             let run = self.under_way.keys().next().copied();
@@ -343,7 +302,7 @@ impl Watch {
                 return None;
             };
             self.under_way.remove(&run);
-            return Some(self.placed(run, Logged::Live(Event::Reset)));
+            return Some(self.placed(run, None, Event::Reset));
         }
         let stop = self.stop.clone();
         let Some(live) = &mut self.live else {
@@ -365,7 +324,7 @@ impl Watch {
                 Event::Delta { text } => reported.add(text),
                 _ => {}
             }
-            return Some(self.placed(self.run, Logged::Live(what)));
+            return Some(self.placed(self.run, None, what));
         }
         let received = tokio::select! {
             received = timeout(MOST_REPORTED, live.recv()) => received,
@@ -397,7 +356,7 @@ impl Watch {
                 return None;
             }
         };
-        Some(self.placed(run_id, Logged::Live(what)))
+        Some(self.placed(run_id, None, what))
     }
 }
 
@@ -448,13 +407,13 @@ async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projecti
 }
 
 /// The next page of a journal.
-pub(super) async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, StoreFailure> {
+async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, StoreFailure> {
     let stored = agents.runs.journal(run, after, PAGE).await?;
     let read = stored.iter().map(|stored| Ok((stored.number, parsed(run, stored)?)));
     read.collect()
 }
 
-fn parsed(run: RunId, stored: &StoredEntry) -> Result<Entry, StoreFailure> {
+pub(super) fn parsed(run: RunId, stored: &StoredEntry) -> Result<Entry, StoreFailure> {
     log::read(stored).map_err(|error| {
         tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
         StoreFailure::Unavailable

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use chrono_tz::Tz;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::StoreFailure;
 use super::caller::Caller;
@@ -31,7 +32,9 @@ use crate::domain::thread::{completed_effects, end_words, run_words};
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::engine::agent::Settings;
-use crate::engine::calls::CallState;
+
+use crate::engine::journal::Journal;
+use crate::engine::ledger::Call;
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::ports::actions::Actions;
 
@@ -213,9 +216,9 @@ impl Threads {
     }
 
     async fn run_answer(&self, run: &AgentRun) -> Result<RunAnswer, StoreFailure> {
-        let (thread, calls) = self.runs.calls(run.id).await?;
+        let (thread, journal) = self.runs.in_thread(run.id).await?;
         let actions = self.actions.of_run(run.id).await?;
-        Ok(answer(run, thread, &calls, &actions))
+        Ok(answer(run, thread, &journal, &actions))
     }
 
     /// Like [`Threads::run`], once the run has ended or waits for an approval. A run that waits its turn is returned at
@@ -298,12 +301,13 @@ fn invalid(detail: String) -> MessageError {
     RunError::Invalid(vec![FieldError::new("/prompt", detail)]).into()
 }
 
-fn answer(run: &AgentRun, thread: Option<ThreadId>, calls: &[CallState], actions: &[Action]) -> RunAnswer {
-    let own: HashSet<_> = calls.iter().map(|call| call.id).collect();
+fn answer(run: &AgentRun, thread: Option<ThreadId>, journal: &Journal, actions: &[Action]) -> RunAnswer {
+    let calls = journal.ledger();
+    let own: HashSet<_> = calls.of_tools().map(Call::id).collect();
     let stored: HashMap<_, _> = actions.iter().map(|action| (action.id, action)).collect();
     let actions: Vec<_> = calls
-        .iter()
-        .map(|call| match stored.get(&call.id) {
+        .of_tools()
+        .map(|call| match stored.get(&call.id()) {
             Some(action) => action_answer(action),
             None => of_call(call, run.status),
         })
@@ -394,32 +398,32 @@ const fn wire(state: ActionStatus) -> &'static str {
 
 /// For a call without an action: it is read-only, was refused, or its approval is not requested yet. If the run has
 /// ended, an unfinished call never finishes.
-fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
+fn of_call(call: Call<'_>, run: RunStatus) -> ActionAnswer {
     let over = matches!(run, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled);
-    let cut = over && !call.status.has_ended();
-    let state = if cut { ActionStatus::Failed } else { call.status };
-    let failure = call.error.as_ref();
-    let code = failure
-        .map(|failure| failure.code)
-        .or(cut.then_some(FailureCode::Cancelled));
+    let cut = over && !call.status().has_ended();
+    let state = if cut { ActionStatus::Failed } else { call.status() };
+    let (tool, failure) = (call.name().to_string(), call.failure());
+    let code = call.failure_code().or(cut.then_some(FailureCode::Cancelled));
+    let input = call.accepted().map_or(&*call.proposed.call.args, |arguments| arguments);
+    let completed_us = call.last_started_us().zip(call.duration_us());
     let error_code = code.map(|code| code.as_str().to_owned());
     let error_message = failure.map(|failure| in_words(&failure.for_callers()));
     ActionAnswer {
-        tool: call.tool.clone(),
+        tool: tool.clone(),
         status: wire(state).into(),
         state,
         requires_approval: false,
-        action_id: call.id,
+        action_id: call.id(),
         approval_id: None,
         arguments: None,
         asked: None,
         expires_at: None,
         error_class: code.map(FailureCode::class),
         record: ActionRecord {
-            model_name: call.model.to_string(),
-            tool_name: call.tool.clone(),
-            input_hash: call.input_hash.clone(),
-            policy_decision: call.policy.map(|effect| effect.as_str().to_owned()),
+            model_name: call.model().unwrap_or_default().to_owned(),
+            tool_name: tool,
+            input_hash: hex::encode(Sha256::digest(input.get())),
+            policy_decision: call.policy().map(|policy| policy.effect.as_str().to_owned()),
             approval_id: None,
             execution_status: state,
             error_code: error_code.clone(),
@@ -427,8 +431,8 @@ fn of_call(call: &CallState, run: RunStatus) -> ActionAnswer {
             created_at: None,
             resolved_at: None,
             resolved_by: None,
-            started_at: call.started_at.map(Timestamp),
-            completed_at: call.completed_at.map(Timestamp),
+            started_at: call.last_started_us().map(Timestamp),
+            completed_at: completed_us.map(|(started, took)| Timestamp(started.saturating_add(took))),
             settled_by: None,
         },
         error_code,

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::*;
 use crate::domain::action::ActionStatus;
 use crate::domain::decision::Usage;
-use crate::domain::journal::{CallResult, FunctionCall, ModelTurn, PolicyDecision, Verdict};
+use crate::domain::journal::{CallResult, FunctionCall, ModelTurn, PolicyDecision, Proposed, Target, Verdict};
 use crate::domain::policy::DecidedBy;
 use crate::domain::reflection::Reflection;
 use crate::domain::tool::{FailureCode, Tool};
@@ -90,18 +90,21 @@ fn step(tool: &str, data: &serde_json::Value) -> Vec<Entry> {
     ]
 }
 
-fn logged(entries: &[Entry], after: u32, most: usize, settled: &HashMap<ActionId, bool>) -> Vec<LoggedAction> {
+fn log(entries: &[Entry], after: u32, most: usize, settled: &HashMap<ActionId, bool>) -> Vec<LoggedAction> {
+    let read = Read {
+        journal: entries.iter().cloned().collect(),
+        times: vec![5; entries.len()],
+    };
     let mut page = Page::new(after, most);
-    for entry in entries {
-        page.take(Some(TaskId::of(1)), 5, entry);
-    }
-    page.into_actions(settled, false)
+    page.add(Some(TaskId::of(1)), &read, read.of_task());
+    page.settle(settled);
+    page.actions
 }
 
 /// P-307: each action has what was sent, when, for how long, with which end, and what decided it. A reflection is none.
 #[test]
 fn an_action_is_logged_as_it_was_sent() {
-    let log = logged(&step("createIssue", &json!({})), 0, 10, &HashMap::new());
+    let log = log(&step("createIssue", &json!({})), 0, 10, &HashMap::new());
     assert_eq!(log.len(), 1);
     let action = &log[0];
     assert_eq!(
@@ -118,7 +121,7 @@ fn an_action_is_logged_as_it_was_sent() {
 fn further_calls_of_a_turn_are_no_actions() {
     let (first, second) = (call("createIssue"), call("closeIssue"));
     let refused = Entry::failed(second.id, FailureCode::TooManyCalls, "one call at a time");
-    let log = logged(&[turn(vec![first, second]), refused], 0, 10, &HashMap::new());
+    let log = log(&[turn(vec![first, second]), refused], 0, 10, &HashMap::new());
     let tools: Vec<_> = log.iter().map(|action| action.tool.as_str()).collect();
     assert_eq!(tools, ["createIssue"]);
 }
@@ -137,7 +140,7 @@ fn an_approved_action_says_what_required_the_approval() {
         },
     };
     let mut entries = vec![turn(vec![call]), asks];
-    let waits = &logged(&entries, 0, 10, &HashMap::new())[0];
+    let waits = &log(&entries, 0, 10, &HashMap::new())[0];
     assert_eq!(
         (waits.status, waits.duration_ms),
         (ActionStatus::AwaitingConfirmation, None)
@@ -153,7 +156,7 @@ fn an_approved_action_says_what_required_the_approval() {
         started(id, 9),
         result(id, Ok(raw(&json!({})))),
     ]);
-    let done = &logged(&entries, 0, 10, &HashMap::new())[0];
+    let done = &log(&entries, 0, 10, &HashMap::new())[0];
     assert_eq!(
         (done.status, done.decided_by.as_deref()),
         (ActionStatus::Completed, Some("tool"))
@@ -166,7 +169,7 @@ fn a_refused_action_was_never_sent() {
     let call = call("createIssue");
     let id = call.id;
     let refused = Entry::failed(id, FailureCode::Denied, "denied by the policy: r");
-    let action = &logged(&[turn(vec![call]), refused], 0, 10, &HashMap::new())[0];
+    let action = &log(&[turn(vec![call]), refused], 0, 10, &HashMap::new())[0];
     assert_eq!((action.status, action.duration_ms), (ActionStatus::Failed, None));
     assert_eq!(action.at.0, 5);
     assert_eq!(action.error.as_ref().unwrap().code, FailureCode::Denied);
@@ -185,7 +188,7 @@ fn a_repeated_call_is_one_action_that_began_once() {
         started(id, 9_000_000),
         result(id, Ok(raw(&json!({})))),
     ];
-    let log = logged(&entries, 0, 10, &HashMap::new());
+    let log = log(&entries, 0, 10, &HashMap::new());
     assert_eq!((log.len(), log[0].at.0), (1, 7));
 }
 
@@ -201,7 +204,7 @@ fn a_settled_action_has_the_outcome_that_a_person_found() {
         started(id, 7),
         result(id, Err(in_doubt)),
     ];
-    let status = |settled: &HashMap<ActionId, bool>| logged(&entries, 0, 10, settled)[0].status;
+    let status = |settled: &HashMap<ActionId, bool>| log(&entries, 0, 10, settled)[0].status;
     assert_eq!(status(&HashMap::new()), ActionStatus::InDoubt);
     assert_eq!(status(&HashMap::from([(id, true)])), ActionStatus::Completed);
     assert_eq!(status(&HashMap::from([(id, false)])), ActionStatus::Failed);
@@ -212,7 +215,7 @@ fn a_settled_action_has_the_outcome_that_a_person_found() {
 fn a_page_holds_only_its_own_actions() {
     let entries: Vec<_> = (0..10).flat_map(|_| step("createIssue", &json!({}))).collect();
     let numbers = |after, most| {
-        let log = logged(&entries, after, most, &HashMap::new());
+        let log = log(&entries, after, most, &HashMap::new());
         log.iter().map(|action| action.n).collect::<Vec<_>>()
     };
     assert_eq!(numbers(0, 3), [1, 2, 3]);
@@ -228,10 +231,8 @@ fn a_pull_request_is_read_from_the_result_that_opened_it() {
     let mut entries = step("readPullRequest", &opened);
     entries.extend(step("createPullRequest", &opened));
     entries.extend(step("createPullRequest", &json!("something else")));
-    let mut found = PullRequests::default();
-    entries.iter().for_each(|entry| found.take(entry));
     assert_eq!(
-        found.found,
+        pull_requests(&entries.into_iter().collect()),
         [PullRequest {
             number: 7,
             url: "https://github.com/acme/dates/pull/7".to_owned()

@@ -10,11 +10,14 @@ use crate::domain::action::Details;
 use crate::domain::decision::Usage;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::journal::{
-    CallFailure, CallMode, CallResult, FunctionCall, ModelTurn, Part, PolicyDecision, ToolRef,
+    CallFailure, CallMode, CallResult, Cause, Entry, FunctionCall, ModelTurn, Part, PolicyDecision, Proposed, Target,
+    ToolRef, Verdict,
 };
 use crate::domain::plan::{Plan, Task};
+use crate::domain::reflection::Reflection;
 use crate::domain::settings::TaskLimits;
 use crate::domain::tool::FailureCode;
+use crate::engine::projection::Projection;
 use crate::engine::strategy::plan::{PhaseTemplates, TaskRules};
 
 fn raw(value: &Value) -> Arc<RawValue> {
@@ -111,51 +114,68 @@ fn result(call: ActionId, outcome: Result<Value, FailureCode>) -> Entry {
     }
 }
 
-/// A projection in a task's run, whose first step has begun.
+/// A reader in a task's run, whose first step has begun.
 struct InTask {
     root: RunId,
     run: RunId,
     step: Proposed,
-    projection: Projection,
+    projections: HashMap<RunId, Projection>,
+    places: Places,
 }
 
 impl InTask {
-    fn new() -> Self {
-        let (root, run) = (RunId::new(), RunId::new());
-        let mut task = Self {
-            root,
-            run,
+    /// Before the first entry.
+    fn before(execution: Option<&Execution>) -> Self {
+        Self {
+            root: RunId::new(),
+            run: RunId::new(),
             step: proposed(Target::Agent("task_worker".into()), "task_worker", &json!({})),
-            projection: Projection::new(root, Some(&execution())),
-        };
+            projections: HashMap::new(),
+            places: Places::new(execution),
+        }
+    }
+
+    fn new() -> Self {
+        let mut task = Self::before(Some(&execution()));
+        let (root, run) = (task.root, task.run);
         let step = Entry::Step {
             step: 1,
             round: 1,
             call: task.step.clone(),
         };
-        assert_eq!(task.of(root, &step), json!([]));
+        assert_eq!(task.of(root, &step), Value::Null);
         let begun = task.of(root, &started(task.step.id, Some(run)));
         assert_eq!(
             begun,
-            json!([{"type": "task_started", "taskId": "t1", "title": "Run the tests", "runId": run, "maxSteps": 25}])
+            json!({"task": "t1", "run_id": run, "type": "task_started", "title": "Run the tests", "max_steps": 25})
         );
         // After a crash the same run continues.
-        assert_eq!(task.of(root, &started(task.step.id, Some(run))), json!([]));
-        task.next(&phase(Phase::Reason));
+        assert_eq!(task.of(root, &started(task.step.id, Some(run))), Value::Null);
+        let begins = task.next(&phase(Phase::Reason));
+        assert_eq!(
+            (&begins["type"], &begins["task"], &begins["step"]),
+            (&json!("phase"), &json!("t1"), &json!(1))
+        );
         task
     }
 
-    /// The events of an entry of this run; a change of the plan is `"changed"`.
+    /// The event of an entry of this run, with its task and step; null if there is none.
     fn of(&mut self, run: RunId, entry: &Entry) -> Value {
-        let events = self
-            .projection
-            .events(run, entry)
-            .into_iter()
-            .map(|projected| match projected {
-                Projected::Event(event) | Projected::Live(event) => serde_json::to_value(event).unwrap(),
-                Projected::PlanChanged => json!("changed"),
-            });
-        events.collect()
+        let Some(what) = self.projections.entry(run).or_default().event(entry) else {
+            return Value::Null;
+        };
+        let (at, run_id) = (None, run);
+        let placed = self.places.place(RunEvent { run_id, at, what });
+        placed.map_or(Value::Null, |((task, step), event)| {
+            let mut event = serde_json::to_value(event).unwrap();
+            if let Some(task) = task {
+                event["task"] = json!(task);
+            }
+            if let Some(step) = step {
+                event["step"] = json!(step);
+            }
+            event
+        })
     }
 
     fn next(&mut self, entry: &Entry) -> Value {
@@ -167,18 +187,19 @@ impl InTask {
 #[test]
 fn the_phases_of_a_step_are_events_of_its_task() {
     let mut task = InTask::new();
+    let run = task.run;
     let reason = task.next(&turn("Run them.", Vec::new()));
     assert_eq!(
-        reason,
-        json!([{"type": "phase", "taskId": "t1", "step": 1, "phase": "reason", "again": false, "text": "Run them."}])
+        (&reason["type"], &reason["text"], &reason["task"], &reason["step"]),
+        (&json!("turn"), &json!("Run them."), &json!("t1"), &json!(1))
     );
     let act = task.next(&phase(Phase::Act));
     assert_eq!(
         act,
-        json!([{"type": "phase", "taskId": "t1", "step": 1, "phase": "act", "again": false, "text": null}])
+        json!({"task": "t1", "step": 1, "run_id": run, "type": "phase", "phase": "act", "again": false})
     );
     let call = tool("executeScript", &json!({"script": "make"}));
-    assert_eq!(task.next(&turn("", vec![call.clone()])), json!([]));
+    task.next(&turn("", vec![call.clone()]));
     let allowed = Entry::Decided {
         call: call.id,
         decision: PolicyDecision::Allow {
@@ -186,18 +207,18 @@ fn the_phases_of_a_step_are_events_of_its_task() {
             by: None,
         },
     };
-    assert_eq!(task.next(&allowed), json!([]));
+    assert_eq!(task.next(&allowed), Value::Null);
     let sent = task.next(&started(call.id, None));
     assert_eq!(
         sent,
-        json!([{"type": "tool_call", "taskId": "t1", "step": 1, "actionId": call.id, "tool": "executeScript", "arguments": {"script": "make test"}}])
+        json!({"task": "t1", "step": 1, "run_id": run, "type": "tool_call", "action_id": call.id, "sequence": 1,
+            "tool": "executeScript", "parameters": {"script": "make test"}})
     );
-    // It is sent again under its key after a crash, which is the same call.
-    assert_eq!(task.next(&started(call.id, None)), json!([]));
     let seen = task.next(&result(call.id, Ok(json!({"exitCode": 0}))));
     assert_eq!(
         seen,
-        json!([{"type": "tool_result", "taskId": "t1", "step": 1, "actionId": call.id, "tool": "executeScript", "success": true, "data": {"exitCode": 0}, "error": null, "durationMs": 2}])
+        json!({"task": "t1", "step": 1, "run_id": run, "type": "tool_result", "action_id": call.id, "sequence": 1,
+            "tool": "executeScript", "success": true, "data": {"exitCode": 0}, "error": null, "duration_ms": 2})
     );
     task.next(&phase(Phase::Reflect));
     let said: Reflection = serde_json::from_value(json!({
@@ -205,31 +226,43 @@ fn the_phases_of_a_step_are_events_of_its_task() {
         "plan_changes": [{"op": "obsolete", "task": "t2", "why": "it is done"}],
     }))
     .unwrap();
-    for (outcome, changes) in [(Err(FailureCode::Denied), false), (Ok(json!({})), true)] {
+    for (outcome, accepted) in [(Err(FailureCode::Denied), false), (Ok(json!({})), true)] {
         let reflect = proposed(
             Target::Verdict(Ok(Verdict::Reflect(Box::new(said.clone())))),
             "reflect",
             &json!({}),
         );
-        assert_eq!(task.next(&turn("", vec![reflect.clone()])), json!([]));
-        let events = task.next(&result(reflect.id, outcome));
-        assert_eq!(events[0]["type"], "reflection");
-        assert_eq!((&events[0]["taskId"], &events[0]["step"]), (&json!("t1"), &json!(1)));
+        task.next(&turn("", vec![reflect.clone()]));
+        let event = task.next(&result(reflect.id, outcome));
+        assert_eq!(event["type"], "reflection");
+        assert_eq!((&event["task"], &event["step"]), (&json!("t1"), &json!(1)));
         assert_eq!(
-            (&events[0]["accepted"], &events[0]["isTaskComplete"]),
-            (&json!(changes), &json!(true))
+            (&event["accepted"], &event["is_task_complete"]),
+            (&json!(accepted), &json!(true))
         );
-        assert_eq!(events[0]["error"].is_null(), changes);
-        assert_eq!(events[0]["planChanges"][0]["op"], "obsolete");
-        assert_eq!(events.get(1).is_some(), changes, "{events}");
+        assert_eq!(event["error"].is_null(), accepted);
+        assert_eq!(event["plan_changes"][0]["op"], "obsolete");
     }
     // The next step has the next number.
-    assert_eq!(task.next(&phase(Phase::Reason))[0]["step"], 2);
+    assert_eq!(task.next(&phase(Phase::Reason))["step"], 2);
 }
 
-/// P-306: what the work waits for, and the answers.
+/// P-303: a reflection whose form is invalid is one that is not accepted.
 #[test]
-fn approvals_and_settlements_are_waited_for_and_answered() {
+fn an_invalid_reflection_is_not_accepted() {
+    let mut task = InTask::new();
+    let invalid = proposed(Target::Verdict(Err("no summary".to_owned())), "reflect", &json!({}));
+    task.next(&turn("", vec![invalid.clone()]));
+    let event = task.next(&result(invalid.id, Err(FailureCode::InvalidArguments)));
+    assert_eq!(
+        (&event["type"], &event["accepted"], &event["error"]),
+        (&json!("reflection"), &json!(false), &json!("why not"))
+    );
+}
+
+/// P-306: an answer to an approval, and a settlement that the outermost run has, belong to the task of their call.
+#[test]
+fn approvals_and_settlements_belong_to_the_task_of_their_call() {
     let mut task = InTask::new();
     let call = tool("closeIssue", &json!({"issueNumber": 7}));
     task.next(&phase(Phase::Act));
@@ -245,16 +278,32 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
             },
         },
     };
-    // Its approval can be answered once the run is suspended.
-    assert_eq!(task.next(&asks), json!([]));
+    let asked = task.next(&asks);
+    assert_eq!(
+        (
+            &asked["type"],
+            &asked["task"],
+            &asked["action_id"],
+            &asked["parameters"]
+        ),
+        (
+            &json!("approval_required"),
+            &json!("t1"),
+            &json!(call.id),
+            &json!({"issueNumber": 7})
+        )
+    );
     let root = task.root;
     let waits = task.next(&Entry::Suspended);
     assert_eq!(
-        waits,
-        json!([{"type": "waiting", "waitingFor": [{"kind": "approval", "taskId": "t1", "actionId": call.id, "tool": "closeIssue", "arguments": {"issueNumber": 7}, "reason": "the operator requires it"}]}])
+        (&waits["type"], &waits["task"]),
+        (&json!("awaiting_confirmation"), &json!("t1"))
     );
     // The outermost run is suspended with it.
-    assert_eq!(task.of(root, &Entry::Suspended), json!([]));
+    assert_eq!(
+        task.of(root, &Entry::Suspended),
+        json!({"type": "awaiting_confirmation", "run_id": root})
+    );
     let rejected = task.next(&Entry::ApprovalResolved {
         call: call.id,
         approved: false,
@@ -263,23 +312,19 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
     });
     assert_eq!(
         rejected,
-        json!([{"type": "resumed", "why": "rejected", "actionId": call.id, "taskId": "t1", "tool": "closeIssue", "detail": "not now"}])
+        json!({"task": "t1", "step": 1, "run_id": task.run, "type": "approval_resolved", "action_id": call.id,
+            "sequence": 1, "tool": "closeIssue", "approved": false, "by": "ann", "reason": "not now"})
     );
     let failed = task.next(&result(call.id, Err(FailureCode::Rejected)));
     assert_eq!(
-        (&failed[0]["success"], &failed[0]["error"]["code"]),
+        (&failed["success"], &failed["error"]["code"]),
         (&json!(false), &json!("rejected"))
     );
     let lost = tool("createIssue", &json!({}));
     task.next(&turn("", vec![lost.clone()]));
     task.next(&started(lost.id, None));
-    assert_eq!(
-        task.next(&result(lost.id, Err(FailureCode::InDoubt)))[0]["error"]["code"],
-        "in_doubt"
-    );
-    let waits = task.of(root, &Entry::Suspended);
-    assert_eq!(waits[0]["waitingFor"][0]["kind"], "in_doubt", "{waits}");
-    assert_eq!(waits[0]["waitingFor"][0]["actionId"], json!(lost.id));
+    let in_doubt = task.next(&result(lost.id, Err(FailureCode::InDoubt)));
+    assert_eq!(in_doubt["error"]["code"], "in_doubt");
     let settled = task.of(
         root,
         &Entry::OutcomeSettled {
@@ -289,72 +334,54 @@ fn approvals_and_settlements_are_waited_for_and_answered() {
         },
     );
     assert_eq!(
-        (&settled[0]["type"], &settled[0]["why"]),
-        (&json!("resumed"), &json!("happened"))
+        settled,
+        json!({"task": "t1", "step": 1, "run_id": root, "type": "outcome_settled", "action_id": lost.id,
+            "happened": true, "by": "ann"})
     );
-    assert_eq!(task.of(root, &Entry::Suspended), json!([]));
 }
 
 /// P-302: the end of a task says how it ended, also where its run failed without an outcome.
 #[test]
 fn a_task_ends_with_its_outcome() {
-    let ended = |result: Entry, task: &mut InTask| task.of(task.root, &result);
+    let ended = |outcome: Result<Value, FailureCode>| {
+        let mut task = InTask::new();
+        let result = result(task.step.id, outcome);
+        let mut event = task.of(task.root, &result);
+        assert_eq!(event["run_id"].take(), json!(task.run));
+        event
+    };
     let plan = json!({"tasks": [], "last": 1});
     let outcome = json!({"status": "COMPLETED", "reason": null, "detail": "", "summary": "All pass.", "learnings": [],
         "steps": 3, "plan": plan, "changes": 0, "in_doubt": [], "created": []});
-    let mut task = InTask::new();
-    let step = task.step.id;
     assert_eq!(
-        ended(
-            result(
-                step,
-                Ok(json!({"output": outcome, "exits_loop": false, "steps": 9, "usage": Usage::default()}))
-            ),
-            &mut task
-        ),
-        json!([{"type": "task_ended", "taskId": "t1", "status": "COMPLETED", "reason": null, "detail": "", "summary": "All pass.", "steps": 3}])
+        ended(Ok(
+            json!({"output": outcome, "exits_loop": false, "steps": 9, "usage": Usage::default()})
+        )),
+        json!({"task": "t1", "run_id": null, "type": "task_ended", "status": "COMPLETED", "reason": null, "detail": "",
+            "summary": "All pass.", "steps": 3})
     );
-    let mut task = InTask::new();
-    let step = task.step.id;
     assert_eq!(
-        ended(result(step, Err(FailureCode::Cancelled)), &mut task),
-        json!([{"type": "task_ended", "taskId": "t1", "status": "FAILED", "reason": "cancelled", "detail": "why not", "summary": "", "steps": 1}])
+        ended(Err(FailureCode::Cancelled)),
+        json!({"task": "t1", "run_id": null, "type": "task_ended", "status": "FAILED", "reason": "cancelled",
+            "detail": "why not", "summary": "", "steps": 1})
     );
 }
 
-/// What the planner says when it hands in its plan is no tool call; what it reads is, of no task.
+/// What the planner reads belongs to no task.
 #[test]
-fn a_planning_run_shows_what_it_reads_and_no_verdict() {
-    let root = RunId::new();
-    let mut projection = Projection::new(root, None);
+fn a_planning_run_has_no_tasks() {
+    let mut reader = InTask::before(None);
+    let root = reader.root;
     let read = Entry::Step {
         step: 0,
         round: 1,
         call: tool("getFileContents", &json!({"path": "README.md"})),
     };
     let id = read.calls()[0].id;
-    assert!(projection.events(root, &read).is_empty());
-    let sent = projection.events(root, &started(id, None));
-    assert!(
-        matches!(
-            &sent[..],
-            [Projected::Event(SessionEvent::ToolCall {
-                task_id: None,
-                step: None,
-                ..
-            })]
-        ),
-        "{sent:?}"
-    );
-    let hands_in = proposed(Target::Verdict(Err("no plan".to_owned())), "complete_task", &json!({}));
-    assert!(
-        projection
-            .events(root, &turn("Here.", vec![hands_in.clone()]))
-            .is_empty()
-    );
-    assert!(
-        projection
-            .events(root, &result(hands_in.id, Err(FailureCode::InvalidArguments)))
-            .is_empty()
+    assert_eq!(reader.of(root, &read)["type"], "step");
+    let sent = reader.of(root, &started(id, None));
+    assert_eq!(
+        (&sent["type"], &sent["task"], &sent["step"]),
+        (&json!("tool_call"), &Value::Null, &Value::Null)
     );
 }
