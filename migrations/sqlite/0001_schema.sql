@@ -566,7 +566,7 @@ WHERE status = 'PLANNING' OR status = 'EXECUTING';
 CREATE INDEX planning_session_over ON planning_session (completed_at, id) WHERE completed_at IS NOT NULL;
 
 -- Every version of every plan, whole, with who asked for it, how it came about and why. No row is ever changed. `hash`
--- is the SHA-256 of the plan; without `run_id` a person edited it.
+-- is the SHA-256 of the plan; `run_id` made it, or is the run after which a person edited it.
 CREATE TABLE planning_change (
     session_id TEXT NOT NULL,
     version BIGINT NOT NULL,
@@ -576,13 +576,12 @@ CREATE TABLE planning_change (
     why TEXT NOT NULL,
     changes TEXT NOT NULL,
     hash TEXT NOT NULL,
-    run_id TEXT,
+    run_id TEXT NOT NULL,
     plan TEXT NOT NULL,
     last_task BIGINT NOT NULL,
     PRIMARY KEY (session_id, version),
     CONSTRAINT change_version CHECK (version >= 1 AND last_task >= 0),
     CONSTRAINT change_kind CHECK (kind = 'proposed' OR kind = 'refined' OR kind = 'edited' OR kind = 'changed'),
-    CONSTRAINT change_has_run CHECK ((kind = 'edited') = (run_id IS NULL)),
     CONSTRAINT change_proposal_is_first CHECK ((kind = 'proposed') = (version = 1))
 );
 

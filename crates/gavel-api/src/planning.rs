@@ -323,8 +323,8 @@ sent! {
         changes: Vec<Change>,
         /// Hex SHA-256 of the plan.
         plan_hash: String,
-        /// The run that made it; `null` if a person edited it.
-        run_id: Option<RunId>,
+        /// The run that made it, or after which a person edited it.
+        run_id: RunId,
         /// The tasks of this version.
         plan: Vec<Task>,
     }

@@ -32,9 +32,9 @@ pub trait PlanningSessions: Send + Sync {
     /// The session that a run works for; `None` for the runs that it called.
     async fn session_of(&self, run: RunId) -> Result<Option<PlanningSessionId>, QueryError>;
 
-    /// The runs that plan in a session or work through its plan, in the order of their creation, each with its time in
-    /// microseconds since the epoch. The last one works for it, or worked last.
-    async fn runs(&self, session: PlanningSessionId) -> Result<Vec<(RunId, i64)>, QueryError>;
+    /// The runs that plan in a session or work through its plan, in the order of their creation. The last one works for
+    /// it, or worked last.
+    async fn runs(&self, session: PlanningSessionId) -> Result<Vec<RunId>, QueryError>;
 
     /// A page of sessions, newest first.
     async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<StoredSession>, QueryError>;

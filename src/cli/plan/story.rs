@@ -108,11 +108,238 @@ impl SessionStory {
         let line = of_phase(word(event), &call);
         let again = self.calls.insert(text(event, "actionId").to_owned(), call);
         // The live line shows it until its result completes the line. After a crash the same call is sent again.
-        if is_live || again.is_some() { Vec::new() } else { vec![line] }
+        if is_live || again.is_some() {
+            Vec::new()
+        } else {
+            vec![line]
+        }
     }
 
     /// What the work waits for beside approvals, once nothing else is left.
-    fn resolved(event: &Value) -> String {
+    fn waiting(&mut self, event: &Value) -> Vec<String> {
+        self.doing = "waiting for a person".to_owned();
+        if !event["taskId"].is_null() || !self.approvals.is_empty() {
+            return Vec::new();
+        }
+        let tools = self.in_doubt.values();
+        tools
+            .map(|tool| format!("waits: {tool} may have been done; a person must settle it"))
+            .collect()
+    }
+
+    fn result(&mut self, event: &Value, is_live: bool) -> Vec<String> {
+        self.doing = "waiting for the model".to_owned();
+        let tool = single_line(text(event, "tool"));
+        let id = text(event, "actionId");
+        let sent = self.calls.remove(id);
+        self.approvals.remove(id);
+        if event["error"]["code"] == "in_doubt" {
+            self.in_doubt.insert(id.to_owned(), tool.clone());
+        }
+        let (name, what) = match sent {
+            Some(call) if is_live => (word(event), call),
+            Some(_) => ("result", tool),
+            // It was not sent.
+            None => (word(event), tool),
+        };
+        let duration = time(event["durationMs"].as_u64().unwrap_or_default());
+        let outcome = match &event["error"] {
+            Value::Null => {
+                let exit = event["data"]["exitCode"].as_i64();
+                let exit = exit.map_or_else(String::new, |code| format!("  exit {code}"));
+                format!("ok  {duration}{exit}")
+            }
+            error => format!(
+                "error  {duration}  {}: {}",
+                single_line(error["toolCode"].as_str().unwrap_or(text(error, "code"))),
+                clipped(text(error, "message"), WORDS)
+            ),
+        };
+        vec![of_phase(name, &format!("{what:<60}  {outcome}"))]
+    }
+
+    fn task_ended(event: &Value) -> String {
+        let steps = count(event["steps"].as_u64().unwrap_or_default(), "step");
+        let why = match event["reason"].as_str() {
+            None => text(event, "summary").to_owned(),
+            Some(reason) => format!("{reason}: {}", text(event, "detail")),
+        };
+        format!(
+            "{} {} after {steps}: {}",
+            single_line(text(event, "taskId")),
+            single_line(text(event, "status")),
+            clipped(&why, WORDS)
+        )
+    }
+}
+
+impl Story for SessionStory {
+    fn event(&mut self, event: &Value, is_live: bool) -> Vec<String> {
+        match text(event, "type") {
+            "delta" => {
+                self.words.push_str(text(event, "text"));
+                Vec::new()
+            }
+            "reset" => {
+                self.forget_turn();
+                Vec::new()
+            }
+            "model_fault" => {
+                self.forget_turn();
+                let fault = single_line(text(event, "fault"));
+                vec![format!("! the model gave no usable answer: {fault}; it is asked again")]
+            }
+            "status" => status(event).into_iter().collect(),
+            "plan" => vec![version(&event["version"])],
+            "task_started" => {
+                let begun = Begun {
+                    title: text(event, "title").to_owned(),
+                    most: event["maxSteps"].as_u64().unwrap_or_default(),
+                };
+                self.tasks.insert(text(event, "taskId").to_owned(), begun);
+                Vec::new()
+            }
+            "phase" => self.phase(event),
+            "turn" => self.turn(event),
+            "tool_call" => self.call(event, is_live),
+            "tool_result" => self.result(event, is_live),
+            "reflection" => {
+                self.forget_turn();
+                vec![of_phase("reflect", &reflection(event))]
+            }
+            "approval_required" => {
+                self.approvals.insert(text(event, "actionId").to_owned());
+                let reason = clipped(text(event, "reason"), WORDS);
+                vec![format!(
+                    "waits for an approval of {}: {reason}",
+                    single_line(text(event, "tool"))
+                )]
+            }
+            "approval_resolved" => {
+                self.approvals.remove(text(event, "actionId"));
+                vec![resolved(event)]
+            }
+            "awaiting_confirmation" => self.waiting(event),
+            "outcome_settled" => {
+                let tool = self.in_doubt.remove(text(event, "actionId")).unwrap_or_default();
+                let happened = if event["happened"] == true {
+                    "it happened"
+                } else {
+                    "it did not happen"
+                };
+                vec![format!("{tool} is settled: {happened}")]
+            }
+            "recovered" if event["taskId"].is_null() => vec!["! another process continues the work".to_owned()],
+            "task_ended" => vec![Self::task_ended(event)],
+            "cleanup" => cleanup(event).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn now(&self) -> String {
+        let newest = newest(&self.words);
+        let doing = if newest.is_empty() { &self.doing } else { &newest };
+        let parts = [self.left(None), self.at_work.clone(), doing.clone()];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(" · ")
+    }
+
+    fn forget_turn(&mut self) {
+        self.words.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+/// The width of the name of a phase.
+const PHASE: usize = 8;
+
+fn text<'a>(event: &'a Value, field: &str) -> &'a str {
+    event[field].as_str().unwrap_or_default()
+}
+
+/// A line below the head of a step.
+fn of_phase(phase: &str, words: &str) -> String {
+    format!("  {:<PHASE$} {words}", single_line(phase))
+        .trim_end()
+        .to_owned()
+}
+
+/// The phase of a call; those of no task are made while a plan is made, or at the end.
+fn word(event: &Value) -> &'static str {
+    match event["taskId"].is_null() {
+        true => "call",
+        false => "act",
+    }
+}
+
+/// `executeScript "make test"`: the tool with its only text, or with all arguments.
+fn call(event: &Value) -> String {
+    let tool = single_line(text(event, "tool"));
+    let arguments = event["parameters"].as_object();
+    let texts: Vec<_> = arguments
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| matches!(name.as_str(), "script" | "command" | "query" | "url" | "path" | "title"))
+        .filter_map(|(_, value)| value.as_str())
+        .collect();
+    let shown = match texts[..] {
+        [only] => format!("\"{}\"", clipped(only, ARGUMENTS)),
+        _ => clipped(&event["parameters"].to_string(), ARGUMENTS),
+    };
+    format!("{tool} {shown}")
+}
+
+fn status(event: &Value) -> Option<String> {
+    let plan = event["planVersion"].as_u64().unwrap_or_default();
+    let detail = event["detail"].as_str().map(|detail| clipped(detail, WORDS));
+    match (text(event, "status"), plan, detail) {
+        ("PLANNING", 0, _) => Some("a plan is being made".to_owned()),
+        ("PLANNING", plan, _) => Some(format!("plan {plan} is being refined")),
+        ("EXECUTING", plan, _) => Some(format!("the work on plan {plan} begins")),
+        ("AWAITING_CONFIRMATION", plan, Some(detail)) => {
+            Some(format!("the refinement failed, and plan {plan} remains: {detail}"))
+        }
+        _ => None,
+    }
+}
+
+/// The changes of a version on one line, with the reason of a change by a reflection.
+fn version(made: &Value) -> String {
+    let known: Vec<Change> = serde_json::from_value(made["changes"].clone()).unwrap_or_default();
+    let version = made["version"].as_u64().unwrap_or_default();
+    let line = changes(u32::try_from(version).unwrap_or(u32::MAX), &known);
+    match text(made, "kind") {
+        "changed" => format!("{line}: {}", clipped(text(made, "why"), WORDS)),
+        _ => line,
+    }
+}
+
+fn reflection(event: &Value) -> String {
+    if event["accepted"] != true {
+        return format!("not accepted: {}", clipped(text(event, "error"), WORDS));
+    }
+    if let Some(why) = event["giveUp"].as_str() {
+        return format!("gives up: {}", clipped(why, WORDS));
+    }
+    let summary = clipped(text(event, "summary"), WORDS);
+    if event["isTaskComplete"] != true {
+        return summary;
+    }
+    let evidence = event["evidence"].as_array().into_iter().flatten();
+    let shown = evidence.map(|one| {
+        let step = one["observation"].as_u64().unwrap_or_default();
+        format!("step {step} shows \"{}\"", clipped(text(one, "quote"), ARGUMENTS))
+    });
+    let shown: Vec<_> = shown.collect();
+    match shown.is_empty() {
+        true => format!("complete: {summary}"),
+        false => format!("complete: {}", shown.join("; ")),
+    }
+}
+
+fn resolved(event: &Value) -> String {
     let tool = single_line(text(event, "tool"));
     let reason = event["reason"].as_str();
     let reason = reason.map_or_else(String::new, |reason| format!(": {}", clipped(reason, WORDS)));

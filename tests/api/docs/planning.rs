@@ -65,7 +65,8 @@ fn check(command: &str, status: u16, body: &str, session: &str) {
             });
             let last = kinds.next_back().unwrap();
             assert_eq!(last, "result", "{reported}");
-            let events = page("docs/reference/http-planning.md");
+            let events = ["http-planning.md", "events.md"].map(|name| page(&format!("docs/reference/{name}")));
+            let events = events.concat();
             assert!(kinds.all(|kind| events.contains(&format!("`{kind}`"))), "{reported}");
         }
         "" if route.is_empty() => assert_eq!(json()["sessions"][0]["sessionId"], session, "{reported}"),

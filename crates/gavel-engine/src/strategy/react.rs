@@ -15,7 +15,7 @@ pub(crate) use self::prompts::prompt;
 pub use self::task::outcome;
 pub(super) use self::task::worked;
 use self::task::{Answer, TaskState};
-pub use self::task::{StepAction, StepState, steps};
+pub use self::task::{StepState, steps};
 use super::plan::TaskWork;
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
@@ -432,7 +432,7 @@ pub(crate) fn shortened(journal: &Journal, context_tokens: u64) -> Shortened {
 }
 
 /// The oldest steps, in a line each.
-fn in_lines(steps: &[StepState]) -> String {
+fn in_lines(steps: &[StepState<'_>]) -> String {
     let lines: Vec<_> = steps.iter().map(line).collect();
     let count = steps.len();
     format!(
@@ -456,21 +456,19 @@ fn begins_step(entry: &Entry) -> bool {
 }
 
 /// A result in short. One that is not longer is kept.
-fn result(step: &StepState) -> Option<(ActionId, Arc<RawValue>)> {
-    let action = step.action.as_ref()?;
-    let Some(Ok(data)) = &action.observation else {
-        return None;
-    };
-    let summary = step.reflection.as_ref().map_or("", |reflection| &reflection.summary);
+fn result(step: &StepState<'_>) -> Option<(ActionId, Arc<RawValue>)> {
+    let call = step.action?;
+    let data = call.data()?;
+    let summary = step.reflection.map_or("", |reflection| &reflection.summary);
     let length = data.get().len();
     let words = format!("[step {}: {length} bytes left out. Summary: {summary}]", step.n);
     let short = canonical::to_raw(&json!({"left_out": words}));
-    (short.get().len() < length).then(|| (action.id, Arc::from(short)))
+    (short.get().len() < length).then(|| (call.id(), Arc::from(short)))
 }
 
-fn line(step: &StepState) -> String {
-    let summary = step.reflection.as_ref().map_or("", |reflection| &reflection.summary);
-    let tool = step.action.as_ref().map_or("no call", |action| &*action.tool);
+fn line(step: &StepState<'_>) -> String {
+    let summary = step.reflection.map_or("", |reflection| &reflection.summary);
+    let tool = step.action.map_or_else(|| "no call".into(), Call::name);
     format!("[step {}: {tool}. {}]", step.n, summary.replace('\n', " "))
 }
 

@@ -10,7 +10,6 @@ mod write;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde::Deserialize;
 use write::{Numbered, hash};
 
 use super::Store;
@@ -79,15 +78,9 @@ impl PlanningSessions for Store {
         Ok(self.working.one(sql, values![run]).await?.flatten())
     }
 
-    async fn runs(&self, session: PlanningSessionId) -> Result<Vec<(RunId, i64)>, QueryError> {
-        #[derive(Deserialize)]
-        struct Run {
-            id: RunId,
-            created_at: i64,
-        }
-        let sql = "SELECT id, created_at FROM agent_run WHERE session_id = $1 ORDER BY created_at, id";
-        let runs: Vec<Run> = self.working.all(sql, values![session]).await?;
-        Ok(runs.into_iter().map(|run| (run.id, run.created_at)).collect())
+    async fn runs(&self, session: PlanningSessionId) -> Result<Vec<RunId>, QueryError> {
+        let sql = "SELECT id FROM agent_run WHERE session_id = $1 ORDER BY created_at, id";
+        Ok(self.working.all(sql, values![session]).await?)
     }
 
     async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<StoredSession>, QueryError> {
@@ -252,7 +245,7 @@ impl Batch<'_> {
                       WHEN updated_at > COALESCE(CAST($7 AS BIGINT), @now) THEN updated_at \
                       ELSE COALESCE(CAST($7 AS BIGINT), @now) END \
                       WHERE id = $1 AND run_id = $2 AND started_at IS NOT NULL \
-                      RETURNING version, COALESCE(CAST($7 AS BIGINT), @now) AS at_us";
+                      RETURNING version, COALESCE(CAST($7 AS BIGINT), @now) AS at_us, run_id";
         let values = values![
             session,
             root,
@@ -262,7 +255,7 @@ impl Batch<'_> {
             cleanup.map_or(Value::Text(None), Value::json),
             at,
         ];
-        let Some(Numbered { version, at_us }) = conn.one(update, values).await? else {
+        let Some(Numbered { version, at_us, run_id }) = conn.one(update, values).await? else {
             return Ok(());
         };
         if let Some(changed) = changed {
@@ -274,7 +267,7 @@ impl Batch<'_> {
                 why: changed.why.to_string(),
                 changes: changed.changes.clone(),
                 plan_hash: hash(&worked.plan.to_json()),
-                run_id: Some(root),
+                run_id,
                 plan: worked.plan.tasks.clone(),
             };
             self.add_version(conn, session, version, worked.plan.last).await?;

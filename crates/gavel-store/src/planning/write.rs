@@ -39,10 +39,12 @@ pub(super) const NEW_VERSION: &str = "status = 'AWAITING_CONFIRMATION', version 
 pub(super) struct Numbered {
     pub(super) version: u32,
     pub(super) at_us: i64,
+    /// The run that works for the session, or worked last.
+    pub(super) run_id: RunId,
 }
 
 impl Numbered {
-    pub(super) fn into_version(self, made: &MadePlan, kind: VersionKind, run: Option<RunId>) -> Version {
+    pub(super) fn into_version(self, made: &MadePlan, kind: VersionKind) -> Version {
         Version {
             version: self.version,
             at: Timestamp(self.at_us),
@@ -51,7 +53,7 @@ impl Numbered {
             why: made.why.to_string(),
             changes: made.changes.clone(),
             plan_hash: hash(&made.plan.to_json()),
-            run_id: run,
+            run_id: self.run_id,
             plan: made.plan.tasks.clone(),
         }
     }
@@ -205,7 +207,7 @@ impl Batch<'_> {
         };
         let update = sql!(
             "UPDATE planning_session SET {NEW_VERSION}, updated_at = COALESCE(CAST($6 AS BIGINT), @now) \
-             WHERE id = $1 AND run_id = $2 AND {} RETURNING version, updated_at AS at_us",
+             WHERE id = $1 AND run_id = $2 AND {} RETURNING version, updated_at AS at_us, run_id",
             session_may_become(AwaitingConfirmation)
         );
         let plan = made.plan.to_json();
@@ -217,13 +219,8 @@ impl Batch<'_> {
             1 => VersionKind::Proposed,
             _ => VersionKind::Refined,
         };
-        self.add_version(
-            conn,
-            session,
-            numbered.into_version(made, kind, Some(run)),
-            made.plan.last,
-        )
-        .await
+        self.add_version(conn, session, numbered.into_version(made, kind), made.plan.last)
+            .await
     }
 
     /// The run of a session has made no plan. True if that changed the session.
@@ -310,12 +307,12 @@ impl Batch<'_> {
         let update = sql!(
             "UPDATE planning_session SET {NEW_VERSION}, updated_at = $6 \
              WHERE id = $1 AND version = $2 AND deadline > $6 AND status = 'AWAITING_CONFIRMATION' \
-             RETURNING version, updated_at AS at_us"
+             RETURNING version, updated_at AS at_us, run_id"
         );
         let notes = Value::json(&made.notes);
         let values = values![edit.session, edit.version, plan, made.plan.last, notes, edit.at_us];
         if let Some(numbered) = conn.one::<Numbered>(update, values).await? {
-            let version = numbered.into_version(made, VersionKind::Edited, None);
+            let version = numbered.into_version(made, VersionKind::Edited);
             self.add_version(conn, edit.session, version, made.plan.last).await?;
             return Ok(Moved::Yes);
         }

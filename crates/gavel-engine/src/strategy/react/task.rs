@@ -1,14 +1,10 @@
 //! A task as its journal has it: its steps, its reflections, and the plan that they leave.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use serde_json::value::RawValue;
-
-use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallFailure, Cause, Entry, FaultKind, Phase, Proposed, Target, Verdict};
+use crate::domain::journal::{Cause, Entry, FaultKind, Phase, Proposed, Target, Verdict};
 use crate::domain::plan::{Plan, TaskReason, TaskStatus, difference};
 use crate::domain::reflection::Reflection;
 use crate::domain::text;
@@ -215,7 +211,7 @@ pub fn outcome(
             detail.unwrap_or("the run of the task failed").to_owned(),
         ),
     };
-    let taken = |step: &super::StepState| step.action.is_some();
+    let taken = |step: &super::StepState<'_>| step.action.is_some();
     TaskOutcome {
         status: match reason {
             None => TaskStatus::Completed,
@@ -254,41 +250,22 @@ const REASON: usize = 4 * 1024;
 
 /// One step of a task.
 #[derive(Clone, Debug)]
-pub struct StepState {
+pub struct StepState<'a> {
     /// 1, 2, 3 …
     pub n: u32,
     /// What the model meant to do, and why.
     pub reason: Option<String>,
-    /// What it did: one call.
-    pub action: Option<StepAction>,
+    /// What it did.
+    pub action: Option<Call<'a>>,
     /// What it concluded; the last reflection that was accepted.
-    pub reflection: Option<Reflection>,
-}
-
-/// The call of a step.
-#[derive(Clone, Debug)]
-pub struct StepAction {
-    /// The call.
-    pub id: ActionId,
-    /// The tool.
-    pub tool: Arc<str>,
-    /// Its arguments: as sent, or as the model wrote them if it was not sent.
-    pub arguments: Arc<RawValue>,
-    /// Its status.
-    pub status: ActionStatus,
-    /// The result; `None` while it waits or runs.
-    pub observation: Option<Result<Arc<RawValue>, CallFailure>>,
-    /// When it started, in microseconds since the epoch.
-    pub started_us: Option<i64>,
-    /// How long it took, in microseconds.
-    pub duration_us: Option<i64>,
+    pub reflection: Option<&'a Reflection>,
 }
 
 /// The steps of a task's run, in order.
 #[must_use]
-pub fn steps(journal: &Journal) -> Vec<StepState> {
+pub fn steps(journal: &Journal) -> Vec<StepState<'_>> {
     let ledger = journal.ledger();
-    let mut steps: Vec<StepState> = Vec::new();
+    let mut steps: Vec<StepState<'_>> = Vec::new();
     let mut phase = None;
     for entry in journal {
         match entry {
@@ -316,16 +293,16 @@ pub fn steps(journal: &Journal) -> Vec<StepState> {
                     Some(Phase::Act) => {
                         let first = calls.first().filter(|call| !matches!(call.target, Target::Verdict(_)));
                         let call = first.and_then(|call| ledger.call(call.id));
-                        step.action = step.action.take().or(call.map(action));
+                        step.action = step.action.or(call);
                     }
                     Some(Phase::Reflect) => {
                         let accepted = calls.iter().find_map(|call| match &call.target {
                             Target::Verdict(Ok(Verdict::Reflect(reflection))) => {
-                                ledger.call(call.id)?.succeeded().then(|| Reflection::clone(reflection))
+                                ledger.call(call.id)?.succeeded().then_some(&**reflection)
                             }
                             _ => None,
                         });
-                        step.reflection = accepted.or(step.reflection.take());
+                        step.reflection = accepted.or(step.reflection);
                     }
                     None => {}
                 }
@@ -334,16 +311,4 @@ pub fn steps(journal: &Journal) -> Vec<StepState> {
         }
     }
     steps
-}
-
-fn action(call: Call<'_>) -> StepAction {
-    StepAction {
-        id: call.id(),
-        tool: call.name(),
-        arguments: call.arguments(),
-        status: call.status(),
-        observation: call.result().map(|result| result.outcome.clone()),
-        started_us: call.first_started_us(),
-        duration_us: call.duration_us(),
-    }
 }

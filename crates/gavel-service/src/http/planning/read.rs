@@ -19,6 +19,7 @@ use crate::http::openapi::{in_query, string, whole};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Query, Room};
 use crate::http::routes::Path;
+use crate::http::spelling;
 use crate::http::stream::{After, Failed, Framing, Lines, Out, Place, Silent, Stream};
 use crate::surfaces::planning::{EventId, SessionWatch, Watched};
 

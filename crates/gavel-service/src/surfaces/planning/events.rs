@@ -52,7 +52,7 @@ pub struct SessionWatch {
     after: EventId,
     /// The last event that is stored.
     last: EventId,
-    runs: Vec<SessionRun>,
+    runs: Vec<RunId>,
     /// Events that are not handed over yet.
     ready: VecDeque<Ready>,
     stage: Stage,
@@ -134,16 +134,16 @@ impl Planning {
             identity: Identity::User(stored.user),
             ..caller.clone()
         };
-        let runs = self.runs_of(stored.id).await?;
+        let runs = self.sessions.runs(stored.id).await?;
         if let Some(after) = after {
             let index = (after.run as usize).checked_sub(1);
-            let Some(run) = index.and_then(|index| runs.get(index)) else {
+            let Some(run) = index.and_then(|index| runs.get(index)).copied() else {
                 return Ok(Watched::UnknownEvent);
             };
             // The result has the position after the end of the last run.
             let is_last = after.run as usize == runs.len() && after.position >= 2;
             if stored.status.has_ended() && is_last {
-                let end = self.runs.watch(&owner, None, run.id, after.position - 1).await?;
+                let end = self.runs.watch(&owner, None, run, after.position - 1).await?;
                 if end.is_reported().await? {
                     return Ok(Watched::Reported);
                 }
@@ -240,7 +240,7 @@ impl SessionWatch {
 
     async fn pause(&mut self) {
         let Some(last) = self.runs.last() else { return };
-        let continues = self.planning.runs.before_next_look(last.id, &mut self.patience).await;
+        let continues = self.planning.runs.before_next_look(*last, &mut self.patience).await;
         if !continues {
             self.stage = Stage::Ended;
         }
@@ -312,10 +312,13 @@ impl Places {
         let RunEvent { run_id, at, what } = event;
         let mut place = self.runs.get(&run_id).copied();
         match &what {
+            // The call of the step follows.
             Event::Step {
                 action_id, step, agent, ..
-            } if agent == TASK_WORKER => {
-                self.tasks.insert(*action_id, TaskId::of(*step));
+            } => {
+                if agent == TASK_WORKER {
+                    self.tasks.insert(*action_id, TaskId::of(*step));
+                }
                 return None;
             }
             Event::AgentCall {
@@ -467,24 +470,7 @@ mod tests {
 /// Versions per read, each with its whole plan.
 const VERSIONS: u32 = 20;
 
-/// A run of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SessionRun {
-    id: RunId,
-    /// Microseconds since the epoch.
-    created_us: i64,
-}
-
 impl Planning {
-    /// The runs of a session, in the order in which they were created. The last one works for it, or worked last.
-    async fn runs_of(&self, session: PlanningSessionId) -> Result<Vec<SessionRun>, StoreFailure> {
-        let runs = self.sessions.runs(session).await?;
-        Ok(runs
-            .into_iter()
-            .map(|(id, created_us)| SessionRun { id, created_us })
-            .collect())
-    }
-
     /// All versions of a plan, in order.
     async fn all_versions(&self, session: PlanningSessionId) -> Result<Vec<Version>, StoreFailure> {
         let mut versions: Vec<Version> = Vec::new();
@@ -502,89 +488,13 @@ impl Planning {
 /// The version that a run made as a whole; the work on a plan changes it, and makes none.
 fn made(versions: &[Version], run: RunId) -> Option<&Version> {
     let is_whole = |version: &&Version| matches!(version.kind, VersionKind::Proposed | VersionKind::Refined);
-    versions
-        .iter()
-        .filter(is_whole)
-        .find(|version| version.run_id == Some(run))
+    versions.iter().filter(is_whole).find(|version| version.run_id == run)
 }
 
-/// The versions that persons made after the run of this index and before the next one, in order.
-fn edits<'a>(runs: &'a [SessionRun], versions: &'a [Version], index: usize) -> impl Iterator<Item = &'a Version> {
-    let is_edit = |version: &&Version| version.kind == VersionKind::Edited;
-    versions
-        .iter()
-        .filter(is_edit)
-        .filter(move |edit| edited_after(runs, versions, edit) == index)
-}
-
-/// The number of the last version before the run of this index; 0 if there was none.
-fn version_before(runs: &[SessionRun], versions: &[Version], index: usize) -> u32 {
-    let earlier = runs.iter().take(index);
-    let made = earlier.filter_map(|run| made(versions, run.id));
-    let edited = (0..index).flat_map(|index| edits(runs, versions, index));
-    made.chain(edited).map(|version| version.version).max().unwrap_or(0)
-}
-
-/// The index of the run after which a person edited a version. A run that made a version is before or after it by its
-/// number, any other run by the time.
-fn edited_after(runs: &[SessionRun], versions: &[Version], edit: &Version) -> usize {
-    let is_before = |run: &&SessionRun| match made(versions, run.id) {
-        Some(made) => made.version < edit.version,
-        None => run.created_us <= edit.at.0,
-    };
-    runs.iter().take_while(is_before).count().saturating_sub(1)
-}
-
-#[cfg(test)]
-mod runs_tests {
-    use super::*;
-    use crate::domain::time::Timestamp;
-
-    fn run(created_us: i64) -> SessionRun {
-        SessionRun {
-            id: RunId::new(),
-            created_us,
-        }
-    }
-
-    fn version(version: u32, at_us: i64, kind: VersionKind, run: Option<RunId>) -> Version {
-        Version {
-            version,
-            at: Timestamp(at_us),
-            by: "ann".into(),
-            kind,
-            why: "why".into(),
-            changes: Vec::new(),
-            plan_hash: "h".into(),
-            run_id: run,
-            plan: Vec::new(),
-        }
-    }
-
-    /// P-103: an edit has its place between two runs, also where one of them made no version and where clocks differ.
-    #[test]
-    fn an_edit_has_its_place_between_two_runs() {
-        let runs = [run(10), run(30), run(50), run(70)];
-        let versions = [
-            version(1, 15, VersionKind::Proposed, Some(runs[0].id)),
-            version(2, 20, VersionKind::Edited, None),
-            // Of a refinement that failed there is no version. The clock of this edit is behind that of the next run.
-            version(3, 40, VersionKind::Edited, None),
-            version(4, 55, VersionKind::Refined, Some(runs[2].id)),
-            version(5, 45, VersionKind::Edited, None),
-            version(6, 80, VersionKind::Changed, Some(runs[3].id)),
-        ];
-        let placed = |index: usize| -> Vec<u32> {
-            let edits = edits(&runs, &versions, index);
-            edits.map(|edit| edit.version).collect()
-        };
-        assert_eq!(
-            [placed(0), placed(1), placed(2), placed(3)],
-            [vec![2], vec![3], vec![5], vec![]]
-        );
-        let before = [0, 1, 2, 3].map(|index| version_before(&runs, &versions, index));
-        assert_eq!(before, [0, 2, 3, 5]);
-    }
+/// The number of the last version of these runs; 0 if there is none.
+fn last_version(runs: &[RunId], versions: &[Version]) -> u32 {
+    let of_runs = versions.iter().filter(|version| runs.contains(&version.run_id));
+    of_runs.map(|version| version.version).max().unwrap_or(0)
 }
 
 /// The part of the first edit after a run; the parts before it are the plan that the run made, and the status.
@@ -598,10 +508,10 @@ impl SessionWatch {
             return Ok(());
         };
         let runs = &self.planning.runs;
-        let settings = runs.settings_of(run.id).await?;
+        let settings = runs.settings_of(run).await?;
         let versions = self.planning.all_versions(self.session).await?;
-        let watch = runs.watch(&self.owner, None, run.id, 0).await?;
-        let version = version_before(&self.runs, &versions, index);
+        let watch = runs.watch(&self.owner, None, run, 0).await?;
+        let version = last_version(&self.runs[..index], &versions);
         let execution = settings.execution;
         let is_execution = execution.is_some();
         let status = SessionEvent::Status {
@@ -619,7 +529,7 @@ impl SessionWatch {
             next_version: version + 1,
             is_execution,
         }));
-        self.push(SessionLine::of_session(at_run(index, 0, 0), run.id, None, status));
+        self.push(SessionLine::of_session(at_run(index, 0, 0), run, None, status));
         Ok(())
     }
 
@@ -676,12 +586,11 @@ impl SessionWatch {
             return Ok(());
         };
         let index = after.index;
-        if index + 1 == self.runs.len() && self.runs[index].id != stored.run {
-            let runs = self.planning.runs_of(stored.id).await?;
+        if index + 1 == self.runs.len() && self.runs[index] != stored.run {
+            let runs = self.planning.sessions.runs(stored.id).await?;
             // Those that are known keep their numbers.
-            let known = self.runs.clone();
-            let is_new = |run: &SessionRun| known.iter().all(|known| known.id != run.id);
-            self.runs.extend(runs.into_iter().filter(is_new));
+            let new: Vec<_> = runs.into_iter().filter(|run| !self.runs.contains(run)).collect();
+            self.runs.extend(new);
             return Ok(());
         }
         let has_next = index + 1 < self.runs.len();
@@ -709,13 +618,13 @@ impl SessionWatch {
     fn show(&mut self, stored: &StoredSession, versions: &[Version], has_next: bool) {
         let Stage::After(after) = &mut self.stage else { return };
         let (index, end) = (after.index, after.end);
-        let run = self.runs[index].id;
+        let run = self.runs[index];
         let mut lines = Vec::new();
         let id = |part: u32| at_run(index, end, part);
         if !after.is_shown && !after.is_execution {
             let made = made(versions, run);
             lines.extend(made.map(|made| plan(id(0), run, made.clone())));
-            let before = version_before(&self.runs, versions, index);
+            let before = last_version(&self.runs[..index], versions);
             let is_left = has_next || !stored.status.has_ended();
             if made.is_some() || after.leaves_plan(before, is_left) {
                 let status = SessionEvent::Status {
@@ -729,9 +638,8 @@ impl SessionWatch {
         }
         after.is_shown = true;
         after.version = stored.version;
-        // A later version may be one after another run, which is not known yet.
-        let known = |edit: &&Version| has_next || edit.version <= stored.version;
-        let edits = edits(&self.runs, versions, index).filter(known);
+        let is_edit = |version: &&Version| version.kind == VersionKind::Edited && version.run_id == run;
+        let edits = versions.iter().filter(is_edit);
         for (number, edit) in (0..).zip(edits).skip(after.edits as usize) {
             after.edits = number + 1;
             lines.push(plan(id(EDITS + number), run, edit.clone()));
@@ -746,7 +654,7 @@ impl SessionWatch {
             return Ok(());
         };
         self.stage = Stage::Ended;
-        let run = self.runs[index].id;
+        let run = self.runs[index];
         if let Some(Cleanup { removed, left }) = stored.cleanup.clone() {
             let cleanup = SessionEvent::Cleanup { removed, left };
             self.push(SessionLine::of_session(at_run(index, end, 0), run, None, cleanup));

@@ -64,7 +64,7 @@ impl Planning {
         let mut page = Page::new(after, most);
         let mut opened = Vec::new();
         let works = stored.started_us.map(|_| stored.run);
-        for (run, _) in self.sessions.runs(stored.id).await? {
+        for run in self.sessions.runs(stored.id).await? {
             if Some(run) != works && !page.is_full() {
                 let read = self.read(run).await?;
                 // Those that its model chose. Code made the others.

@@ -14,7 +14,8 @@ use crate::domain::journal::CallFailure;
 use crate::domain::plan::TaskId;
 use crate::domain::reflection::Reflection;
 use crate::domain::time::Timestamp;
-use crate::engine::strategy::react::{StepAction, StepState, steps};
+use crate::engine::ledger::Call;
+use crate::engine::strategy::react::{StepState, steps};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 
@@ -66,39 +67,32 @@ fn settle(step: &mut Step, settled: &HashMap<ActionId, bool>) {
     }
 }
 
-fn shown(state: StepState) -> Step {
-    let step = Step {
-        n: state.n,
-        reason: state.reason,
-        action: None,
-        observation: None,
-        reflection: state.reflection.map(concluded),
-        action_id: None,
-        state: None,
-        started_at: None,
-        duration_ms: None,
+fn shown(state: StepState<'_>) -> Step {
+    let StepState {
+        n,
+        reason,
+        action: call,
+        reflection,
+    } = state;
+    let observation = |call: Call<'_>| match &call.result()?.outcome {
+        Ok(data) => Some(Arc::clone(data)),
+        Err(failure) => Some(error(failure)),
     };
-    let Some(action) = state.action else { return step };
-    let StepAction {
-        id,
-        tool,
-        arguments,
-        status,
-        observation,
-        started_us,
-        duration_us,
-    } = action;
     Step {
-        action: Some(StepDone {
-            tool: tool.to_string(),
-            arguments,
+        n,
+        reason,
+        action: call.map(|call| StepDone {
+            tool: call.name().to_string(),
+            arguments: call.arguments(),
         }),
-        observation: observation.map(|seen| seen.unwrap_or_else(|failure| error(&failure))),
-        action_id: Some(id),
-        state: Some(status),
-        started_at: started_us.map(Timestamp),
-        duration_ms: duration_us.map(|time| time.max(0).unsigned_abs() / 1000),
-        ..step
+        observation: call.and_then(observation),
+        reflection: reflection.cloned().map(concluded),
+        action_id: call.map(Call::id),
+        state: call.map(Call::status),
+        started_at: call.and_then(Call::first_started_us).map(Timestamp),
+        duration_ms: call
+            .and_then(Call::duration_us)
+            .map(|time| time.max(0).unsigned_abs() / 1000),
     }
 }
 
@@ -136,50 +130,78 @@ mod tests {
 
     use super::*;
     use crate::domain::ids::PlanningSessionId;
-    use crate::domain::journal::WordsOf;
+    use crate::domain::journal::{CallResult, Entry, Proposed, WordsOf};
     use crate::domain::plan::Task;
     use crate::domain::reflection::Evidence;
-    use crate::domain::tool::FailureCode;
+    use crate::domain::tool::{FailureCode, Tool};
+    use crate::engine::journal::Journal;
 
     fn raw(value: &Value) -> Arc<RawValue> {
         Arc::from(to_raw_value(value).unwrap())
     }
 
-    fn step(observation: Option<Result<Arc<RawValue>, CallFailure>>) -> StepState {
-        StepState {
-            n: 2,
-            reason: Some("The tests come first.".to_owned()),
-            action: Some(StepAction {
-                id: ActionId::new(),
-                tool: "createIssue".into(),
-                arguments: raw(&json!({"title": "x"})),
-                status: ActionStatus::Completed,
-                observation,
-                started_us: Some(1_000_000),
-                duration_us: Some(41_200_000),
-            }),
-            reflection: Some(Reflection {
-                is_task_complete: true,
-                summary: "It is there.".to_owned(),
-                evidence: vec![Evidence {
-                    observation: 2,
-                    quote: "issues/7".to_owned(),
-                }],
-                learnings: Vec::new(),
-                plan_changes: Vec::new(),
-                give_up: None,
-            }),
+    /// The journal of a call with this outcome.
+    fn journal(outcome: Option<Result<Arc<RawValue>, CallFailure>>) -> Journal {
+        let tool = Arc::new(Tool::named("github", "createIssue"));
+        let call = Proposed::of(&tool, to_raw_value(&json!({"title": "x"})).unwrap());
+        let id = call.id;
+        let begun = [
+            Entry::Step {
+                step: 1,
+                round: 1,
+                call,
+            },
+            Entry::Started {
+                call: id,
+                at_us: 1_000_000,
+                child: None,
+            },
+        ];
+        let result = outcome.map(|outcome| Entry::Result {
+            call: id,
+            result: CallResult {
+                outcome,
+                sent: true,
+                duration_us: 41_200_000,
+            },
+        });
+        begun.into_iter().chain(result).collect()
+    }
+
+    fn reflection() -> Reflection {
+        Reflection {
+            is_task_complete: true,
+            summary: "It is there.".to_owned(),
+            evidence: vec![Evidence {
+                observation: 2,
+                quote: "issues/7".to_owned(),
+            }],
+            ..Reflection::default()
         }
     }
 
-    fn shown_as(state: StepState) -> Value {
+    /// The step with this call.
+    fn step<'a>(journal: &'a Journal, reflection: &'a Reflection) -> StepState<'a> {
+        StepState {
+            n: 2,
+            reason: Some("The tests come first.".to_owned()),
+            action: journal.ledger().calls().next(),
+            reflection: Some(reflection),
+        }
+    }
+
+    fn shown_with(outcome: Option<Result<Arc<RawValue>, CallFailure>>) -> Value {
+        shown_as(step(&journal(outcome), &reflection()))
+    }
+
+    fn shown_as(state: StepState<'_>) -> Value {
         serde_json::to_value(shown(state)).unwrap()
     }
 
     /// P-305: a step has what was thought, done, seen and concluded, under the names of the API.
     #[test]
     fn a_step_shows_reason_action_observation_and_reflection() {
-        let shown = shown_as(step(Some(Ok(raw(&json!({"issue": {"number": 7}}))))));
+        let shown = shown_with(Some(Ok(raw(&json!({"issue": {"number": 7}})))));
         assert_eq!(shown["n"], 2);
         assert_eq!(
             shown["action"],
@@ -207,7 +229,7 @@ mod tests {
             words_of: WordsOf::Server,
             own: None,
         };
-        let shown = shown_as(step(Some(Err(failure))));
+        let shown = shown_with(Some(Err(failure)));
         assert_eq!(
             shown["observation"],
             json!({"error": {"code": "tool_error", "message": "The tool reported an error."}})
@@ -217,13 +239,13 @@ mod tests {
     /// While a call waits or runs there is no observation, and before the call there is no action.
     #[test]
     fn a_step_under_way_shows_how_far_it_has_come() {
-        let shown = shown_as(step(None));
+        let shown = shown_with(None);
         assert_eq!(shown["observation"], Value::Null);
         assert_eq!(shown["action"]["tool"], "createIssue");
+        let (journal, reflection) = (Journal::default(), reflection());
         let thought = StepState {
-            action: None,
             reflection: None,
-            ..step(None)
+            ..step(&journal, &reflection)
         };
         let shown = shown_as(thought);
         assert_eq!(
@@ -238,7 +260,7 @@ mod tests {
     fn the_raw_history_is_the_history_as_text() {
         let detail = TaskDetail {
             task: Task::new(TaskId::of(1), PlanningSessionId::new()),
-            react_history: vec![shown(step(Some(Ok(raw(&json!("text"))))))],
+            react_history: vec![shown(step(&journal(Some(Ok(raw(&json!("text"))))), &reflection()))],
             raw_react_history: None,
         };
         let shown = serde_json::to_value(detail.raw()).unwrap();
