@@ -122,14 +122,12 @@ pub fn next<'a>(journal: &'a Journal, limits: &Limits, elapsed: Duration) -> Nex
     if let Some(Entry::ModelFault { kind, .. }) = journal.last() {
         return now.after_fault(*kind);
     }
-    let last_turn = journal.iter().enumerate().rev().find_map(|(at, entry)| match entry {
-        Entry::ModelTurn { turn, calls } => Some((at, turn, calls.as_slice())),
-        _ => None,
-    });
+    let mut entries = journal.iter().enumerate().rev();
+    let last_turn = entries.find_map(|(at, entry)| Some((at, entry.turn()?)));
     let next = match last_turn {
         None => None,
-        Some((at, turn, [])) => now.after_words(at, turn),
-        Some((at, turn, calls)) => now.after_calls(at, turn, calls),
+        Some((at, (turn, []))) => now.after_words(at, turn),
+        Some((at, (turn, calls))) => now.after_calls(at, turn, calls),
     };
     next.unwrap_or_else(|| now.within_limits())
 }
@@ -236,17 +234,13 @@ impl<'a> Situation<'a, '_> {
 fn in_doubt_child_runs(journal: &Journal) -> Option<Next<'_>> {
     let resumed = journal.len() - current(journal).len();
     let (before, since) = journal.split_at(resumed);
-    if since.iter().any(|entry| matches!(entry, Entry::ModelTurn { .. })) {
+    if since.iter().any(|entry| entry.turn().is_some()) {
         return None;
     }
-    let turn = before.iter().rfind(|entry| matches!(entry, Entry::ModelTurn { .. }))?;
+    let (_, calls) = before.iter().rev().find_map(Entry::turn)?;
     let ledger = journal.ledger();
     let mut in_doubt = Vec::new();
-    for call in turn
-        .calls()
-        .iter()
-        .filter(|call| matches!(call.target, Target::Agent(_)))
-    {
+    for call in calls.iter().filter(|call| matches!(call.target, Target::Agent(_))) {
         let state = ledger.call(call.id)?;
         if state.is_in_doubt() {
             if state.has_result_from(resumed) {
@@ -391,11 +385,8 @@ impl<'a> Situation<'a, '_> {
     /// last one. `None` if the last turn did not.
     fn invalid_outputs(&self, states: &[Call<'_>]) -> Option<(u32, String)> {
         let last = states.iter().find(|call| is_verdict(call.proposed))?;
-        let turns = self.journal.iter().rev().filter_map(|entry| match entry {
-            Entry::ModelTurn { calls, .. } => Some(calls),
-            _ => None,
-        });
-        let count = turns.take_while(|calls| calls.iter().any(is_verdict)).count();
+        let turns = self.journal.iter().rev().filter_map(Entry::turn);
+        let count = turns.take_while(|(_, calls)| calls.iter().any(is_verdict)).count();
         Some((
             u32::try_from(count).unwrap_or(u32::MAX),
             last.failure()?.message.clone(),

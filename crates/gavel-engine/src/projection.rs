@@ -21,7 +21,7 @@ pub struct Projection {
 impl Projection {
     /// Takes an entry into account: its turn, its calls, and with which arguments they are allowed.
     pub fn learn(&mut self, entry: &Entry) {
-        self.turns += u32::from(matches!(entry, Entry::ModelTurn { .. }));
+        self.turns += u32::from(entry.turn().is_some());
         for call in entry.calls() {
             match &call.target {
                 Target::Verdict(Ok(Verdict::Reflect(said))) => {

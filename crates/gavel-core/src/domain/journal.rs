@@ -259,6 +259,33 @@ impl Entry {
         matches!(self, Self::ModelTurn { .. } | Self::Result { .. })
     }
 
+    /// The turn of the model, with its calls.
+    #[must_use]
+    pub fn turn(&self) -> Option<(&ModelTurn, &[Proposed])> {
+        match self {
+            Self::ModelTurn { turn, calls } => Some((turn, calls)),
+            _ => None,
+        }
+    }
+
+    /// The phase of a step that begins, and whether the model is asked for it again.
+    #[must_use]
+    pub const fn phase(&self) -> Option<(Phase, bool)> {
+        match self {
+            Self::Prompted {
+                cause: Cause::Phase { phase, again, .. },
+                ..
+            } => Some((*phase, *again)),
+            _ => None,
+        }
+    }
+
+    /// Does a step of a task begin?
+    #[must_use]
+    pub const fn begins_step(&self) -> bool {
+        matches!(self.phase(), Some((Phase::Reason, false)))
+    }
+
     /// How a person settled a call in doubt of a run below this one: did it happen?
     #[must_use]
     pub const fn settled(&self) -> Option<(ActionId, bool)> {

@@ -387,13 +387,10 @@ impl Ended {
 }
 
 pub(super) fn exits_loop(journal: &[Entry]) -> bool {
-    let last = journal
-        .iter()
-        .rev()
-        .find(|entry| matches!(entry, Entry::ModelTurn { .. }));
+    let last = journal.iter().rev().find_map(Entry::turn);
     matches!(
-        last.map(Entry::calls),
-        Some([only]) if matches!(only.target, Target::Verdict(Ok(Verdict::Complete { exits_loop: true, .. })))
+        last,
+        Some((_, [only])) if matches!(only.target, Target::Verdict(Ok(Verdict::Complete { exits_loop: true, .. })))
     )
 }
 

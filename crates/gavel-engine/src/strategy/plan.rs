@@ -382,10 +382,8 @@ impl Progress {
                 progress.take(TaskId::of(number), call);
             }
         }
-        for entry in journal {
-            if let Entry::OutcomeSettled { call, .. } = entry {
-                progress.in_doubt.remove(call);
-            }
+        for (call, _) in journal.iter().filter_map(Entry::settled) {
+            progress.in_doubt.remove(&call);
         }
         progress
     }

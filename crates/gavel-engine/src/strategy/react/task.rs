@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Cause, Entry, FaultKind, Phase, Proposed, Target, Verdict};
+use crate::domain::journal::{Entry, FaultKind, Phase, Proposed, Target, Verdict};
 use crate::domain::plan::{Plan, TaskReason, TaskStatus, difference};
 use crate::domain::reflection::Reflection;
 use crate::domain::text;
@@ -65,18 +65,7 @@ impl TaskState {
         };
         let ledger = journal.ledger();
         for entry in journal {
-            if let Entry::Prompted {
-                cause:
-                    Cause::Phase {
-                        phase: Phase::Reason,
-                        again: false,
-                        ..
-                    },
-                ..
-            } = entry
-            {
-                state.steps += 1;
-            }
+            state.steps += u32::from(entry.begins_step());
             for call in entry.calls() {
                 let Target::Verdict(read) = &call.target else { continue };
                 let Some(result) = ledger.call(call.id).and_then(|call| call.result()) else {
@@ -268,46 +257,38 @@ pub fn steps(journal: &Journal) -> Vec<StepState<'_>> {
     let mut steps: Vec<StepState<'_>> = Vec::new();
     let mut phase = None;
     for entry in journal {
-        match entry {
-            Entry::Prompted {
-                cause: Cause::Phase { phase: now, again, .. },
-                ..
-            } => {
-                phase = Some(*now);
-                if *now == Phase::Reason && !again {
-                    steps.push(StepState {
-                        n: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
-                        reason: None,
-                        action: None,
-                        reflection: None,
-                    });
-                }
+        if entry.begins_step() {
+            steps.push(StepState {
+                n: u32::try_from(steps.len() + 1).unwrap_or(u32::MAX),
+                reason: None,
+                action: None,
+                reflection: None,
+            });
+        }
+        phase = entry.phase().map(|(phase, _)| phase).or(phase);
+        let (Some((turn, calls)), Some(step)) = (entry.turn(), steps.last_mut()) else {
+            continue;
+        };
+        match phase {
+            Some(Phase::Reason) => {
+                let words = turn.text();
+                step.reason = Some(text::prefix(&words, REASON).to_owned());
             }
-            Entry::ModelTurn { turn, calls } => {
-                let Some(step) = steps.last_mut() else { continue };
-                match phase {
-                    Some(Phase::Reason) => {
-                        let words = turn.text();
-                        step.reason = Some(text::prefix(&words, REASON).to_owned());
-                    }
-                    Some(Phase::Act) => {
-                        let first = calls.first().filter(|call| !matches!(call.target, Target::Verdict(_)));
-                        let call = first.and_then(|call| ledger.call(call.id));
-                        step.action = step.action.or(call);
-                    }
-                    Some(Phase::Reflect) => {
-                        let accepted = calls.iter().find_map(|call| match &call.target {
-                            Target::Verdict(Ok(Verdict::Reflect(reflection))) => {
-                                ledger.call(call.id)?.succeeded().then_some(&**reflection)
-                            }
-                            _ => None,
-                        });
-                        step.reflection = accepted.or(step.reflection);
-                    }
-                    None => {}
-                }
+            Some(Phase::Act) => {
+                let first = calls.first().filter(|call| !matches!(call.target, Target::Verdict(_)));
+                let call = first.and_then(|call| ledger.call(call.id));
+                step.action = step.action.or(call);
             }
-            _ => {}
+            Some(Phase::Reflect) => {
+                let accepted = calls.iter().find_map(|call| match &call.target {
+                    Target::Verdict(Ok(Verdict::Reflect(reflection))) => {
+                        ledger.call(call.id)?.succeeded().then_some(&**reflection)
+                    }
+                    _ => None,
+                });
+                step.reflection = accepted.or(step.reflection);
+            }
+            None => {}
         }
     }
     steps

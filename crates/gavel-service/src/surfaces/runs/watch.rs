@@ -194,7 +194,7 @@ impl Watch {
         let run = next.run;
         // The next turn may differ from the one whose text was sent: the process was stopped, or this reader missed
         // events.
-        if let Entry::ModelTurn { turn, .. } = &next.entry
+        if let Some((turn, _)) = next.entry.turn()
             && let Some(words) = self.under_way.remove(&run)
             && !words.begin(turn)
         {
@@ -237,10 +237,7 @@ impl Watch {
         self.read = read.collect::<Result<_, StoreFailure>>()?;
         // The text of these turns was sent live before they were written, and late text would come after the turn. So
         // the received text is dropped, and the subscription is renewed.
-        let turns = self
-            .read
-            .iter()
-            .any(|read| matches!(read.entry, Entry::ModelTurn { .. }));
+        let turns = self.read.iter().any(|read| read.entry.turn().is_some());
         if turns && self.live.is_some() {
             self.join();
         }
