@@ -240,7 +240,7 @@ pub(crate) async fn the_plan_is_written_as_it_is_worked_through(db: TestDb) {
     let history = versions(&store, work.session).await;
     let (last, why) = (&history[1], next.changed.unwrap());
     assert_eq!((last.version, last.kind), (2, VersionKind::Changed));
-    assert_eq!((&*last.by, last.run_id), ("agent", Some(work.run.id)));
+    assert_eq!((&*last.by, last.run_id), ("agent", work.run.id));
     assert_eq!(
         (&*last.why, &last.changes, &last.plan),
         (&*why.why, &why.changes, &next.plan.tasks)

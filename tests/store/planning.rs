@@ -400,9 +400,9 @@ pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
     );
     let history = versions(&store, session).await;
     let kinds = [
-        (VersionKind::Proposed, Some(proposal), END),
-        (VersionKind::Refined, Some(refinement.id), END),
-        (VersionKind::Edited, None, END + 5),
+        (VersionKind::Proposed, proposal, END),
+        (VersionKind::Refined, refinement.id, END),
+        (VersionKind::Edited, refinement.id, END + 5),
     ];
     assert_eq!(history.len(), 3);
     for (((version, made), (kind, run, at_us)), number) in
