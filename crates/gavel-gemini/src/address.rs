@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{Counter, counter};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use super::client::MODELS;
@@ -64,12 +65,12 @@ impl Address {
 
     /// The URL for `method` of `model`.
     pub(super) fn of(&self, model: &str, method: Method) -> Result<Url, url::ParseError> {
-        Url::parse(&format!("{}{}{}", self.models, Escaped(model), method.suffix()))
+        Url::parse(&format!("{}{}{}", self.models, escaped(model), method.suffix()))
     }
 
     /// The URL of the description of `model`.
     pub(super) fn about(&self, model: &str) -> Result<Url, url::ParseError> {
-        Url::parse(&format!("{}{}", self.models, Escaped(model)))
+        Url::parse(&format!("{}{}", self.models, escaped(model)))
     }
 }
 
@@ -113,20 +114,12 @@ fn name<'a>(setting: &str, value: &'a str) -> Result<&'a str, ConfigError> {
     Ok(value)
 }
 
-/// A name, escaped as one path segment.
-struct Escaped<'a>(&'a str);
+/// Characters that a path segment holds as they are.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-impl std::fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for byte in self.0.bytes() {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                write!(f, "{}", char::from(byte))?;
-            } else {
-                write!(f, "%{byte:02X}")?;
-            }
-        }
-        Ok(())
-    }
+/// A name as one path segment.
+fn escaped(name: &str) -> impl std::fmt::Display {
+    utf8_percent_encode(name, UNRESERVED)
 }
 
 /// Names come from definitions: beyond these, the oldest is forgotten, so that memory stays bounded.

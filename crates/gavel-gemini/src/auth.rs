@@ -17,8 +17,7 @@ use tokio::time::timeout_at;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-use crate::call::Retry;
-use crate::call::{Failure, Health};
+use crate::call::{Failure, Health, Retry};
 use crate::client::{self, Waiting};
 use crate::config::{ConfigError, Timeouts, invalid};
 use crate::domain::journal::FaultKind;
@@ -430,7 +429,6 @@ impl Credentials {
 
 /// Parses the private key at startup, so that an invalid key fails the start and not the first request.
 fn signing_key(account: &ServiceAccount) -> Result<EncodingKey, ConfigError> {
-    use secrecy::ExposeSecret;
     EncodingKey::from_rsa_pem(account.private_key.expose_secret().as_bytes())
         .map_err(|_| invalid("private_key", "it is not an RSA key in PEM form"))
 }
@@ -452,29 +450,18 @@ struct Token {
 #[derive(Debug)]
 struct Fetcher {
     credentials: Credentials,
-    key: Option<EncodingKeyBox>,
+    key: Option<EncodingKey>,
     url: Url,
     client: Client,
     timeouts: Timeouts,
 }
 
-/// Hides the private key in debug output.
-struct EncodingKeyBox(EncodingKey);
-
-impl std::fmt::Debug for EncodingKeyBox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("EncodingKey")
-    }
-}
-
 impl Fetcher {
     fn new(credentials: Credentials, timeouts: &Timeouts) -> Result<Self, ConfigError> {
         let (setting, place, key) = match &credentials {
-            Credentials::ServiceAccount(account) => (
-                "token_uri",
-                account.token_uri.clone(),
-                Some(EncodingKeyBox(signing_key(account)?)),
-            ),
+            Credentials::ServiceAccount(account) => {
+                ("token_uri", account.token_uri.clone(), Some(signing_key(account)?))
+            }
             Credentials::AuthorizedUser(user) => ("token_uri", user.token_uri.clone(), None),
             Credentials::Metadata { base_url, .. } => (
                 "metadata server",
@@ -603,7 +590,7 @@ impl Fetcher {
             iat: now,
             exp: now + 3600,
         };
-        jsonwebtoken::encode(&header, &claims, &key.0)
+        jsonwebtoken::encode(&header, &claims, key)
             .map_err(|error| Failure::unavailable(format!("the claim could not be signed: {error}")))
     }
 }

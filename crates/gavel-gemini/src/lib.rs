@@ -4,13 +4,13 @@
 //! A call passes through these modules, in this order:
 //!
 //! 1. `settings` (with `domain/family.rs`) translates a definition's settings for the model that will answer, as far as
-//!    `routes` knows it; `request` writes the body.
-//! 2. `call` makes attempts and follows `CONTINUATION` hops. It is the only place that retries, limited by the delays
-//!    and the budget of `retry` and by the endpoint's `breaker`.
+//!    `address` knows it; `request` writes the body.
+//! 2. `call` makes attempts and follows `CONTINUATION` hops. It is the only place that retries, limited by its delays
+//!    and budget and by the endpoint's `breaker`.
 //! 3. `auth` sets the key or an access token; `client` sends the request, with a limit on every wait and every byte.
-//! 4. `sse` splits a stream into JSON texts, and `wire` parses them. `content` assembles the parts so that they can be
+//! 4. `wire` splits a stream into JSON texts, and parses them. `content` assembles the parts so that they can be
 //!    echoed as received. `reply` evaluates the whole by its `finish` reason, and `api_error` evaluates an error.
-//! 5. `delivery` passes text on as it arrives, and withdraws it when an attempt fails.
+//! 5. `client` passes text on as it arrives, and withdraws it when an attempt fails.
 //!
 //! Deliberately absent: no other layer retries (reqwest's own retries are off). Nothing is executed from an answer that
 //! was incomplete, blocked or garbled, because such an answer is a [`ModelFault`] without calls. No key is ever part of
@@ -44,21 +44,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use self::address::Routes;
-use self::address::{Address, Method};
+use self::address::{Address, Method, Routes};
 use self::auth::Auth;
 pub use self::auth::{AdcSources, AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount, adc_from_env_values};
-use self::call::Call;
 pub use self::call::RetrySettings;
-use self::call::{Budget, Retry};
+use self::call::{Budget, Call, Retry};
 pub use self::check::{CheckError, ModelInfo};
-use self::client::Delivery;
-use self::client::{Client, Target};
-use self::client::{DefaultMetrics, Metrics};
-pub use self::config::ConfigError;
-pub use self::config::Timeouts;
+use self::client::{Client, DefaultMetrics, Delivery, Metrics, Target};
 use self::config::invalid;
-pub use self::config::{BreakerSettings, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig};
+pub use self::config::{BreakerSettings, ConfigError, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig, Timeouts};
 use self::request::SystemCache;
 pub use self::settings::advice;
 use self::settings::{Asked, Warned};

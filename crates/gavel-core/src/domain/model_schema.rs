@@ -20,9 +20,6 @@
 //! A server may send half a megabyte of schema, and references multiply. So each byte that is read or copied counts,
 //! and a tool that needs too many is left out.
 
-mod choices;
-mod hidden;
-
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
@@ -132,7 +129,7 @@ fn expanded(
         Some(other) => return Err(format!("its schema is of type {other}, not an object").into()),
     }
     for name in hidden {
-        hidden::hide(&mut out, name)?;
+        hide(&mut out, name)?;
     }
     let out = Value::Object(out);
     let bytes = out.to_string().len();
@@ -261,7 +258,7 @@ impl Translation<'_> {
         if !required.names.is_empty() {
             out.insert("required".to_owned(), required.names.into());
         }
-        if choices::types(&out).contains(&"array") && !out.contains_key("items") && !out.contains_key("prefixItems") {
+        if types(&out).contains(&"array") && !out.contains_key("items") && !out.contains_key("prefixItems") {
             out.insert("items".to_owned(), json!({}));
         }
         Ok(out)
@@ -302,7 +299,7 @@ impl Translation<'_> {
                 _ => self.spend(PART)?,
             }
         }
-        choices::put(out, values);
+        put(out, values);
         Ok(())
     }
 
@@ -493,3 +490,245 @@ fn percent_decoded(pointer: &str) -> String {
 
 #[cfg(test)]
 mod tests;
+
+/// Restricts `out` to `values`, without those that its `type` does not allow.
+fn put(out: &mut Map<String, Value>, values: &[Value]) {
+    let declared = types(out);
+    let mut kinds: Vec<&'static str> = Vec::new();
+    for kind in values.iter().filter_map(kind) {
+        let allowed = declared.is_empty() || declared.contains(&kind);
+        if allowed && !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let mut said: Vec<&Value> = values.iter().filter(|value| kind(value).is_none()).collect();
+    let is_empty = |value: &&Value| value.as_str() == Some("");
+    let has_empty = said.iter().any(is_empty);
+    said.retain(|value| !is_empty(value));
+    if said.is_empty() {
+        if has_empty && (declared.is_empty() || declared.contains(&"string")) {
+            kinds.push("string");
+        }
+        match kinds[..] {
+            [] => {}
+            [one] => drop(out.insert("type".to_owned(), json!(one))),
+            _ => drop(out.insert("type".to_owned(), json!(kinds))),
+        }
+        return;
+    }
+    // If `anyOf` exists already, the narrower restriction is kept.
+    if kinds.is_empty() || out.contains_key("anyOf") {
+        out.insert("enum".to_owned(), json!(said));
+        return;
+    }
+    let rest: Vec<_> = declared.into_iter().filter(|kind| !kinds.contains(kind)).collect();
+    let mut first = json!({"enum": said});
+    match rest[..] {
+        [] => {}
+        [one] => first["type"] = json!(one),
+        _ => first["type"] = json!(rest),
+    }
+    let others = kinds.into_iter().map(|kind| match kind {
+        "array" => json!({"type": kind, "items": {}}),
+        kind => json!({"type": kind}),
+    });
+    let choices: Vec<_> = std::iter::once(first).chain(others).collect();
+    out.remove("type");
+    out.insert("anyOf".to_owned(), json!(choices));
+}
+
+/// The types that a schema declares; none means any.
+fn types(schema: &Map<String, Value>) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The type of a value that an `enum` must not contain.
+fn kind(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::String(_) | Value::Number(_) => None,
+        Value::Bool(_) => Some("boolean"),
+        Value::Null => Some("null"),
+        Value::Array(_) => Some("array"),
+        Value::Object(_) => Some("object"),
+    }
+}
+
+/// Removes a top-level property from a translated schema.
+///
+/// # Errors
+/// The property does not exist, or the rest of the schema still refers to it.
+fn hide(schema: &mut Map<String, Value>, name: &str) -> Result<(), String> {
+    let known = schema
+        .get_mut("properties")
+        .and_then(Value::as_object_mut)
+        .is_some_and(|properties| properties.remove(name).is_some());
+    if !known {
+        return Err(format!(
+            "the hidden argument `{name}` is not among the properties of its input schema"
+        ));
+    }
+    for key in ["required", "propertyOrdering"] {
+        if let Some(Value::Array(names)) = schema.get_mut(key) {
+            names.retain(|entry| entry != name);
+            if names.is_empty() {
+                schema.remove(key);
+            }
+        }
+    }
+    if speaks_of(schema, name) {
+        return Err(format!(
+            "the hidden argument `{name}` is also named in a condition of its input schema, so it cannot be hidden"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the schema, or one that applies to the same object, names this property. A property of that name inside
+/// another property is unrelated.
+fn speaks_of(schema: &Map<String, Value>, name: &str) -> bool {
+    let has = |key: &str| {
+        schema
+            .get(key)
+            .and_then(Value::as_object)
+            .is_some_and(|of| of.contains_key(name))
+    };
+    let lists = |names: &Value| {
+        names
+            .as_array()
+            .is_some_and(|names| names.iter().any(|entry| entry == name))
+    };
+    let inner = |schema: &Value| schema.as_object().is_some_and(|schema| speaks_of(schema, name));
+    has("properties")
+        || has("dependentRequired")
+        || has("dependentSchemas")
+        || ["required", "propertyOrdering"]
+            .iter()
+            .any(|key| schema.get(*key).is_some_and(lists))
+        || values(schema, "dependentRequired").any(lists)
+        || values(schema, "dependentSchemas").any(inner)
+        || ["if", "then", "else", "not"]
+            .iter()
+            .any(|key| schema.get(*key).is_some_and(inner))
+        || schema
+            .get("anyOf")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .any(inner)
+}
+
+fn values<'a>(schema: &'a Map<String, Value>, key: &str) -> impl Iterator<Item = &'a Value> {
+    schema
+        .get(key)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(Map::values)
+}
+
+#[cfg(test)]
+mod choices_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn shown(property: &Value) -> Value {
+        let schema = json!({"type": "object", "properties": {"a": property}});
+        translate(&schema, &[]).unwrap()["properties"]["a"].take()
+    }
+
+    /// C-FR-012
+    #[test]
+    fn an_enum_holds_text_and_numbers_and_tells_the_type_of_all_else() {
+        for (property, expected) in [
+            (json!({"enum": ["low", 2]}), json!({"enum": ["low", 2]})),
+            (
+                json!({"enum": ["low", null]}),
+                json!({"anyOf": [{"enum": ["low"]}, {"type": "null"}]}),
+            ),
+            (
+                json!({"type": ["string", "null"], "enum": ["low", null], "description": "d"}),
+                json!({"anyOf": [{"type": "string", "enum": ["low"]}, {"type": "null"}], "description": "d"}),
+            ),
+            // A value that the type forbids is removed.
+            (
+                json!({"type": "string", "enum": ["low", null]}),
+                json!({"type": "string", "enum": ["low"]}),
+            ),
+            (json!({"enum": [true, false]}), json!({"type": "boolean"})),
+            (
+                json!({"type": ["string", "boolean", "null"], "enum": [true, null]}),
+                json!({"type": ["boolean", "null"]}),
+            ),
+            (
+                json!({"enum": ["x", {"a": 1}, [1]]}),
+                json!({"anyOf": [{"enum": ["x"]}, {"type": "object"}, {"type": "array", "items": {}}]}),
+            ),
+            (
+                json!({"enum": ["x", null], "anyOf": [{"type": "string"}, {"type": "null"}]}),
+                json!({"enum": ["x"], "anyOf": [{"type": "string"}, {"type": "null"}]}),
+            ),
+            (json!({"enum": ["", "low"]}), json!({"enum": ["low"]})),
+            (json!({"type": "string", "enum": [""]}), json!({"type": "string"})),
+            (json!({"enum": ["", null]}), json!({"type": ["null", "string"]})),
+            (json!({"const": ""}), json!({"type": "string"})),
+            (json!({"const": null}), json!({"type": "null"})),
+            (json!({"type": "boolean", "const": true}), json!({"type": "boolean"})),
+        ] {
+            assert_eq!(shown(&property), expected, "{property}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod hidden_tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema() -> Value {
+        json!({"type": "object", "properties": {"user_id": {"type": "string"}, "a": {"type": "string"}},
+               "required": ["user_id"], "propertyOrdering": ["user_id", "a"]})
+    }
+
+    #[test]
+    fn the_identity_argument_is_not_shown() {
+        let shown = translate(&schema(), &["user_id"]).unwrap();
+        assert_eq!(
+            shown,
+            json!({"type": "object", "properties": {"a": {"type": "string"}}, "propertyOrdering": ["a"]})
+        );
+        assert!(translate(&schema(), &["actor"]).unwrap_err().contains("`actor`"));
+    }
+
+    /// Promise: decided by code.
+    #[test]
+    fn a_tool_that_asks_for_it_elsewhere_too_is_left_out() {
+        let asks = json!({"required": ["user_id"]});
+        for (key, value) in [
+            ("anyOf", json!([asks, {"required": ["a"]}])),
+            ("oneOf", json!([{"properties": {"user_id": {"const": "x"}}}])),
+            ("allOf", json!([{"anyOf": [asks]}])),
+            ("if", asks.clone()),
+            ("then", json!({"not": asks})),
+            ("dependentRequired", json!({"user_id": ["a"]})),
+            ("dependentRequired", json!({"a": ["user_id"]})),
+            ("dependentSchemas", json!({"user_id": {}})),
+            ("dependentSchemas", json!({"a": asks})),
+        ] {
+            let mut schema = schema();
+            schema[key] = value;
+            let reason = translate(&schema, &["user_id"]).unwrap_err();
+            assert!(reason.contains("`user_id` is also named"), "{key}: {reason}");
+        }
+        // Another object's property of that name is not the identity.
+        let mut schema = schema();
+        schema["properties"]["a"] = json!({"properties": {"user_id": {}}, "required": ["user_id"]});
+        assert!(translate(&schema, &["user_id"]).is_ok());
+    }
+}

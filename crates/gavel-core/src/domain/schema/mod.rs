@@ -25,11 +25,9 @@ pub use self::repair::{Repair, repair};
 
 /// The most errors that are reported for one value.
 const MOST_ERRORS: usize = 8;
-/// Accesses allowed for collecting all errors of a value. Beyond that, only the first error is collected; beyond the
-/// second limit, the message only says that the value is invalid. Errors contain what they refer to, so each access may
-/// take memory.
-const LOOKS_FOR_ERRORS: u64 = 200_000;
-const LOOKS_FOR_FIRST: u64 = 600_000;
+/// Accesses allowed for collecting the errors of a value. Beyond that, the message only says that the value is invalid.
+/// Errors contain what they refer to, so each access may take memory.
+const LOOKS_FOR_ERRORS: u64 = 400_000;
 
 /// A compiled schema.
 pub struct JsonSchema {
@@ -86,9 +84,7 @@ impl JsonSchema {
         let invalid = |message: String| SchemaError::Invalid(message);
         let schema: Value = serde_json::from_str(original.get()).map_err(|error| invalid(error.to_string()))?;
         cost::estimate(&schema)?;
-        let compiled = counted::within(Effort::Full, || {
-            pattern::options().build(&schema).map_err(|error| limited(&error))
-        });
+        let compiled = counted::within(Effort::Full, || pattern::options().build(&schema).map_err(limited));
         let validator = compiled
             .ok_or_else(|| SchemaError::TooCostly {
                 place: String::new(),
@@ -135,17 +131,10 @@ impl JsonSchema {
         if valid {
             return Ok(());
         }
-        let collected = counted::within(effort.at_most(LOOKS_FOR_ERRORS), || {
+        let collected: Option<Vec<String>> = counted::within(effort.at_most(LOOKS_FOR_ERRORS), || {
             let errors = self.validator.iter_errors(Counted(value));
             errors.take(MOST_ERRORS).map(|error| message(&error)).collect()
         });
-        let first = || {
-            counted::within(effort.at_most(LOOKS_FOR_FIRST), || {
-                let error = self.validator.validate(Counted(value)).err();
-                error.iter().map(message).collect()
-            })
-        };
-        let collected: Option<Vec<String>> = collected.or_else(first);
         // Each branch repeats its errors with what they refer to. Very many of them take memory and help no reader.
         Err(match (collected, effort) {
             (Some(errors), _) => CheckError::Invalid(errors),
@@ -172,25 +161,21 @@ fn until_exhausted<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 fn message(error: &jsonschema::ValidationError<'_>) -> String {
-    let mut message = Message::default();
     let place = error.instance_path().as_str();
     let place = if place.is_empty() { TOP } else { place };
-    // A full message rejects more text; no other error is possible.
-    if write!(message, "{place}: {error}").is_err() {
-        message.0.push('…');
-    }
-    message.0
-}
-
-fn limited(error: &jsonschema::ValidationError<'_>) -> String {
-    let mut message = Message::default();
-    if write!(message, "{error}").is_err() {
-        message.0.push('…');
-    }
-    message.0
+    limited(format_args!("{place}: {error}"))
 }
 
 /// A message about a value of any size.
+fn limited(message: impl fmt::Display) -> String {
+    let mut limited = Message::default();
+    // A full message rejects more text; no other error is possible.
+    if write!(limited, "{message}").is_err() {
+        limited.0.push('…');
+    }
+    limited.0
+}
+
 #[derive(Default)]
 struct Message(String);
 
