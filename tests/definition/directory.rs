@@ -352,7 +352,7 @@ fn a_named_schema_must_exist_and_be_valid() {
             "c.md:4: outputConfig.schema: found \"Broken\", which is invalid; allowed: a valid schema",
             "d.md:5: processOutput: found the placeholder ${sumary}; allowed: the output or a property of it: did you mean `summary`?",
             "e.md:4: processOutput: found no outputConfig; allowed: an outputConfig with it: without one the output is plain text, as the agent wrote it",
-            "f.md:4: outputConfig.schema: found Pointer '/$defs/missing' does not exist; allowed: a self-contained schema in which each $ref points to a part of it",
+            "f.md:4: outputConfig.schema: found the reference #/$defs/missing does not point to a part of the schema; allowed: a self-contained schema in which each $ref points to a part of it",
             "schemas/Broken.json:4: the schema.properties.a.minLength: found -1; allowed: what JSON Schema allows there: -1 is less than the minimum of 0",
         ]
     );

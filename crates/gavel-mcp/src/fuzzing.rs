@@ -13,7 +13,7 @@ use super::inbox::testing::inbox;
 use super::lines::{Line, Lines};
 use super::message;
 use super::result;
-use super::source::Source;
+use super::source::{self, Source};
 
 fn now<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -60,5 +60,5 @@ pub fn tools(bytes: &[u8]) {
     let text = r#"{"mcpServers": {"s": {"command": "x"}}}"#;
     let config = McpConfig::from_file("mcp.json", text, &|_| None).expect("a configuration");
     let server = &config.servers[0];
-    let _ = definition::read(server, &Source::new(server, &answers::budget()), list, &[]);
+    let _ = definition::read(server, &Source::new(server, &source::budget()), list, &[]);
 }

@@ -258,7 +258,7 @@ impl Translation<'_> {
         if !required.names.is_empty() {
             out.insert("required".to_owned(), required.names.into());
         }
-        if types(&out).contains(&"array") && !out.contains_key("items") && !out.contains_key("prefixItems") {
+        if declared_types(&out).contains(&"array") && !out.contains_key("items") && !out.contains_key("prefixItems") {
             out.insert("items".to_owned(), json!({}));
         }
         Ok(out)
@@ -299,7 +299,7 @@ impl Translation<'_> {
                 _ => self.spend(PART)?,
             }
         }
-        put(out, values);
+        put_choices(out, values);
         Ok(())
     }
 
@@ -492,16 +492,19 @@ fn percent_decoded(pointer: &str) -> String {
 mod tests;
 
 /// Restricts `out` to `values`, without those that its `type` does not allow.
-fn put(out: &mut Map<String, Value>, values: &[Value]) {
-    let declared = types(out);
+fn put_choices(out: &mut Map<String, Value>, values: &[Value]) {
+    let declared = declared_types(out);
     let mut kinds: Vec<&'static str> = Vec::new();
-    for kind in values.iter().filter_map(kind) {
+    for kind in values.iter().filter_map(kind_outside_enum) {
         let allowed = declared.is_empty() || declared.contains(&kind);
         if allowed && !kinds.contains(&kind) {
             kinds.push(kind);
         }
     }
-    let mut said: Vec<&Value> = values.iter().filter(|value| kind(value).is_none()).collect();
+    let mut said: Vec<&Value> = values
+        .iter()
+        .filter(|value| kind_outside_enum(value).is_none())
+        .collect();
     let is_empty = |value: &&Value| value.as_str() == Some("");
     let has_empty = said.iter().any(is_empty);
     said.retain(|value| !is_empty(value));
@@ -538,7 +541,7 @@ fn put(out: &mut Map<String, Value>, values: &[Value]) {
 }
 
 /// The types that a schema declares; none means any.
-fn types(schema: &Map<String, Value>) -> Vec<&str> {
+fn declared_types(schema: &Map<String, Value>) -> Vec<&str> {
     match schema.get("type") {
         Some(Value::String(kind)) => vec![kind],
         Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
@@ -547,7 +550,7 @@ fn types(schema: &Map<String, Value>) -> Vec<&str> {
 }
 
 /// The type of a value that an `enum` must not contain.
-fn kind(value: &Value) -> Option<&'static str> {
+fn kind_outside_enum(value: &Value) -> Option<&'static str> {
     match value {
         Value::String(_) | Value::Number(_) => None,
         Value::Bool(_) => Some("boolean"),
@@ -608,8 +611,8 @@ fn speaks_of(schema: &Map<String, Value>, name: &str) -> bool {
         || ["required", "propertyOrdering"]
             .iter()
             .any(|key| schema.get(*key).is_some_and(lists))
-        || values(schema, "dependentRequired").any(lists)
-        || values(schema, "dependentSchemas").any(inner)
+        || members_of(schema, "dependentRequired").any(lists)
+        || members_of(schema, "dependentSchemas").any(inner)
         || ["if", "then", "else", "not"]
             .iter()
             .any(|key| schema.get(*key).is_some_and(inner))
@@ -621,7 +624,7 @@ fn speaks_of(schema: &Map<String, Value>, name: &str) -> bool {
             .any(inner)
 }
 
-fn values<'a>(schema: &'a Map<String, Value>, key: &str) -> impl Iterator<Item = &'a Value> {
+fn members_of<'a>(schema: &'a Map<String, Value>, key: &str) -> impl Iterator<Item = &'a Value> {
     schema
         .get(key)
         .and_then(Value::as_object)

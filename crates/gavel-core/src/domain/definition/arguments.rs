@@ -186,15 +186,6 @@ impl Definition {
 }
 
 impl InputType {
-    /// The name in a definition.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES
-            .iter()
-            .find(|(_, kind)| *kind == self)
-            .map_or("", |(name, _)| name)
-    }
-
     /// The type of the elements, for a list.
     fn element(self) -> Option<Self> {
         match self {

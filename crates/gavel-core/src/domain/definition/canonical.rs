@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::fields::{INPUT, PROMPT, TABLE};
-use super::{Definition, Flow, InputType, OutputSchema, Step, SubAgent};
+use super::{Definition, Flow, OutputSchema, Step, SubAgent};
 use crate::domain::canonical;
 
 /// Hex SHA-256 of the canonical JSON text of the portable form.
@@ -26,13 +26,9 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         .inputs
         .iter()
         .map(|(name, input)| {
-            let kind = InputType::NAMES
-                .iter()
-                .find(|(_, kind)| *kind == input.kind)
-                .map(|(name, _)| *name);
             (
                 name.clone(),
-                json!({"description": input.description, "type": kind, "required": input.required}),
+                json!({"description": input.description, "type": input.kind.as_str(), "required": input.required}),
             )
         })
         .collect();

@@ -236,12 +236,6 @@ pub(super) fn known_in_output(name: &str, output: &str, schema: &Value) -> Strin
     format!("the output or a property of it: {}", unknown_name_message(name, &known))
 }
 
-/// The name of an input's type.
-pub(super) fn type_name(kind: InputType) -> &'static str {
-    let found = InputType::NAMES.iter().find(|(_, known)| *known == kind);
-    found.map_or_else(|| unreachable!("every type has a name"), |(name, _)| name)
-}
-
 /// The most levels of a schema, with room for the levels of a definition around it in every form.
 const MAX_LEVELS: usize = nesting::MAX_LEVELS - 6;
 

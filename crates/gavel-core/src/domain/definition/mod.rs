@@ -194,6 +194,12 @@ impl InputType {
         ("integer[]", Self::Integers),
         ("boolean[]", Self::Booleans),
     ];
+
+    /// The name in a definition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize].0
+    }
 }
 
 /// The output that an agent must return (`outputConfig`).
@@ -260,11 +266,7 @@ impl Approval {
     /// The name in a definition.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::SideEffects => "side_effects",
-            Self::Always => "always",
-        }
+        Self::NAMES[self as usize].0
     }
 }
 
@@ -284,10 +286,7 @@ impl Provider {
     /// The name in a definition.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Gemini => "gemini",
-            Self::Vertex => "vertex",
-        }
+        Self::NAMES[self as usize].0
     }
 }
 

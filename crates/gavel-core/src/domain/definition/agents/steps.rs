@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use gavel_reading::{Errors, ReadError, quoted, unknown_name_message};
 
 use super::super::fields::Field;
-use super::super::inputs::type_name;
 use super::super::{Flow, Input, InputType, Step};
 use super::{Agents, Directory, Place};
 use crate::domain::definition::Definition;
@@ -44,7 +43,7 @@ pub(super) fn check(
             };
             let takes_it = format!(
                 "the type {}, which `{argument}` of {} has",
-                type_name(input.kind),
+                input.kind.as_str(),
                 step.agent
             );
             let source = match template {
@@ -65,7 +64,7 @@ pub(super) fn check(
                 (None, Some((name, given)), _) => {
                     used.insert(name);
                     if !fits(given, input) {
-                        let found = format!("the input `{name}` of the type {}", type_name(given.kind));
+                        let found = format!("the input `{name}` of the type {}", given.kind.as_str());
                         errors.push(place.error(&path, found, takes_it));
                     }
                 }
