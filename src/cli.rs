@@ -41,7 +41,7 @@ use anyhow::Context;
 use clap::{FromArgMatches, Parser, Subcommand};
 
 use self::exit::Exit;
-use self::gavel::Talk;
+use self::gavel::{At, Talk, Where};
 use self::logs::Voice;
 use crate::config::{Config, Flags, Resolved};
 use crate::telemetry::Telemetry;
@@ -79,7 +79,7 @@ enum Command {
     /// Serve the HTTP API (the default command)
     Serve,
     /// Request a decision on a message; without a message, start a conversation
-    Chat(chat::Args),
+    Chat(At<chat::Args, chat::Place>),
     /// Run agents; check, list, show and convert their definitions
     #[command(subcommand)]
     Agents(agents::Command),
@@ -166,75 +166,63 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<Exit> {
+    let flags = &cli.flags;
     match cli.command.unwrap_or(Command::Serve) {
         // These need no configuration, or report its errors.
         Command::McpServer(server) => mcp_server::run(server),
         Command::Completion(args) => completion::run(&args),
         Command::Man(args) => manual::run(&args),
         Command::ExitCodes => output::line(&exit::table()).map(|()| Exit::Done),
-        Command::Config(args) => config::run(args, &cli.flags),
+        Command::Config(args) => config::run(args, flags),
         Command::Reference(args) => reference::run(&args),
         // These query the MCP servers; the other commands of `agents` only read files.
-        Command::Agents(agents::Command::List(args)) => {
-            with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-                agents::list(args, resolved)
-            })
-        }
-        Command::Agents(agents::Command::Eval(args)) => {
-            with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-                eval::agents(args, resolved)
-            })
-        }
+        Command::Agents(agents::Command::List(args)) => configured(flags, |resolved| agents::list(args, resolved)),
+        Command::Agents(agents::Command::Eval(args)) => configured(flags, |resolved| eval::agents(args, resolved)),
         Command::Agents(agents::Command::Validate(args)) if args.tools => {
-            with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-                agents::validate_with_tools(args, resolved)
-            })
+            configured(flags, |resolved| agents::validate_with_tools(args, resolved))
         }
-        Command::Agents(agents::Command::Run(args)) => talk(&args, &cli.flags),
-        Command::Agents(command) => agents::run(command, &cli.flags),
-        Command::Runs(command) => command.run(&cli.flags),
-        Command::Plan(command) => command.run(&cli.flags),
-        Command::Approvals(command) => command.run(&cli.flags),
-        Command::Threads(command) => command.run(&cli.flags),
-        Command::Chat(args) => talk(&args, &cli.flags),
-        Command::Decisions(command) => command.run(&cli.flags),
-        Command::Doctor(DoctorArgs { live: true }) => {
-            with_config(Config::load(&cli.flags)?, Voice::Trouble, doctor::live)
-        }
-        Command::Doctor(_) => match Config::load(&cli.flags) {
+        Command::Agents(agents::Command::Run(args)) => talk(&args, flags),
+        Command::Agents(command) => agents::run(command, flags),
+        Command::Runs(command) => command.run(flags),
+        Command::Plan(command) => command.run(flags),
+        Command::Approvals(command) => command.run(flags),
+        Command::Threads(command) => command.run(flags),
+        Command::Chat(args) => talk(&args, flags),
+        Command::Decisions(command) => command.run(flags),
+        Command::Doctor(DoctorArgs { live: true }) => configured(flags, doctor::live),
+        Command::Doctor(_) => match Config::load(flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),
             Err(errors) => doctor::refused(&errors),
         },
-        Command::Serve => with_config(Config::load(&cli.flags)?, Voice::Service, serve::run),
-        Command::Mcp(command) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            mcp::run(command, resolved)
-        }),
-        Command::Google(command) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            google::run(command, resolved)
-        }),
-        Command::Audit(command) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            audit::run(command, resolved)
-        }),
-        Command::Policy(command) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            policy::run(command, resolved)
-        }),
-        Command::Eval(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            eval::chat(args, resolved)
-        }),
-        Command::Migrate(args) => with_config(Config::load(&cli.flags)?, Voice::Trouble, |resolved| {
-            migrate::run(args, resolved)
-        }),
+        Command::Serve => with_config(Config::load(flags)?, Voice::Service, serve::run),
+        Command::Mcp(command) => configured(flags, |resolved| mcp::run(command, resolved)),
+        Command::Google(command) => configured(flags, |resolved| google::run(command, resolved)),
+        Command::Audit(command) => configured(flags, |resolved| audit::run(command, resolved)),
+        Command::Policy(command) => configured(flags, |resolved| policy::run(command, resolved)),
+        Command::Eval(args) => configured(flags, |resolved| eval::chat(args, resolved)),
+        Command::Migrate(args) => configured(flags, |resolved| migrate::run(args, resolved)),
     }
 }
 
 /// Runs a command that talks to a gavel: a remote one, or with a configuration a service of its own.
-fn talk(command: &impl Talk, flags: &Flags) -> anyhow::Result<Exit> {
-    if command.place().server.is_some() {
-        return with_runtime(None, Box::pin(gavel::run(command, None)));
+fn talk<C, P>(at: &At<C, P>, flags: &Flags) -> anyhow::Result<Exit>
+where
+    C: Talk + clap::Args,
+    P: Into<Where> + Clone + clap::Args,
+{
+    let (command, place) = (&at.command, at.place.clone().into());
+    if place.server.is_some() {
+        return with_runtime(None, Box::pin(gavel::run(command, place, None)));
     }
-    with_config(Config::load(flags)?, Voice::Trouble, |resolved| {
-        gavel::run(command, Some(resolved.config))
-    })
+    configured(flags, |resolved| gavel::run(command, place, Some(resolved.config)))
+}
+
+/// Runs a command under the configuration of this process.
+fn configured<F>(flags: &Flags, command: impl FnOnce(Resolved) -> F) -> anyhow::Result<Exit>
+where
+    F: Future<Output = anyhow::Result<Exit>>,
+{
+    with_config(Config::load(flags)?, Voice::Trouble, command)
 }
 
 /// Runs a command under a configuration, with that configuration's logs and traces.

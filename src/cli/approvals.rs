@@ -6,15 +6,16 @@ mod question;
 use clap::Subcommand;
 
 pub(super) use self::question::{Question, answers, question, settles};
-use crate::api::approvals::{ActionInDoubt, Grant, PendingApproval, ResolveBody};
+use crate::api::approvals::{
+    ActionInDoubt, ActionInDoubtPage, ApprovalPage, Grant, GrantPage, PendingApproval, ResolveBody, SettleBody,
+};
 use crate::api::threads::{ActionAnswer, RunAnswer};
-use crate::app::{Work, running_process};
-use crate::cli::client::{Client, Query, Refused};
+use crate::app::running_process;
+use crate::cli::client::Wait;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{Gavel, Talk, Where};
-use crate::cli::interrupt::unless_stopped;
-use crate::cli::list::clipped;
-use crate::cli::list::{Paging, at, more, rows};
+use crate::cli::gavel::{At, Gavel, Talk, Work};
+use crate::cli::interrupt::{or_stopped, or_stopped_with};
+use crate::cli::list::{self, Column, Paging, at, clipped, more, table_of};
 use crate::cli::{output, talk};
 use crate::config::{Config, Flags};
 use crate::domain::action::{self, ActionStatus};
@@ -24,17 +25,17 @@ use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List approval requests and in-doubt actions, oldest first, with all details that an answer needs
-    List(List),
+    List(At<List>),
     /// Approve a call: it runs once, with exactly the arguments shown
-    Approve(Approve),
+    Approve(At<Approve>),
     /// Reject a call: it does not run
-    Reject(Reject),
+    Reject(At<Reject>),
     /// Say whether an in-doubt action had its effect
-    Settle(Settle),
+    Settle(At<Settle>),
     /// List grants
-    Grants(Grants),
+    Grants(At<Grants>),
     /// Revoke a grant
-    Revoke(Revoke),
+    Revoke(At<Revoke>),
 }
 
 impl Command {
@@ -50,18 +51,13 @@ impl Command {
     }
 }
 
-/// In place of a server's words that there is no such object: which, and where to look.
-fn not_found(error: anyhow::Error, words: &str) -> anyhow::Error {
-    match Refused::in_error(&error) {
-        Some(refused) if refused.is_not_found() => anyhow::anyhow!("{words}"),
-        _ => error,
-    }
-}
+/// The path for answers to approval requests.
+pub(super) const RESOLVE: &str = "api/agent/approvals/resolve";
 
-/// There is no such approval request or action.
-fn no_action(place: &Where) -> String {
-    let whose = place.whose_words();
-    format!("there is no such approval request or action{whose}; `gavel approvals list` lists them")
+/// The run that an answer is about.
+fn found(gavel: &Gavel, answer: anyhow::Result<RunAnswer>) -> anyhow::Result<RunAnswer> {
+    let what = "such approval request or action";
+    gavel.found(answer, what, "; `gavel approvals list` lists them")
 }
 
 /// Parses an approval id argument.
@@ -78,9 +74,10 @@ pub(super) struct List {
     in_doubt: bool,
     #[command(flatten)]
     paging: Paging,
-    #[command(flatten)]
-    place: Where,
 }
+
+/// The path of the list of in-doubt actions.
+const IN_DOUBT: &str = "api/agent/actions/in-doubt";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -93,52 +90,45 @@ Each is shown in full: an answer applies to exactly these arguments. An action i
 its outcome is unknown. gavel never repeats it: a user has to find out whether it happened.";
 
 impl Talk for List {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let answering = gavel.answering(&self.place).await?;
-        let (query, whose) = (self.paging.query(), self.place.whose_words());
+        let answering = gavel.answering().await?;
+        let (query, whose) = (self.paging.query(), gavel.place.whose_words());
         let in_doubt =
-            |one: &ActionInDoubt| format!("{}\n{}", question::in_doubt(one), question::settling(one, &self.place));
+            |one: &ActionInDoubt| format!("{}\n{}", question::in_doubt(one), question::settling(one, &gavel.place));
         let in_doubt = |all: &[ActionInDoubt]| all.iter().map(in_doubt).collect::<Vec<_>>().join("\n");
         if self.in_doubt {
-            let page = gavel.in_doubt(&query).await?;
-            self.paging
-                .print_items(&page, &format!("no in-doubt actions{whose}"), in_doubt)?;
-            more(&page, "more in doubt", "");
+            let page = gavel.page::<ActionInDoubtPage, _>(IN_DOUBT, &query).await?;
+            list::print(
+                self.paging.json,
+                &page.items,
+                &format!("no in-doubt actions{whose}"),
+                in_doubt,
+            )?;
+            more(&page, "more in doubt: the same command with");
             return Ok(Exit::Done);
         }
-        let pending = gavel.pending(&query).await?;
-        // Below the first page of approval requests, in text output only.
-        let unsettled = match query.page_token.is_none() && !self.paging.json {
-            true => Some(
-                gavel
-                    .in_doubt(&Query {
-                        page_token: None,
-                        ..query
-                    })
-                    .await?,
-            ),
-            false => None,
-        };
+        let pending = gavel.page::<ApprovalPage, _>("api/agent/approvals/pending", &query);
+        let pending = pending.await?;
         let request = |one: &PendingApproval| {
             let one = one.into();
             format!("{}\n{}", question(&one), question::answers(&one, &answering))
         };
         let request = |all: &[PendingApproval]| all.iter().map(request).collect::<Vec<_>>().join("\n");
-        self.paging
-            .print_items(&pending, &format!("no approval requests{whose}"), request)?;
-        more(&pending, "more", "");
-        if let Some(page) = unsettled {
+        list::print(
+            self.paging.json,
+            &pending.items,
+            &format!("no approval requests{whose}"),
+            request,
+        )?;
+        more(&pending, "more: the same command with");
+        // Below the first page of approval requests, in text output only.
+        if query.page_token.is_none() && !self.paging.json {
+            let page = gavel.page::<ActionInDoubtPage, _>(IN_DOUBT, &query).await?;
             if !pending.items.is_empty() && !page.items.is_empty() {
                 output::line("")?;
             }
-            self.paging.print_items(&page, "", in_doubt)?;
-            more(&page, "more in doubt", " --in-doubt and");
+            list::print(false, &page.items, "", in_doubt)?;
+            more(&page, "more in doubt: the same command with --in-doubt and");
         }
         Ok(Exit::Done)
     }
@@ -157,8 +147,6 @@ pub(super) struct Settle {
     /// Print the run as JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const SETTLE_EXAMPLES: &str = "\
@@ -175,15 +163,13 @@ fn action(text: &str) -> Result<ActionId, &'static str> {
 impl Talk for Settle {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let Some(run) = unless_stopped(gavel.settle(self.id, self.what == "happened")).await? else {
-            return Ok(Exit::Interrupted);
-        };
-        let run = run.map_err(|error| not_found(error, &no_action(&self.place)))?;
+        let happened = self.what == "happened";
+        let path = format!("api/agent/actions/{}/settle", self.id);
+        let run = found(
+            gavel,
+            or_stopped(gavel.post(&path, &[], Wait::No, &SettleBody { happened })).await,
+        )?;
         if self.json {
             output::json(&run)?;
         } else {
@@ -205,8 +191,6 @@ pub(super) struct Approve {
     always: bool,
     #[command(flatten)]
     how: How,
-    #[command(flatten)]
-    place: Where,
 }
 
 /// Options of `gavel approvals reject`.
@@ -218,8 +202,6 @@ pub(super) struct Reject {
     id: ApprovalId,
     #[command(flatten)]
     how: How,
-    #[command(flatten)]
-    place: Where,
 }
 
 #[derive(Debug, clap::Args)]
@@ -255,10 +237,6 @@ The call does not run. The agent reads the reason and continues, or its run ends
 impl Talk for Approve {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn before(&self, config: &Config) -> anyhow::Result<()> {
         self.how.check(config).await
     }
@@ -268,16 +246,12 @@ impl Talk for Approve {
             true => action::Resolution::ApproveAndAlwaysAllowRecipient,
             false => action::Resolution::ApproveOnce,
         };
-        resolve(gavel, self.id, decision, &self.how, &self.place).await
+        resolve(gavel, self.id, decision, &self.how).await
     }
 }
 
 impl Talk for Reject {
     const WORK: Work = Work::Act;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
 
     async fn before(&self, config: &Config) -> anyhow::Result<()> {
         self.how.check(config).await
@@ -285,7 +259,7 @@ impl Talk for Reject {
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let decision = action::Resolution::Reject;
-        resolve(gavel, self.id, decision, &self.how, &self.place).await
+        resolve(gavel, self.id, decision, &self.how).await
     }
 }
 
@@ -309,22 +283,20 @@ impl How {
 }
 
 async fn resolve(
-    client: &Client,
+    gavel: &Gavel,
     approval_id: ApprovalId,
     decision: action::Resolution,
     how: &How,
-    place: &Where,
 ) -> anyhow::Result<Exit> {
     let resolution = ResolveBody {
         approval_id,
         decision,
         reason: how.reason.clone(),
     };
-    let Some(run) = unless_stopped(client.resolve_and_wait(&resolution)).await? else {
-        output::note("it is unknown whether the answer counts; it is safe to repeat the command");
-        return Ok(Exit::Interrupted);
-    };
-    let run = run.map_err(|error| not_found(error, &no_action(place)))?;
+    let run = or_stopped_with(gavel.post(RESOLVE, &[], Wait::Ended, &resolution), || {
+        "it is unknown whether the answer counts; it is safe to repeat the command".to_owned()
+    });
+    let run = found(gavel, run.await)?;
     if how.json {
         output::json(&run)?;
     } else {
@@ -333,7 +305,7 @@ async fn resolve(
             output::note(&format!(
                 "{}: the outcome is unknown. Look at the receiving end, then run one of these:\n{}",
                 output::printable(&action.tool),
-                settles(action.action_id, &place.repeated()).trim_end()
+                settles(action.action_id, &gavel.place.repeated()).trim_end()
             ));
         }
     }
@@ -375,8 +347,6 @@ fn run_message(run: &RunAnswer) -> String {
 pub(super) struct Grants {
     #[command(flatten)]
     paging: Paging,
-    #[command(flatten)]
-    place: Where,
 }
 
 /// Options of `gavel approvals revoke`.
@@ -385,37 +355,41 @@ pub(super) struct Revoke {
     /// The grant; it no longer applies to any call that has not been checked yet
     #[arg(value_parser = grant)]
     id: GrantId,
-    #[command(flatten)]
-    place: Where,
 }
 
 fn grant(text: &str) -> Result<GrantId, &'static str> {
     GrantId::parse(text).ok_or("a grant's id is a UUID; `gavel approvals grants` shows them")
 }
 
-const GRANTS_HEADS: [&str; 8] = [
-    "grant",
-    "user",
-    "tool",
-    "used",
-    "given by",
-    "given",
-    "state",
-    "recipients",
+const COLUMNS: &[Column<Grant>] = &[
+    ("grant", |grant| grant.grant_id.to_string()),
+    ("user", |grant| clipped(&grant.user_id, 24)),
+    ("tool", |grant| clipped(&grant.tool, 32)),
+    ("used", |grant| grant.uses.to_string()),
+    ("given by", |grant| clipped(&grant.created_by, 32)),
+    ("given", |grant| at(grant.created_at)),
+    ("state", |grant| match grant.revoked_at {
+        Some(when) => format!("revoked {}", at(when)),
+        None => "counts".to_owned(),
+    }),
+    // Not clipped: the user must see all that the grant covers.
+    ("recipients", |grant| {
+        let recipients = grant.recipients_by_argument.by_argument().map(|(argument, addresses)| {
+            let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+            format!("{argument}: {}", addresses.join(", "))
+        });
+        recipients.collect::<Vec<_>>().join("; ")
+    }),
 ];
 
 impl Talk for Grants {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let answering = gavel.answering(&self.place).await?;
-        let page = gavel.grants(&self.paging.query()).await?;
-        self.paging.print_items(&page, "there are no grants", |grants| {
-            rows(&GRANTS_HEADS, grants, grants_row)
+        let answering = gavel.answering().await?;
+        let page = gavel
+            .page::<GrantPage, _>("api/agent/grants", &self.paging.query())
+            .await?;
+        list::print(self.paging.json, &page.items, "there are no grants", |grants| {
+            table_of(COLUMNS, grants)
         })?;
         let valid = page.items.iter().find(|grant| grant.revoked_at.is_none());
         if let Some(valid) = valid.filter(|_| !self.paging.json) {
@@ -423,45 +397,21 @@ impl Talk for Grants {
             let id = &valid.grant_id;
             output::note(&format!("to revoke a grant: gavel approvals revoke{place} {id}"));
         }
-        more(&page, "more", "");
+        more(&page, "more: the same command with");
         Ok(Exit::Done)
     }
-}
-
-fn grants_row(grant: &Grant) -> Vec<String> {
-    let recipients = grant.recipients_by_argument.by_argument().map(|(argument, addresses)| {
-        let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
-        format!("{argument}: {}", addresses.join(", "))
-    });
-    vec![
-        grant.grant_id.to_string(),
-        clipped(&grant.user_id, 24),
-        clipped(&grant.tool, 32),
-        grant.uses.to_string(),
-        clipped(&grant.created_by, 32),
-        at(grant.created_at),
-        match grant.revoked_at {
-            Some(when) => format!("revoked {}", at(when)),
-            None => "counts".to_owned(),
-        },
-        // Not clipped: the user must see all that the grant covers.
-        recipients.collect::<Vec<_>>().join("; "),
-    ]
 }
 
 impl Talk for Revoke {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let Some(revoked) = unless_stopped(gavel.revoke(self.id)).await? else {
-            return Ok(Exit::Interrupted);
-        };
-        let none = "this tenant and user have no such active grant; `gavel approvals grants` lists the grants";
-        revoked.map_err(|error| not_found(error, none))?;
+        let revoked = or_stopped(gavel.delete(&format!("api/agent/grants/{}", self.id))).await;
+        gavel.found(
+            revoked,
+            "such active grant",
+            "; `gavel approvals grants` lists the grants",
+        )?;
         output::line(&format!("grant {} is revoked", self.id))?;
         Ok(Exit::Done)
     }

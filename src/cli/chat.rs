@@ -10,7 +10,7 @@ use crate::app::Work;
 use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{self, Gavel, Talk, Where};
-use crate::cli::interrupt::unless_stopped;
+use crate::cli::interrupt::{or_stopped, unless_stopped};
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
 use crate::cli::output::printable;
@@ -34,12 +34,23 @@ pub(super) struct Args {
     /// Print the complete decision as JSON, one per line
     #[arg(long)]
     json: bool,
+}
+
+/// Where the decision is made: each message names its user itself.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Place {
     /// Use a remote gavel, with the key in GAVEL_API_KEY, instead of deciding in this process
     #[arg(long, value_name = "URL")]
     server: Option<String>,
     /// The tenant for the records, if this process decides
     #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME", conflicts_with = "server")]
     tenant: TenantId,
+}
+
+impl From<Place> for Where {
+    fn from(place: Place) -> Self {
+        Self::of_tenant(&place.tenant, place.server.as_ref())
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -51,11 +62,6 @@ Examples:
 
 impl Talk for Args {
     const WORK: Work = Work::Act;
-
-    /// Each message names its user itself.
-    fn place(&self) -> Where {
-        Where::of_tenant(&self.tenant, self.server.as_ref())
-    }
 
     async fn before(&self, config: &Config) -> anyhow::Result<()> {
         if matches!(config.model.provider, Provider::Demo { by_name: false }) && output::person_reads_notes() {
@@ -69,13 +75,8 @@ impl Talk for Args {
             return hold(self, gavel).await;
         }
         let body = body(self, &self.message.join(" "), &History::default());
-        match unless_stopped(gavel.decide(&body)).await? {
-            None => Ok(Exit::Interrupted),
-            Some(decision) => {
-                show(self, &decision?)?;
-                Ok(Exit::Done)
-            }
-        }
+        show(self, &or_stopped(gavel.decide(&body)).await?)?;
+        Ok(Exit::Done)
     }
 }
 

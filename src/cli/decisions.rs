@@ -9,30 +9,29 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::api::Page;
 use crate::api::decisions::{DecisionDetail, DecisionPage, DecisionRecord, ToolInvocation};
 use crate::api::filter::Listed;
-use crate::app::Work;
-use crate::cli::client::{Client, Query};
+use crate::cli::client::{Client, Query, seen};
 use crate::cli::exit::Exit;
-use crate::cli::gavel::{self, Gavel, Talk, Where};
-use crate::cli::interrupt::unless_stopped;
-use crate::cli::list::clipped;
-use crate::cli::list::{Paging, at, rows};
+use crate::cli::gavel::{At, Gavel, OfTenant, Talk};
+use crate::cli::interrupt::or_stopped;
+use crate::cli::list::{Column, Paging, at, clipped, table_of};
 use crate::cli::{output, talk};
 use crate::config::Flags;
 use crate::domain::decision::{DecisionType, Outcome};
-use crate::domain::ids::{DecisionId, TenantId};
+use crate::domain::ids::DecisionId;
 use crate::domain::time::Timestamp;
 
 /// The commands of `gavel decisions`.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// List decisions, newest first
-    List(List),
+    List(At<List, OfTenant>),
     /// Show one decision with its tool calls
-    Show(Show),
+    Show(At<Show, OfTenant>),
     /// Print new decisions as they are made
-    Tail(Tail),
+    Tail(At<Tail, OfTenant>),
 }
 
 /// How a filter is written.
@@ -66,9 +65,6 @@ pub(super) struct List {
     oldest_first: bool,
     #[command(flatten)]
     paging: Paging,
-    /// The tenant
-    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
-    tenant: TenantId,
 }
 
 const LIST_EXAMPLES: &str = "\
@@ -77,44 +73,32 @@ Examples:
   gavel decisions list --json --limit 1000 | jq -r .outcome_category | sort | uniq -c";
 
 impl Talk for List {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        Where::of_tenant(&self.tenant, None)
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let query = Query {
             filter: self.filter.clone(),
             order_by: self.oldest_first.then_some("created_at"),
             ..self.paging.query()
         };
-        let page = gavel.decisions(&query).await?;
-        self.paging.print(&page, "no decisions", as_table)
+        let page = gavel.page::<DecisionPage, _>("v1/decisions", &query).await?;
+        self.paging.print(&page, "no decisions", COLUMNS)
     }
 }
 
-const LIST_HEADS: [&str; 8] = [
-    "at (UTC)", "decision", "type", "outcome", "user", "intent", "ms", "message",
+const COLUMNS: &[Column<DecisionRecord>] = &[
+    ("at (UTC)", |row| at(row.created_at)),
+    ("decision", |row| row.decision_id.clone()),
+    ("type", |row| known(row.decision_type.map(DecisionType::as_str))),
+    ("outcome", |row| known(row.outcome_category.map(Outcome::as_str))),
+    ("user", |row| clipped(&row.user_id, 20)),
+    ("intent", |row| clipped(&known(row.intent.as_deref()), 20)),
+    ("ms", |row| {
+        row.duration_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string())
+    }),
+    ("message", |row| clipped(&known(row.message.as_deref()), 48)),
 ];
 
-/// Decisions as a table.
-fn as_table(items: &[DecisionRecord]) -> String {
-    rows(&LIST_HEADS, items, list_row)
-}
-
-fn list_row(item: &DecisionRecord) -> Vec<String> {
-    let known = |text: Option<&str>| text.unwrap_or("-").to_owned();
-    vec![
-        at(item.created_at),
-        item.decision_id.clone(),
-        known(item.decision_type.map(DecisionType::as_str)),
-        known(item.outcome_category.map(Outcome::as_str)),
-        clipped(&item.user_id, 20),
-        clipped(&known(item.intent.as_deref()), 20),
-        item.duration_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string()),
-        clipped(&known(item.message.as_deref()), 48),
-    ]
+fn known(text: Option<&str>) -> String {
+    text.unwrap_or("-").to_owned()
 }
 
 #[cfg(test)]
@@ -130,7 +114,7 @@ mod list_tests {
             "created_at": "2026-11-20T10:20:30.123456Z", "decision_id": "d", "decision_type": "RESPOND_ONLY",
             "outcome_category": null, "user_id": "ann", "intent": "respond", "duration_ms": 12, "message": "a\nb",
         }));
-        let table = as_table(&[item]);
+        let table = table_of(COLUMNS, &[item]);
         assert!(
             table.ends_with("2026-11-20 10:20:30  d         RESPOND_ONLY  -        ann   respond  12  a b\n"),
             "{table}"
@@ -147,9 +131,6 @@ pub(super) struct Show {
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// The tenant
-    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
-    tenant: TenantId,
 }
 
 fn id(text: &str) -> Result<DecisionId, &'static str> {
@@ -157,15 +138,9 @@ fn id(text: &str) -> Result<DecisionId, &'static str> {
 }
 
 impl Talk for Show {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        Where::of_tenant(&self.tenant, None)
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let Some(decision) = gavel.decision(self.id).await? else {
-            bail!("there is no decision {} of the tenant {}", self.id, self.tenant);
+        let Some(decision) = decision(gavel, self.id).await? else {
+            bail!("there is no decision {}{}", self.id, gavel.place.whose_words());
         };
         if self.json {
             output::json(&decision)?;
@@ -174,6 +149,11 @@ impl Talk for Show {
         }
         Ok(Exit::Done)
     }
+}
+
+/// One decision with its tool calls; `None` if there is none, or the caller may not see it.
+pub(super) async fn decision(client: &Client, id: DecisionId) -> anyhow::Result<Option<DecisionDetail>> {
+    seen(client.get(&format!("v1/decisions/{id}")).await)
 }
 
 /// The fields in order, then the calls.
@@ -275,9 +255,6 @@ pub(super) struct Tail {
     /// Print rows as JSON, one per line
     #[arg(long)]
     json: bool,
-    /// The tenant
-    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME")]
-    tenant: TenantId,
 }
 
 /// The time between two polls.
@@ -292,15 +269,8 @@ const LONG_EVERY: u32 = 30;
 const PAGE: u32 = 1000;
 
 impl Talk for Tail {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        Where::of_tenant(&self.tenant, None)
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let done = unless_stopped(follow(self, gavel)).await?;
-        done.unwrap_or(Ok(Exit::Interrupted))
+        or_stopped(follow(self, gavel)).await
     }
 }
 
@@ -340,7 +310,8 @@ async fn latest(args: &Tail, client: &Client) -> anyhow::Result<Vec<DecisionReco
         filter: Some(closed(args, None)),
         ..Query::default()
     };
-    Ok(client.decisions(&query).await?.items)
+    let page: Page<DecisionRecord> = client.page::<DecisionPage, _>("v1/decisions", &query).await?;
+    Ok(page.items)
 }
 
 /// All closed rows from `from` on, oldest first.
@@ -354,7 +325,7 @@ async fn since(args: &Tail, client: &Client, from: DateTime<Utc>) -> anyhow::Res
             filter: Some(closed(args, Some(from))),
             order_by: Some("created_at"),
         };
-        let page = client.decisions(&query).await?;
+        let page = client.page::<DecisionPage, _>("v1/decisions", &query).await?;
         rows.extend(page.items);
         page_token = page.next_page_token;
         if page_token.is_none() {
@@ -383,7 +354,7 @@ fn print(args: &Tail, rows: &[DecisionRecord], with_heads: bool) -> anyhow::Resu
     if rows.is_empty() && !with_heads {
         return Ok(());
     }
-    let table = as_table(rows);
+    let table = table_of(COLUMNS, rows);
     let body = if with_heads {
         table.as_str()
     } else {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::adapters::store::StoreError;
 use crate::cli::client::Refused;
+use crate::cli::interrupt::Stopped;
 use crate::cli::output::ReaderLeft;
 use crate::config::{ConfigErrors, FileError};
 use crate::ports::records::QueryError;
@@ -97,6 +98,7 @@ pub(super) fn code(ended: anyhow::Result<Exit>) -> ExitCode {
     match ended {
         Ok(exit) => ExitCode::from(exit.status()),
         Err(error) if error.is::<ReaderLeft>() => ExitCode::SUCCESS,
+        Err(error) if error.is::<Stopped>() => ExitCode::from(Exit::Interrupted.status()),
         Err(error) => {
             super::output::note(&format!("error: {error:#}"));
             if is_the_askers(&error) {

@@ -2,12 +2,13 @@
 
 use std::ops::Deref;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
-pub(super) use crate::app::{OwnService, Work, reachable};
-use crate::cli::client::Client;
+pub(super) use crate::app::Work;
+use crate::app::{OwnService, reachable};
+use crate::cli::client::{Client, Refused};
 use crate::cli::exit::Exit;
-use crate::cli::interrupt::unless_stopped;
+use crate::cli::interrupt::{Stopped, unless_stopped};
 use crate::config::{Auth, Config};
 use crate::domain::ids::{DEFAULT_TENANT, IdError, ProjectId, TenantId, UserId};
 
@@ -28,9 +29,34 @@ pub(super) struct Where {
     for_owners: bool,
 }
 
+/// The option of commands that read a tenant's records.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OfTenant {
+    /// The tenant
+    #[arg(long, default_value = "default", value_parser = tenant, value_name = "NAME")]
+    tenant: TenantId,
+}
+
+impl From<OfTenant> for Where {
+    fn from(of: OfTenant) -> Self {
+        Self::of_tenant(&of.tenant, None)
+    }
+}
+
+/// A command that talks to a gavel: its own options, and those for the place.
+#[derive(Debug, clap::Args)]
+pub(super) struct At<C: clap::Args, P: clap::Args = Where> {
+    #[command(flatten)]
+    pub(super) command: C,
+    #[command(flatten)]
+    pub(super) place: P,
+}
+
 /// A gavel: requests go to its [`Client`].
 pub(super) struct Gavel {
     client: Client,
+    /// The options that name it.
+    pub(super) place: Where,
     /// The service of this process, without `--server`.
     own: Option<OwnService>,
 }
@@ -43,13 +69,10 @@ impl Deref for Gavel {
     }
 }
 
-/// A command that talks to a gavel.
+/// What a command says to a gavel.
 pub(super) trait Talk {
     /// What it needs a service of its own for.
-    const WORK: Work;
-
-    /// Where the gavel is.
-    fn place(&self) -> Where;
+    const WORK: Work = Work::Read;
 
     /// What the command does before a service of its own starts.
     async fn before(&self, _config: &Config) -> anyhow::Result<()> {
@@ -65,13 +88,16 @@ pub(super) trait Talk {
 ///
 /// # Errors
 /// `--server` is not a URL; the service cannot start; those of the command.
-pub(super) async fn run(command: &impl Talk, config: Option<Config>) -> anyhow::Result<Exit> {
-    let gavel = Gavel::open(command, config).await?;
+pub(super) async fn run<C: Talk>(command: &C, place: Where, config: Option<Config>) -> anyhow::Result<Exit> {
+    let gavel = Gavel::open(command, place, config).await?;
     let done = command.talk(&gavel).await;
     // Ends its connections.
     drop(gavel.client);
     if let Some(own) = gavel.own {
-        let detach = matches!(done, Ok(Exit::Interrupted));
+        let detach = match &done {
+            Ok(exit) => *exit == Exit::Interrupted,
+            Err(error) => error.is::<Stopped>(),
+        };
         // A second signal ends it at once; then the leases expire.
         unless_stopped(own.close(detach)).await?;
     }
@@ -79,20 +105,36 @@ pub(super) async fn run(command: &impl Talk, config: Option<Config>) -> anyhow::
 }
 
 impl Gavel {
-    async fn open<T: Talk>(command: &T, config: Option<Config>) -> anyhow::Result<Self> {
-        let place = command.place();
+    async fn open<C: Talk>(command: &C, place: Where, config: Option<Config>) -> anyhow::Result<Self> {
+        let user = place.user.clone();
         if let Some(server) = &place.server {
             return Ok(Self {
-                client: Client::new(server, place.user)?,
+                client: Client::new(server, user)?,
+                place,
                 own: None,
             });
         }
         let config = config.context("there is no configuration")?;
         command.before(&config).await?;
-        let own = OwnService::start(config, T::WORK, place.tenant, place.user.as_ref()).await?;
+        let own = OwnService::start(config, C::WORK, place.tenant.clone(), user.as_ref()).await?;
         Ok(Self {
-            client: Client::of_own(&own, place.user)?,
+            client: Client::of_own(&own, user)?,
+            place,
             own: Some(own),
+        })
+    }
+
+    /// A command with the same options for the place, to paste: `runs watch` becomes `gavel runs watch --user ann`.
+    pub(super) fn command(&self, name: &str) -> String {
+        format!("gavel {name}{}", self.place.repeated())
+    }
+
+    /// The answer of a request about one object. If it does not exist, the error says what was looked for and whose, and
+    /// the hint.
+    pub(super) fn found<T>(&self, answer: anyhow::Result<T>, what: &str, hint: &str) -> anyhow::Result<T> {
+        answer.map_err(|error| match Refused::in_error(&error) {
+            Some(refused) if refused.is_not_found() => anyhow!("there is no {what}{}{hint}", self.place.whose_words()),
+            _ => error,
         })
     }
 
@@ -112,22 +154,19 @@ impl Gavel {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub(super) async fn answering(&self, place: &Where) -> anyhow::Result<Where> {
+    pub(super) async fn answering(&self) -> anyhow::Result<Where> {
         let Some(own) = &self.own else {
-            return Ok(place.clone());
+            return Ok(self.place.clone());
         };
         let Some(other) = own.running_process().await? else {
-            return Ok(place.clone());
+            return Ok(self.place.clone());
         };
         let config = &own.app().config;
+        let here = || format!("http://{}", reachable(config.listen));
         Ok(Where {
-            server: Some(
-                other
-                    .url
-                    .unwrap_or_else(|| format!("http://{}", reachable(config.listen))),
-            ),
-            for_owners: place.user.is_none() && names_users(&config.auth),
-            ..place.clone()
+            server: Some(other.url.unwrap_or_else(here)),
+            for_owners: self.place.user.is_none() && names_users(&config.auth),
+            ..self.place.clone()
         })
     }
 }

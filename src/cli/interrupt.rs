@@ -2,6 +2,8 @@
 
 use std::io;
 
+use super::output;
+
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -60,4 +62,32 @@ pub(super) async fn unless_stopped<T>(work: impl Future<Output = T>) -> io::Resu
         done = work => Ok(Some(done)),
         stopped = until_interrupted() => stopped.map(|()| None),
     }
+}
+
+/// The user stopped the command, which then ends with its exit status for that.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+pub(super) struct Stopped;
+
+/// Runs `work`; a stop signal that comes first is the error [`Stopped`].
+///
+/// # Errors
+/// Those of the work, and of [`until_interrupted`].
+pub(super) async fn or_stopped<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    unless_stopped(work).await?.unwrap_or_else(|| Err(Stopped.into()))
+}
+
+/// As [`or_stopped`]; a user who stops it reads the note.
+///
+/// # Errors
+/// Those of [`or_stopped`].
+pub(super) async fn or_stopped_with<T>(
+    work: impl Future<Output = anyhow::Result<T>>,
+    note: impl FnOnce() -> String,
+) -> anyhow::Result<T> {
+    or_stopped(work).await.inspect_err(|error| {
+        if error.is::<Stopped>() {
+            output::note(&note());
+        }
+    })
 }

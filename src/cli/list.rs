@@ -36,7 +36,7 @@ impl Paging {
         }
     }
 
-    /// Prints the page as [`Paging::print_items`] does, and then how to get the next one.
+    /// Prints the page as a table or as JSON, and then how to get the next one; `none` says that it is empty.
     ///
     /// # Errors
     /// Standard output cannot be written.
@@ -44,44 +44,49 @@ impl Paging {
         &self,
         page: &Page<T>,
         none: &str,
-        text: impl FnOnce(&[T]) -> String,
+        columns: &[Column<T>],
     ) -> anyhow::Result<Exit> {
-        self.print_items(page, none, text)?;
-        more(page, "more", "");
+        print(self.json, &page.items, none, |items| table_of(columns, items))?;
+        more(page, "more: the same command with");
         Ok(Exit::Done)
     }
-
-    /// Prints the page as `text` shows it, or as JSON; `none` says that it is empty.
-    ///
-    /// # Errors
-    /// Standard output cannot be written.
-    pub(super) fn print_items<T: Serialize>(
-        &self,
-        page: &Page<T>,
-        none: &str,
-        text: impl FnOnce(&[T]) -> String,
-    ) -> anyhow::Result<()> {
-        if self.json {
-            output::json_lines(&page.items)?;
-        } else if !page.items.is_empty() {
-            output::line(&text(&page.items))?;
-        } else if !none.is_empty() {
-            output::note(none);
-        }
-        Ok(())
-    }
 }
 
-/// Says how to get the next page, with `flag` before its token.
-pub(super) fn more<T>(page: &Page<T>, what: &str, flag: &str) {
+/// Prints objects as `text` shows them, or as JSON; `none` says that there are none.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(super) fn print<T: Serialize>(
+    json: bool,
+    items: &[T],
+    none: &str,
+    text: impl FnOnce(&[T]) -> String,
+) -> anyhow::Result<()> {
+    if json {
+        output::json_lines(items)?;
+    } else if !items.is_empty() {
+        output::line(&text(items))?;
+    } else if !none.is_empty() {
+        output::note(none);
+    }
+    Ok(())
+}
+
+/// Says how to get the next page.
+pub(super) fn more<T>(page: &Page<T>, how: &str) {
     if let Some(token) = &page.next_page_token {
-        output::note(&format!("{what}: the same command with{flag} --page-token {token}"));
+        output::note(&format!("{how} --page-token {token}"));
     }
 }
+
+/// A column of a table: its head, and its cell for an object.
+pub(super) type Column<T> = (&'static str, fn(&T) -> String);
 
 /// A table with a row for each object.
-pub(super) fn rows<T>(heads: &[&str], items: &[T], row: impl Fn(&T) -> Vec<String>) -> String {
-    table(heads, &items.iter().map(row).collect::<Vec<_>>())
+pub(super) fn table_of<T>(columns: &[Column<T>], items: &[T]) -> String {
+    let heads: Vec<_> = columns.iter().map(|(head, _)| *head).collect();
+    let row = |item: &T| columns.iter().map(|(_, cell)| cell(item)).collect();
+    table(&heads, &items.iter().map(row).collect::<Vec<_>>())
 }
 
 /// A time to the second.

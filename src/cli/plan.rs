@@ -11,7 +11,7 @@ mod story;
 mod text;
 
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Gavel;
+use crate::cli::gavel::{At, Gavel};
 use crate::cli::talk;
 use crate::config::Flags;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
@@ -20,27 +20,27 @@ use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Make a plan for a goal in a GitHub repository; on a terminal, change it in conversation
-    Start(start::Start),
+    Start(At<start::Start>),
     /// Change a plan in the user's own words; without words, in conversation
-    Refine(start::Refine),
+    Refine(At<start::Refine>),
     /// Edit a plan as JSON, in an editor or from a file
-    Edit(edit::Args),
+    Edit(At<edit::Args>),
     /// Confirm a plan, and watch the work on it to its end
-    Execute(execute::Args),
+    Execute(At<execute::Args>),
     /// Show a session with its plan, or one task with its steps
-    Show(show::Show),
+    Show(At<show::Show>),
     /// Show what a version of a plan changed
-    Diff(show::Diff),
+    Diff(At<show::Diff>),
     /// List the versions of a plan: who changed it, when, why and how
-    History(show::History),
+    History(At<show::History>),
     /// List planning sessions, newest first
-    List(show::List),
+    List(At<show::List>),
     /// Cancel a session
-    Cancel(start::Cancel),
+    Cancel(At<start::Cancel>),
     /// Watch a session: its plan being made, or the work on it
-    Watch(start::Watch),
+    Watch(At<start::Watch>),
     /// List the actions of the work on a plan
-    Log(show::Log),
+    Log(At<show::Log>),
 }
 
 /// The exit statuses of a session that is followed.

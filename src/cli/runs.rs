@@ -8,24 +8,23 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-pub(super) use self::follow::{OnInterrupt, Showing, asked, follow, is_late, questions};
+pub(super) use self::follow::{OnInterrupt, Showing, Watched, actions, ask, follow, questions, show_questions};
 pub(super) use self::progress::{Progress, Story, newest, time};
 use crate::api::approvals::ResolveBody;
 use crate::api::decisions::{DecisionDetail, ToolInvocation};
-use crate::api::runs::AgentRun;
+use crate::api::runs::{AgentRun, RunPage};
 use crate::api::threads::ActionAnswer;
-use crate::app::Work;
 use crate::cli::approvals::{Question, question};
-use crate::cli::client::{Client, Query, Refused};
-use crate::cli::decisions::{call, fields};
+use crate::cli::client::{Client, Query, Refused, Wait};
+use crate::cli::decisions::{call, decision, fields};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{Gavel, Talk, Where};
-use crate::cli::interrupt::unless_stopped;
+use crate::cli::gavel::{At, Gavel, Talk, Where, Work};
+use crate::cli::interrupt::or_stopped;
 use crate::cli::lines::{Lines, Next};
-use crate::cli::list::clipped;
-use crate::cli::list::{Paging, at, rows};
+use crate::cli::list::{Column, Paging, at, clipped};
 use crate::cli::{output, talk};
 use crate::config::Flags;
 use crate::domain::action;
@@ -36,15 +35,15 @@ use crate::domain::ids::{ActionId, DEFAULT_PROJECT, IdError, ProjectId, RunId};
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// List the runs of a project, newest first
-    List(List),
+    List(At<List>),
     /// Show one run with its tool calls, and how to settle its in-doubt actions
-    Show(Show),
+    Show(At<Show>),
     /// Watch a run until it ends: what it has done so far, and new events
-    Watch(Watch),
+    Watch(At<Watch>),
     /// Cancel a run and those it called
-    Cancel(Cancel),
+    Cancel(At<Cancel>),
     /// Continue a paused run
-    Resume(Resume),
+    Resume(At<Resume>),
 }
 
 /// The exit statuses of a run that is followed to its end.
@@ -70,6 +69,25 @@ fn id(text: &str) -> Result<RunId, &'static str> {
     RunId::parse(text).ok_or("a run's id is a UUID; `gavel runs list` shows them")
 }
 
+/// The path of a run.
+fn path(run: RunId) -> String {
+    format!("api/runs/{run}")
+}
+
+/// Requests the cancellation of a run, and returns its state after that.
+async fn cancel(client: &Client, run: RunId) -> anyhow::Result<AgentRun> {
+    client
+        .post(&format!("{}/cancel", path(run)), &[], Wait::No, &json!({}))
+        .await
+}
+
+/// The query with the longest time that a run may take.
+pub(super) fn with_timeout(most: Option<Duration>) -> Vec<(&'static str, String)> {
+    most.iter()
+        .map(|most| ("timeout_s", most.as_secs().to_string()))
+        .collect()
+}
+
 /// Parses `--timeout`.
 pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let most = MOST_TIME.as_secs();
@@ -93,8 +111,6 @@ pub(super) struct List {
     project: ProjectId,
     #[command(flatten)]
     paging: Paging,
-    #[command(flatten)]
-    place: Where,
 }
 
 const LIST_EXAMPLES: &str = "\
@@ -120,15 +136,25 @@ fn agent(name: &str) -> Result<String, &'static str> {
     }
 }
 
-const LIST_HEADS: [&str; 7] = ["at (UTC)", "run", "agent", "status", "steps", "time", "result"];
+const COLUMNS: &[Column<AgentRun>] = &[
+    ("at (UTC)", |run| at(run.created_at)),
+    ("run", |run| run.id.to_string()),
+    ("agent", |run| clipped(&run.agent_id, 32)),
+    ("status", |run| match run.attempts.len() {
+        0 => run.status.to_string(),
+        1 => format!("{}, resumed", run.status),
+        times => format!("{}, resumed {times} times", run.status),
+    }),
+    ("steps", |run| run.steps.to_string()),
+    ("time", |run| run.duration_ms.map_or_else(|| "-".to_owned(), time)),
+    ("result", |run| {
+        // An error matters more than the summary so far.
+        let error = run.error_message.as_deref().filter(|error| !error.is_empty());
+        clipped(error.or(run.summary.as_deref()).unwrap_or_default(), 60)
+    }),
+];
 
 impl Talk for List {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let conditions: Vec<_> = [("agent_id", &self.agent), ("status", &self.status)]
             .into_iter()
@@ -138,28 +164,10 @@ impl Talk for List {
             filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
             ..self.paging.query()
         };
-        let page = gavel.runs(&self.project, &query).await?;
-        self.paging
-            .print(&page, "no runs", |runs| rows(&LIST_HEADS, runs, list_row))
+        let path = format!("api/projects/{}/runs", self.project);
+        let page = gavel.page::<RunPage, _>(&path, &query).await?;
+        self.paging.print(&page, "no runs", COLUMNS)
     }
-}
-
-fn list_row(run: &AgentRun) -> Vec<String> {
-    // An error matters more than the summary so far.
-    let error = run.error_message.as_deref().filter(|error| !error.is_empty());
-    vec![
-        at(run.created_at),
-        run.id.to_string(),
-        clipped(&run.agent_id, 32),
-        match run.attempts.len() {
-            0 => run.status.to_string(),
-            1 => format!("{}, resumed", run.status),
-            times => format!("{}, resumed {times} times", run.status),
-        },
-        run.steps.to_string(),
-        run.duration_ms.map_or_else(|| "-".to_owned(), progress::time),
-        clipped(error.or(run.summary.as_deref()).unwrap_or_default(), 60),
-    ]
 }
 
 /// Options of `gavel runs show`.
@@ -172,8 +180,6 @@ pub(super) struct Show {
     /// As JSON: the run, with its tool_calls and actions
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const SHOW_EXAMPLES: &str = "\
@@ -185,17 +191,11 @@ Tool calls come from the decision log: after the run has ended all of them, befo
 that may have had an effect.";
 
 impl Talk for Show {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let answering = gavel.answering(&self.place).await?;
-        let run = gavel.run(self.id).await?;
-        let decision = gavel.decision(self.id.decision()).await?;
-        let actions = gavel.actions(self.id).await?;
+        let answering = gavel.answering().await?;
+        let run: AgentRun = gavel.get(&path(self.id)).await?;
+        let decision = decision(gavel, self.id.decision()).await?;
+        let actions = actions(gavel, self.id).await?;
         if self.json {
             let user = decision.as_ref().map(|decision| decision.decision.user_id.as_str());
             let actions: Vec<_> = actions
@@ -278,8 +278,6 @@ pub(super) struct Cancel {
     /// Print the run as JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const CANCEL_EXAMPLES: &str = "\
@@ -294,15 +292,8 @@ does not change.";
 impl Talk for Cancel {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let Some(run) = unless_stopped(gavel.cancel(self.id)).await? else {
-            return Ok(Exit::Interrupted);
-        };
-        let run = run?;
+        let run = or_stopped(cancel(gavel, self.id)).await?;
         if self.json {
             output::json(&run)?;
             return Ok(Exit::Done);
@@ -311,9 +302,9 @@ impl Talk for Cancel {
             RunStatus::Cancelled => format!("run {} is cancelled", self.id),
             status if status.has_ended() => format!("run {} had already ended: {}", self.id, status.as_str()),
             _ => format!(
-                "run {} will be cancelled by its worker, or by the next `gavel serve`; `gavel runs watch{} {}` shows its end",
+                "run {} will be cancelled by its worker, or by the next `gavel serve`; `{} {}` shows its end",
                 self.id,
-                self.place.repeated(),
+                gavel.command("runs watch"),
                 self.id
             ),
         })?;
@@ -339,8 +330,6 @@ pub(super) struct Resume {
     background: bool,
     #[command(flatten)]
     showing: Showing,
-    #[command(flatten)]
-    place: Where,
 }
 
 const RESUME_EXAMPLES: &str = "\
@@ -366,10 +355,6 @@ fn settled(text: &str) -> Result<(ActionId, bool), String> {
 impl Talk for Resume {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let mut settled = BTreeMap::new();
         for (action, happened) in &self.settled {
@@ -380,30 +365,25 @@ impl Talk for Resume {
                 return Err(Usage(format!("--settled gives both outcomes for {action}; give one")).into());
             }
         }
-        resume(self, gavel, settled).await
-    }
-}
-
-async fn resume(args: &Resume, client: &Client, settled: BTreeMap<ActionId, bool>) -> anyhow::Result<Exit> {
-    let Some(resumed) = unless_stopped(client.resume(args.id, settled, args.timeout)).await? else {
-        return Ok(Exit::Interrupted);
-    };
-    let run = match resumed {
-        Err(error) if is_in_doubt(&error) => {
-            let run = client.run(args.id).await?;
-            for line in follow::next(&run, &args.place) {
-                output::note(&line);
+        let (path, query) = (format!("{}/resume", path(self.id)), with_timeout(self.timeout));
+        let body = json!({ "settled": settled });
+        let run = match or_stopped(gavel.post::<Begun>(&path, &query, Wait::Begun, &body)).await {
+            Err(error) if is_in_doubt(&error) => {
+                let run = gavel.get(&self::path(self.id)).await?;
+                for line in follow::next(&run, &gavel.place) {
+                    output::note(&line);
+                }
+                return Err(Usage("give the outcome of each in-doubt action with --settled".to_owned()).into());
             }
-            return Err(Usage("give the outcome of each in-doubt action with --settled".to_owned()).into());
+            resumed => resumed?.id,
+        };
+        if self.background {
+            output::line(&run.to_string())?;
+            return Ok(Exit::Done);
         }
-        resumed => resumed?,
-    };
-    if args.background {
-        output::line(&run.to_string())?;
-        return Ok(Exit::Done);
+        let attempt = gavel.get::<AgentRun>(&self::path(run)).await?.attempts.len();
+        follow(gavel, run, &self.showing, OnInterrupt::Cancels, attempt).await
     }
-    let attempt = client.run(run).await?.attempts.len();
-    follow(client, &args.place, run, &args.showing, OnInterrupt::Cancels, attempt).await
 }
 
 fn is_in_doubt(error: &anyhow::Error) -> bool {
@@ -419,8 +399,6 @@ pub(super) struct Watch {
     id: RunId,
     #[command(flatten)]
     showing: Showing,
-    #[command(flatten)]
-    place: Where,
 }
 
 const WATCH_EXAMPLES: &str = "\
@@ -431,22 +409,15 @@ Examples:
 It begins with what the run has done so far. Ctrl-C stops watching; the run continues.";
 
 impl Talk for Watch {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        follow(gavel, &self.place, self.id, &self.showing, OnInterrupt::Leaves, 0).await
+        follow(gavel, self.id, &self.showing, OnInterrupt::Leaves, 0).await
     }
 }
 
-/// The user's reply.
-pub(super) enum Said {
-    Answer(ResolveBody),
-    /// No answer now.
-    Later,
+/// A run that was created or continues.
+#[derive(Deserialize)]
+pub(super) struct Begun {
+    pub(super) id: RunId,
 }
 
 /// Is a user at the terminal?
@@ -454,8 +425,8 @@ pub(super) fn is_here() -> bool {
     std::io::stdin().is_terminal() && output::person_reads_notes()
 }
 
-/// Asks until there is an answer.
-pub(super) async fn answer(one: &Question<'_>) -> anyhow::Result<Said> {
+/// Asks until there is an answer; `None` if the user answers later.
+async fn answer(one: &Question<'_>) -> anyhow::Result<Option<ResolveBody>> {
     output::note(&format!("\n{}", question(one)));
     // Text typed before the request was shown does not answer it.
     #[cfg(unix)]
@@ -467,16 +438,16 @@ pub(super) async fn answer(one: &Question<'_>) -> anyhow::Result<Said> {
             .next("Run it? [y]es, [n]o (a reason may follow), [l]ater: ")
             .await?;
         let Next::Line(line) = next else {
-            return Ok(Said::Later);
+            return Ok(None);
         };
         let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         let decision = match word.to_lowercase().as_str() {
             "y" | "yes" => action::Resolution::ApproveOnce,
             "n" | "no" => action::Resolution::Reject,
-            "l" | "later" => return Ok(Said::Later),
+            "l" | "later" => return Ok(None),
             _ => continue,
         };
-        return Ok(Said::Answer(ResolveBody {
+        return Ok(Some(ResolveBody {
             approval_id: one.approval,
             decision,
             reason: Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty()),

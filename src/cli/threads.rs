@@ -1,16 +1,13 @@
 //! `gavel threads`: the messages of users and agents.
 
-use anyhow::anyhow;
 use clap::Subcommand;
 
-use crate::api::threads::{ActionAnswer, Thread, ThreadMessage, ThreadSummary};
-use crate::app::Work;
-use crate::cli::client::{Client, Refused};
+use crate::api::threads::{ActionAnswer, Thread, ThreadMessage, ThreadPage, ThreadSummary};
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::{Gavel, Talk, Where};
-use crate::cli::list::clipped;
-use crate::cli::list::{Paging, at, rows};
-use crate::cli::runs::ActionOf;
+use crate::cli::gavel::{At, Gavel, Talk};
+use crate::cli::list::{Column, Paging, at, clipped, single_line};
+use crate::cli::runs::{self, ActionOf};
 use crate::cli::{output, talk};
 use crate::config::Flags;
 use crate::domain::action::ActionStatus;
@@ -21,9 +18,9 @@ use crate::domain::thread::{MessageKind, MessageRole};
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List threads, the most recently active first
-    List(List),
+    List(At<List>),
     /// Show one thread: its messages, approval requests and their results
-    Show(Show),
+    Show(At<Show>),
 }
 
 impl Command {
@@ -41,8 +38,6 @@ impl Command {
 pub(super) struct List {
     #[command(flatten)]
     paging: Paging,
-    #[command(flatten)]
-    place: Where,
 }
 
 const LIST_EXAMPLES: &str = "\
@@ -53,32 +48,27 @@ Examples:
 
 A remote gavel lists only one user's threads.";
 
-const LIST_HEADS: [&str; 6] = ["last (UTC)", "thread", "user", "agent", "state", "begins with"];
+const COLUMNS: &[Column<ThreadSummary>] = &[
+    ("last (UTC)", |thread| at(thread.updated_at)),
+    ("thread", |thread| thread.thread_id.to_string()),
+    ("user", |thread| clipped(&thread.user_id, 24)),
+    ("agent", |thread| clipped(&thread.agent_id, 32)),
+    ("state", |thread| {
+        thread.latest_run.as_ref().map_or("-", |run| &run.state).to_owned()
+    }),
+    ("begins with", |thread| {
+        clipped(thread.title.as_deref().unwrap_or_default(), 60)
+    }),
+];
 
 impl Talk for List {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let page = gavel.threads(&self.paging.query()).await?;
-        let none = format!("no threads{}", self.place.whose_words());
+        let page = gavel
+            .page::<ThreadPage, _>("api/agent/threads", &self.paging.query())
+            .await?;
         self.paging
-            .print(&page, &none, |threads| rows(&LIST_HEADS, threads, list_row))
+            .print(&page, &format!("no threads{}", gavel.place.whose_words()), COLUMNS)
     }
-}
-
-fn list_row(thread: &ThreadSummary) -> Vec<String> {
-    vec![
-        at(thread.updated_at),
-        thread.thread_id.to_string(),
-        clipped(&thread.user_id, 24),
-        clipped(&thread.agent_id, 32),
-        thread.latest_run.as_ref().map_or("-", |run| &run.state).to_owned(),
-        clipped(thread.title.as_deref().unwrap_or_default(), 60),
-    ]
 }
 
 /// Options of `gavel threads show`.
@@ -94,8 +84,6 @@ pub(super) struct Show {
     /// As JSON: the thread, with the actions of its runs
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const SHOW_EXAMPLES: &str = "\
@@ -108,20 +96,14 @@ fn id(text: &str) -> Result<ThreadId, &'static str> {
 }
 
 impl Talk for Show {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let thread = gavel.thread(self.id, self.before).await;
-        let thread = thread.map_err(|error| match Refused::in_error(&error) {
-            Some(refused) if refused.is_not_found() => {
-                anyhow!("there is no thread {}{}", self.id, self.place.whose_words())
-            }
-            _ => error,
-        })?;
+        let query: Vec<_> = self
+            .before
+            .iter()
+            .map(|before| ("before", before.to_string()))
+            .collect();
+        let thread = gavel.get_with(&format!("api/agent/threads/{}", self.id), &query).await;
+        let thread: Thread = gavel.found(thread, &format!("thread {}", self.id), "")?;
         let actions = actions(gavel, &thread).await?;
         if self.json {
             let mut whole = serde_json::to_value(&thread)?;
@@ -141,8 +123,10 @@ impl Talk for Show {
         }
         let open = [ActionStatus::AwaitingConfirmation, ActionStatus::InDoubt];
         if actions.iter().any(|(_, action)| open.contains(&action.state)) {
-            let place = self.place.repeated();
-            output::note(&format!("a user must answer: `gavel approvals list{place}` shows how"));
+            output::note(&format!(
+                "a user must answer: `{}` shows how",
+                gavel.command("approvals list")
+            ));
         }
         Ok(Exit::Done)
     }
@@ -150,15 +134,15 @@ impl Talk for Show {
 
 /// The actions of the runs that the thread's messages belong to, each with its run.
 async fn actions(client: &Client, thread: &Thread) -> anyhow::Result<Vec<(RunId, ActionAnswer)>> {
-    let mut runs: Vec<RunId> = Vec::new();
+    let mut of_messages: Vec<RunId> = Vec::new();
     for message in &thread.messages {
-        if !runs.contains(&message.run_id) {
-            runs.push(message.run_id);
+        if !of_messages.contains(&message.run_id) {
+            of_messages.push(message.run_id);
         }
     }
     let mut actions: Vec<(RunId, ActionAnswer)> = Vec::new();
-    for run in runs {
-        for action in client.actions(run).await? {
+    for run in of_messages {
+        for action in runs::actions(client, run).await? {
             // A run that another run called lists its actions again.
             if actions.iter().all(|(_, known)| known.action_id != action.action_id) {
                 actions.push((run, action));
@@ -207,10 +191,6 @@ fn state(action: &ActionAnswer) -> String {
         .filter(|code| *code != action.state.as_str());
     let code = code.map_or_else(String::new, |code| format!(" ({})", single_line(code)));
     format!("{}: {}{code}", single_line(&action.tool), action.state)
-}
-
-fn single_line(text: &str) -> String {
-    output::printable(text).replace(['\n', '\t'], " ")
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use serde_json::json;
 pub(super) use self::validate::run_with_tools as validate_with_tools;
 use crate::app::{self, Loaded};
 use crate::cli::exit::Exit;
+use crate::cli::gavel::At;
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::list::table;
 pub(super) use crate::cli::output::count;
@@ -34,7 +35,7 @@ use crate::surfaces::definitions::{self, Lack};
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Run an agent, with live progress
-    Run(run::Args),
+    Run(At<run::Args>),
     /// Check definitions: reports every error at once, each with file, line, what was found and what is allowed
     Validate(validate::Args),
     /// List the agents of this configuration, and which are unavailable and why

@@ -8,14 +8,13 @@ use chrono_tz::Tz;
 use serde_json::{Map, Number, Value};
 
 use super::{others, read_some};
-use crate::api::agents::AgentDetail;
-use crate::app::Work;
-use crate::cli::client::{NewRun, Refused};
+use crate::api::agents::{AgentDetail, AgentPage};
+use crate::cli::client::{Query, Refused, Wait};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{Gavel, Talk, Where};
-use crate::cli::interrupt::unless_stopped;
+use crate::cli::gavel::{Gavel, Talk, Work};
+use crate::cli::interrupt::{or_stopped, or_stopped_with};
 use crate::cli::output;
-use crate::cli::runs::{self, OnInterrupt, STATUSES, Showing, follow};
+use crate::cli::runs::{self, Begun, OnInterrupt, STATUSES, Showing, follow};
 use crate::config::{Config, Provider};
 use crate::domain::definition::{Definition, Form, InputType, MAX_BYTES, strict_json};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
@@ -49,8 +48,6 @@ pub(crate) struct Args {
     background: bool,
     #[command(flatten)]
     showing: Showing,
-    #[command(flatten)]
-    place: Where,
 }
 
 const EXAMPLES: &str = "\
@@ -69,10 +66,6 @@ an agent takes.";
 impl Talk for Args {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn before(&self, config: &Config) -> anyhow::Result<()> {
         if let Provider::Demo { by_name } = config.model.provider
             && !self.showing.quiet
@@ -88,34 +81,33 @@ impl Talk for Args {
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let object = self.input_json.as_deref().map(read).transpose()?;
-        begin(self, object.as_deref(), gavel).await
-    }
-}
-
-async fn begin(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::Result<Exit> {
-    let Some(new) = unless_stopped(asked_for(args, object, gavel)).await? else {
-        return Ok(Exit::Interrupted);
-    };
-    let Some(run) = unless_stopped(gavel.trigger(new?)).await? else {
-        output::note(&format!(
-            "it is unknown whether the run has begun; if it has, `gavel runs list{}` shows it",
-            args.place.repeated()
-        ));
-        return Ok(Exit::Interrupted);
-    };
-    let run = run?;
-    if args.background {
-        output::line(&run.to_string())?;
-        if !args.showing.quiet {
-            output::note(&format!("watch it: gavel runs watch{} {run}", args.place.repeated()));
+        let inputs = or_stopped(inputs_of(self, object.as_deref(), gavel)).await?;
+        let path = format!("api/projects/{}/agents/{}/trigger", self.project, self.name);
+        let mut query = runs::with_timeout(self.timeout);
+        // Without a named zone on this machine, the run gets none.
+        let own_zone = || iana_time_zone::get_timezone().ok()?.parse().ok();
+        let zone = self.time_zone.or_else(own_zone);
+        query.extend(zone.map(|zone: Tz| ("time_zone", zone.name().to_owned())));
+        let begun = or_stopped_with(gavel.post(&path, &query, Wait::Created, &inputs), || {
+            format!(
+                "it is unknown whether the run has begun; if it has, `{}` shows it",
+                gavel.command("runs list")
+            )
+        });
+        let Begun { id: run } = begun.await?;
+        if self.background {
+            output::line(&run.to_string())?;
+            if !self.showing.quiet {
+                output::note(&format!("watch it: {} {run}", gavel.command("runs watch")));
+            }
+            return Ok(Exit::Done);
         }
-        return Ok(Exit::Done);
+        follow(gavel, run, &self.showing, OnInterrupt::Cancels, 0).await
     }
-    follow(gavel, &args.place, run, &args.showing, OnInterrupt::Cancels, 0).await
 }
 
-/// The run that the command line requests. No run has begun if the inputs are invalid or the agent is unavailable.
-async fn asked_for(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::Result<NewRun> {
+/// The inputs that the command line gives. No run has begun if they are invalid or the agent is unavailable.
+async fn inputs_of(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::Result<Map<String, Value>> {
     if !args.text.is_empty() && args.text.iter().all(|word| word.trim().is_empty()) {
         return Err(Usage("the text is blank; give the agent a task".to_owned()).into());
     }
@@ -145,36 +137,32 @@ async fn asked_for(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::
         let reason = reason.unwrap_or("its server does not say why");
         bail!("{} is unavailable: {}", args.name, output::printable(reason));
     }
-    Ok(NewRun {
-        project: args.project.clone(),
-        agent: args.name.clone(),
-        inputs,
-        timeout: args.timeout,
-        // Without a named zone on this machine, the run gets none.
-        time_zone: args
-            .time_zone
-            .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok()),
-    })
+    Ok(inputs)
 }
 
 /// The agent, once the servers of its tools are connected.
 async fn agent(args: &Args, gavel: &Gavel) -> anyhow::Result<AgentDetail> {
     let is_missing = |error: &anyhow::Error| Refused::in_error(error).is_some_and(Refused::is_not_found);
-    match gavel.agent(&args.project, &args.name).await {
+    let all = format!("api/projects/{}/agents", args.project);
+    let path = format!("{all}/{}", args.name);
+    match gavel.get::<AgentDetail>(&path).await {
         Err(error) if is_missing(&error) => {}
         Ok(agent) if !agent.about.available => {
             gavel.connect_servers_of(&args.project, &args.name).await?;
-            return gavel.agent(&args.project, &args.name).await;
+            return gavel.get(&path).await;
         }
         agent => return agent,
     }
-    let known = gavel
-        .agents(&args.project)
-        .await
-        .map_err(|error| match is_missing(&error) {
-            true => Usage(format!("there is no project {} with agents", args.project)).into(),
-            false => error,
-        })?;
+    // For a user who mistyped the name of one.
+    let query = Query {
+        page_size: 1000,
+        ..Query::default()
+    };
+    let known = gavel.page::<AgentPage, _>(&all, &query).await;
+    let known = known.map_err(|error| match is_missing(&error) {
+        true => Usage(format!("there is no project {} with agents", args.project)).into(),
+        false => error,
+    })?;
     let known: Vec<_> = known.items.iter().map(|agent| agent.id.as_str()).collect();
     Err(Usage(format!(
         "the project {} has no agent {:?}{}",

@@ -4,16 +4,14 @@ use anyhow::Context;
 
 use super::edit::{self, Edited};
 use super::execute::executed;
-use super::follow::{Followed, Showing, refined};
-use super::follow::{exit, failed_refinement, has_open_plan, tell};
-use super::{show, text};
+use super::follow::{Followed, Showing, exit, failed_refinement, has_open_plan, path, refined, tell};
+use super::{show, start, text};
 use crate::api::planning::{ExecuteBody, Session};
-use crate::cli::client::Client;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
+use crate::cli::gavel::Gavel;
+use crate::cli::interrupt::Stopped;
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
-use crate::domain::ids::PlanningSessionId;
 
 const COMMANDS: &str = "Say what to change, or: execute, show, show t2, diff, edit, cancel, quit";
 
@@ -69,7 +67,7 @@ enum Then {
 ///
 /// # Errors
 /// The terminal, or the session, can no longer be read.
-pub(super) async fn hold(client: &Client, place: &Where, session: Session, showing: Showing) -> anyhow::Result<Exit> {
+pub(super) async fn hold(gavel: &Gavel, session: Session, showing: Showing) -> anyhow::Result<Exit> {
     let id = session.session_id;
     let mut session = Box::new(session);
     let mut lines = Lines::new();
@@ -77,7 +75,7 @@ pub(super) async fn hold(client: &Client, place: &Where, session: Session, showi
     output::note(COMMANDS);
     loop {
         if !has_open_plan(&session) {
-            return tell(&session, place, showing);
+            return tell(gavel, &session, showing);
         }
         let next = lines.next("> ").await.context("standard input cannot be read")?;
         if !matches!(next, Next::Line(_)) {
@@ -87,20 +85,21 @@ pub(super) async fn hold(client: &Client, place: &Where, session: Session, showi
         let line = match next {
             Next::Line(line) => line,
             Next::Dropped => continue,
-            Next::Stopped => return Ok(leave(&session, place, Exit::Interrupted)),
-            Next::End => return Ok(leave(&session, place, exit(&session))),
+            Next::Stopped => return Ok(leave(gavel, &session, Exit::Interrupted)),
+            Next::End => return Ok(leave(gavel, &session, exit(&session))),
         };
         let typed = Typed::of(&line);
         if typed == Typed::Quit {
-            return Ok(leave(&session, place, exit(&session)));
+            return Ok(leave(gavel, &session, exit(&session)));
         }
-        match answer(client, place, (id, &session), typed, &mut lines, showing).await {
+        match answer(gavel, &session, typed, &mut lines, showing).await {
             Ok(Then::Next(next)) => session = next,
             Ok(Then::End(exit)) => return Ok(exit),
+            Err(error) if error.is::<Stopped>() => return Err(error),
             Err(error) => {
                 output::note(&format!("error: {error:#}"));
                 // It may have changed elsewhere, or ended. A version can be confirmed only after it was shown.
-                let now = Box::new(client.session(id).await?);
+                let now: Box<Session> = gavel.get(&path(id)).await?;
                 if now.plan_version != session.plan_version && has_open_plan(&now) {
                     output::line(&text::plan(&now))?;
                 }
@@ -112,13 +111,13 @@ pub(super) async fn hold(client: &Client, place: &Where, session: Session, showi
 
 /// Does what the user typed.
 async fn answer(
-    client: &Client,
-    place: &Where,
-    (id, session): (PlanningSessionId, &Session),
+    gavel: &Gavel,
+    session: &Session,
     typed: Typed<'_>,
     lines: &mut Lines,
     showing: Showing,
 ) -> anyhow::Result<Then> {
+    let id = session.session_id;
     let same = || Then::Next(Box::new(session.clone()));
     match typed {
         Typed::Nothing | Typed::Quit => Ok(same()),
@@ -131,10 +130,10 @@ async fn answer(
                 plan_version: Some(session.plan_version),
                 ..ExecuteBody::default()
             };
-            Ok(Then::End(executed(client, place, id, &execute, showing).await?))
+            Ok(Then::End(executed(gavel, id, &execute, showing).await?))
         }
         Typed::Show => {
-            let now = Box::new(client.session(id).await?);
+            let now: Box<Session> = gavel.get(&path(id)).await?;
             output::line(&text::plan(&now))?;
             Ok(Then::Next(now))
         }
@@ -146,26 +145,26 @@ async fn answer(
             Ok(same())
         }
         Typed::Diff => {
-            show::latest(client, id, session.plan_version).await?;
+            show::latest(gavel, id, session.plan_version).await?;
             Ok(same())
         }
-        Typed::Edit => match edit::in_editor(client, place, session, Some(lines)).await? {
+        Typed::Edit => match edit::in_editor(gavel, session, Some(lines)).await? {
             Edited::Saved(edited) => {
-                changes(client, id, session, &edited).await?;
+                changes(gavel, session, &edited).await?;
                 Ok(Then::Next(edited))
             }
             Edited::Unchanged | Edited::Kept => Ok(same()),
         },
         Typed::Cancel => {
-            let cancelled = Box::new(client.cancel_session(id, None).await?);
-            Ok(Then::Next(cancelled))
+            let cancelled = start::cancel(gavel, id, None).await?;
+            Ok(Then::Next(Box::new(cancelled)))
         }
-        Typed::Refinement(words) => match refined(client, place, id, words, showing).await? {
+        Typed::Refinement(words) => match refined(gavel, id, words, showing).await? {
             Followed::Left => Ok(Then::End(Exit::Interrupted)),
             Followed::Waits => Ok(Then::End(Exit::NeedsApproval)),
             Followed::Reached(planned) => {
                 if failed_refinement(&planned).is_none() {
-                    changes(client, id, session, &planned).await?;
+                    changes(gavel, session, &planned).await?;
                 }
                 Ok(Then::Next(planned))
             }
@@ -174,20 +173,20 @@ async fn answer(
 }
 
 /// Prints what the current version changed, if it is a new one.
-async fn changes(client: &Client, id: PlanningSessionId, before: &Session, now: &Session) -> anyhow::Result<()> {
+async fn changes(gavel: &Gavel, before: &Session, now: &Session) -> anyhow::Result<()> {
     if now.plan_version > before.plan_version + 1 {
         // Others changed it as well.
         output::line(&text::plan(now))?;
     } else if now.plan_version > before.plan_version {
-        let version = client.version(id, now.plan_version).await?;
+        let version = show::version(gavel, now.session_id, now.plan_version).await?;
         output::line(&text::changes(version.version, &version.changes))?;
     }
     Ok(())
 }
 
 /// Says that the session continues, and how.
-fn leave(session: &Session, place: &Where, exit: Exit) -> Exit {
-    let (place, id, version) = (place.repeated(), &session.session_id, session.plan_version);
+fn leave(gavel: &Gavel, session: &Session, exit: Exit) -> Exit {
+    let (place, id, version) = (gavel.place.repeated(), &session.session_id, session.plan_version);
     output::note(&format!(
         "plan {version} can be confirmed until {}; to change it: gavel plan refine{place} {id}; to confirm it: \
          gavel plan execute{place} --plan-version {version} {id}; to end it: gavel plan cancel{place} {id}",

@@ -9,13 +9,13 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::follow::{Showing, has_open_plan, missing, session, tell};
+use super::follow::{Showing, found, has_open_plan, session, tell};
+use super::show::version;
 use super::{id, text};
 use crate::api::planning::Session;
-use crate::app::Work;
 use crate::cli::client::{Client, Refused};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{Gavel, Talk, Where};
+use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::Signals;
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
@@ -42,8 +42,6 @@ pub(crate) struct Args {
     /// Print the session with its plan as JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const EXAMPLES: &str = "\
@@ -69,24 +67,19 @@ pub(super) enum Edited {
 impl Talk for Args {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let before = session(gavel, &self.place, self.id).await?;
+        let before = session(gavel, self.id).await?;
         let edited = match &self.file {
             Some(file) => {
                 let version = self.if_version.unwrap_or(before.plan_version);
                 let draft = read_draft(&read(file)?, file)?;
-                let edited = gavel.edit_plan(self.id, version, &draft).await;
-                Box::new(edited.map_err(|error| missing(error, &self.place, self.id))?)
+                found(gavel, save(gavel, self.id, version, &draft).await, self.id)?
             }
             None if !is_here() => {
                 let words = "there is no terminal for an editor; give the plan with --file";
                 return Err(Usage(words.to_owned()).into());
             }
-            None => match in_editor(gavel, &self.place, &before, None).await? {
+            None => match in_editor(gavel, &before, None).await? {
                 Edited::Saved(edited) => edited,
                 Edited::Unchanged => before.into(),
                 Edited::Kept => return Ok(Exit::Invalid),
@@ -97,11 +90,16 @@ impl Talk for Args {
             events: false,
             quiet: true,
         };
-        let exit = tell(&edited, &self.place, showing)?;
-        let version = gavel.version(self.id, edited.plan_version).await?;
+        let exit = tell(gavel, &edited, showing)?;
+        let version = version(gavel, self.id, edited.plan_version).await?;
         output::note(&text::changes(version.version, &version.changes));
         Ok(exit)
     }
+}
+
+/// Replaces version `version` of the plan by an edited one.
+async fn save(client: &Client, id: PlanningSessionId, version: u32, draft: &Value) -> anyhow::Result<Box<Session>> {
+    client.put(&format!("v1/sessions/{id}/plan"), version, draft).await
 }
 
 /// Lets the user edit the plan until it is valid, or the user stops.
@@ -109,12 +107,7 @@ impl Talk for Args {
 /// # Errors
 /// The session does not wait for its confirmation; the editor fails; the plan was changed in between, or cannot be sent.
 /// The text is kept, and a note says where.
-pub(super) async fn in_editor(
-    client: &Client,
-    place: &Where,
-    session: &Session,
-    lines: Option<&mut Lines>,
-) -> anyhow::Result<Edited> {
+pub(super) async fn in_editor(gavel: &Gavel, session: &Session, lines: Option<&mut Lines>) -> anyhow::Result<Edited> {
     let (id, version) = (session.session_id, session.plan_version);
     if !has_open_plan(session) {
         bail!(
@@ -124,15 +117,14 @@ pub(super) async fn in_editor(
     }
     let before = of(session)?;
     let path = new_file(&format!("gavel-plan-{id}-v{version}"), &before)?;
-    let edited = until_valid(client, (id, version), &before, &path, lines).await;
+    let edited = until_valid(gavel, (id, version), &before, &path, lines).await;
     match &edited {
         // Left behind, it would only take space.
         Ok(Edited::Saved(_) | Edited::Unchanged) => drop(fs::remove_file(&path)),
         Ok(Edited::Kept) | Err(_) => output::note(&format!(
-            "nothing was changed. Your text is kept in {0}; to send it: gavel plan edit{1} --file {0} --if-version \
-             {version} {id}",
+            "nothing was changed. Your text is kept in {0}; to send it: {1} --file {0} --if-version {version} {id}",
             path.display(),
-            place.repeated()
+            gavel.command("plan edit")
         )),
     }
     edited
@@ -154,11 +146,11 @@ async fn until_valid(
             return Ok(Edited::Unchanged);
         }
         let sent = match read_draft(&text, &path.display().to_string()) {
-            Ok(draft) => client.edit_plan(id, version, &draft).await,
+            Ok(draft) => save(client, id, version, &draft).await,
             Err(error) => Err(error),
         };
         match sent {
-            Ok(edited) => return Ok(Edited::Saved(Box::new(edited))),
+            Ok(edited) => return Ok(Edited::Saved(edited)),
             Err(error) if is_invalid(&error) => output::note(&format!("the plan is invalid: {error:#}")),
             Err(error) => return Err(error),
         }

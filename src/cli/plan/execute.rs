@@ -1,14 +1,13 @@
 //! `gavel plan execute`: confirms a plan, and watches the work on it.
 
-use super::follow::{Followed, How, Showing, follow, missing, session, tell};
+use super::follow::{Followed, How, Showing, follow, found, path, session, tell};
 use super::text::confirmation;
 use super::{STATUSES, connect_servers, id};
 use crate::api::planning::{DryRun, ExecuteBody, Fitness, Session};
-use crate::app::Work;
-use crate::cli::client::Client;
+use crate::cli::client::Wait;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::{Gavel, Talk, Where};
-use crate::cli::interrupt::unless_stopped;
+use crate::cli::gavel::{Gavel, Talk, Work};
+use crate::cli::interrupt::or_stopped_with;
 use crate::cli::list::{single_line, table};
 use crate::cli::output;
 use crate::domain::ids::PlanningSessionId;
@@ -35,8 +34,6 @@ pub(crate) struct Args {
     background: bool,
     #[command(flatten)]
     showing: Showing,
-    #[command(flatten)]
-    place: Where,
 }
 
 const EXAMPLES: &str = "\
@@ -54,10 +51,6 @@ watched. Ctrl-C stops watching; the work continues until it is done, cancelled, 
 impl Talk for Args {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let execute = ExecuteBody {
             plan_version: self.plan_version,
@@ -66,20 +59,17 @@ impl Talk for Args {
         };
         connect_servers(gavel, TASK_WORKER).await?;
         if self.dry_run {
-            return show(gavel, &self.place, self.id, &execute, self.showing.json).await;
+            return dry_run(gavel, self.id, &execute, self.showing.json).await;
         }
         if self.background {
-            let Some(begun) = confirmed(gavel, &self.place, self.id, &execute).await? else {
-                return Ok(Exit::Interrupted);
-            };
+            let begun = confirmed(gavel, self.id, &execute).await?;
             output::line(&begun.session_id.to_string())?;
             if !self.showing.quiet {
-                let place = self.place.repeated();
-                output::note(&format!("watch it: gavel plan watch{place} {}", self.id));
+                output::note(&format!("watch it: {} {}", gavel.command("plan watch"), self.id));
             }
             return Ok(Exit::Done);
         }
-        executed(gavel, &self.place, self.id, &execute, self.showing).await
+        executed(gavel, self.id, &execute, self.showing).await
     }
 }
 
@@ -88,66 +78,52 @@ impl Talk for Args {
 /// # Errors
 /// The confirmation is refused, or the session can no longer be read.
 pub(super) async fn executed(
-    client: &Client,
-    place: &Where,
+    gavel: &Gavel,
     id: PlanningSessionId,
     execute: &ExecuteBody,
     showing: Showing,
 ) -> anyhow::Result<Exit> {
-    let Some(begun) = confirmed(client, place, id, execute).await? else {
-        return Ok(Exit::Interrupted);
-    };
+    let begun = confirmed(gavel, id, execute).await?;
     if let Some(confirmation) = confirmation(&begun).filter(|_| !showing.quiet && !showing.events) {
         output::note(&confirmation);
     }
-    match follow(client, place, begun, showing, How::BEGUN).await? {
+    match follow(gavel, begun, showing, How::BEGUN).await? {
         Followed::Left => Ok(Exit::Interrupted),
         Followed::Waits => {
             if showing.json {
-                output::json(&session(client, place, id).await?)?;
+                output::json(&session(gavel, id).await?)?;
             }
             output::note(&format!(
-                "session {id} waits for a person, and continues after the answer: gavel plan watch{} {id}",
-                place.repeated()
+                "session {id} waits for a person, and continues after the answer: {} {id}",
+                gavel.command("plan watch")
             ));
             Ok(Exit::NeedsApproval)
         }
-        Followed::Reached(ended) => tell(&ended, place, showing),
+        Followed::Reached(ended) => tell(gavel, &ended, showing),
     }
 }
 
-/// Sends the confirmation; `None` if the user stopped meanwhile.
-async fn confirmed(
-    client: &Client,
-    place: &Where,
-    id: PlanningSessionId,
-    execute: &ExecuteBody,
-) -> anyhow::Result<Option<Session>> {
-    let Some(begun) = unless_stopped(client.execute_plan(id, execute)).await? else {
-        output::note(&format!(
-            "it is unknown whether the plan was confirmed; `gavel plan show{} {id}` says so",
-            place.repeated()
-        ));
-        return Ok(None);
-    };
-    begun.map(Some).map_err(|error| missing(error, place, id))
+/// Sends the confirmation.
+async fn confirmed(gavel: &Gavel, id: PlanningSessionId, execute: &ExecuteBody) -> anyhow::Result<Session> {
+    let path = format!("{}/execute", path(id));
+    let begun = or_stopped_with(gavel.post(&path, &[], Wait::Begun, execute), || {
+        format!(
+            "it is unknown whether the plan was confirmed; `{} {id}` says so",
+            gavel.command("plan show")
+        )
+    });
+    found(gavel, begun.await, id)
 }
 
 const HEADS: [&str; 4] = ["task", "tool", "answer", "why"];
 
-/// Shows it; nothing begins.
+/// Shows what would happen; nothing begins.
 ///
 /// # Errors
 /// The plan could not be confirmed now.
-async fn show(
-    client: &Client,
-    place: &Where,
-    id: PlanningSessionId,
-    execute: &ExecuteBody,
-    as_json: bool,
-) -> anyhow::Result<Exit> {
-    let dry_run = client.dry_run(id, execute).await;
-    let dry_run = dry_run.map_err(|error| missing(error, place, id))?;
+async fn dry_run(gavel: &Gavel, id: PlanningSessionId, execute: &ExecuteBody, as_json: bool) -> anyhow::Result<Exit> {
+    let path = format!("{}/execute", path(id));
+    let dry_run: DryRun = found(gavel, gavel.post(&path, &[], Wait::No, execute).await, id)?;
     match as_json {
         true => output::json(&dry_run)?,
         false => output::line(&text(&dry_run))?,

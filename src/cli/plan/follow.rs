@@ -5,15 +5,15 @@ use serde_json::Value;
 
 use super::story::SessionStory;
 use super::text;
-use crate::api::planning::{Session, WaitingFor, WaitingKind};
-use crate::cli::approvals::{answers, question, settles};
-use crate::cli::client::{Client, Received, Refused};
+use crate::api::planning::{RefineBody, Session, WaitingFor, WaitingKind};
+use crate::cli::approvals::{Question, answers, settles};
+use crate::cli::client::Wait;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
-use crate::cli::interrupt::{unless_stopped, until_interrupted};
+use crate::cli::gavel::{Gavel, Where};
+use crate::cli::interrupt::unless_stopped;
 use crate::cli::list::single_line;
 use crate::cli::output;
-use crate::cli::runs::{Progress, Said, answer, asked, is_here, is_late, questions};
+use crate::cli::runs::{Progress, Watched, ask, is_here, questions, show_questions};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskStatus;
 use crate::domain::planning_session::SessionStatus;
@@ -88,18 +88,18 @@ pub(super) enum Followed {
 ///
 /// # Errors
 /// There is none.
-pub(super) async fn session(client: &Client, place: &Where, id: PlanningSessionId) -> anyhow::Result<Session> {
-    client.session(id).await.map_err(|error| missing(error, place, id))
+pub(super) async fn session(gavel: &Gavel, id: PlanningSessionId) -> anyhow::Result<Session> {
+    found(gavel, gavel.get(&path(id)).await, id)
 }
 
-/// An error of a request about a session, which says where none of this id was found.
-pub(super) fn missing(error: anyhow::Error, place: &Where, id: PlanningSessionId) -> anyhow::Error {
-    match Refused::in_error(&error) {
-        Some(refused) if refused.is_not_found() => {
-            anyhow::anyhow!("there is no planning session {id}{}", place.whose_words())
-        }
-        _ => error,
-    }
+/// The path of a session.
+pub(super) fn path(id: PlanningSessionId) -> String {
+    format!("v1/sessions/{id}")
+}
+
+/// The answer of a request about a session; the error says where none of this id was found.
+pub(super) fn found<T>(gavel: &Gavel, answer: anyhow::Result<T>, id: PlanningSessionId) -> anyhow::Result<T> {
+    gavel.found(answer, &format!("planning session {id}"), "")
 }
 
 /// Requests a change of the plan in the user's own words, and follows it.
@@ -107,109 +107,86 @@ pub(super) fn missing(error: anyhow::Error, place: &Where, id: PlanningSessionId
 /// # Errors
 /// It is refused, or the session can no longer be read.
 pub(super) async fn refined(
-    client: &Client,
-    place: &Where,
+    gavel: &Gavel,
     id: PlanningSessionId,
     words: &str,
     showing: Showing,
 ) -> anyhow::Result<Followed> {
-    let Some(begun) = unless_stopped(client.refine_plan(id, words)).await? else {
+    let body = RefineBody {
+        refinement_prompt: words.to_owned(),
+    };
+    let path = format!("{}/refine", path(id));
+    let Some(begun) = unless_stopped(gavel.post(&path, &[], Wait::Begun, &body)).await? else {
         output::note(&format!(
-            "it is unknown whether the refinement has begun; `gavel plan watch{} {id}` shows it",
-            place.repeated()
+            "it is unknown whether the refinement has begun; `{} {id}` shows it",
+            gavel.command("plan watch")
         ));
         return Ok(Followed::Left);
     };
-    let begun = begun.map_err(|error| missing(error, place, id))?;
-    follow(client, place, begun, showing, How::BEGUN).await
+    follow(gavel, found(gavel, begun, id)?, showing, How::BEGUN).await
 }
 
 /// Follows a session.
 ///
 /// # Errors
 /// The session or its events can no longer be read.
-pub(super) async fn follow(
-    client: &Client,
-    place: &Where,
-    session: Session,
-    showing: Showing,
-    how: How,
-) -> anyhow::Result<Followed> {
+pub(super) async fn follow(gavel: &Gavel, session: Session, showing: Showing, how: How) -> anyhow::Result<Followed> {
     if session.status == SessionStatus::AwaitingConfirmation && how.until == Until::RunHasEnded {
         return Ok(Followed::Reached(Box::new(session)));
     }
     let id = session.session_id;
     let story = Box::new(SessionStory::new(&session));
-    let mut progress = Progress::of(!showing.quiet && !showing.events, story);
-    let followed = until_reached(client, place, &session, showing, how, &mut progress).await;
-    progress.end();
+    let progress = Progress::of(!showing.quiet && !showing.events, story);
+    let mut watched = Watched::new(gavel, format!("{}/events", path(id)), showing.events, progress);
+    let followed = until_reached(gavel, &session, &mut watched, how).await;
+    watched.progress.end();
     if matches!(followed, Ok(Followed::Left)) {
-        let place = place.repeated();
         output::note(&format!(
-            "session {id} continues in its worker, or in the next `gavel serve`; `gavel plan watch{place} {id}` shows \
-             it, `gavel plan cancel{place} {id}` ends it"
+            "session {id} continues in its worker, or in the next `gavel serve`; `{} {id}` shows it, `{} {id}` ends it",
+            gavel.command("plan watch"),
+            gavel.command("plan cancel")
         ));
     }
     followed.with_context(|| format!("session {id}"))
 }
 
 async fn until_reached(
-    client: &Client,
-    place: &Where,
+    gavel: &Gavel,
     session: &Session,
-    showing: Showing,
+    watched: &mut Watched<'_>,
     how: How,
-    progress: &mut Progress,
 ) -> anyhow::Result<Followed> {
     let id = session.session_id;
-    let mut interrupted = Box::pin(until_interrupted());
-    let mut events = client.session_events(id);
     let mut is_earlier = how.from == FirstEvent::OfCurrentRun;
-    progress.note(&format!("session {id}"));
-    loop {
-        let received = tokio::select! {
-            received = events.next() => received?,
-            stopped = &mut interrupted => return stopped.map(|()| Followed::Left).map_err(Into::into),
-        };
-        let mut event = match received {
-            Received::Event(event) => event,
-            Received::Lost(reason) => {
-                progress.lost(&reason);
-                continue;
-            }
-        };
+    watched.progress.note(&format!("session {id}"));
+    while let Some(mut event) = watched.next().await? {
         let kind = event["type"].as_str().unwrap_or_default().to_owned();
         let is_of_run = kind == "status" && event["runId"] == session.run_id.to_string();
         is_earlier &= !is_of_run && kind != "result";
         if is_earlier {
             continue;
         }
-        if showing.events {
-            output::line(&event.to_string())?;
-        }
-        progress.event(&event);
+        watched.show(&event)?;
         match kind.as_str() {
             "result" => {
                 let ended = serde_json::from_value(event["session"].take());
-                return Ok(Followed::Reached(Box::new(
-                    ended.context("the last event has no session")?,
-                )));
+                return Ok(Followed::Reached(ended.context("the last event has no session")?));
             }
             "status" if is_of_run && how.until == Until::RunHasEnded && is_open(&event) => {
-                return Ok(Followed::Reached(Box::new(client.session(id).await?)));
+                return Ok(Followed::Reached(gavel.get(&path(id)).await?));
             }
             "awaiting_confirmation" if event["taskId"].is_null() => {
-                let handled = tokio::select! {
-                    handled = handle(client, place, id, how.on_wait, progress) => handled?,
-                    stopped = &mut interrupted => return stopped.map(|()| Followed::Left).map_err(Into::into),
-                };
-                if !handled {
-                    return Ok(Followed::Waits);
+                let handled = handle(gavel, id, how.on_wait, &mut watched.progress);
+                match unless_stopped(handled).await?.transpose()? {
+                    None => break,
+                    Some(true) => {}
+                    Some(false) => return Ok(Followed::Waits),
                 }
             }
             _ => {}
         }
     }
+    Ok(Followed::Left)
 }
 
 /// Does the plan wait for its confirmation after this event?
@@ -232,41 +209,27 @@ pub(super) enum OnWait {
 /// # Errors
 /// What it waits for cannot be read, or an answer is refused.
 async fn handle(
-    client: &Client,
-    place: &Where,
+    gavel: &Gavel,
     id: PlanningSessionId,
     on_wait: OnWait,
     progress: &mut Progress,
 ) -> anyhow::Result<bool> {
-    let session = client.session(id).await?;
-    let requests = questions(client, session.run_id).await?;
-    let in_doubt = in_doubt(&session, place);
-    let asks = on_wait == OnWait::Answers && is_here();
+    let session: Session = gavel.get(&path(id)).await?;
+    let requests = questions(gavel, session.run_id).await?;
+    let in_doubt = in_doubt(&session, &gavel.place);
     for line in &in_doubt {
         progress.warn(line);
     }
-    if !asks {
-        for one in asked(&requests) {
-            progress.warn(&format!("\n{}\n{}", question(&one), answers(&one, place)));
-        }
+    if on_wait != OnWait::Answers || !is_here() {
+        show_questions(&requests, &gavel.place, |line| progress.warn(line));
         // A wait that has ended since asks nothing.
         return Ok(on_wait == OnWait::Watches || (requests.is_empty() && in_doubt.is_empty()));
     }
-    for one in asked(&requests) {
-        progress.end();
-        match answer(&one).await? {
-            Said::Answer(resolution) => match client.resolve(&resolution).await {
-                Err(error) if is_late(&error) => output::note(&format!("{error:#}")),
-                answered => drop(answered?),
-            },
-            Said::Later => {
-                output::note(&answers(&one, place));
-                return Ok(false);
-            }
-        }
+    let later = ask(gavel, &requests, progress).await?;
+    if let Some(one) = later.and_then(|action| Question::new(action, None)) {
+        output::note(&answers(&one, &gavel.place));
     }
-    progress.resume_output();
-    Ok(true)
+    Ok(later.is_none())
 }
 
 /// How to settle the calls whose outcome is unknown.
@@ -329,7 +292,7 @@ mod waits_tests {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub(super) fn tell(session: &Session, place: &Where, showing: Showing) -> anyhow::Result<Exit> {
+pub(super) fn tell(gavel: &Gavel, session: &Session, showing: Showing) -> anyhow::Result<Exit> {
     if showing.json {
         output::json(session)?;
     } else if !showing.events {
@@ -343,7 +306,7 @@ pub(super) fn tell(session: &Session, place: &Where, showing: Showing) -> anyhow
         output::note(&format!("{}: {code}: {detail}", session.status));
     }
     if !showing.quiet {
-        let (place, id) = (place.repeated(), &session.session_id);
+        let (place, id) = (gavel.place.repeated(), &session.session_id);
         if has_open_plan(session) {
             output::note(&format!(
                 "to change it:  gavel plan refine{place} {id} 'WHAT TO CHANGE'"

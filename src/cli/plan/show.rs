@@ -4,15 +4,15 @@ use anyhow::Context;
 use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
-use super::follow::{missing, session};
+use super::follow::{found, path, session};
 use super::{id, text};
-use crate::api::planning::{LoggedAction, Session, Version};
-use crate::app::Work;
-use crate::cli::client::{Client, Query};
+use crate::api::planning::{
+    LoggedAction, PlanVersionPage, PlanningLogPage, PlanningSessionPage, Session, TaskDetail, Version,
+};
+use crate::cli::client::Query;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{Gavel, Talk, Where};
-use crate::cli::list::{Paging, at, rows};
-use crate::cli::list::{clipped, single_line};
+use crate::cli::gavel::{Gavel, Talk};
+use crate::cli::list::{self, Column, Paging, at, clipped, single_line, table_of};
 use crate::cli::output;
 use crate::cli::runs::time;
 use crate::domain::ids::PlanningSessionId;
@@ -35,8 +35,6 @@ pub(crate) struct Show {
     /// Only the tasks, as the JSON text that is stored
     #[arg(long, conflicts_with = "task")]
     raw: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const SHOW_EXAMPLES: &str = "\
@@ -54,20 +52,14 @@ fn task(text: &str) -> Result<TaskId, &'static str> {
 }
 
 impl Talk for Show {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         if self.raw {
-            let session = gavel.raw_session(self.id).await;
-            let session = session.map_err(|error| missing(error, &self.place, self.id))?;
+            let session = gavel.get_with(&path(self.id), &[("view", "raw".to_owned())]).await;
+            let session: Session = found(gavel, session, self.id)?;
             output::line(session.raw_plan.as_deref().context("the answer has no plan")?)?;
             return Ok(Exit::Done);
         }
-        let session = session(gavel, &self.place, self.id).await?;
+        let session = session(gavel, self.id).await?;
         match self.task {
             Some(task) => self.print_task(gavel, &session, task).await?,
             None if self.json => output::json(&session)?,
@@ -88,7 +80,7 @@ impl Show {
             let words = format!("plan {} has no task {id}; {known}", session.plan_version);
             return Err(Usage(words).into());
         }
-        let task = gavel.plan_task(self.id, id).await?;
+        let task: TaskDetail = gavel.get(&format!("{}/tasks/{id}", path(self.id))).await?;
         match self.json {
             true => output::json(&task),
             false => output::line(&text::task(&task.task, &task.react_history)),
@@ -105,8 +97,6 @@ pub(crate) struct List {
     status: Option<String>,
     #[command(flatten)]
     paging: Paging,
-    #[command(flatten)]
-    place: Where,
 }
 
 const LIST_EXAMPLES: &str = "\
@@ -115,52 +105,33 @@ Examples:
   gavel plan list --json | jq -r .sessionId
   gavel plan list --server http://localhost:8080 --user ann";
 
-const LIST_HEADS: [&str; 7] = [
-    "changed (UTC)",
-    "session",
-    "status",
-    "plan",
-    "left",
-    "repository",
-    "goal",
+const LIST_COLUMNS: &[Column<Session>] = &[
+    ("changed (UTC)", |session| at(session.updated_at)),
+    ("session", |session| session.session_id.to_string()),
+    ("status", |session| session.status.to_string()),
+    ("plan", |session| match session.plan_version {
+        0 => "-".to_owned(),
+        version => format!("{version} ({})", session.plan.len()),
+    }),
+    ("left", |session| match session.status.has_ended() {
+        true => "-".to_owned(),
+        false => text::length(session.time_left_ms),
+    }),
+    ("repository", |session| clipped(&session.repo_url, 50)),
+    ("goal", |session| clipped(&session.prompt, 60)),
 ];
 
 impl Talk for List {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let status = self.status.as_ref().map(|status| status.to_uppercase());
         let query = Query {
             filter: status.map(|status| format!("status = \"{status}\"")),
             ..self.paging.query()
         };
-        let page = gavel.sessions(&query).await?;
-        let none = format!("no planning sessions{}", self.place.whose_words());
-        self.paging
-            .print(&page, &none, |sessions| rows(&LIST_HEADS, sessions, list_row))
+        let page = gavel.page::<PlanningSessionPage, _>("v1/sessions", &query).await?;
+        let none = format!("no planning sessions{}", gavel.place.whose_words());
+        self.paging.print(&page, &none, LIST_COLUMNS)
     }
-}
-
-fn list_row(session: &Session) -> Vec<String> {
-    vec![
-        at(session.updated_at),
-        session.session_id.to_string(),
-        session.status.to_string(),
-        match session.plan_version {
-            0 => "-".to_owned(),
-            version => format!("{version} ({})", session.plan.len()),
-        },
-        match session.status.has_ended() {
-            true => "-".to_owned(),
-            false => text::length(session.time_left_ms),
-        },
-        clipped(&session.repo_url, 50),
-        clipped(&session.prompt, 60),
-    ]
 }
 
 /// Options of `gavel plan history`.
@@ -173,8 +144,6 @@ pub(crate) struct History {
     /// Print the versions as JSON, one per line, each with its whole plan
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const HISTORY_EXAMPLES: &str = "\
@@ -184,42 +153,42 @@ Examples:
 
 `gavel plan diff` shows what a version changed, task by task.";
 
-const HISTORY_HEADS: [&str; 6] = ["version", "at (UTC)", "by", "kind", "why", "changes"];
+const HISTORY_COLUMNS: &[Column<Version>] = &[
+    ("version", |version| version.version.to_string()),
+    ("at (UTC)", |version| at(version.at)),
+    ("by", |version| clipped(&version.by, 24)),
+    ("kind", |version| version.kind.to_string()),
+    ("why", |version| clipped(&version.why, 60)),
+    ("changes", |version| {
+        let changes = version.changes.iter();
+        let changes: Vec<_> = changes
+            .map(|change| format!("{} {}", text::mark(change.op), change.task))
+            .collect();
+        clipped(&changes.join("  "), 80)
+    }),
+];
 
 impl Talk for History {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let versions = gavel.versions(self.id).await;
-        let versions = versions.map_err(|error| missing(error, &self.place, self.id))?;
-        if self.json {
-            output::json_lines(&versions)?;
-        } else if versions.is_empty() {
-            output::note("there is no plan yet");
-        } else {
-            output::line(&rows(&HISTORY_HEADS, &versions, history_row))?;
+        let mut versions: Vec<Version> = Vec::new();
+        let mut query = Query {
+            page_size: 50,
+            ..Query::default()
+        };
+        let path = format!("{}/history", path(self.id));
+        loop {
+            let page = found(gavel, gavel.page::<PlanVersionPage, _>(&path, &query).await, self.id)?;
+            versions.extend(page.items);
+            query.page_token = page.next_page_token;
+            if query.page_token.is_none() {
+                break;
+            }
         }
+        list::print(self.json, &versions, "there is no plan yet", |versions| {
+            table_of(HISTORY_COLUMNS, versions)
+        })?;
         Ok(Exit::Done)
     }
-}
-
-fn history_row(version: &Version) -> Vec<String> {
-    let changes = version.changes.iter();
-    let changes: Vec<_> = changes
-        .map(|change| format!("{} {}", text::mark(change.op), change.task))
-        .collect();
-    vec![
-        version.version.to_string(),
-        at(version.at),
-        clipped(&version.by, 24),
-        version.kind.to_string(),
-        clipped(&version.why, 60),
-        clipped(&changes.join("  "), 80),
-    ]
 }
 
 /// Options of `gavel plan log`.
@@ -231,8 +200,6 @@ pub(crate) struct Log {
     id: PlanningSessionId,
     #[command(flatten)]
     paging: Paging,
-    #[command(flatten)]
-    place: Where,
 }
 
 const LOG_EXAMPLES: &str = "\
@@ -243,39 +210,29 @@ Examples:
 Every action of the work on the plan, in the order in which they began, with what became of it. `gavel plan show SESSION \
 TASK` shows the steps of a task with their reasons and results.";
 
-const LOG_HEADS: [&str; 7] = ["n", "at (UTC)", "task", "tool", "status", "took", "arguments or error"];
+const LOG_COLUMNS: &[Column<LoggedAction>] = &[
+    ("n", |action| action.n.to_string()),
+    ("at (UTC)", |action| at(action.at)),
+    ("task", LoggedAction::part),
+    ("tool", |action| clipped(&action.tool, 40)),
+    ("status", |action| action.status.to_string()),
+    ("took", |action| action.duration_ms.map(time).unwrap_or_default()),
+    ("arguments or error", |action| match &action.error {
+        Some(error) => {
+            let code = error.tool_code.as_deref().unwrap_or(error.code.as_str());
+            clipped(&format!("{code}: {}", error.message), 80)
+        }
+        None => clipped(action.arguments.get(), 80),
+    }),
+];
 
 impl Talk for Log {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let page = gavel.plan_log(self.id, &self.paging.query()).await;
-        let page = page.map_err(|error| missing(error, &self.place, self.id))?;
-        self.paging.print(&page, "no action has begun", |actions| {
-            rows(&LOG_HEADS, actions, log_row)
-        })
+        let path = format!("{}/log", path(self.id));
+        let page = gavel.page::<PlanningLogPage, _>(&path, &self.paging.query()).await;
+        let page = found(gavel, page, self.id)?;
+        self.paging.print(&page, "no action has begun", LOG_COLUMNS)
     }
-}
-
-fn log_row(action: &LoggedAction) -> Vec<String> {
-    let error = action.error.as_ref();
-    let error = error.map(|error| {
-        let code = error.tool_code.as_deref().unwrap_or(error.code.as_str());
-        format!("{code}: {}", error.message)
-    });
-    vec![
-        action.n.to_string(),
-        at(action.at),
-        action.part(),
-        clipped(&action.tool, 40),
-        action.status.to_string(),
-        action.duration_ms.map(time).unwrap_or_default(),
-        clipped(&error.unwrap_or_else(|| action.arguments.get().to_owned()), 80),
-    ]
 }
 
 #[cfg(test)]
@@ -293,11 +250,12 @@ mod log_tests {
             });
             serde_json::from_value(action).unwrap()
         };
+        let row = |action: &LoggedAction| -> Vec<String> { LOG_COLUMNS.iter().map(|(_, cell)| cell(action)).collect() };
         let shown = ["3", "2026-11-22 10:00:00", "t1", "executeScript", "completed", "1.2 s"];
-        assert_eq!(log_row(&action(json!(null)))[..6], shown);
-        assert_eq!(log_row(&action(json!(null)))[6], r#"{"script":"make"}"#);
+        assert_eq!(row(&action(json!(null)))[..6], shown);
+        assert_eq!(row(&action(json!(null)))[6], r#"{"script":"make"}"#);
         let failed = json!({"code": "tool_error", "message": "no \u{1b}[2J"});
-        assert_eq!(log_row(&action(failed))[6], "tool_error: no \\u001b[2J");
+        assert_eq!(row(&action(failed))[6], "tool_error: no \\u001b[2J");
     }
 }
 
@@ -317,8 +275,6 @@ pub(crate) struct Diff {
     /// Print the two versions and the changes as JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const DIFF_EXAMPLES: &str = "\
@@ -330,26 +286,19 @@ Examples:
 Tasks are compared by their ids: + is new, ~ is changed, - is gone.";
 
 impl Talk for Diff {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let after = match self.after {
             Some(after) => after,
-            None => session(gavel, &self.place, self.id).await?.plan_version,
+            None => session(gavel, self.id).await?.plan_version,
         };
         let before = self.before.unwrap_or_else(|| after.saturating_sub(1));
         if before == 0 {
             return first(after);
         }
-        let read = |version| async move {
-            let version = gavel.version(self.id, version).await;
-            version.map_err(|error| missing(error, &self.place, self.id))
-        };
-        let (before, after) = (read(before).await?, read(after).await?);
+        let (before, after) = (
+            version(gavel, self.id, before).await?,
+            version(gavel, self.id, after).await?,
+        );
         if self.json {
             let changes = plan::changes(&before.plan, &after.plan);
             output::json(&json!({ "before": before, "after": after, "changes": changes }))?;
@@ -364,16 +313,25 @@ impl Talk for Diff {
 ///
 /// # Errors
 /// The versions cannot be read.
-pub(super) async fn latest(client: &Client, id: PlanningSessionId, current: u32) -> anyhow::Result<()> {
+pub(super) async fn latest(gavel: &Gavel, id: PlanningSessionId, current: u32) -> anyhow::Result<()> {
     if current <= 1 {
         first(current)?;
         return Ok(());
     }
     let (before, after) = (
-        client.version(id, current - 1).await?,
-        client.version(id, current).await?,
+        version(gavel, id, current - 1).await?,
+        version(gavel, id, current).await?,
     );
     output::line(&difference(&before, &after))
+}
+
+/// One version of a plan.
+///
+/// # Errors
+/// There is none.
+pub(super) async fn version(gavel: &Gavel, id: PlanningSessionId, version: u32) -> anyhow::Result<Version> {
+    let path = format!("{}/history/{version}", path(id));
+    found(gavel, gavel.get(&path).await, id)
 }
 
 fn first(current: u32) -> anyhow::Result<Exit> {

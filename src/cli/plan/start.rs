@@ -6,15 +6,16 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use chrono_tz::Tz;
 
 use super::follow::{
-    FirstEvent, Followed, How, OnWait, Showing, Until, failed_refinement, follow, has_open_plan, missing, refined,
+    FirstEvent, Followed, How, OnWait, Showing, Until, failed_refinement, follow, found, has_open_plan, path, refined,
     session, tell,
 };
+use super::show::version;
 use super::{STATUSES, connect_servers, conversation, id, text};
-use crate::api::planning::{Session, StartBody};
-use crate::app::Work;
+use crate::api::planning::{CancelBody, Session, StartBody};
+use crate::cli::client::{Client, Wait};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{Gavel, Talk, Where};
-use crate::cli::interrupt::unless_stopped;
+use crate::cli::gavel::{Gavel, Talk, Work};
+use crate::cli::interrupt::{or_stopped, or_stopped_with};
 use crate::cli::output;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::{PLANNER, SessionStatus};
@@ -40,8 +41,6 @@ pub(crate) struct Start {
     background: bool,
     #[command(flatten)]
     showing: Showing,
-    #[command(flatten)]
-    place: Where,
 }
 
 const START_EXAMPLES: &str = "\
@@ -57,40 +56,38 @@ gives access to the repository.";
 impl Talk for Start {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let Some(begun) = unless_stopped(begin(self, gavel)).await? else {
-            output::note(&format!(
-                "it is unknown whether the session has begun; if it has, `gavel plan list{}` shows it",
-                self.place.repeated()
-            ));
-            return Ok(Exit::Interrupted);
-        };
-        let begun = begun?;
+        let begun = or_stopped_with(begin(self, gavel), || {
+            format!(
+                "it is unknown whether the session has begun; if it has, `{}` shows it",
+                gavel.command("plan list")
+            )
+        });
+        let begun = begun.await?;
         if self.background {
             output::line(&begun.session_id.to_string())?;
             if !self.showing.quiet {
-                let place = self.place.repeated();
-                output::note(&format!("watch it: gavel plan watch{place} {}", begun.session_id));
+                output::note(&format!(
+                    "watch it: {} {}",
+                    gavel.command("plan watch"),
+                    begun.session_id
+                ));
             }
             return Ok(Exit::Done);
         }
-        let followed = follow(gavel, &self.place, begun, self.showing, How::BEGUN).await?;
-        if let Followed::Reached(session) = &followed
-            && let Some(read) = text::read_repository(session).filter(|_| !self.showing.quiet && !self.showing.events)
-        {
-            output::note(&read);
-        }
-        match followed {
+        match follow(gavel, begun, self.showing, How::BEGUN).await? {
             Followed::Left => Ok(Exit::Interrupted),
             Followed::Waits => Ok(Exit::NeedsApproval),
-            Followed::Reached(session) if has_open_plan(&session) && self.showing.is_conversation() => {
-                conversation::hold(gavel, &self.place, *session, self.showing).await
+            Followed::Reached(session) => {
+                let read = text::read_repository(&session).filter(|_| !self.showing.quiet && !self.showing.events);
+                if let Some(read) = read {
+                    output::note(&read);
+                }
+                match has_open_plan(&session) && self.showing.is_conversation() {
+                    true => conversation::hold(gavel, *session, self.showing).await,
+                    false => tell(gavel, &session, self.showing),
+                }
             }
-            Followed::Reached(session) => tell(&session, &self.place, self.showing),
         }
     }
 }
@@ -111,7 +108,7 @@ async fn begin(args: &Start, gavel: &Gavel) -> anyhow::Result<Session> {
             .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok())
             .map(|zone| zone.name().to_owned()),
     };
-    gavel.start_planning(&new).await
+    gavel.post("v1/sessions", &[], Wait::Created, &new).await
 }
 
 /// Options of `gavel plan refine`.
@@ -126,8 +123,6 @@ pub(crate) struct Refine {
     text: Vec<String>,
     #[command(flatten)]
     showing: Showing,
-    #[command(flatten)]
-    place: Where,
 }
 
 const REFINE_EXAMPLES: &str = "\
@@ -141,32 +136,28 @@ Tasks that the new version keeps keep their ids. If the refinement fails, the ea
 impl Talk for Refine {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let words = self.text.join(" ");
         let is_blank = words.trim().is_empty();
         if is_blank && (!self.text.is_empty() || !self.showing.is_conversation()) {
             return Err(Usage("say what to change, or use a terminal for a conversation".to_owned()).into());
         }
-        let before = session(gavel, &self.place, self.id).await?;
+        let before = session(gavel, self.id).await?;
         connect_servers(gavel, PLANNER).await?;
         if is_blank {
-            return conversation::hold(gavel, &self.place, before, self.showing).await;
+            return conversation::hold(gavel, before, self.showing).await;
         }
-        let planned = match refined(gavel, &self.place, self.id, &words, self.showing).await? {
+        let planned = match refined(gavel, self.id, &words, self.showing).await? {
             Followed::Reached(planned) => planned,
             Followed::Waits => return Ok(Exit::NeedsApproval),
             Followed::Left => return Ok(Exit::Interrupted),
         };
-        let exit = tell(&planned, &self.place, self.showing)?;
+        let exit = tell(gavel, &planned, self.showing)?;
         if let Some(failed) = failed_refinement(&planned) {
             return Ok(failed);
         }
         if !self.showing.quiet && planned.plan_version > before.plan_version {
-            let version = gavel.version(self.id, planned.plan_version).await?;
+            let version = version(gavel, self.id, planned.plan_version).await?;
             output::note(&text::changes(version.version, &version.changes));
         }
         Ok(exit)
@@ -186,8 +177,6 @@ pub(crate) struct Cancel {
     /// Print the session as JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    place: Where,
 }
 
 const CANCEL_EXAMPLES: &str = "\
@@ -200,16 +189,9 @@ A session that is cancelled cannot be continued. Its plan and its history are ke
 impl Talk for Cancel {
     const WORK: Work = Work::Act;
 
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let cancelled = unless_stopped(gavel.cancel_session(self.id, self.reason.as_deref())).await?;
-        let Some(session) = cancelled else {
-            return Ok(Exit::Interrupted);
-        };
-        let session = session.map_err(|error| missing(error, &self.place, self.id))?;
+        let session = or_stopped(cancel(gavel, self.id, self.reason.clone())).await;
+        let session = found(gavel, session, self.id)?;
         if self.json {
             output::json(&session)?;
             return Ok(Exit::Done);
@@ -220,14 +202,21 @@ impl Talk for Cancel {
                 format!("session {} had already ended: {}", self.id, status.as_str())
             }
             _ => format!(
-                "session {} will be cancelled when its work has stopped; `gavel plan watch{} {}` shows its end",
+                "session {} will be cancelled when its work has stopped; `{} {}` shows its end",
                 self.id,
-                self.place.repeated(),
+                gavel.command("plan watch"),
                 self.id
             ),
         })?;
         Ok(Exit::Done)
     }
+}
+
+/// Cancels a session, and returns its state after that.
+pub(super) async fn cancel(client: &Client, id: PlanningSessionId, reason: Option<String>) -> anyhow::Result<Session> {
+    client
+        .post(&format!("{}/cancel", path(id)), &[], Wait::No, &CancelBody { reason })
+        .await
 }
 
 /// Options of `gavel plan watch`.
@@ -242,8 +231,6 @@ pub(crate) struct Watch {
     to_end: bool,
     #[command(flatten)]
     showing: Showing,
-    #[command(flatten)]
-    place: Where,
 }
 
 const WATCH_EXAMPLES: &str = "\
@@ -258,14 +245,8 @@ model concluded (reflect). When a person must answer, it shows how. Ctrl-C stops
 session continues.";
 
 impl Talk for Watch {
-    const WORK: Work = Work::Read;
-
-    fn place(&self) -> Where {
-        self.place.clone()
-    }
-
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let session = session(gavel, &self.place, self.id).await?;
+        let session = session(gavel, self.id).await?;
         let how = How {
             from: FirstEvent::OfSession,
             // A plan that is being made may be what the user waits for; the work on one always ends the session.
@@ -275,10 +256,10 @@ impl Talk for Watch {
             },
             on_wait: OnWait::Watches,
         };
-        match follow(gavel, &self.place, session, self.showing, how).await? {
+        match follow(gavel, session, self.showing, how).await? {
             Followed::Left => Ok(Exit::Interrupted),
             Followed::Waits => Ok(Exit::NeedsApproval),
-            Followed::Reached(session) => tell(&session, &self.place, self.showing),
+            Followed::Reached(session) => tell(gavel, &session, self.showing),
         }
     }
 }

@@ -1,19 +1,24 @@
 //! Follows a run to its end: its progress, its result, and its exit status.
 
+use std::io;
+use std::pin::Pin;
+
+use anyhow::Context;
+use serde_json::Value;
+
 use super::progress::{self, Progress};
+use super::{answer, cancel, is_here, path};
 use crate::api::runs::AgentRun;
-use crate::api::threads::ActionAnswer;
-use crate::cli::approvals::{Question, answers, question, settles};
-use crate::cli::client::{Client, Received, Refused};
+use crate::api::threads::{ActionAnswer, RunAnswer};
+use crate::cli::approvals::{Question, RESOLVE, answers, question, settles};
+use crate::cli::client::{Client, Events, Received, Refused, Wait, seen};
 use crate::cli::exit::Exit;
-use crate::cli::gavel::Where;
-use crate::cli::interrupt::until_interrupted;
+use crate::cli::gavel::{Gavel, Where};
+use crate::cli::interrupt::{unless_stopped, until_interrupted};
 use crate::cli::output::{self, count};
-use crate::cli::runs::{self as persons, Said};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
-use anyhow::Context;
 
 /// The output options.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,62 +43,96 @@ pub(crate) enum OnInterrupt {
     Leaves,
 }
 
+/// The events of a run or a session as they arrive, and what shows them.
+pub(crate) struct Watched<'a> {
+    events: Events<'a>,
+    interrupted: Pin<Box<dyn Future<Output = io::Result<()>>>>,
+    /// Prints each event as JSON.
+    prints: bool,
+    pub(crate) progress: Progress,
+}
+
+impl<'a> Watched<'a> {
+    /// The events under a path.
+    pub(crate) fn new(client: &'a Client, path: String, prints: bool, progress: Progress) -> Self {
+        Self {
+            events: client.events(path),
+            interrupted: Box::pin(until_interrupted()),
+            prints,
+            progress,
+        }
+    }
+
+    /// The next event; `None` when the user interrupts.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Option<Value>> {
+        loop {
+            tokio::select! {
+                received = self.events.next() => match received? {
+                    Received::Event(event) => return Ok(Some(event)),
+                    Received::Lost(reason) => self.progress.lost(&reason),
+                },
+                stopped = &mut self.interrupted => {
+                    stopped?;
+                    self.interrupted = Box::pin(until_interrupted());
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Shows an event.
+    pub(crate) fn show(&mut self, event: &Value) -> anyhow::Result<()> {
+        if self.prints {
+            output::line(&event.to_string())?;
+        }
+        self.progress.event(event);
+        Ok(())
+    }
+}
+
 /// Follows a run until it ends. The events of attempts before this one, counted from 0, are not shown.
 ///
 /// # Errors
 /// The run does not exist, or its events can no longer be read.
 pub(crate) async fn follow(
-    client: &Client,
-    place: &Where,
+    gavel: &Gavel,
     run: RunId,
     showing: &Showing,
     on_interrupt: OnInterrupt,
     attempt: usize,
 ) -> anyhow::Result<Exit> {
-    let mut progress = Progress::new(!showing.quiet && !showing.events);
-    let mut is_cancelled = false;
-    let followed = until_ended(
-        client,
-        place,
-        run,
-        showing,
-        (on_interrupt, attempt),
-        &mut progress,
-        &mut is_cancelled,
-    )
-    .await;
-    progress.end();
-    match followed {
-        Ok(Followed::Over(ended)) => {
-            tell(&ended, place, showing)?;
+    let progress = Progress::new(!showing.quiet && !showing.events);
+    let mut watched = Watched::new(gavel, format!("{}/events", path(run)), showing.events, progress);
+    let followed = until_ended(gavel, run, &mut watched, on_interrupt, attempt).await;
+    watched.progress.end();
+    match followed.with_context(|| format!("run {run}"))? {
+        Followed::Over(ended) => {
+            tell(&ended, &gavel.place, showing)?;
             Ok(exit(&ended))
         }
-        Ok(Followed::Waits(questions)) => {
+        Followed::Waits(questions) => {
             if showing.json {
-                let mut waiting = serde_json::to_value(client.run(run).await?)?;
+                let mut waiting: Value = gavel.get(&path(run)).await?;
                 waiting["actions"] = serde_json::to_value(&questions)?;
                 output::json(&waiting)?;
             }
-            for one in asked(&questions) {
-                output::note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
-            }
+            show_questions(&questions, &gavel.place, output::note);
             output::note(&format!(
                 "run {run} waits for an approval, and continues after the answer"
             ));
             Ok(Exit::NeedsApproval)
         }
-        Ok(Followed::Left) => {
+        Followed::Left { is_cancelled } => {
             let what = match is_cancelled {
                 true => "will be cancelled by its worker, or by the next `gavel serve`",
                 false => "continues in its worker, or in the next `gavel serve`",
             };
             output::note(&format!(
-                "run {run} {what}; `gavel runs watch{} {run}` shows it",
-                place.repeated()
+                "run {run} {what}; `{} {run}` shows it",
+                gavel.command("runs watch")
             ));
             Ok(Exit::Interrupted)
         }
-        Err(error) => Err(error.context(format!("run {run}"))),
     }
 }
 
@@ -104,115 +143,114 @@ enum Followed {
     /// It waits for an approval, and no user is at the terminal: the approval requests.
     Waits(Vec<ActionAnswer>),
     /// The user stopped following.
-    Left,
+    Left { is_cancelled: bool },
 }
 
 /// Follows the run until one of these.
-// Longer than a screen: one loop over everything that can happen while a run is followed.
 async fn until_ended(
-    client: &Client,
-    place: &Where,
+    gavel: &Gavel,
     run: RunId,
-    showing: &Showing,
-    (on_interrupt, mut earlier): (OnInterrupt, usize),
-    progress: &mut Progress,
-    is_cancelled: &mut bool,
+    watched: &mut Watched<'_>,
+    on_interrupt: OnInterrupt,
+    mut earlier: usize,
 ) -> anyhow::Result<Followed> {
-    let mut interrupted = Box::pin(until_interrupted());
-    let mut events = client.events(run);
-    let mut has_asked = false;
-    progress.note(&format!("run {run}"));
+    // Whether the user asked for the cancellation, and whether it was accepted.
+    let (mut has_asked, mut is_cancelled) = (false, false);
+    watched.progress.note(&format!("run {run}"));
     loop {
-        tokio::select! {
-            received = events.next() => match received? {
-                Received::Event(mut event) => {
-                    if event["type"] == "resumed" && event["run_id"] == run.to_string() {
-                        earlier = earlier.saturating_sub(1);
-                    }
-                    if earlier > 0 && event["type"] != "end" {
-                        continue;
-                    }
-                    if showing.events {
-                        output::line(&event.to_string())?;
-                    }
-                    progress.event(&event);
-                    if event["type"] == "end" {
-                        let ended = serde_json::from_value(event["run"].take()).context("the last event has no run")?;
-                        return Ok(Followed::Over(ended));
-                    }
-                    let waits = event["type"] == "awaiting_confirmation" && event["run_id"] == run.to_string();
-                    if waits && on_interrupt == OnInterrupt::Leaves {
-                        // A user who only watches may see it answered elsewhere.
-                        for one in asked(&questions(client, run).await?) {
-                            progress.note(&format!("\n{}\n{}", question(&one), answers(&one, place)));
-                        }
-                    } else if waits {
-                        let questions = questions(client, run).await?;
-                        if !questions.is_empty() && !persons::is_here() {
-                            return Ok(Followed::Waits(questions));
-                        }
-                        for question in questions {
-                            progress.end();
-                            let Some(one) = Question::new(&question, None) else { continue };
-                            match persons::answer(&one).await? {
-                                Said::Answer(answer) => {
-                                    match client.resolve(&answer).await {
-                                        Err(error) if is_late(&error) => output::note(&format!("{error:#}")),
-                                        answered => drop(answered?),
-                                    }
-                                }
-                                Said::Later => return Ok(Followed::Waits(vec![question])),
-                            }
-                        }
-                        progress.resume_output();
-                    }
-                }
-                Received::Lost(reason) => progress.lost(&reason),
-            },
-            stopped = &mut interrupted => {
-                stopped?;
-                interrupted = Box::pin(until_interrupted());
-                if has_asked || on_interrupt == OnInterrupt::Leaves {
-                    return Ok(Followed::Left);
-                }
-                (has_asked, *is_cancelled) = (true, true);
-                progress.warn("cancelling the run and waiting for its end; press Ctrl-C again to stop waiting");
-                let cancelled = tokio::select! {
-                    cancelled = client.cancel(run) => cancelled,
-                    stopped = &mut interrupted => {
-                        stopped?;
-                        return Ok(Followed::Left);
-                    }
-                };
-                if let Err(error) = cancelled {
-                    *is_cancelled = false;
-                    progress.warn(&format!(
-                        "the run could not be cancelled: {error:#}; retry with `gavel runs cancel{} {run}`",
-                        place.repeated()
-                    ));
-                }
+        let Some(mut event) = watched.next().await? else {
+            if has_asked || on_interrupt == OnInterrupt::Leaves {
+                return Ok(Followed::Left { is_cancelled });
             }
+            has_asked = true;
+            let words = "cancelling the run and waiting for its end; press Ctrl-C again to stop waiting";
+            watched.progress.warn(words);
+            match unless_stopped(cancel(gavel, run)).await? {
+                None => return Ok(Followed::Left { is_cancelled: true }),
+                Some(Ok(_)) => is_cancelled = true,
+                Some(Err(error)) => watched.progress.warn(&format!(
+                    "the run could not be cancelled: {error:#}; retry with `{} {run}`",
+                    gavel.command("runs cancel")
+                )),
+            }
+            continue;
+        };
+        let is_own = event["run_id"] == run.to_string();
+        if event["type"] == "resumed" && is_own {
+            earlier = earlier.saturating_sub(1);
+        }
+        if earlier > 0 && event["type"] != "end" {
+            continue;
+        }
+        watched.show(&event)?;
+        if event["type"] == "end" {
+            let ended = serde_json::from_value(event["run"].take()).context("the last event has no run")?;
+            return Ok(Followed::Over(ended));
+        }
+        if event["type"] != "awaiting_confirmation" || !is_own {
+            continue;
+        }
+        let questions = questions(gavel, run).await?;
+        if on_interrupt == OnInterrupt::Leaves {
+            // A user who only watches may see it answered elsewhere.
+            show_questions(&questions, &gavel.place, |line| watched.progress.note(line));
+        } else if !questions.is_empty() && !is_here() {
+            return Ok(Followed::Waits(questions));
+        } else if let Some(later) = ask(gavel, &questions, &mut watched.progress).await? {
+            return Ok(Followed::Waits(vec![later.clone()]));
         }
     }
 }
 
+/// The actions of a run, and of those that it called; empty if the run is no longer kept, or hidden from the user.
+pub(crate) async fn actions(client: &Client, run: RunId) -> anyhow::Result<Vec<ActionAnswer>> {
+    let run = seen(client.get::<RunAnswer>(&format!("api/agent/runs/{run}")).await)?;
+    let calls = run.map(|run| run.actions).unwrap_or_default();
+    let is_action = |call: &ActionAnswer| call.record.created_at.is_some();
+    Ok(calls.into_iter().filter(is_action).collect())
+}
+
 /// The approval requests of this run and the runs it called, oldest first.
 pub(crate) async fn questions(client: &Client, run: RunId) -> anyhow::Result<Vec<ActionAnswer>> {
-    let actions = client.actions(run).await?;
-    Ok(actions
-        .into_iter()
-        .filter(|action| action.approval_id.is_some())
-        .collect())
+    let mut actions = actions(client, run).await?;
+    actions.retain(|action| action.approval_id.is_some());
+    Ok(actions)
 }
 
-/// What a person is asked about these actions.
-pub(crate) fn asked(actions: &[ActionAnswer]) -> impl Iterator<Item = Question<'_>> {
-    actions.iter().filter_map(|action| Question::new(action, None))
+/// Shows these approval requests, and how to answer each.
+pub(crate) fn show_questions(actions: &[ActionAnswer], place: &Where, mut show: impl FnMut(&str)) {
+    for one in actions.iter().filter_map(|action| Question::new(action, None)) {
+        show(&format!("\n{}\n{}", question(&one), answers(&one, place)));
+    }
 }
 
-/// Was the request already resolved?
-pub(crate) fn is_late(error: &anyhow::Error) -> bool {
-    Refused::in_error(error).is_some_and(|refused| refused.has_code("already_resolved"))
+/// Asks the user at the terminal about these actions. Returns the one that the user leaves for later.
+///
+/// # Errors
+/// An answer is refused.
+pub(crate) async fn ask<'a>(
+    client: &Client,
+    actions: &'a [ActionAnswer],
+    progress: &mut Progress,
+) -> anyhow::Result<Option<&'a ActionAnswer>> {
+    for action in actions {
+        let Some(one) = Question::new(action, None) else {
+            continue;
+        };
+        progress.end();
+        let Some(answer) = answer(&one).await? else {
+            return Ok(Some(action));
+        };
+        match client.post::<RunAnswer>(RESOLVE, &[], Wait::No, &answer).await {
+            // Another approver was faster.
+            Err(error) if Refused::in_error(&error).is_some_and(|refused| refused.has_code("already_resolved")) => {
+                output::note(&format!("{error:#}"));
+            }
+            answered => drop(answered?),
+        }
+    }
+    progress.resume_output();
+    Ok(None)
 }
 
 /// Prints the result on standard output, and the status on standard error.

@@ -1,16 +1,14 @@
 //! The HTTP client of gavel's API. Every command that has a route uses it: with `--server` for a remote gavel, else for
 //! the service that the command starts for itself.
 //!
-//! `routes` has a function for each route, `plans` those of planning sessions, `events` the stream of a run or a session,
-//! `refused` a server's refusal as text. What is sent and answered are the types of [`crate::api`].
-
-mod routes;
+//! A command names the path of its route, such as `v1/sessions/ID`, and the type of the answer, which is one of
+//! [`crate::api`]. [`Events`] is the stream of a run or a session, [`Refused`] a server's refusal as text.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use reqwest::header::{ACCEPT, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{ACCEPT, HeaderValue, IF_MATCH, LOCATION, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -18,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-pub(super) use self::routes::{NewRun, Query};
+use crate::api::Page;
 use crate::app::OwnService;
 use crate::cli::exit::Usage;
 use crate::config::Dotenv;
@@ -36,6 +34,31 @@ const CONNECT: Duration = Duration::from_secs(5);
 const REPEATS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 /// The acting user, if no token names one.
 const ACTING_USER: &str = "x-gavel-user";
+
+/// The acting user if none is named, as in the HTTP API.
+const LOCAL: &str = "local";
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Query {
+    pub(super) page_size: u32,
+    pub(super) page_token: Option<String>,
+    pub(super) filter: Option<String>,
+    pub(super) order_by: Option<&'static str>,
+}
+
+/// How long the server waits for the run that a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    No,
+    /// Until it has begun, and its events can be followed: in the process itself, or with a background worker of the
+    /// server.
+    Begun,
+    /// As `Begun`. If the command names no user, what is created belongs to the user `local`.
+    Created,
+    /// Until it waits or has ended.
+    Ended,
+}
 
 /// A gavel, and the user for whom the command acts.
 pub(super) struct Client {
@@ -81,8 +104,17 @@ impl Client {
     }
 
     /// Gets the JSON under a path. A read may be repeated: after a broken connection, and when the server asks for it.
-    async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, String)]) -> anyhow::Result<T> {
-        let url = with(self.url(path), query);
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        self.get_with(path, &[]).await
+    }
+
+    /// As [`Client::get`], with a query.
+    pub(super) async fn get_with<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+    ) -> anyhow::Result<T> {
+        let url = self.url(path, query);
         let mut repeats = REPEATS.iter();
         loop {
             let answer = self.json(self.http.get(url.clone())).await;
@@ -93,24 +125,98 @@ impl Client {
         }
     }
 
-    /// Posts `body` and returns the JSON answer, after the server has waited as `prefer` says.
-    async fn post<T: DeserializeOwned>(
+    /// A page of the list under a path, as the API answers it: a `P`.
+    pub(super) async fn page<P: DeserializeOwned, T>(&self, path: &str, query: &Query) -> anyhow::Result<Page<T>>
+    where
+        Page<T>: From<P>,
+    {
+        // The routes of threads and of planning sessions spell names in camelCase.
+        let [size, order, token] = match path.starts_with("api/agent/") || path.starts_with("v1/sessions") {
+            true => ["pageSize", "orderBy", "pageToken"],
+            false => ["page_size", "order_by", "page_token"],
+        };
+        let mut given = vec![(size, query.page_size.to_string())];
+        let optional = [
+            ("filter", query.filter.clone()),
+            (order, query.order_by.map(str::to_owned)),
+            (token, query.page_token.clone()),
+        ];
+        given.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        self.get_with::<P>(path, &given).await.map(Page::from)
+    }
+
+    /// Posts `body` and returns the JSON answer, after the server has waited.
+    pub(super) async fn post<T: DeserializeOwned>(
         &self,
-        path: &[&str],
+        path: &str,
         query: &[(&str, String)],
-        prefer: &str,
+        wait: Wait,
         body: &impl Serialize,
     ) -> anyhow::Result<T> {
-        let request = self.http.post(with(self.url(path), query)).json(body);
-        self.json(request.header("prefer", prefer)).await
+        let prefer = match wait {
+            Wait::Begun | Wait::Created if self.own => "wait=0".to_owned(),
+            Wait::No | Wait::Begun | Wait::Created => "respond-async".to_owned(),
+            Wait::Ended => format!("wait={}", self.wait().as_secs()),
+        };
+        let mut request = self
+            .http
+            .post(self.url(path, query))
+            .json(body)
+            .header("prefer", prefer);
+        if wait == Wait::Created && self.own && self.user.is_none() {
+            request = request.header(ACTING_USER, LOCAL);
+        }
+        self.json(request).await
+    }
+
+    /// Replaces version `version` of what is under a path.
+    pub(super) async fn put<T: DeserializeOwned>(&self, path: &str, version: u32, body: &Value) -> anyhow::Result<T> {
+        let request = self.http.put(self.url(path, &[])).json(body);
+        self.json(request.header(IF_MATCH, format!("\"{version}\""))).await
     }
 
     /// Deletes the resource under a path.
-    async fn delete(&self, path: &[&str]) -> anyhow::Result<()> {
-        let whole = self.whole(self.http.delete(self.url(path))).await?;
+    pub(super) async fn delete(&self, path: &str) -> anyhow::Result<()> {
+        let whole = self.whole(self.http.delete(self.url(path, &[]))).await?;
         match whole.status.is_success() {
             true => Ok(()),
             false => Err(self.refused(whole)),
+        }
+    }
+
+    /// The events under a path, from the first.
+    pub(super) fn events(&self, path: String) -> Events<'_> {
+        Events {
+            client: self,
+            path,
+            after: None,
+            response: None,
+            line: Vec::new(),
+            scanned: 0,
+            lost: None,
+            pause: PAUSES[0],
+        }
+    }
+
+    /// Requests a decision, and returns its body as text.
+    ///
+    /// # Errors
+    /// There is none; the error has the problem document's own text.
+    pub(super) async fn decide(&self, body: &Value) -> anyhow::Result<String> {
+        let whole = self.whole(self.http.post(self.url("v1/chat", &[])).json(body)).await?;
+        // The answer has a decision whatever its status (429, 503).
+        match serde_json::from_str::<Value>(&whole.text) {
+            // JSON may have carriage returns between values, which must not reach the output.
+            Ok(body) if body.get("decision_type").is_some() => Ok(match whole.text.contains('\r') {
+                true => body.to_string(),
+                false => whole.text,
+            }),
+            Ok(body) if whole.status.is_success() => Err(problem(&body).map_or_else(
+                || anyhow!("{} answered {} without a decision", whole.url, whole.status),
+                |(words, _)| anyhow!(words),
+            )),
+            // A message that is rejected is no invalid usage of the command.
+            _ => Err(anyhow!("{:#}", self.refused(whole))),
         }
     }
 
@@ -135,8 +241,11 @@ impl Client {
     }
 
     /// A stream of JSON lines under a path, starting after the event with the id `after`.
-    async fn lines(&self, path: &[&str], after: Option<&str>) -> anyhow::Result<Response> {
-        let mut request = self.http.get(self.url(path)).header(ACCEPT, "application/x-ndjson");
+    async fn lines(&self, path: &str, after: Option<&str>) -> anyhow::Result<Response> {
+        let mut request = self
+            .http
+            .get(self.url(path, &[]))
+            .header(ACCEPT, "application/x-ndjson");
         if let Some(after) = after {
             request = request.header("last-event-id", after);
         }
@@ -202,10 +311,13 @@ impl Client {
         if self.own { OWN_WAIT } else { WAIT }
     }
 
-    fn url(&self, path: &[&str]) -> Url {
+    fn url(&self, path: &str, query: &[(&str, String)]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(path);
+            segments.pop_if_empty().extend(path.split('/'));
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
         }
         url
     }
@@ -230,11 +342,15 @@ fn http() -> reqwest::ClientBuilder {
         .redirect(reqwest::redirect::Policy::none())
 }
 
-fn with(mut url: Url, query: &[(&str, String)]) -> Url {
-    if !query.is_empty() {
-        url.query_pairs_mut().extend_pairs(query);
+/// `None` for what does not exist, or is hidden from the caller.
+pub(super) fn seen<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match answer {
+        Ok(seen) => Ok(Some(seen)),
+        Err(error) if Refused::in_error(&error).is_some_and(|refused| matches!(refused.status.as_u16(), 403 | 404)) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
-    url
 }
 
 /// Whether the same read may succeed a moment later. A server that cannot be reached at all is reported at once.
@@ -257,7 +373,7 @@ mod tests {
         for base in ["http://h:1/gavel/", "http://h:1/gavel"] {
             let client = Client::new(base, None).unwrap();
             assert_eq!(client.to_string(), "http://h:1/gavel");
-            assert_eq!(client.url(&["a", "b c/d"]).as_str(), "http://h:1/gavel/a/b%20c%2Fd");
+            assert_eq!(client.url("a/b c?d", &[]).as_str(), "http://h:1/gavel/a/b%20c%3Fd");
         }
         for invalid in ["localhost:8080", "", "ftp://h", "http://"] {
             assert!(Client::new(invalid, None).is_err(), "{invalid}");
@@ -468,7 +584,7 @@ pub(super) enum Received {
 /// The stream.
 pub(super) struct Events<'a> {
     client: &'a Client,
-    path: Vec<String>,
+    path: String,
     /// The id of the last event.
     after: Option<String>,
     response: Option<Response>,
@@ -481,21 +597,7 @@ pub(super) struct Events<'a> {
     pause: Duration,
 }
 
-impl<'a> Events<'a> {
-    /// The events under a path.
-    fn of(client: &'a Client, path: &[&str]) -> Self {
-        Self {
-            client,
-            path: path.iter().map(|&segment| segment.to_owned()).collect(),
-            after: None,
-            response: None,
-            line: Vec::new(),
-            scanned: 0,
-            lost: None,
-            pause: PAUSES[0],
-        }
-    }
-
+impl Events<'_> {
     /// Returns the next event. The last has the type `end`, or `result`; do not call this after it. Cancel safe: dropping the future
     /// loses no event.
     ///
@@ -549,9 +651,7 @@ impl<'a> Events<'a> {
             tokio::time::sleep(self.pause).await;
             self.pause = (self.pause * 2).min(PAUSES[1]);
         }
-        let path: Vec<_> = self.path.iter().map(String::as_str).collect();
-        let joined = self.client.lines(&path, self.after.as_deref()).await;
-        match joined {
+        match self.client.lines(&self.path, self.after.as_deref()).await {
             Ok(response) => {
                 self.response = Some(response);
                 Ok(())
