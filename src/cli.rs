@@ -6,7 +6,6 @@ mod approvals;
 mod audit;
 mod chat;
 mod client;
-mod completion;
 mod config;
 mod decisions;
 mod doctor;
@@ -23,7 +22,6 @@ mod manual;
 mod mcp;
 mod mcp_server;
 mod migrate;
-mod new_key;
 mod output;
 mod plan;
 mod policy;
@@ -122,7 +120,7 @@ enum Command {
     /// Check configuration, address, database, constitution, MCP servers, agents and model
     Doctor(DoctorArgs),
     /// Print the completion script for a shell
-    Completion(completion::Args),
+    Completion(manual::Completion),
     /// Print the manual page, or write the pages of all commands to a directory
     Man(manual::Args),
     /// A page of the help: what each exit status means
@@ -170,7 +168,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command.unwrap_or(Command::Serve) {
         // These need no configuration, or report its errors.
         Command::McpServer(server) => mcp_server::run(server),
-        Command::Completion(args) => completion::run(&args),
+        Command::Completion(args) => manual::completion(&args),
         Command::Man(args) => manual::run(&args),
         Command::ExitCodes => output::line(&exit::table()).map(|()| Exit::Done),
         Command::Config(args) => config::run(args, flags),
@@ -253,7 +251,7 @@ fn with_runtime(
     let telemetry = {
         let _entered = runtime.enter();
         let logs = logs.unwrap_or_default();
-        Telemetry::start(&logs.filter, logs.lines, logs.collector)?
+        Telemetry::start(&logs.filter, logs.format, logs.collector)?
     };
     let exit = runtime.block_on(work);
     telemetry.finish();

@@ -13,21 +13,11 @@ use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
+use crate::config::{LogFormat, Otlp};
 use crate::domain::text::escaped;
 
 pub use gavel_engine::trace::{continue_trace, traceparent};
-pub use traces::{Collector, TracesError};
-
-/// The format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lines {
-    /// Text on a terminal, else JSON.
-    Auto,
-    /// For human readers.
-    Text,
-    /// One JSON object a line: `timestamp`, `level`, `target`, the event's fields, and its `span`.
-    Json,
-}
+pub use traces::TracesError;
 
 /// Why logs or traces cannot be initialized.
 #[derive(Debug, thiserror::Error)]
@@ -56,9 +46,9 @@ impl Telemetry {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(filter: &str, lines: Lines, collector: Option<Collector>) -> Result<Self, StartError> {
+    pub fn start(filter: &str, format: LogFormat, collector: Option<Otlp>) -> Result<Self, StartError> {
         let traces = collector.map(traces::Traces::start).transpose()?;
-        let logs = logs(filter, lines)?;
+        let logs = logs(filter, format)?;
         match &traces {
             Some(traces) => logs.with(traces.layer()).try_init()?,
             // Not an absent layer: with a layer that may want spans, every span would be checked each time.
@@ -76,11 +66,11 @@ impl Telemetry {
 }
 
 /// The subscriber that writes logs, without traces.
-fn logs(filter: &str, lines: Lines) -> Result<Logs, tracing_subscriber::filter::ParseError> {
-    let layer = match lines {
-        Lines::Json => json(),
-        Lines::Auto if !std::io::stderr().is_terminal() => json(),
-        Lines::Auto | Lines::Text => text(),
+fn logs(filter: &str, format: LogFormat) -> Result<Logs, tracing_subscriber::filter::ParseError> {
+    let layer = match format {
+        LogFormat::Json => json(),
+        LogFormat::Auto if !std::io::stderr().is_terminal() => json(),
+        LogFormat::Auto | LogFormat::Text => text(),
     };
     let filter = EnvFilter::try_new(filter)?.and(discreet(filter));
     Ok(tracing_subscriber::registry().with(layer.with_filter(filter)))
@@ -258,7 +248,7 @@ mod tests {
     /// A span compares its level with this one number before it does anything else.
     #[test]
     fn without_a_collector_spans_of_level_debug_are_off_by_their_level_alone() {
-        let subscriber = logs("info,rmcp=warn", Lines::Json).unwrap();
+        let subscriber = logs("info,rmcp=warn", LogFormat::Json).unwrap();
         assert_eq!(subscriber.max_level_hint(), Some(LevelFilter::INFO));
     }
 }

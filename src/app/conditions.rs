@@ -28,7 +28,8 @@ impl Conditions for BundledConditions {
     fn look(&self) -> BoxFuture<'_, Vec<Condition>> {
         Box::pin(async {
             let (engine, github, shell) = tokio::join!(engine(&self.0), github(&self.0), shell(&self.0));
-            [engine, github, shell, web(&self.0)].concat()
+            let found = [engine, github, shell, web(&self.0)];
+            found.map(|found| found.unwrap_or_else(|instead| instead)).concat()
         })
     }
 }
@@ -46,35 +47,29 @@ pub(super) fn sandbox_of(server: &str, catalog: &Catalog) -> Option<Level> {
     tools.find_map(|tool| gavel_mcp_shell::level_of(&tool.name, &tool.description))
 }
 
-fn good(of: Subject, detail: String) -> Condition {
-    let (state, next) = (Fitness::Good, None);
+fn condition(of: Subject, state: Fitness, detail: impl Into<String>, next: Option<&str>) -> Condition {
     Condition {
         of,
         state,
-        detail,
-        next,
+        detail: detail.into(),
+        next: next.map(str::to_owned),
     }
+}
+
+fn good(of: Subject, detail: String) -> Condition {
+    condition(of, Fitness::Good, detail, None)
 }
 
 fn warning(of: Subject, detail: impl Into<String>) -> Condition {
-    let (state, detail, next) = (Fitness::Warning, detail.into(), None);
-    Condition {
-        of,
-        state,
-        detail,
-        next,
-    }
+    condition(of, Fitness::Warning, detail, None)
 }
 
 fn error(of: Subject, detail: String, next: &str) -> Condition {
-    let (state, next) = (Fitness::Error, Some(next.to_owned()));
-    Condition {
-        of,
-        state,
-        detail,
-        next,
-    }
+    condition(of, Fitness::Error, detail, Some(next))
 }
+
+/// What was found, or what is to be said instead: nothing of a server that is off.
+type Found = Result<Vec<Condition>, Vec<Condition>>;
 
 /// The options of a server that is on.
 ///
@@ -88,17 +83,14 @@ fn options<A: Args>(config: &Config, name: &str, of: Subject) -> Result<A, Vec<C
     }
 }
 
-async fn engine(config: &Config) -> Vec<Condition> {
+async fn engine(config: &Config) -> Found {
     let of = Subject::ContainerEngine;
-    let args: gavel_mcp_docker::Args = match options(config, "docker", of) {
-        Ok(args) => args,
-        Err(instead) => return instead,
-    };
+    let args: gavel_mcp_docker::Args = options(config, "docker", of)?;
     let next = "start the engine, or set DOCKER_HOST to its socket (unix:///run/user/1000/podman/podman.sock); gavel's user \
                 must be allowed to use it (docs/reference/docker-server.md)";
     let host = args.host.unwrap_or_default();
     let seconds = ENGINE_LIMIT.as_secs();
-    vec![
+    Ok(vec![
         match tokio::time::timeout(ENGINE_LIMIT, gavel_mcp_docker::probe(&host)).await {
             Err(_) => error(of, format!("no answer from {host} in {seconds} s"), next),
             Ok(Err(cause)) => error(of, format!("{cause:#}"), next),
@@ -112,24 +104,21 @@ async fn engine(config: &Config) -> Vec<Condition> {
             ),
             Ok(Ok(info)) => good(of, format!("{}, rootless or with user namespaces", version(&info))),
         },
-    ]
+    ])
 }
 
 fn version(info: &EngineInfo) -> String {
     format!("{} {} (API {})", info.name, info.version, info.api_version)
 }
 
-async fn github(config: &Config) -> Vec<Condition> {
+async fn github(config: &Config) -> Found {
     let of = Subject::GitHub;
-    let args: gavel_mcp_github::Args = match options(config, "github", of) {
-        Ok(args) => args,
-        Err(instead) => return instead,
-    };
+    let args: gavel_mcp_github::Args = options(config, "github", of)?;
     let next = "check GITHUB_TOKEN (or GITHUB_APP_ID, its key and its installation), GITHUB_URL and GITHUB_API_URL, and the \
                 network (docs/reference/github-server.md)";
     match gavel_mcp_github::probe(args).await {
-        Ok(info) => credentials(&info),
-        Err(cause) => vec![error(of, format!("{cause:#}"), next)],
+        Ok(info) => Ok(credentials(&info)),
+        Err(cause) => Err(vec![error(of, format!("{cause:#}"), next)]),
     }
 }
 
@@ -208,14 +197,11 @@ fn lacking(permissions: &[(String, String)]) -> Option<String> {
     })
 }
 
-async fn shell(config: &Config) -> Vec<Condition> {
+async fn shell(config: &Config) -> Found {
     let of = Subject::Shell;
-    let args: gavel_mcp_shell::Args = match options(config, "shell", of) {
-        Ok(args) => args,
-        Err(instead) => return instead,
-    };
+    let args: gavel_mcp_shell::Args = options(config, "shell", of)?;
     let next = "install bubblewrap and allow user namespaces, or use Linux 6.7 or later with Landlock (docs/reference/shell-server.md)";
-    vec![match gavel_mcp_shell::probe(args, shell_launcher()).await {
+    Ok(vec![match gavel_mcp_shell::probe(args, shell_launcher()).await {
         Err(cause) => error(
             of,
             format!("{cause:#}"),
@@ -234,7 +220,7 @@ async fn shell(config: &Config) -> Vec<Condition> {
             ),
             Some(level) => good(of, format!("sandbox {level}, {}", limits(&probe))),
         },
-    }]
+    }])
 }
 
 fn findings_of(probe: &Probe) -> String {
@@ -257,27 +243,17 @@ fn limits(probe: &Probe) -> String {
     }
 }
 
-fn web(config: &Config) -> Vec<Condition> {
+fn web(config: &Config) -> Found {
     let of = Subject::Web;
-    let args: gavel_mcp_web::Args = match options(config, "web", of) {
-        Ok(args) => args,
-        Err(instead) => return instead,
-    };
-    let settings = match gavel_mcp_web::Settings::try_from(args) {
-        Ok(settings) => settings,
-        Err(cause) => {
-            return vec![error(
-                of,
-                format!("{cause:#}"),
-                "correct the setting (docs/reference/web-server.md)",
-            )];
-        }
-    };
+    let args: gavel_mcp_web::Args = options(config, "web", of)?;
+    let next = "correct the setting (docs/reference/web-server.md)";
+    let settings = gavel_mcp_web::Settings::try_from(args);
+    let settings = settings.map_err(|cause| vec![error(of, format!("{cause:#}"), next)])?;
     let pages = match settings.is_open() {
         true => "pages of every public host",
         false => "pages of the hosts in WEB_ALLOW",
     };
-    vec![match settings.search() {
+    Ok(vec![match settings.search() {
         Some(search) => good(of, format!("{pages}; google_web_search asks {search}")),
         None => warning(
             of,
@@ -285,5 +261,5 @@ fn web(config: &Config) -> Vec<Condition> {
                 "{pages}, but no search; set GEMINI_API_KEY, Vertex AI, or GOOGLE_CSE_KEY and GOOGLE_CSE_ID (docs/reference/web-server.md)"
             ),
         ),
-    }]
+    }])
 }

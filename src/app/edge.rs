@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::conditions::sandbox_of;
 use super::google::AtCallback;
-use super::parts::{bind, listen};
+use super::parts::{bind, every, listen};
 use super::{App, LAST_WORDS, edge};
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::{Mcp, ServerState, ServerStatus};
@@ -160,13 +160,11 @@ pub(super) fn metrics() -> Option<PrometheusHandle> {
 /// Histogram samples accumulate until this task or a reader of `/metrics` folds them, and there may be no such reader.
 pub(super) async fn fold_metrics(stop: CancellationToken) {
     let Some(metrics) = metrics() else { return };
-    let mut ticks = tokio::time::interval(FOLD);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => metrics.run_upkeep(),
-            () = stop.cancelled() => return,
-        }
-    }
+    let fold = || {
+        metrics.run_upkeep();
+        std::future::ready(())
+    };
+    every(FOLD, stop, fold).await;
 }
 
 struct Around {

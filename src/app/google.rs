@@ -1,8 +1,6 @@
 //! Google accounts of users. They are connected with the settings that the google server is started with, and stored in
 //! the database that it reads.
 
-use std::path::Path;
-
 use anyhow::{Context, bail};
 use futures_util::future::BoxFuture;
 use gavel_mcp_google::connect::{ConnectError, Connector};
@@ -23,7 +21,7 @@ use crate::http::google::{Callback, Connected, NotConnected};
 pub fn google(config: &Config) -> anyhow::Result<Settings> {
     let servers = servers::read(config)?.servers;
     let starts = |transport: &TransportConfig| match transport {
-        TransportConfig::Stdio { command, args, .. } => is_google(command, args),
+        TransportConfig::Stdio { command, args, .. } => servers::own_arguments(command, args, NAME).is_some(),
         TransportConfig::Http { .. } => false,
     };
     let ours = servers.into_iter().find(|server| match &server.transport {
@@ -33,7 +31,7 @@ pub fn google(config: &Config) -> anyhow::Result<Settings> {
     });
     let args = match ours.map(|server| (server.transport, server.off)) {
         Some((Some(TransportConfig::Stdio { env, args, .. }), _)) => {
-            if args.len() > OWN_ARGUMENTS {
+            if args.len() > servers::OWN_ARGUMENTS {
                 bail!(
                     "the google server has options in the `args` of mcp.json; set them in `env` instead, so that this command can read them"
                 );
@@ -54,15 +52,6 @@ pub fn google(config: &Config) -> anyhow::Result<Settings> {
 
 /// The name of its entry in the built-in `mcp.json`.
 const NAME: &str = "google";
-/// Number of arguments in `mcp-server google`.
-const OWN_ARGUMENTS: usize = 2;
-
-fn is_google(command: &str, args: &[String]) -> bool {
-    let program = Path::new(command).file_name().and_then(|name| name.to_str());
-    let verb = args.iter().map(String::as_str).take(OWN_ARGUMENTS);
-    program == Some("gavel-mcp-google") || verb.eq(["mcp-server", NAME])
-}
-
 /// Implements the callback route. The database is opened at the first callback.
 pub(super) struct AtCallback {
     settings: Settings,

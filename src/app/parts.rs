@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret;
 use tokio::net::TcpSocket;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -50,7 +51,9 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
 /// # Errors
 /// Its settings or credentials are invalid.
 pub fn gemini(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
-    real(config, provider)
+    endpoint(provider)?
+        .map(|endpoint| at_endpoint(config, endpoint))
+        .transpose()
 }
 
 /// Which providers definitions may name, to determine which agents can run. The models are stand-ins and are never
@@ -164,7 +167,11 @@ pub(super) fn quota(
     stop: &CancellationToken,
 ) -> Arc<dyn Quota> {
     let local = Arc::new(LocalQuota::new(config.rate_limit.per_minute, config.rate_limit.burst));
-    background.spawn(sweep_quota(local.clone(), stop.clone()));
+    let swept = local.clone();
+    background.spawn(every(LocalQuota::SWEEP, stop.clone(), move || {
+        swept.sweep();
+        std::future::ready(())
+    }));
     let Some(buckets) = store.buckets() else {
         return local;
     };
@@ -173,11 +180,17 @@ pub(super) fn quota(
     shared
 }
 
-pub(super) async fn sweep_quota(quota: Arc<LocalQuota>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(LocalQuota::SWEEP);
+/// Does this at every tick, until it is stopped. A late tick delays the next ones.
+pub(super) async fn every<F: Future<Output = ()>>(
+    period: Duration,
+    stop: CancellationToken,
+    mut work: impl FnMut() -> F,
+) {
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = ticks.tick() => quota.sweep(),
+            _ = ticks.tick() => work().await,
             () = stop.cancelled() => return,
         }
     }
@@ -212,13 +225,6 @@ pub(super) fn by_provider<E>(
         }
     }
     Ok(models)
-}
-
-/// Gemini through a provider; `None` for the demo model.
-fn real(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
-    endpoint(provider)?
-        .map(|endpoint| at_endpoint(config, endpoint))
-        .transpose()
 }
 
 fn at_endpoint(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {
@@ -366,19 +372,16 @@ fn templates_of(directory: &Path) -> Result<PlanningTemplates, FileError> {
 }
 
 pub(super) async fn sweep_sessions(planning: Arc<Planning>, stop: CancellationToken) {
-    let mut ticks = tokio::time::interval(SWEEP);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {
-                let handled = planning.sweep().await;
-                if handled > 0 {
-                    tracing::info!(handled, "planning sessions were moved on: a deadline passed, or a run was lost");
-                }
-            }
-            () = stop.cancelled() => return,
+    let sweep = || async {
+        let handled = planning.sweep().await;
+        if handled > 0 {
+            tracing::info!(
+                handled,
+                "planning sessions were moved on: a deadline passed, or a run was lost"
+            );
         }
-    }
+    };
+    every(SWEEP, stop, sweep).await;
 }
 
 #[cfg(test)]

@@ -241,10 +241,10 @@ fn option(arg: &Arg, args: &[String], env: &[(String, SecretString)]) -> Option<
 }
 
 /// Number of arguments in `mcp-server NAME`.
-const OWN_ARGUMENTS: usize = 2;
+pub(super) const OWN_ARGUMENTS: usize = 2;
 
 /// How many of an entry's arguments name the bundled server that it starts; `None` if it starts another one.
-fn own_arguments(command: &str, args: &[String], name: &str) -> Option<usize> {
+pub(super) fn own_arguments(command: &str, args: &[String], name: &str) -> Option<usize> {
     let program = Path::new(command).file_name()?.to_str()?;
     if program == format!("gavel-mcp-{name}") {
         return Some(0);

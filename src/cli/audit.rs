@@ -14,11 +14,10 @@ use serde_json::{Value, json};
 use crate::adapters::store::{AuditFilter, AuditKind, AuditLog, AuditRow, Head, Verifier};
 use crate::app;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::list::Since;
-use crate::cli::list::{clipped, table};
+use crate::cli::list::{self, Column, Since, at, clipped, table_of};
 use crate::cli::output;
 use crate::config::Resolved;
-use crate::domain::time::rfc3339;
+use crate::domain::time::Timestamp;
 
 /// The commands of `gavel audit`.
 #[derive(Debug, clap::Subcommand)]
@@ -54,7 +53,7 @@ pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<
         Command::Verify(args) => verify(&args, &mut log).await,
         Command::Export(args) => export(&args, &mut log).await,
         Command::Head => head(&mut log).await,
-        Command::List(args) => list(args, &mut log).await,
+        Command::List(args) => latest(args, &mut log).await,
     };
     log.close().await;
     read
@@ -101,7 +100,7 @@ Examples:
 
 The table shows the main detail of each entry; --json shows everything.";
 
-async fn list(args: List, log: &mut AuditLog) -> anyhow::Result<Exit> {
+async fn latest(args: List, log: &mut AuditLog) -> anyhow::Result<Exit> {
     let filter = AuditFilter {
         kind: args.kind,
         tenant: args.tenant,
@@ -116,30 +115,21 @@ async fn list(args: List, log: &mut AuditLog) -> anyhow::Result<Exit> {
         for row in &rows {
             output::line(&serde_json::to_string(row)?)?;
         }
-    } else if rows.is_empty() {
-        output::note("no entries");
-    } else {
-        let rows: Vec<_> = rows.iter().map(line).collect();
-        output::line(&table(
-            &["row", "at (UTC)", "what", "who", "tool", "run", "detail"],
-            &rows,
-        ))?;
+        return Ok(Exit::Done);
     }
+    list::print(false, &rows, "no entries", |rows| table_of(COLUMNS, rows))?;
     Ok(Exit::Done)
 }
 
-fn line(row: &AuditRow) -> Vec<String> {
-    let opt = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    vec![
-        row.number.to_string(),
-        rfc3339(row.at).chars().take(19).collect::<String>().replace('T', " "),
-        row.kind.clone(),
-        clipped(&row.actor, 32),
-        clipped(&opt(&row.tool), 24),
-        opt(&row.decision_id),
-        clipped(&render(row), 120),
-    ]
-}
+const COLUMNS: &[Column<AuditRow>] = &[
+    ("row", |row| row.number.to_string()),
+    ("at (UTC)", |row| at(Timestamp(row.at))),
+    ("what", |row| row.kind.clone()),
+    ("who", |row| clipped(&row.actor, 32)),
+    ("tool", |row| clipped(row.tool.as_deref().unwrap_or("-"), 24)),
+    ("run", |row| row.decision_id.clone().unwrap_or_else(|| "-".to_owned())),
+    ("detail", |row| clipped(&render(row), 120)),
+];
 
 /// The main detail of an entry.
 fn render(row: &AuditRow) -> String {
@@ -211,15 +201,7 @@ async fn export(args: &Export, log: &mut AuditLog) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     };
     let shown = path.display();
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    // Like the databases, it contains what users wrote.
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.mode(0o600);
-    }
-    let file = match options.open(path) {
+    let file = match output::new_file(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             return Err(Usage(format!(
                 "--out {shown} already exists and is not overwritten; name another file"

@@ -14,7 +14,7 @@ use crate::adapters::demo;
 use crate::app::{App, BUILT_IN_SERVERS, OwnService};
 use crate::cli::client::Client;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::interrupt::{unless_stopped, until_interrupted};
+use crate::cli::interrupt::{or_stopped, unless_stopped, until_interrupted};
 use crate::cli::{mcp, output};
 use crate::config::{Config, Resolved};
 use crate::domain::decision::Outcome;
@@ -36,7 +36,7 @@ pub(super) async fn chat(args: chat::Args, resolved: Resolved) -> anyhow::Result
         None => App::build_for_command(config).await?,
     };
     let own = Own::serve(app).await?;
-    let evaluated = unless_stopped(async {
+    let evaluated = or_stopped(async {
         let app = own.service.app();
         mcp::settled(&app.mcp).await;
         if let Some(missing) = app.chat.unavailable_tools().first() {
@@ -46,9 +46,7 @@ pub(super) async fn chat(args: chat::Args, resolved: Resolved) -> anyhow::Result
     })
     .await;
     own.close(false).await;
-    let Some(report) = evaluated?.transpose()? else {
-        return Ok(Exit::Interrupted);
-    };
+    let report = evaluated?;
     args.write(&report, output::line)?;
     // 2 means invalid usage for every command, so whatever is not met is 1; the message says what.
     Ok(match args.unmet(&report) {

@@ -1,11 +1,43 @@
-//! Messages from standard input, one per line.
+//! What users write: messages on standard input, one per line, and the files that options name.
 
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Stdin};
 
+use crate::cli::exit::Usage;
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::output;
+
+/// The longest text that an option gives, in bytes.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// The bytes of a file, or of standard input for `-`: one more than the limit at most, since a device may never end.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn some_of(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match file == Path::new("-") {
+        true => io::stdin().lock().take(MOST_BYTES + 1).read_to_end(&mut bytes)?,
+        false => File::open(file)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?,
+    };
+    Ok(bytes)
+}
+
+/// The text of the file that `option` names.
+///
+/// # Errors
+/// It cannot be read, is longer than 1 MiB, or is no text.
+pub(super) fn given(file: &str, option: &str) -> anyhow::Result<String> {
+    let invalid = |problem: String| Usage(format!("{option} {file}: {problem}"));
+    let bytes = some_of(Path::new(file)).map_err(|error| invalid(format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(invalid("is longer than 1 MiB".to_owned()).into());
+    }
+    String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8 text".to_owned()).into())
+}
 
 /// The next input.
 #[derive(Debug, PartialEq, Eq)]

@@ -113,13 +113,8 @@ impl Since {
         {
             return Ok(Self::At(at.and_utc().timestamp_micros()));
         }
-        let units = [('m', 60), ('h', 3600), ('d', 86400)];
-        let ago = units.iter().find_map(|(unit, seconds)| {
-            let number: u64 = text.strip_suffix(*unit)?.parse().ok()?;
-            number.checked_mul(*seconds).filter(|seconds| *seconds < 1 << 40)
-        });
-        ago.map(|seconds| Self::Ago(Duration::from_secs(seconds)))
-            .ok_or_else(|| "give a date, a time such as 2026-11-01T00:00:00Z, or 90m, 12h, 30d".to_owned())
+        let ago = length(text).map(Self::Ago);
+        ago.ok_or_else(|| "give a date, a time such as 2026-11-01T00:00:00Z, or 90m, 12h, 30d".to_owned())
     }
 
     /// Microseconds since the epoch.
@@ -129,6 +124,21 @@ impl Since {
             Self::Ago(ago) => Utc::now().timestamp_micros() - i64::try_from(ago.as_micros()).unwrap_or(i64::MAX),
         }
     }
+}
+
+/// `1h30m`: numbers, each with its unit.
+pub(super) fn length(text: &str) -> Option<Duration> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86400)];
+    let (mut seconds, mut rest) = (0_u64, text);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: u64 = rest[..end].parse().ok()?;
+        let unit = rest[end..].chars().next()?;
+        let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+        seconds = seconds.checked_add(number.checked_mul(*factor)?)?;
+        rest = &rest[end + unit.len_utf8()..];
+    }
+    (!text.is_empty()).then(|| Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

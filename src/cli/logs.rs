@@ -1,14 +1,13 @@
 //! The log and trace settings of a command.
 
-use crate::config::{LogFormat, Resolved};
-use crate::telemetry::{Collector, Lines};
+use crate::config::{LogFormat, Otlp, Resolved};
 
 /// The settings that telemetry starts with.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) filter: String,
-    pub(super) lines: Lines,
-    pub(super) collector: Option<Collector>,
+    pub(super) format: LogFormat,
+    pub(super) collector: Option<Otlp>,
 }
 
 /// How much a command logs by default.
@@ -28,14 +27,14 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             filter: QUIET.to_owned(),
-            lines: Lines::Text,
+            format: LogFormat::Text,
             collector: None,
         }
     }
 }
 
 pub(super) fn settings(resolved: &Resolved, voice: Voice) -> Settings {
-    let (log, traces) = (&resolved.config.log, &resolved.config.traces);
+    let log = &resolved.config.log;
     let asked = resolved
         .origins
         .iter()
@@ -47,17 +46,11 @@ pub(super) fn settings(resolved: &Resolved, voice: Voice) -> Settings {
             Voice::Trouble => QUIET.to_owned(),
             Voice::None => "off".to_owned(),
         },
-        lines: match log.format {
-            // A command's user reads text, wherever it goes; a service's lines go to machines.
-            LogFormat::Auto if voice != Voice::Service => Lines::Text,
-            LogFormat::Auto => Lines::Auto,
-            LogFormat::Text => Lines::Text,
-            LogFormat::Json => Lines::Json,
+        // A command's user reads text, wherever it goes; a service's lines go to machines.
+        format: match log.format {
+            LogFormat::Auto if voice != Voice::Service => LogFormat::Text,
+            format => format,
         },
-        collector: traces.as_ref().map(|traces| Collector {
-            url: traces.traces_url.clone(),
-            headers: traces.headers.clone(),
-            service_name: traces.service_name.clone(),
-        }),
+        collector: resolved.config.traces.clone(),
     }
 }

@@ -1,9 +1,11 @@
-//! `gavel man`: the manual pages, from the same definitions as `--help`.
+//! `gavel man` and `gavel completion`: what the system and its shells need to know of the command line, from the same
+//! definitions as `--help`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Command;
+use clap_complete::Shell;
 use clap_mangen::Man;
 use roff::{Roff, roman};
 
@@ -134,4 +136,39 @@ fn exit_statuses(own: Option<&str>, is_first: bool) -> Roff {
     }
     roff.text([roman("All exit statuses are in gavel(1).")]);
     roff
+}
+
+/// Options of `gavel completion`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = COMPLETION)]
+pub(super) struct Completion {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shells,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Shells {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+const COMPLETION: &str = "\
+Examples:
+  gavel completion bash >~/.local/share/bash-completion/completions/gavel
+  gavel completion zsh >~/.zfunc/_gavel       with fpath+=(~/.zfunc) before compinit in ~/.zshrc
+  gavel completion fish >~/.config/fish/completions/gavel.fish";
+
+/// Writes the completion script to standard output.
+pub(super) fn completion(args: &Completion) -> anyhow::Result<Exit> {
+    let shell = match args.shell {
+        Shells::Bash => Shell::Bash,
+        Shells::Zsh => Shell::Zsh,
+        Shells::Fish => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut help::complete(), "gavel", &mut script);
+    output::file(&script)?;
+    Ok(Exit::Done)
 }

@@ -5,7 +5,8 @@ use anyhow::Context;
 
 use crate::app;
 use crate::cli::exit::Exit;
-use crate::telemetry::{Lines, Telemetry};
+use crate::config::LogFormat;
+use crate::telemetry::Telemetry;
 
 /// The bundled servers: the command, the library, and what it gives; for one that needs more than its options, also that.
 macro_rules! servers {
@@ -51,7 +52,7 @@ fn here(examples: &str) -> String {
 pub(super) fn run(server: Server) -> anyhow::Result<Exit> {
     let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info,rmcp=warn".to_owned());
     // Standard output belongs to the protocol. A parent process logs these lines, so they are text.
-    let telemetry = Telemetry::start(&filter, Lines::Text, None)?;
+    let telemetry = Telemetry::start(&filter, LogFormat::Text, None)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

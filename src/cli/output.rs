@@ -5,7 +5,9 @@
 //! (`\u202e`). The JSON value stays the same.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -64,6 +66,18 @@ pub(super) fn json_lines<T: Serialize>(items: impl IntoIterator<Item = T>) -> an
     items
         .into_iter()
         .try_for_each(|item| line(&serde_json::to_value(item)?.to_string()))
+}
+
+/// A new file for content of users, which only its owner can read. A file or link that is already there is not used.
+///
+/// # Errors
+/// It exists, or cannot be created.
+pub(super) fn new_file(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// Writes a note to the user on standard error. A failure is ignored: there is no other place to report it.

@@ -12,27 +12,17 @@ use opentelemetry_otlp::{ExporterBuildError, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use tokio::runtime::Handle;
 use tracing::{Level, Metadata};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
-use url::Url;
+
+use crate::config::Otlp;
 
 /// Longest wait for the last batch at the end of the process.
 const FINISH: Duration = Duration::from_secs(3);
-
-/// The destination of spans.
-#[derive(Clone, Debug)]
-pub struct Collector {
-    /// The whole URL, such as `http://localhost:4318/v1/traces`.
-    pub url: Url,
-    /// Sent with every request.
-    pub headers: Vec<(String, SecretString)>,
-    /// The name of this service in traces.
-    pub service_name: String,
-}
 
 /// Why spans cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +42,7 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    pub(super) fn start(collector: Collector) -> Result<Self, TracesError> {
+    pub(super) fn start(collector: Otlp) -> Result<Self, TracesError> {
         let runtime = Handle::try_current()?;
         let headers = collector
             .headers
@@ -60,7 +50,7 @@ impl Traces {
             .map(|(name, value)| (name.clone(), value.expose_secret().to_owned()));
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
-            .with_endpoint(collector.url)
+            .with_endpoint(collector.traces_url)
             .with_headers(headers.collect::<HashMap<_, _>>())
             .build()?;
         let provider = SdkTracerProvider::builder()

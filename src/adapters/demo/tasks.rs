@@ -24,78 +24,47 @@ const EXAMPLES: &str = "I am the demo model. I understand one short request at a
 const HELLO: &str = "I keep your task list. What would you like to do?";
 const SCOPE: &str = "I'm sorry, I can only help with your task list.";
 const ONE_BY_ONE: &str = "I'm sorry, I delete tasks one at a time, each by its name.";
-const WHICH: &str = "Which task do you mean? Tell me its words, or its number in the list.";
+const WHICH: &str = "Which task do you mean? Tell me its words.";
 
-/// The forms of each request. The first that matches the whole message counts; `x` is the task.
-const FORMS: [(Verb, &[&str]); 8] = [
+/// The form of each request. The first that matches the whole message counts; `x` is the task.
+const FORMS: [(Verb, &str); 10] = [
     (
         Verb::Refuse(ONE_BY_ONE),
-        &[
-            r"(?:delete|remove|erase|wipe|clear|empty) (?:all|every|everything)\b.*",
-            r"(?:delete|remove|erase|wipe|clear|empty) (?:my|the) (?:(?:to-?do |task )?list|tasks|data|account)",
-        ],
+        r"(?:delete|remove|clear) (?:all|every|everything|my (?:tasks|list))\b.*",
     ),
     (
         Verb::List,
-        &[
-            concat!(
-                r"(?:(?:show|list|view|see|get|give|read|check|tell|how many|which|what(?:'?s| is| are)?) )?",
-                r"(?:(?:me|what(?:'?s| is)|on|in|all|of|my|the|open) )*(?P<done>(?:done|completed|finished) )?",
-                r"(?:tasks|to-?dos?|(?:to-?do |task )?list|reminders)(?: (?:do i have|are there|today))?",
-            ),
-            r"show|what'?s next|what (?:do|should|must) i (?:have to |need to )?do(?: today)?",
-        ],
+        r"(?:show|list|what(?:'s| is| are)?)?(?: me)?(?: on)?(?: my)?(?: tasks| (?:to-?do )?list)|list",
     ),
     (
         Verb::Add,
-        &[
-            concat!(
-                r"(?:add|create|make|new|note|put)(?: me)?(?: an?| the| another)?(?: new)? ",
-                r"(?:task|to-?do|item|reminder)(?: for me)?(?:(?: to| called| named)?:?| -) (?P<x>.+)",
-            ),
-            r"(?:add|put|write|note) (?P<x>.+?) (?:to|on|in) (?:my |the )?(?:to-?do |task |shopping )?(?:list|tasks)",
-            r"(?:remind me|don'?t (?:let me )?forget|remember)(?: to| about)? (?P<x>.+)",
-            r"(?:add|i need to|i have to|i must|task:|to-?do:|reminder:) (?P<x>.+)",
-        ],
+        r"(?:add|new|remind me|i need)(?: an?)?(?: task)?(?: to|:)? (?P<x>.+?)(?: to my list)?",
     ),
+    (Verb::Complete, r"mark (?P<x>.+) as (?:done|complete)"),
     (
         Verb::Complete,
-        &[
-            r"(?:mark|set|check|tick|cross)(?: off)? (?P<x>.+?) (?:as |to )?(?:done|completed?|finished|off)",
-            r"(?:complete|finish|close|check off|tick off|cross off) (?P<x>.+)",
-            r"(?:i(?:'m|'ve| am| have)? )?(?:just |already )?(?:finished|completed|done|did)(?: with|:)? (?P<x>.+)",
-            r"(?P<x>.+) (?:is|are) (?:done|finished|completed?)",
-        ],
+        r"(?:complete|finish|done with|i(?:'ve)? (?:finished|did)) (?P<x>.+)",
     ),
-    (
-        Verb::Delete,
-        &[r"(?:delete|remove|drop|cancel) (?P<x>.+?)(?: (?:from|off) (?:my|the) (?:to-?do |task )?(?:list|tasks))?"],
-    ),
+    (Verb::Delete, r"(?:delete|remove) (?P<x>.+?)(?: from my list)?"),
     (
         Verb::Say(HELLO),
-        &[
-            r"(?:hi|hello|hey|good (?:morning|afternoon|evening)|how are you)\b.*",
-            r"(?:thanks|thank you|great|perfect|ok|okay|bye|goodbye)\b.*",
-        ],
+        r"(?:hi|hello|hey|how are you|thanks|thank you|bye|goodbye)\b.*",
     ),
+    (Verb::Say(EXAMPLES), r"help|what can (?:you|i)\b.*"),
     (
-        Verb::Say(EXAMPLES),
-        &[r"help(?: me)?|(?:what|how) (?:can|do) you\b.*|what can i (?:do|ask|say)\b.*|(?:who|what) are you"],
+        Verb::Refuse(SCOPE),
+        r"(?:what|who|when|where|why|how|is|are|can|could|should|write|book|order|send|tell|translate|ignore)\b.*",
     ),
     (
         Verb::Refuse(SCOPE),
-        &[
-            r"(?:what|who|when|where|why|how|is|are|does|will|would|should|can|could)\b.*",
-            r"(?:write|book|order|send|play|explain|translate|tell|give|draw|search|find|turn|print)\b.*",
-            r"(?:ignore|forget|pretend)\b.*",
-        ],
+        r"(?:play|explain|give|draw|search|find|turn|print|forget|pretend|does|will|would)\b.*",
     ),
 ];
 
 /// A request without courtesy.
 const REQUEST: &str = concat!(
-    r"(?i)^(?:(?:(?:hi|hello|hey)(?: there)?[,!.]|please|(?:can|could|would|will) you|i(?:'d| would) like to) )*",
-    r"(?P<request>.*?)(?:,? (?:please|thanks|thank you)|[.!?… ])*$",
+    r"(?i)^(?:(?:(?:hi|hello)[,!.]|please|(?:can|could) you) )*",
+    r"(?P<request>.*?)(?:,? (?:please|thanks)|[.!?… ])*$",
 );
 
 /// Words that single out no task.
@@ -136,7 +105,7 @@ impl Turn<'_> {
         }
         let message = self.conversation.message.replace(['’', '‘'], "'");
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-        let Some((verb, [x, done])) = understood(&message) else {
+        let Some((verb, x)) = understood(&message) else {
             let question = format!("I did not understand “{}”. {EXAMPLES}.", quoted(&message));
             return self.ask(question, "UNCLEAR_INTENT");
         };
@@ -144,8 +113,7 @@ impl Turn<'_> {
         match verb {
             Verb::Say(text) => Move::say(text),
             Verb::Refuse(text) => self.verdict("refuse", "message", format!("{text} {EXAMPLES}."), "OUT_OF_SCOPE"),
-            Verb::List if done.is_empty() => self.step("list_tasks", json!({}), show),
-            Verb::List => self.step("list_tasks", json!({"status": "done"}), show),
+            Verb::List => self.step("list_tasks", json!({}), show),
             _ if words.is_empty() => self.ask(WHICH.to_owned(), "UNCLEAR_INTENT"),
             Verb::Add => self.step("add_task", json!({"description": x}), |_| format!("Added “{x}”.")),
             Verb::Complete | Verb::Delete => self.change(verb, &words, &x),
@@ -213,19 +181,17 @@ fn by_name(message: &str) -> Option<(&str, Map<String, Value>)> {
     Some((name, serde_json::from_str(arguments).ok()?))
 }
 
-/// The verb of a message, with its groups `x` and `done`. A greeting is courtesy only before a request.
-fn understood(message: &str) -> Option<(Verb, [String; 2])> {
+/// The verb of a message, and the task. A greeting is courtesy only before a request.
+fn understood(message: &str) -> Option<(Verb, String)> {
     static REQUESTS: LazyLock<Regex> = LazyLock::new(|| super::pattern(REQUEST));
     static PATTERNS: LazyLock<Vec<(Verb, Regex)>> = LazyLock::new(|| {
-        let whole = |form: &&str| super::pattern(&format!("(?i)^(?:{form})$"));
-        let of_verb = |(verb, forms): &(Verb, &[&str])| forms.iter().map(whole).map(|form| (*verb, form)).collect();
-        FORMS.iter().flat_map::<Vec<_>, _>(of_verb).collect()
+        let whole = |(verb, form): &(Verb, &str)| (*verb, super::pattern(&format!("(?i)^(?:{form})$")));
+        FORMS.iter().map(whole).collect()
     });
     let read = |text: &str| {
         PATTERNS.iter().find_map(|(verb, form)| {
             let found = form.captures(text)?;
-            let group = |name| found.name(name).map_or("", |group| group.as_str().trim());
-            Some((*verb, ["x", "done"].map(group).map(unquoted)))
+            Some((*verb, unquoted(found.name("x").map_or("", |x| x.as_str().trim()))))
         })
     };
     read(&REQUESTS.captures(message)?["request"]).or_else(|| read(message))
@@ -238,35 +204,14 @@ fn unquoted(text: &str) -> String {
     if is_quoted { text.trim_matches(quotes) } else { text }.to_owned()
 }
 
-/// The tasks that have all of the words: of several the only one that has no others. A place in the list counts if no
-/// task has the words.
+/// The tasks that have all of the words: of several the only one that has no others.
 fn fitting<'a>(tasks: &'a [Task], words: &[String]) -> Vec<&'a Task> {
     let given = |task: &Task| significant(&task.description);
     let has = |task: &&Task| words.iter().all(|word| given(task).contains(word));
     let found: Vec<_> = tasks.iter().filter(has).collect();
-    let named: Vec<_> = found
-        .iter()
-        .copied()
-        .filter(|task| given(task).len() == words.len())
-        .collect();
-    match (found.as_slice(), words) {
-        ([], [word]) => {
-            let place = match word.as_str() {
-                "first" => 1,
-                "second" => 2,
-                "third" => 3,
-                "last" => tasks.len(),
-                number => number.parse().unwrap_or(0),
-            };
-            place
-                .checked_sub(1)
-                .and_then(|at: usize| tasks.get(at))
-                .into_iter()
-                .collect()
-        }
-        _ if named.len() == 1 => named,
-        _ => found,
-    }
+    let is_named = |task: &&Task| given(task).len() == words.len();
+    let named: Vec<_> = found.iter().copied().filter(is_named).collect();
+    if named.len() == 1 { named } else { found }
 }
 
 fn significant(text: &str) -> Vec<String> {
@@ -342,15 +287,12 @@ mod tests {
 
     /// C-US1-3, C-US6-1, C-SC-4
     #[test]
-    fn a_task_is_found_by_its_words_or_its_place_and_not_by_its_letters() {
+    fn a_task_is_found_by_its_words_and_not_by_its_letters() {
         let tasks = ["call mom", "buy milk", "write the report"];
         for (words, task) in [
             ("the milk task", "buy milk"),
             ("Report", "write the report"),
             ("“call mom”", "call mom"),
-            ("the second one", "buy milk"),
-            ("3", "write the report"),
-            ("the last task", "write the report"),
         ] {
             assert_eq!(found(&tasks, words), [task], "{words}");
         }
@@ -365,7 +307,6 @@ mod tests {
         assert_eq!(found(&tasks, "mom"), tasks[..3]);
         assert_eq!(found(&tasks, "call mom"), ["call mom"]);
         assert_eq!(found(&tasks, "party"), ["call mom about the party"]);
-        assert_eq!(found(&tasks, "2"), ["buy 2 cakes"], "words come before places");
         assert_eq!(found(&["buy milk", "buy milk"], "buy milk").len(), 2);
     }
 

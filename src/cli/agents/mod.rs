@@ -6,10 +6,8 @@ mod validate;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -20,15 +18,14 @@ pub(super) use self::validate::run_with_tools as validate_with_tools;
 use crate::app::{self, Loaded};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::At;
-use crate::cli::interrupt::unless_stopped;
 use crate::cli::list::table;
 pub(super) use crate::cli::output::count;
-use crate::cli::{mcp, output};
+use crate::cli::{lines, mcp, output};
 use crate::config::{Config, Flags, Resolved};
 use crate::domain::definition::{
-    Agent, Agents, Definition, Form, MAX_BYTES, ReadError, json_schema, json_schema_of_front_matter, reference,
+    Agent, Agents, Definition, Form, ReadError, json_schema, json_schema_of_front_matter, reference,
 };
-use crate::ports::tools::{Catalog, Tools};
+use crate::ports::tools::Catalog;
 use crate::surfaces::definitions::{self, Lack};
 
 /// The commands of `gavel agents`.
@@ -90,18 +87,6 @@ pub(super) fn others(name: &str, known: &[&str]) -> String {
         None if known.is_empty() => "; there are none".to_owned(),
         None => format!("; there are: {}", known.join(", ")),
     }
-}
-
-/// Reads a file; `-` is standard input. Reads one byte more than the limit at most, since a device may never end.
-fn read_some(file: &Path) -> io::Result<Vec<u8>> {
-    let most = MAX_BYTES as u64 + 1;
-    let mut bytes = Vec::new();
-    if file == Path::new("-") {
-        io::stdin().lock().take(most).read_to_end(&mut bytes)?;
-    } else {
-        File::open(file)?.take(most).read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
 }
 
 /// Options of `gavel agents convert`.
@@ -167,13 +152,11 @@ fn convert(args: &Convert) -> anyhow::Result<Exit> {
         output::note(&format!("error: {invalid}"));
         return Ok(Exit::Invalid);
     }
-    let place = args.file.display().to_string();
-    let bytes = read_some(&args.file).with_context(|| format!("{place} cannot be read"))?;
-    let place = if is_standard_input {
-        "standard input".to_owned()
-    } else {
-        place
+    let place = match is_standard_input {
+        true => "standard input".to_owned(),
+        false => args.file.display().to_string(),
     };
+    let bytes = lines::some_of(&args.file).with_context(|| format!("{place} cannot be read"))?;
     let definition = match Definition::read(&bytes, from, &place) {
         Ok(definition) => definition,
         Err(errors) => {
@@ -260,13 +243,9 @@ pub(super) async fn list(args: List, resolved: Resolved) -> anyhow::Result<Exit>
     let loaded = load(&resolved.config)?;
     let agents = &loaded.checked.agents;
     // `--offline` queries no server.
-    let catalog = if args.offline {
-        None
-    } else {
-        let Some(catalog) = catalog(&resolved.config).await? else {
-            return Ok(Exit::Interrupted);
-        };
-        Some(catalog)
+    let catalog = match args.offline {
+        true => None,
+        false => Some(mcp::offered(&resolved.config).await?.0),
     };
     let found_in = |catalog: &Catalog| lacking(agents, catalog, &resolved.config);
     if args.json {
@@ -291,15 +270,6 @@ pub(super) async fn list(args: List, resolved: Resolved) -> anyhow::Result<Exit>
     } else {
         Exit::Invalid
     })
-}
-
-/// The tools that the servers of this configuration offer; `None` if the user interrupted.
-async fn catalog(config: &Config) -> anyhow::Result<Option<Arc<Catalog>>> {
-    let bridge = app::mcp(config)?;
-    let settled = unless_stopped(mcp::settled(&bridge)).await;
-    let catalog = bridge.catalog();
-    bridge.shutdown().await;
-    Ok(settled?.map(|()| catalog))
 }
 
 /// The same check as in the service.

@@ -1,22 +1,21 @@
 //! `gavel agents run`: runs an agent, in this process or on a remote gavel, and follows the run to its end.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
 use chrono_tz::Tz;
 use serde_json::{Map, Number, Value};
 
-use super::{others, read_some};
+use super::others;
 use crate::api::agents::{AgentDetail, AgentPage};
 use crate::cli::client::{Query, Refused, Wait};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
-use crate::cli::output;
 use crate::cli::runs::{self, Begun, OnInterrupt, STATUSES, Showing, follow};
+use crate::cli::{lines, output};
 use crate::config::{Config, Provider};
-use crate::domain::definition::{Definition, Form, InputType, MAX_BYTES, strict_json};
+use crate::domain::definition::{Definition, Form, InputType, strict_json};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
 
 /// Options of `gavel agents run`.
@@ -80,7 +79,8 @@ impl Talk for Args {
     }
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let object = self.input_json.as_deref().map(read).transpose()?;
+        let object = self.input_json.as_deref();
+        let object = object.map(|file| lines::given(file, "--input-json")).transpose()?;
         let inputs = or_stopped(inputs_of(self, object.as_deref(), gavel)).await?;
         let path = format!("api/projects/{}/agents/{}/trigger", self.project, self.name);
         let mut query = runs::with_timeout(self.timeout);
@@ -181,15 +181,6 @@ fn takes(definition: &Definition) -> String {
         format!("\n  {}", output::printable(&line).replace('\n', " "))
     });
     inputs.collect()
-}
-
-fn read(file: &str) -> anyhow::Result<String> {
-    let invalid = |problem: String| Usage(format!("--input-json {file}: {problem}"));
-    let bytes = read_some(Path::new(file)).map_err(|error| invalid(format!("cannot be read: {error}")))?;
-    if bytes.len() > MAX_BYTES {
-        return Err(invalid("is longer than 1 MiB".to_owned()).into());
-    }
-    String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8 text".to_owned()).into())
 }
 
 /// The inputs as given.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::catalog;
 use super::{configured, count, load, render_error};
 use crate::app;
 use crate::cli::exit::Exit;
@@ -178,9 +177,7 @@ pub(crate) async fn run_with_tools(args: Args, resolved: Resolved) -> anyhow::Re
     for path in &args.paths {
         look_at(path, &mut findings);
     }
-    let Some(catalog) = catalog(&resolved.config).await? else {
-        return Ok(Exit::Interrupted);
-    };
+    let (catalog, _) = mcp::offered(&resolved.config).await?;
     if args.json {
         findings.look_for_tools(&catalog);
     } else {

@@ -16,8 +16,8 @@ use url::form_urlencoded;
 
 use crate::app;
 use crate::cli::exit::Exit;
-use crate::cli::interrupt::unless_stopped;
-use crate::cli::list::table;
+use crate::cli::interrupt::or_stopped;
+use crate::cli::list::{Column, table_of};
 use crate::cli::output;
 use crate::config::Resolved;
 use crate::http::google::{connected, page};
@@ -51,7 +51,7 @@ pub(super) struct Disconnect {
 pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<Exit> {
     let settings = app::google(&resolved.config)?;
     let connector = Connector::open(&settings).await?;
-    let done = unless_stopped(async {
+    let done = or_stopped(async {
         match command {
             Command::Connect(args) => connect(args, &connector).await,
             Command::List(args) => list(&args, &connector).await,
@@ -60,7 +60,7 @@ pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<
     });
     let done = done.await;
     connector.close().await;
-    done?.unwrap_or(Ok(Exit::Interrupted))
+    done
 }
 
 /// What to do about a consent that does not cover all requested scopes.
@@ -82,21 +82,7 @@ async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
         output::line("no account is connected; `gavel google connect USER` connects one")?;
         return Ok(Exit::Done);
     }
-    let row = |account: &Account| {
-        let state = match account.lacks() {
-            _ if account.reconnect_required => "must be reconnected".to_owned(),
-            Some(lacks) => format!("connected, without {lacks}"),
-            None => "connected".to_owned(),
-        };
-        vec![
-            account.user.clone(),
-            address(account).to_owned(),
-            state,
-            account.connected_at.text(),
-        ]
-    };
-    let rows: Vec<_> = accounts.iter().map(row).collect();
-    output::line(&table(&["user", "account", "state", "since"], &rows))?;
+    output::line(&table_of(COLUMNS, &accounts))?;
     if accounts
         .iter()
         .any(|account| !account.reconnect_required && account.lacks().is_some())
@@ -105,6 +91,17 @@ async fn list(args: &List, connector: &Connector) -> anyhow::Result<Exit> {
     }
     Ok(Exit::Done)
 }
+
+const COLUMNS: &[Column<Account>] = &[
+    ("user", |account| account.user.clone()),
+    ("account", |account| address(account).to_owned()),
+    ("state", |account| match account.lacks() {
+        _ if account.reconnect_required => "must be reconnected".to_owned(),
+        Some(lacks) => format!("connected, without {lacks}"),
+        None => "connected".to_owned(),
+    }),
+    ("since", |account| account.connected_at.text()),
+];
 
 async fn disconnect(args: &Disconnect, connector: &Connector) -> anyhow::Result<Exit> {
     let user = &args.user;

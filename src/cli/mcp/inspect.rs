@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
-use similar::{Algorithm, capture_diff_slices};
+use similar::TextDiff;
 
 use crate::adapters::mcp::Mcp;
 use crate::cli::exit::Exit;
-use crate::cli::list::clipped;
 use crate::cli::output;
 use crate::domain::tool::{ApprovalDefault, Idempotency, Tool};
 use crate::engine::Toolset;
@@ -31,7 +30,7 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "\
 A pinned tool that is held back is shown with its current definition and the reason. Pass its digest to `gavel mcp accept --digest`.
 
-Between the two schemas, | marks lines that differ; < and > mark lines that only one side has.
+Of the two schemas, - marks a line that only the server's has, and + one that only Gemini's has.
 
 Examples:
   gavel mcp inspect tasks
@@ -216,12 +215,11 @@ fn text(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<String> {
         serde_json::to_string_pretty(&seen.original)?,
         serde_json::to_string_pretty(&seen.shown)?,
     );
-    text.push_str(&side_by_side(
-        "input schema of the server",
-        &output::printable(&left),
-        "input schema for Gemini",
-        &output::printable(&right),
-    ));
+    let (left, right) = (output::printable(&left), output::printable(&right));
+    text.push_str("  --- input schema of the server\n  +++ input schema for Gemini\n");
+    for line in TextDiff::from_lines(&left, &right).iter_all_changes() {
+        text.push_str(&format!("  {}{}\n", line.tag(), line.value().trim_end_matches('\n')));
+    }
     Ok(text)
 }
 
@@ -306,78 +304,5 @@ mod differences_tests {
             ]
         );
         assert!(differences(&original, &original).is_empty());
-    }
-}
-
-/// The longest left side, in characters. A longer line is clipped if the right side shows it in full; otherwise it
-/// pushes the right side out.
-const MOST_LEFT: usize = 60;
-
-/// Lays out `left` and `right` side by side under their heads.
-fn side_by_side(left_head: &str, left: &str, right_head: &str, right: &str) -> String {
-    let (before, after): (Vec<_>, Vec<_>) = (left.lines().collect(), right.lines().collect());
-    let longest = before
-        .iter()
-        .chain([&left_head])
-        .map(|line| line.chars().count())
-        .max()
-        .unwrap_or(0);
-    let width = longest.min(MOST_LEFT);
-    let mut text = format!("  {left_head:<width$}   {right_head}\n");
-    for (one, other) in rows(&before, &after) {
-        let mark = match (one, other) {
-            (Some(one), Some(other)) if one == other => ' ',
-            (Some(_), Some(_)) => '|',
-            (Some(_), None) => '<',
-            (None, _) => '>',
-        };
-        let left = match mark {
-            ' ' => clipped(one.unwrap_or_default(), width),
-            _ => one.unwrap_or_default().to_owned(),
-        };
-        let row = format!("  {left:<width$} {mark} {}", other.unwrap_or_default());
-        text.push_str(row.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-type Row<'a> = (Option<&'a str>, Option<&'a str>);
-
-/// Pairs equal lines, and the lines of a change as far as both sides have one.
-fn rows<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Row<'a>> {
-    let mut rows = Vec::new();
-    for change in capture_diff_slices(Algorithm::Myers, before, after) {
-        let (left, right) = (&before[change.old_range()], &after[change.new_range()]);
-        rows.extend((0..left.len().max(right.len())).map(|row| (left.get(row).copied(), right.get(row).copied())));
-    }
-    rows
-}
-
-#[cfg(test)]
-mod sdiff_tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn same_lines_share_a_row_and_changes_are_marked() {
-        let text = side_by_side("left", "{\n a\n b\n c\n}", "right", "{\n b\n d\n}");
-        assert_eq!(
-            text,
-            "  left   right\n  {      {\n   a   <\n   b      b\n   c   |  d\n  }      }\n"
-        );
-        let text = side_by_side("l", "a", "r", "a\nb");
-        assert_eq!(text, "  l   r\n  a   a\n    > b\n");
-    }
-
-    proptest! {
-        #[test]
-        fn no_line_is_lost_or_moved(before in "([ab]\n){0,8}", after in "([abc]\n){0,8}") {
-            let (left, right): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
-            let rows = rows(&left, &right);
-            prop_assert_eq!(rows.iter().filter_map(|row| row.0).collect::<Vec<_>>(), left);
-            prop_assert_eq!(rows.iter().filter_map(|row| row.1).collect::<Vec<_>>(), right);
-        }
     }
 }

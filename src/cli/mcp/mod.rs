@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::adapters::mcp::{AcceptedTool, Mcp, PinError, ServerState, ServerStatus};
 use crate::app;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::interrupt::unless_stopped;
+use crate::cli::interrupt::or_stopped;
 use crate::cli::list::{clipped, table};
 use crate::cli::{gavel, output};
-use crate::config::Resolved;
+use crate::config::{Config, Resolved};
 use crate::domain::canonical;
 use crate::domain::ids::{ActionId, DEFAULT_TENANT, UserId};
 use crate::domain::schema::{CheckError, Effort};
@@ -37,7 +37,7 @@ pub(super) enum Command {
 
 pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<Exit> {
     let mcp = app::mcp(&resolved.config)?;
-    let done = unless_stopped(async {
+    let done = or_stopped(async {
         settled(&mcp).await;
         match command {
             Command::List(args) => list(&args, &mcp),
@@ -48,7 +48,19 @@ pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<
     });
     let done = done.await;
     mcp.shutdown().await;
-    done?.unwrap_or(Ok(Exit::Interrupted))
+    done
+}
+
+/// What the servers of this configuration offer, and their states.
+pub(super) async fn offered(config: &Config) -> anyhow::Result<(Arc<Catalog>, Vec<ServerStatus>)> {
+    let mcp = app::mcp(config)?;
+    let offered = or_stopped(async {
+        settled(&mcp).await;
+        Ok((mcp.catalog(), mcp.status()))
+    });
+    let offered = offered.await;
+    mcp.shutdown().await;
+    offered
 }
 
 /// Waits until every server is connected or known to be down. Its status has the reason.

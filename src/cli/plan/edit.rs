@@ -1,8 +1,8 @@
 //! `gavel plan edit`.
 
 use std::env;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
@@ -17,14 +17,11 @@ use crate::cli::client::{Client, Refused};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::Signals;
-use crate::cli::lines::{Lines, Next};
+use crate::cli::lines::{self, Lines, Next};
 use crate::cli::output;
 use crate::cli::runs::is_here;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::{Draft, DraftTask, Task};
-
-/// The longest text, in bytes. The longest plan is much shorter.
-const MOST_BYTES: u64 = 1 << 20;
 
 /// Options of `gavel plan edit`.
 #[derive(Debug, clap::Args)]
@@ -72,7 +69,7 @@ impl Talk for Args {
         let edited = match &self.file {
             Some(file) => {
                 let version = self.if_version.unwrap_or(before.plan_version);
-                let draft = read_draft(&read(file)?, file)?;
+                let draft = read_draft(&lines::given(file, "--file")?, file)?;
                 found(gavel, save(gavel, self.id, version, &draft).await, self.id)?
             }
             None if !is_here() => {
@@ -177,20 +174,6 @@ async fn edits_again(lines: &mut Lines) -> anyhow::Result<bool> {
     }
 }
 
-/// The text of `--file`.
-fn read(file: &str) -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    let read = match file {
-        "-" => io::stdin().lock().take(MOST_BYTES + 1).read_to_end(&mut bytes),
-        path => File::open(path).and_then(|opened| opened.take(MOST_BYTES + 1).read_to_end(&mut bytes)),
-    };
-    read.map_err(|error| Usage(format!("--file {file}: cannot be read: {error}")))?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(Usage(format!("--file {file}: is longer than 1 MiB")).into());
-    }
-    String::from_utf8(bytes).context(Usage(format!("--file {file}: is not UTF-8 text")))
-}
-
 /// The current plan, for an editor.
 fn of(session: &Session) -> anyhow::Result<String> {
     let task = |task: &Task| DraftTask {
@@ -280,12 +263,7 @@ fn new_file(name: &str, text: &str) -> anyhow::Result<PathBuf> {
             _ => format!("{name}-{number}.json"),
         };
         let path = directory.join(file);
-        let mut options = OpenOptions::new();
-        // A file or link that is already there is not used.
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        match options.open(&path) {
+        match output::new_file(&path) {
             Ok(mut file) => {
                 let written = file.write_all(text.as_bytes());
                 written.with_context(|| format!("{} cannot be written", path.display()))?;

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use serde_json::json;
-use similar::{ChangeTag, TextDiff};
+use similar::TextDiff;
 
 use super::follow::{found, path, session};
 use super::{id, text};
@@ -358,12 +358,7 @@ fn difference(before: &Version, after: &Version) -> String {
         let (old, new) = (find(&before.plan, change.task), find(&after.plan, change.task));
         text.push_str(&format!("\n{} {}\n", text::mark(change.op), change.task));
         for line in TextDiff::from_lines(&old, &new).iter_all_changes() {
-            let mark = match line.tag() {
-                ChangeTag::Equal => ' ',
-                ChangeTag::Delete => '-',
-                ChangeTag::Insert => '+',
-            };
-            text.push_str(&format!("  {mark} {}\n", line.value().trim_end_matches('\n')));
+            text.push_str(&format!("  {} {}\n", line.tag(), line.value().trim_end_matches('\n')));
         }
     }
     if let Some([old, new]) = orders(&before.plan, &after.plan) {

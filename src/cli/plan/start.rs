@@ -16,6 +16,7 @@ use crate::cli::client::{Client, Wait};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
+use crate::cli::list::length;
 use crate::cli::output;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::{PLANNER, SessionStatus};
@@ -295,21 +296,6 @@ impl Deadline {
             Self::In(length) => (now + *length).to_rfc3339_opts(SecondsFormat::Secs, true),
         }
     }
-}
-
-/// `1h30m`: numbers, each with its unit.
-fn length(text: &str) -> Option<Duration> {
-    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86400)];
-    let (mut seconds, mut rest) = (0_u64, text);
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit())?;
-        let number: u64 = rest[..end].parse().ok()?;
-        let unit = rest[end..].chars().next()?;
-        let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-        seconds = seconds.checked_add(number.checked_mul(*factor)?)?;
-        rest = &rest[end + unit.len_utf8()..];
-    }
-    Some(Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

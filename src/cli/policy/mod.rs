@@ -14,7 +14,6 @@ use crate::adapters::mcp::{ServerState, ServerStatus};
 use crate::adapters::store::ReadOnly;
 use crate::api::approvals;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::interrupt::unless_stopped;
 use crate::cli::list::table;
 use crate::cli::{agents, gavel, mcp, output};
 use crate::config::{Config, Resolved};
@@ -28,7 +27,7 @@ use crate::domain::tool::Tool;
 use crate::engine::gate::{Answer, Attempt, Decision, Facts, decide, results};
 use crate::ports::clock::{Clock, SystemClock};
 use crate::ports::records::ListQuery;
-use crate::ports::tools::{Catalog, Tools};
+use crate::ports::tools::Catalog;
 use crate::{app, surfaces};
 
 /// The commands of `gavel policy`.
@@ -180,13 +179,7 @@ async fn check(args: &Check, config: &Config) -> anyhow::Result<Exit> {
         let others = agents::others(agent, &known);
         return Err(Usage(format!("this configuration has no agent {agent:?}{others}")).into());
     }
-    let bridge = app::mcp(config)?;
-    let settled = unless_stopped(mcp::settled(&bridge)).await;
-    let (catalog, servers) = (bridge.catalog(), bridge.status());
-    bridge.shutdown().await;
-    if settled?.is_none() {
-        return Ok(Exit::Interrupted);
-    }
+    let (catalog, servers) = mcp::offered(config).await?;
     for unknown in unknown_names(&policy, &catalog, &servers, &modes.agents.checked.agents) {
         output::note(&unknown);
     }

@@ -15,9 +15,8 @@ use super::{Modes, needs_file};
 use crate::adapters::store::{PastCall, ReadOnly};
 use crate::app;
 use crate::cli::exit::Exit;
-use crate::cli::interrupt::unless_stopped;
-use crate::cli::list::Since;
-use crate::cli::list::{clipped, table};
+use crate::cli::interrupt::or_stopped;
+use crate::cli::list::{Since, at, clipped, table};
 use crate::cli::{gavel, output};
 use crate::config::Config;
 use crate::domain::ids::{TenantId, UserId};
@@ -112,15 +111,10 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
     let record = ReadOnly::open(config.database_url.expose_secret())
         .await
         .context("the database cannot be read")?;
-    let gone_through = unless_stopped(go_through(args, &mut decider, &record, from)).await;
+    let counts = or_stopped(go_through(args, &mut decider, &record, from)).await;
     record.close().await;
-    match gone_through? {
-        None => Ok(Exit::Interrupted),
-        Some(counts) => {
-            summary(args, &counts?)?;
-            Ok(Exit::Done)
-        }
-    }
+    summary(args, &counts?)?;
+    Ok(Exit::Done)
 }
 
 /// How often each difference occurred.
@@ -169,12 +163,7 @@ fn difference_line(call: &PastCall, difference: Difference, why: &str) -> serde_
 
 fn row(call: &PastCall, difference: Difference, why: &str) -> Vec<String> {
     vec![
-        call.at
-            .to_string()
-            .chars()
-            .take(19)
-            .collect::<String>()
-            .replace('T', " "),
+        at(call.at),
         call.decision.clone(),
         clipped(&call.user, 20),
         clipped(&call.tool, 30),
