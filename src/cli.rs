@@ -1,5 +1,5 @@
-//! The command line: one file per command. A command writes answers to standard output and everything else to standard
-//! error, and ends with an [`Exit`].
+//! The command line: a file for each group of commands. A command writes answers to standard output and everything else
+//! to standard error, and ends with an [`Exit`].
 
 mod agents;
 mod approvals;

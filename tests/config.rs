@@ -288,7 +288,8 @@ fn project_and_location_mean_vertex_even_with_a_key() {
             credentials,
         } => {
             assert_eq!((project.as_str(), location.as_str(), endpoint), ("p", "eu", None));
-            assert_eq!(credentials.home.as_deref(), Some("/h"));
+            let file = Some(Path::new("/h/.config/gcloud/application_default_credentials.json"));
+            assert_eq!(credentials.gcloud_file.as_deref(), file);
         }
         other => panic!("{other:?}"),
     }

@@ -15,16 +15,14 @@ use tokio_util::task::TaskTracker;
 
 use super::servers;
 use crate::adapters::demo::Demo;
-use crate::adapters::gemini::{
-    Credentials, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, Gemini, GeminiConfig, Timeouts, adc_from_env_values,
-};
+use crate::adapters::gemini::{DEVELOPER_BASE, EXPRESS_BASE, Endpoint, Gemini, GeminiConfig, Timeouts};
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
 use crate::adapters::quota::{LocalQuota, SharedQuota};
 use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Auth, Config, Content, FileError, GoogleEnvironment, Jwt, JwtKeys, ModelConfig, Provider};
+use crate::config::{Auth, Config, Content, FileError, Jwt, JwtKeys, ModelConfig, Provider};
 use crate::domain::budget::SessionLimits;
-use crate::domain::definition::{Constitution, ReadError};
+use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::policy::Policy;
 use crate::domain::repository::AllowedRepositories;
@@ -128,10 +126,7 @@ pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
             (text, path.display().to_string())
         }
     };
-    Constitution::from_markdown(&text, &place).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        FileError(format!("the constitution is invalid:\n{}", lines.join("\n")))
-    })
+    Constitution::from_markdown(&text, &place).map_err(|errors| FileError::new("the constitution is invalid", &errors))
 }
 
 /// The keys of the audit log, as the store expects them.
@@ -262,20 +257,9 @@ fn endpoint(provider: &Provider) -> anyhow::Result<Option<Endpoint>> {
             project: project.clone(),
             location: location.clone(),
             endpoint: endpoint.clone(),
-            credentials: google_credentials(credentials)?,
+            credentials: credentials.find()?,
         }),
     })
-}
-
-fn google_credentials(environment: &GoogleEnvironment) -> anyhow::Result<Credentials> {
-    let sources = adc_from_env_values(
-        environment.application_credentials.as_deref(),
-        environment.cloudsdk_config.as_deref(),
-        environment.home.as_deref(),
-        environment.metadata_host.as_deref(),
-        environment.quota_project.as_deref(),
-    );
-    Ok(sources.find()?)
 }
 
 /// The policy of a configuration, with passing tests; without a file, a policy without rules.
@@ -288,7 +272,7 @@ pub fn policy(config: &Config) -> Result<Arc<Policy>, FileError> {
     if failures.is_empty() {
         Ok(policy)
     } else {
-        Err(invalid_policy(&failures))
+        Err(FileError::new("the policy is invalid", &failures))
     }
 }
 
@@ -303,16 +287,11 @@ pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
             let place = path.display().to_string();
             let text = fs::read_to_string(path)
                 .map_err(|error| FileError(format!("the policy {place} cannot be read: {error}")))?;
-            Policy::read(&text, &place).map_err(|errors| invalid_policy(&errors))?
+            Policy::read(&text, &place).map_err(|errors| FileError::new("the policy is invalid", &errors))?
         }
     };
     let repositories = AllowedRepositories(allowed_repositories(config));
     Ok(Policy { repositories, ..policy })
-}
-
-fn invalid_policy(errors: &[ReadError]) -> FileError {
-    let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    FileError(format!("the policy is invalid:\n{}", lines.join("\n")))
 }
 
 /// Interval between two searches for sessions past their deadline.
@@ -365,10 +344,7 @@ fn templates_of(directory: &Path) -> Result<PlanningTemplates, FileError> {
         files.push(TemplateFile { name, place, text });
     }
     files.sort_by(|one, other| one.name.cmp(&other.name));
-    PlanningTemplates::of(&files).map_err(|errors| {
-        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        FileError(format!("the templates of planning are invalid:\n{}", lines.join("\n")))
-    })
+    PlanningTemplates::of(&files).map_err(|errors| FileError::new("the templates of planning are invalid", &errors))
 }
 
 pub(super) async fn sweep_sessions(planning: Arc<Planning>, stop: CancellationToken) {

@@ -157,8 +157,8 @@ pub(crate) fn read(config: &Config) -> Result<McpConfig, FileError> {
 }
 
 fn refused(place: &str, issues: &[ReadError]) -> FileError {
-    let lines: Vec<_> = issues.iter().map(|issue| format!("  {issue}")).collect();
-    FileError(format!("{place} is invalid:\n{}", lines.join("\n")))
+    let issues: Vec<_> = issues.iter().map(|issue| format!("  {issue}")).collect();
+    FileError::new(&format!("{place} is invalid"), &issues)
 }
 
 fn read_file(config: &Config) -> Result<(McpConfig, String), FileError> {

@@ -3,7 +3,6 @@
 
 mod conversation;
 mod edit;
-mod execute;
 mod follow;
 mod show;
 mod start;
@@ -26,7 +25,7 @@ pub(super) enum Command {
     /// Edit a plan as JSON, in an editor or from a file
     Edit(At<edit::Args>),
     /// Confirm a plan, and watch the work on it to its end
-    Execute(At<execute::Args>),
+    Execute(At<start::Execute>),
     /// Show a session with its plan, or one task with its steps
     Show(At<show::Show>),
     /// Show what a version of a plan changed

@@ -43,7 +43,7 @@ use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
 pub use auth::{Auth, Jwt, JwtKeys, KNOWN_ROLES};
 pub use load::Dotenv;
 pub use load::Flags;
-pub use model::{GoogleEnvironment, ModelConfig, Provider};
+pub use model::{ModelConfig, Provider};
 pub use read::Origin;
 pub use read::Sources;
 pub use secret::masked_url;
@@ -256,6 +256,14 @@ impl std::error::Error for ConfigErrors {}
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(pub String);
+
+impl FileError {
+    /// With every error, one a line, below `what`, such as `the policy is invalid`.
+    pub(crate) fn new(what: &str, errors: &[impl fmt::Display]) -> Self {
+        let lines: String = errors.iter().map(|error| format!("\n{error}")).collect();
+        Self(format!("{what}:{lines}"))
+    }
+}
 
 #[cfg(test)]
 mod tests {

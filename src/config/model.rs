@@ -9,6 +9,7 @@ use super::read::Origin;
 use super::read::Read;
 use super::settings::{Gemini, ModelTimeouts, Vertex};
 use super::values;
+use crate::adapters::gemini::{AdcSources, adc_from_env_values};
 use crate::domain::definition::ThinkingLevel;
 use crate::domain::family::Family;
 
@@ -61,23 +62,8 @@ pub enum Provider {
         /// Scheme, host and port in place of the address that the location implies.
         endpoint: Option<String>,
         /// Where application default credentials are searched for.
-        credentials: GoogleEnvironment,
+        credentials: AdcSources,
     },
-}
-
-/// The environment variables in which Google's tools look for credentials, unparsed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GoogleEnvironment {
-    /// `GOOGLE_APPLICATION_CREDENTIALS`.
-    pub application_credentials: Option<String>,
-    /// `CLOUDSDK_CONFIG`.
-    pub cloudsdk_config: Option<String>,
-    /// `HOME`.
-    pub home: Option<String>,
-    /// `GCE_METADATA_HOST`.
-    pub metadata_host: Option<String>,
-    /// `GOOGLE_CLOUD_QUOTA_PROJECT`.
-    pub quota_project: Option<String>,
 }
 
 pub(super) fn read(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<ModelConfig> {
@@ -172,14 +158,16 @@ fn demo_by_default(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Prov
     Some(Provider::Demo { by_name: false })
 }
 
-fn google(values: &Read<'_>) -> GoogleEnvironment {
-    GoogleEnvironment {
-        application_credentials: values.variable("GOOGLE_APPLICATION_CREDENTIALS"),
-        cloudsdk_config: values.variable("CLOUDSDK_CONFIG"),
-        home: values.variable("HOME"),
-        metadata_host: values.variable("GCE_METADATA_HOST"),
-        quota_project: values.variable("GOOGLE_CLOUD_QUOTA_PROJECT"),
-    }
+/// The environment variables in which Google's tools look for credentials.
+fn google(values: &Read<'_>) -> AdcSources {
+    let variable = |name| values.variable(name);
+    adc_from_env_values(
+        variable("GOOGLE_APPLICATION_CREDENTIALS").as_deref(),
+        variable("CLOUDSDK_CONFIG").as_deref(),
+        variable("HOME").as_deref(),
+        variable("GCE_METADATA_HOST").as_deref(),
+        variable("GOOGLE_CLOUD_QUOTA_PROJECT").as_deref(),
+    )
 }
 
 /// A level that the configured model does not know is replaced: the operator learns it at the start.

@@ -3,8 +3,8 @@
 use gavel_eval::chat::{Case, Kind};
 
 /// Cases in English that need what the demo model does not have: dates, priorities, notes, other names, an earlier
-/// message, meaning instead of words.
-const BEYOND: [&str; 20] = [
+/// message, other wordings, meaning instead of words.
+const BEYOND: [&str; 26] = [
     "add-groceries-tomorrow",
     "add-iso-date",
     "add-weekday",
@@ -25,6 +25,12 @@ const BEYOND: [&str; 20] = [
     "developer-mode",
     "boss-tasks",
     "another-user",
+    "add-dont-forget",
+    "list-what-to-do-today",
+    "list-completed",
+    "list-how-many",
+    "talk-good-morning",
+    "talk-who-are-you",
 ];
 
 /// Every other case in English with one request.

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-use gavel::telemetry::{Collector, Lines, Telemetry};
+use gavel::config::{LogFormat, Otlp};
+use gavel::telemetry::Telemetry;
 
 /// Accepts one request and answers it; returns its request line and headers, and its body.
 fn collector(listener: TcpListener) -> thread::JoinHandle<(String, Vec<u8>)> {
@@ -47,12 +48,12 @@ fn only_spans_of_this_crate_reach_the_collector() {
     let telemetry = {
         let _entered = runtime.enter();
         let headers = vec![("x-tenant".to_owned(), "acme".into())];
-        let collector = Collector {
-            url,
+        let collector = Otlp {
+            traces_url: url,
             headers,
             service_name: "gavel-test".to_owned(),
         };
-        Telemetry::start("warn", Lines::Json, Some(collector)).unwrap()
+        Telemetry::start("warn", LogFormat::Json, Some(collector)).unwrap()
     };
     // Below the log filter: logging and tracing are filtered independently.
     tracing::debug_span!(target: "gavel::engine", "decide", decision = "d-1").in_scope(|| {

@@ -30,7 +30,7 @@ const WHICH: &str = "Which task do you mean? Tell me its words.";
 const FORMS: [(Verb, &str); 10] = [
     (
         Verb::Refuse(ONE_BY_ONE),
-        r"(?:delete|remove|clear) (?:all|every|everything|my (?:tasks|list))\b.*",
+        r"(?:delete|remove|clear|wipe|erase) (?:all|every|everything|my (?:tasks|list|account))\b.*",
     ),
     (
         Verb::List,

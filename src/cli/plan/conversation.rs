@@ -3,8 +3,8 @@
 use anyhow::Context;
 
 use super::edit::{self, Edited};
-use super::execute::executed;
 use super::follow::{Followed, Showing, exit, failed_refinement, has_open_plan, path, refined, tell};
+use super::start::executed;
 use super::{show, start, text};
 use crate::api::planning::{ExecuteBody, Session};
 use crate::cli::exit::Exit;

@@ -1,4 +1,4 @@
-//! `gavel plan show`: a session with its plan, or one task with its steps.
+//! `gavel plan show`, `list`, `history`, `log` and `diff`.
 
 use anyhow::Context;
 use serde_json::json;
