@@ -154,10 +154,14 @@ impl Quota for SharedQuota {
             return local;
         }
         let asked = Instant::now();
-        let taken = tokio::time::timeout(self.patience, self.buckets.take(tenant, user, self.rate)).await;
+        // It goes on when this request no longer waits, so that its connection remains.
+        let (buckets, rate) = (Arc::clone(&self.buckets), self.rate);
+        let (tenant, user) = (tenant.clone(), user.clone());
+        let taking = tokio::spawn(async move { buckets.take(&tenant, &user, rate).await });
+        let taken = tokio::time::timeout(self.patience, taking).await;
         metrics::histogram!("gavel_quota_query_seconds").record(asked.elapsed().as_secs_f64());
         let reason = match taken {
-            Ok(Ok(missing)) => {
+            Ok(Ok(Ok(missing))) => {
                 self.outage.answered();
                 let shared = match missing {
                     Some(missing) => self.local.state(true, self.rate.left(missing), missing),
@@ -169,6 +173,7 @@ impl Quota for SharedQuota {
                     false => shared,
                 };
             }
+            Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} ms", self.patience.as_millis()),
         };
