@@ -290,7 +290,7 @@ fn task() -> Value {
 
 fn version() -> Value {
     json!({
-        "version": 2, "at": AT, "by": EVIL, "kind": "refined", "why": EVIL, "planHash": EVIL, "plan": [task()],
+        "version": 2, "at": AT, "by": EVIL, "kind": "refined", "why": EVIL, "planHash": EVIL, "runId": ID, "plan": [task()],
         "changes": [{"op": "add", "task": "t1", "title": EVIL}],
     })
 }

@@ -83,6 +83,6 @@ samples! {
         "reactHistory": []
     }
     Version => {
-        "version": 1, "at": AT, "by": "ann", "kind": "proposed", "why": "", "changes": [], "planHash": "", "plan": []
+        "version": 1, "at": AT, "by": "ann", "kind": "proposed", "why": "", "changes": [], "planHash": "", "runId": ID, "plan": []
     }
 }
