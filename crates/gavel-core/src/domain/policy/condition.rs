@@ -166,7 +166,8 @@ impl<'a> Evaluation<'a> {
         let recipients = facts.recipients.filter(|_| uses.recipients).map(Recipients::all);
         let texts = recipients.unwrap_or_default().into_iter().map(Size::text);
         // One value more: the list, or a name such as the user's.
-        texts.fold(arguments, Size::plus).plus(Size::text(facts.user))
+        let read = texts.fold(arguments, Size::plus).plus(Size::text(facts.user));
+        read.plus(uses.written())
     }
 
     fn take(&mut self, steps: u64) -> Result<(), String> {
@@ -224,6 +225,15 @@ struct Uses {
     /// Single arguments, by name: a long text does not affect a condition that reads another argument.
     arguments: BTreeSet<String>,
     all_arguments: bool,
+    /// The entries of the lists and maps in the condition itself, over which it may loop too.
+    written: u64,
+}
+
+impl Uses {
+    fn written(&self) -> Size {
+        let (values, bytes) = (self.written, 0);
+        Size { values, bytes }
+    }
 }
 
 /// The most steps (of about 50 ns) for the conditions of all rules for one call. Measured: at most 50 ms on one core.

@@ -65,7 +65,7 @@ pub(super) fn parse(source: String) -> Result<Condition, String> {
         uses: names.uses,
         work: names.work,
     };
-    let steps = condition.work.steps(SMALL);
+    let steps = condition.work.steps(SMALL.plus(condition.uses.written()));
     if steps > MOST_STEPS {
         return Err(format!(
             "could take {steps} steps even for a call with 50 values and 4 KiB of text; allowed: at most {MOST_STEPS}"
@@ -95,7 +95,7 @@ struct Names {
 }
 
 impl Names {
-    /// `bound` contains the variables of the enclosing loops, the one of the innermost loop as the last but one.
+    /// `bound` contains the variables of the enclosing loops.
     fn look(&mut self, node: &mut IdedExpr, bound: &mut Vec<String>, loops: usize, level: usize) -> Result<(), String> {
         if level > MOST_LEVELS {
             return Err(format!("nests more than {MOST_LEVELS} levels deep"));
@@ -146,14 +146,12 @@ impl Names {
             },
             Expr::List(list) => {
                 let mut elements = list.elements.iter_mut();
-                elements.try_for_each(|element| self.look(element, bound, loops, level))?;
-                self.pass(list.elements.iter(), false, 1, bound, loops);
-                Ok(())
+                elements.try_for_each(|element| self.hold(element, bound, loops, level))
             }
             Expr::Map(map) => map.entries.iter_mut().try_for_each(|entry| match &mut entry.expr {
                 EntryExpr::MapEntry(entry) => {
-                    self.look(&mut entry.key, bound, loops, level)?;
-                    self.look(&mut entry.value, bound, loops, level)
+                    self.hold(&mut entry.key, bound, loops, level)?;
+                    self.hold(&mut entry.value, bound, loops, level)
                 }
                 EntryExpr::StructField(_) => Err("creates a struct, and structs are not supported".to_owned()),
             }),
@@ -173,8 +171,8 @@ impl Names {
                     ));
                 }
                 let outer = bound.len();
-                bound.extend(each.iter_var2.clone());
                 bound.push(each.iter_var.clone());
+                bound.extend(each.iter_var2.clone());
                 bound.push(each.accu_var.clone());
                 for part in [&mut each.loop_cond, &mut each.loop_step, &mut each.result] {
                     self.look(part, bound, loops + 1, level)?;
@@ -188,9 +186,17 @@ impl Names {
         }
     }
 
+    /// A part of a list or a map in the expression, into which it is copied.
+    fn hold(&mut self, part: &mut IdedExpr, bound: &mut Vec<String>, loops: usize, level: usize) -> Result<(), String> {
+        self.look(part, bound, loops, level)?;
+        self.uses.written += 1;
+        self.pass(std::iter::once(&*part), false, 1, bound, loops);
+        Ok(())
+    }
+
     /// Counts how often a part of the expression reads or copies what it is given. Of a literal, nothing counts. All
-    /// values of the variable of the innermost loop together are one pass for each time that the loop runs. A comparison
-    /// ends with the smaller value.
+    /// values of a loop's variable together are one pass for each round of the other loops. A comparison ends with the
+    /// smaller value.
     fn pass<'a>(
         &mut self,
         read: impl Iterator<Item = &'a IdedExpr>,
@@ -199,10 +205,9 @@ impl Names {
         bound: &[String],
         loops: usize,
     ) {
-        let innermost = bound.len().checked_sub(2).map(|last| bound[last].as_str());
         let rounds = read.map(|part| match part.expr {
             Expr::Literal(_) => None,
-            _ if names_only(part, innermost) => Some(loops.saturating_sub(1)),
+            _ if bound.iter().any(|variable| names_only(part, variable)) => Some(loops.saturating_sub(1)),
             _ => Some(loops),
         });
         let rounds = match is_comparison {
@@ -283,10 +288,10 @@ fn is_comparison(name: &str) -> bool {
 }
 
 /// Whether an expression consists of this variable, its parts, and literals.
-fn names_only(node: &IdedExpr, variable: Option<&str>) -> bool {
+fn names_only(node: &IdedExpr, variable: &str) -> bool {
     match &node.expr {
         Expr::Literal(_) => true,
-        Expr::Ident(name) => Some(name.as_str()) == variable,
+        Expr::Ident(name) => name == variable,
         Expr::Select(select) => names_only(&select.operand, variable),
         Expr::List(list) => list.elements.iter().all(|element| names_only(element, variable)),
         Expr::Call(call) => {

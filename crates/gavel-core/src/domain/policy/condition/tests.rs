@@ -181,6 +181,8 @@ fn on_cpu() -> std::time::Duration {
 #[test]
 fn the_worst_conditions_are_refused_before_they_take_long() {
     let body = (0..40).map(|n| format!("a != {n}")).collect::<Vec<_>>().join(" && ");
+    let numbers = (0..60).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let pairs = (0..80).map(|n| format!("{n}: {n}")).collect::<Vec<_>>().join(",");
     let doubling = ".map(x, x + x)".repeat(3);
     let sources = [
         "arguments.list.all(a, a >= 0)".to_owned(),
@@ -203,6 +205,13 @@ fn the_worst_conditions_are_refused_before_they_take_long() {
         "arguments.list.filter(a, arguments.list.exists(b, b == a)).map(a, [a, a]).size() >= 0".to_owned(),
         "!arguments.text.matches('[xy]*x[xy]{40}z')".to_owned(),
         "arguments.list.map(a, a > 3, {'k': arguments}).size() >= 0".to_owned(),
+        format!(
+            "[{}].all(t, t.contains('y') || true)",
+            vec!["arguments.text"; 200].join(",")
+        ),
+        // Not one entry of these loops comes from the call.
+        format!("![{numbers}].all(a, [{numbers}].all(b, a + b >= 0))"),
+        format!("{{{pairs}}}.all(a, [{numbers}].all(b, a + b >= 0))"),
     ];
     let mut refused = 0;
     for source in &sources {
@@ -271,6 +280,10 @@ fn a_condition_that_has_no_bound_is_refused_when_it_is_read() {
     );
     let error = Condition::parse(&large).unwrap_err();
     assert!(error.contains("more than 4 loops in a row"), "{error}");
+    let numbers = (0..600).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let written = format!("[{numbers}].all(a, [1, 2, 3].all(b, a + b >= 0))");
+    let error = Condition::parse(&written).unwrap_err();
+    assert!(error.contains("steps even for a call"), "{error}");
     let passes = vec!["arguments.a.all(a, arguments.b.all(b, arguments.c != arguments.d))"; 40].join(" && ");
     let error = Condition::parse(&passes).unwrap_err();
     assert!(error.contains("steps even for a call"), "{error}");
