@@ -140,7 +140,6 @@ struct DoctorArgs {
 }
 
 /// Runs the process: what `main` returns.
-#[must_use]
 pub fn main() -> ExitCode {
     let parsed = help::command()
         .try_get_matches()

@@ -35,7 +35,6 @@ impl Conditions for BundledConditions {
 }
 
 /// How the shell server, and a look at it, start this program again for a command.
-#[must_use]
 pub fn shell_launcher() -> gavel_mcp_shell::Launcher {
     gavel_mcp_shell::Launcher::this_program(["mcp-server", "shell-launch"])
 }

@@ -233,7 +233,6 @@ pub(super) fn cannot_listen(address: SocketAddr) -> String {
 }
 
 /// Where programs of the same machine reach a service on this address.
-#[must_use]
 pub fn reachable(address: SocketAddr) -> String {
     let local = [
         IpAddr::V4(Ipv4Addr::LOCALHOST),

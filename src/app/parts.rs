@@ -56,7 +56,6 @@ pub fn gemini(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Optio
 
 /// Which providers definitions may name, to determine which agents can run. The models are stand-ins and are never
 /// called, because real ones may need credentials.
-#[must_use]
 pub fn providers(config: &ModelConfig) -> Models {
     let stand_in: Arc<dyn Model> = Arc::new(Demo);
     let made = by_provider(config, &stand_in, |_| Ok::<_, Infallible>(Arc::clone(&stand_in)));

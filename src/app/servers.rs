@@ -71,7 +71,6 @@ pub struct KnownTools {
 impl KnownTools {
     /// The settings of a tool: of `mcp.json`, and of the bundled server's tool with this name. The command of an entry
     /// does not say which server it starts, and to take another server's tool for a bundled one is the stricter error.
-    #[must_use]
     pub fn of(&self, server: &str, tool: &str) -> ToolSettings {
         let own = self.configured.get(&(server.to_owned(), tool.to_owned())).cloned();
         let said = self.bundled.get(tool).cloned();

@@ -26,7 +26,6 @@ pub enum Auth {
 
 impl Auth {
     /// Whether users of more than one tenant can exist.
-    #[must_use]
     pub fn has_several_tenants(&self) -> bool {
         match self {
             Self::None => false,

@@ -208,7 +208,6 @@ impl Dotenv {
     }
 
     /// A variable of the process, or of the file if the process has none or an empty one.
-    #[must_use]
     pub fn variable(&self, name: &str) -> Option<String> {
         let of_the_process = env::var(name).ok();
         match of_the_process {
@@ -243,7 +242,6 @@ const HEADING: &str = "Settings (more in the environment and gavel.toml: gavel c
 
 impl Flags {
     /// The values that were given, by key.
-    #[must_use]
     pub fn values(&self) -> BTreeMap<&'static str, String> {
         self.0.clone()
     }

@@ -85,7 +85,6 @@ pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
 });
 
 /// The setting with this key.
-#[must_use]
 pub fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }
@@ -209,7 +208,6 @@ impl Config {
 }
 
 /// All settings as a Markdown table: what `gavel config --reference` prints.
-#[must_use]
 pub fn reference() -> String {
     let mut page = String::from(
         "| gavel.toml | environment | flag | default | allowed | what for |\n| --- | --- | --- | --- | --- | --- |\n",

@@ -447,7 +447,6 @@ impl Origin {
     }
 
     /// Whether the value is a default, not given by the user.
-    #[must_use]
     pub fn is_default(&self) -> bool {
         self.words.starts_with(Self::DEFAULT)
     }

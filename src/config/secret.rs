@@ -46,7 +46,6 @@ fn masked(text: &str) -> String {
 /// Also accepts text that is not a URL. Masks everything between the first `:` after `//` and the last `@`, query
 /// parameters that name a password, and all query parameters of a web address. If an `@` follows a `?`, the end of the
 /// password is unknown, so the whole rest is masked.
-#[must_use]
 pub fn masked_url(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (rest, query) = rest

@@ -24,7 +24,6 @@ pub enum Kind {
 }
 
 /// Every name of a closed list.
-#[must_use]
 pub fn names<T: Shaped>() -> Vec<&'static str> {
     match T::shape() {
         Shape::Names(_, names) => names,
@@ -42,7 +41,6 @@ pub trait Listed {
     const ORDER: &'static str = "`created_at desc` (the default) or `created_at`.";
 
     /// The names of its fields.
-    #[must_use]
     fn fields() -> String {
         let names: Vec<_> = Self::FILTERS.iter().map(|Filter(name, _)| *name).collect();
         names.join(", ")

@@ -360,7 +360,6 @@ sent! {
 
 impl LoggedAction {
     /// The task, or what it is without one.
-    #[must_use]
     pub fn part(&self) -> String {
         match self.task_id {
             Some(task) => task.to_string(),
@@ -531,7 +530,6 @@ sent! {
 
 impl Cleanup {
     /// Nothing was removed, and it is not known what is left.
-    #[must_use]
     pub fn unknown(why: &str) -> Self {
         Self {
             removed: Vec::new(),

@@ -17,7 +17,6 @@ sent! {
 
 impl FieldError {
     /// An error at this place.
-    #[must_use]
     pub fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             pointer: pointer.into(),

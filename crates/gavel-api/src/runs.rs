@@ -116,7 +116,6 @@ impl AgentRun {
     /// Why it did not succeed, from a closed list: the subcategory of its outcome in lower case, `in_doubt`,
     /// `process_lost`, `size_limit` or `cancelled`.
     //
-    #[must_use]
     pub fn error_code(&self) -> Option<String> {
         match (self.status, self.stop_reason) {
             (RunStatus::Cancelled, _) => Some("cancelled".to_owned()),
@@ -131,7 +130,6 @@ impl AgentRun {
     }
 
     /// The class of [`AgentRun::error_code`].
-    #[must_use]
     pub fn error_class(&self) -> Option<ErrorClass> {
         match (self.status, self.stop_reason) {
             (RunStatus::Cancelled, _) => Outcome::Cancelled.class(),

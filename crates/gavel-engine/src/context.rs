@@ -15,7 +15,6 @@ use crate::ports::actions::Actions;
 
 /// The message as the model sees it: the date (never the time) in the caller's time zone, missing tools, a blank line,
 /// the user's text. If the caller named no time zone, it says so: "tomorrow at ten" is then ambiguous.
-#[must_use]
 pub fn message(words: &str, now_us: i64, zone: Option<Tz>, missing: &[Missing]) -> String {
     let now = DateTime::<Utc>::from_timestamp_micros(now_us)
         .unwrap_or_default()

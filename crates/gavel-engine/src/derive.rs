@@ -26,7 +26,6 @@ pub struct Derived {
 }
 
 /// Derives the decision.
-#[must_use]
 pub fn derive(journal: &Journal, ending: &Ending) -> Derived {
     let ledger = journal.ledger();
     let calls: Vec<_> = ledger.of_tools().collect();
@@ -79,7 +78,6 @@ fn intent(calls: &[Call<'_>]) -> Option<Arc<str>> {
 }
 
 /// The run's output as text.
-#[must_use]
 pub fn words(output: &Completion) -> String {
     match output {
         Completion::Output(json) => json.to_string(),
@@ -88,7 +86,6 @@ pub fn words(output: &Completion) -> String {
 }
 
 /// Tokens over all model calls.
-#[must_use]
 pub fn usage(journal: &Journal) -> Usage {
     let mut total = Usage::default();
     for entry in journal {
@@ -102,7 +99,6 @@ pub fn usage(journal: &Journal) -> Usage {
 }
 
 /// What the run has done so far, for a reply that must neither hide an effect nor claim one for a read-only call.
-#[must_use]
 pub fn progress(journal: &Journal) -> Progress {
     let ledger = journal.ledger();
     let done = ledger.of_tools().map(|call| match call.failure_code() {
@@ -114,7 +110,6 @@ pub fn progress(journal: &Journal) -> Progress {
 }
 
 /// The model that answered last, usable or not.
-#[must_use]
 pub fn served(journal: &[Entry]) -> Option<&Served> {
     let served = journal.iter().rev().filter_map(|entry| match entry {
         Entry::ModelTurn { turn, .. } => Some(&turn.served),
@@ -125,7 +120,6 @@ pub fn served(journal: &[Entry]) -> Option<&Served> {
 }
 
 /// The text of the model's last answer, if that answer was cut off.
-#[must_use]
 pub fn cut(journal: &[Entry]) -> Option<&str> {
     match journal.last()? {
         Entry::ModelFault { kind, said, .. } if *kind != FaultKind::Timeout => said.as_deref(),

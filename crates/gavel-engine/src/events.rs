@@ -28,7 +28,6 @@ impl EventSink {
     const CAPACITY: usize = 1024;
 
     /// A sink and the stream of its events.
-    #[must_use]
     pub fn channel() -> (Self, mpsc::Receiver<Numbered<Event>>) {
         let (sender, receiver) = mpsc::channel(Self::CAPACITY);
         let sink = Self {

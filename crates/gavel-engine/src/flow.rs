@@ -39,7 +39,6 @@ pub struct StepOutput {
 
 impl StepOutput {
     /// The output in its stored form.
-    #[must_use]
     pub fn to_raw(&self) -> Arc<RawValue> {
         let raw = serde_json::value::to_raw_value(self);
         Arc::from(raw.unwrap_or_else(|error| unreachable!("it prints as JSON: {error}")))

@@ -66,7 +66,6 @@ impl Decision {
     }
 
     /// The effect.
-    #[must_use]
     pub fn effect(&self) -> Effect {
         match &self.outcome {
             PolicyDecision::Allow { .. } => Effect::Allow,
@@ -77,7 +76,6 @@ impl Decision {
 }
 
 /// Decides on one call. May take a second, depending on the tool's schema.
-#[must_use]
 pub fn decide(call: &Proposed, facts: &Facts, approval: Option<&Resolution>, attempt: Attempt) -> Decision {
     within(call, facts, approval, attempt, Effort::Full).unwrap_or_else(|| {
         let message = CheckError::TooCostly.to_string();
@@ -263,7 +261,6 @@ pub struct Facts {
 
 impl Facts {
     /// A run that can wait for approvals, without an agent, grants and anything else that is known.
-    #[must_use]
     pub fn new(tenant: TenantId, user: UserId, surface: &str, policy: Arc<Policy>) -> Self {
         Self {
             tenant,

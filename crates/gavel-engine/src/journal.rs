@@ -25,7 +25,6 @@ impl Journal {
     }
 
     /// The calls, and what became of them.
-    #[must_use]
     pub fn ledger(&self) -> Ledger<'_> {
         Ledger::new(&self.entries, &self.calls)
     }

@@ -52,7 +52,6 @@ pub struct Until {
 
 impl Until {
     /// For a run whose clock shows `elapsed` now.
-    #[must_use]
     pub fn new(at_us: i64, now_us: i64, elapsed: Duration) -> Self {
         let left = Duration::from_micros(u64::try_from(at_us.saturating_sub(now_us)).unwrap_or(0));
         Self {
@@ -133,19 +132,16 @@ impl Limits {
     };
 
     /// Has the deadline passed?
-    #[must_use]
     pub fn is_past_deadline(&self, elapsed: Duration) -> bool {
         self.until.is_some_and(|until| elapsed >= until.clock)
     }
 
     /// What remains until the deadline.
-    #[must_use]
     pub fn until_deadline(&self, elapsed: Duration) -> Option<Duration> {
         self.until.map(|until| until.clock.saturating_sub(elapsed))
     }
 
     /// How long a tool may take now: its own limit, or the run's remaining time less the reserve.
-    #[must_use]
     pub fn tool_time(&self, own: Duration, elapsed: Duration) -> Duration {
         let until = self.until.map(|until| until.clock);
         let Some(time) = self.time.into_iter().chain(until).min() else {

@@ -47,7 +47,6 @@ impl Live {
     const HANDED_OVER: usize = 16 * 1024;
 
     /// For a run without a parent.
-    #[must_use]
     pub fn new(run: RunId) -> Self {
         Self {
             run,
@@ -57,7 +56,6 @@ impl Live {
     }
 
     /// For a child run.
-    #[must_use]
     pub fn of(&self, child: RunId) -> Self {
         Self {
             run: child,
@@ -74,7 +72,6 @@ impl Live {
     /// A new watcher, with the text and thoughts of the current turn so far. Together with the following events they
     /// are complete, without duplicates. If they are long, the watcher gets none, so that many watchers cost little;
     /// the whole turn follows at its end.
-    #[must_use]
     pub fn watch(&self) -> (Said, broadcast::Receiver<LiveEvent>) {
         let said = self.so_far();
         let handed_over = |text: &String| match text.len() <= Self::HANDED_OVER {

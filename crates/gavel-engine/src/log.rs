@@ -86,7 +86,6 @@ pub struct Halt {
 }
 
 /// The stored form of the entry that reopens a run, after this usage.
-#[must_use]
 pub fn resumed(steps: u32, usage: Usage) -> Arc<str> {
     let entry = Entry::Resumed { steps, usage };
     text(&entry).into()

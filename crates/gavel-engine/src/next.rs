@@ -100,7 +100,6 @@ impl Ending {
 ///
 /// Every call of a turn gets exactly one `Result` before the model is asked again. A verdict ends the run only when it
 /// is the only call of its turn. Together with other calls, none is run, since it is unclear which one the model meant.
-#[must_use]
 pub fn next<'a>(journal: &'a Journal, limits: &Limits, elapsed: Duration) -> Next<'a> {
     if limits.pause_in_doubt
         && let Some(next) = in_doubt_child_runs(journal)

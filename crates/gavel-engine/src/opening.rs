@@ -99,7 +99,6 @@ pub(super) fn next<'a>(journal: &'a Journal, opening: &Opening, limits: &Limits,
 }
 
 /// The required read that led to nothing, if there is one.
-#[must_use]
 pub fn unread(journal: &Journal, opening: &Opening) -> Option<Unread> {
     let ledger = journal.ledger();
     let mut reads = opening.reads.iter().enumerate().filter(|(_, read)| read.is_required);

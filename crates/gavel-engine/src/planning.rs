@@ -35,7 +35,6 @@ pub struct PlanningWork {
 
 impl PlanningWork {
     /// What the end of the run leads to. `message` is the run's own error, if it has one.
-    #[must_use]
     pub fn planned(
         &self,
         session: PlanningSessionId,
@@ -93,7 +92,6 @@ impl PlanningWork {
     }
 
     /// What the drafts of the run are checked against.
-    #[must_use]
     pub fn basis(&self, session: PlanningSessionId) -> Basis {
         Basis {
             session,

@@ -207,7 +207,6 @@ fn proposed(call: &Proposed) -> ProposedCall {
 }
 
 /// The tool's own name, or the model's name for an unknown tool.
-#[must_use]
 pub fn tool_name(call: &Proposed) -> Arc<str> {
     match &call.target {
         Target::Tool(tool) => Arc::clone(&tool.name),

@@ -50,7 +50,6 @@ pub enum Durability {
 
 impl Record {
     /// The record of a run that begins now.
-    #[must_use]
     pub fn new(decision: OpenDecision, durability: Durability, began: Instant) -> Self {
         Self {
             decision,
@@ -64,7 +63,6 @@ impl Record {
     }
 
     /// Its log, if it is written entry by entry.
-    #[must_use]
     pub fn log(&self) -> Option<&Log> {
         match &self.durability {
             Durability::Commits { .. } => None,
@@ -80,7 +78,6 @@ impl Record {
     }
 
     /// Does its row exist?
-    #[must_use]
     pub fn is_opened(&self) -> bool {
         match &self.durability {
             Durability::Commits { opened, .. } => *opened,
@@ -104,7 +101,6 @@ impl Record {
     }
 
     /// The decision as the last commit writes it.
-    #[must_use]
     pub fn closed(
         &self,
         derived: &Derived,
@@ -257,7 +253,6 @@ fn of_attempt(journal: &Journal) -> impl Iterator<Item = Call<'_>> {
 }
 
 /// A started call without a result is a step that was cut short; a call that was not started was not recorded.
-#[must_use]
 pub fn without_result(call: Call<'_>) -> CallFailure {
     if call.sent_us().is_some() {
         return CallFailure::new(
@@ -269,7 +264,6 @@ pub fn without_result(call: Call<'_>) -> CallFailure {
 }
 
 /// The run was abandoned because its intents could not be made durable.
-#[must_use]
 pub fn not_run() -> CallFailure {
     CallFailure::new(
         FailureCode::NotRecorded,
@@ -289,7 +283,6 @@ pub(super) fn current(journal: &[Entry]) -> &[Entry] {
 }
 
 /// The number of model calls so far.
-#[must_use]
 pub fn iterations(journal: &[Entry]) -> u32 {
     let count = journal
         .iter()

@@ -91,7 +91,6 @@ struct StoredMember {
 
 impl DefinitionSnapshot {
     /// The snapshot of this agent, from the valid agents; `None` when it is not among them.
-    #[must_use]
     pub fn of(name: &str, agents: &Agents) -> Option<Self> {
         let mut members = BTreeMap::new();
         let mut open = vec![name.to_owned()];
@@ -110,7 +109,6 @@ impl DefinitionSnapshot {
     }
 
     /// The same definitions, with another schema of this agent's output.
-    #[must_use]
     pub fn with_output_schema(&self, name: &str, schema: Value) -> Self {
         let mut members = self.members.clone();
         if let Some(member) = members.get_mut(name) {
@@ -121,13 +119,11 @@ impl DefinitionSnapshot {
     }
 
     /// One of its agents, by name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&Member> {
         self.members.get(name)
     }
 
     /// The snapshot in its stored form.
-    #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot.clone()
     }

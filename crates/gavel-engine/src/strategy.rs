@@ -35,7 +35,6 @@ pub enum Strategy {
 
 impl Strategy {
     /// Decides from the journal, the limits and the time used so far.
-    #[must_use]
     pub fn next<'a>(&self, journal: &'a Journal, limits: &Limits, elapsed: Duration) -> Next<'a> {
         match self {
             Self::Turns => next::next(journal, limits, elapsed),
@@ -47,7 +46,6 @@ impl Strategy {
     }
 
     /// Are its calls steps, whose model calls and tokens count as its own?
-    #[must_use]
     pub const fn has_steps(&self) -> bool {
         match self {
             Self::Steps(_) | Self::Plan(_) => true,
@@ -56,7 +54,6 @@ impl Strategy {
     }
 
     /// The model calls and tokens of a run, over all its attempts: its own, or those of its steps.
-    #[must_use]
     pub fn total(&self, journal: &Journal) -> (u32, Usage) {
         match self.has_steps() {
             false => (iterations(journal), derive::usage(journal)),
@@ -65,7 +62,6 @@ impl Strategy {
     }
 
     /// What the entries from `written` on change in the planning session that the run works for.
-    #[must_use]
     pub fn worked(&self, journal: &Journal, written: usize) -> Option<(PlanningSessionId, Worked)> {
         match self {
             Self::Turns | Self::Opened(_) | Self::Steps(_) => None,

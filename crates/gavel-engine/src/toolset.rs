@@ -39,7 +39,6 @@ pub struct Missing {
 }
 
 /// Groups missing tools by reason, since one cause, such as an unavailable server, often affects several tools.
-#[must_use]
 pub fn by_reason(missing: &[Missing]) -> Vec<(&str, Vec<&str>)> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for one in missing {
@@ -52,14 +51,12 @@ pub fn by_reason(missing: &[Missing]) -> Vec<(&str, Vec<&str>)> {
 }
 
 /// The error if a name in `tools` is both an agent and a server's tool, so that its meaning is ambiguous.
-#[must_use]
 pub fn clash(catalog: &Catalog, definition: &Definition, is_agent: impl Fn(&str) -> bool) -> Option<String> {
     let mut names = definition.tools.iter().filter(|name| is_agent(name));
     names.find_map(|name| named_twice(catalog, name))
 }
 
 /// Like [`clash`], for one name of an agent.
-#[must_use]
 pub fn named_twice(catalog: &Catalog, name: &str) -> Option<String> {
     let tool = catalog.tools.iter().find(|tool| tool.is_called(name))?;
     Some(format!(
@@ -81,13 +78,11 @@ impl Toolset {
     ///
     /// A bare name that several servers offer gives no tool: the author of the allowlist meant one of them, and a
     /// server added later must not replace it.
-    #[must_use]
     pub fn build(catalog: &Catalog, grant: &[String], verdicts: &[VerdictFunction]) -> Self {
         Self::with_agents(catalog, grant, &[], verdicts)
     }
 
     /// Like [`Toolset::build`], with other agents in addition: their declarations, by the agents' names.
-    #[must_use]
     pub fn with_agents(
         catalog: &Catalog,
         grant: &[String],
@@ -167,7 +162,6 @@ impl Toolset {
     }
 
     /// The tool that the model calls by this name.
-    #[must_use]
     pub fn tool(&self, name: &str) -> Option<&Arc<Tool>> {
         match self.routes.get(name) {
             Some(Route::Tool(tool)) => Some(tool),
@@ -176,7 +170,6 @@ impl Toolset {
     }
 
     /// The missing tools and the unconnected servers, for the decision log; `None` if no tool is missing.
-    #[must_use]
     pub fn shortage(&self) -> Option<String> {
         if self.missing.is_empty() {
             return None;
@@ -193,7 +186,6 @@ impl Toolset {
     }
 
     /// The tool of an earlier process, if it is still on the allowlist and unchanged.
-    #[must_use]
     pub fn find(&self, tool: &ToolRef) -> Option<&Arc<Tool>> {
         self.routes.values().find_map(|route| match route {
             Route::Tool(found)

@@ -24,7 +24,6 @@ pub fn continue_trace(span: &Span, traceparent: &str) {
 }
 
 /// The `traceparent` that makes this span the parent of another process's span; `None` if no collector gets it.
-#[must_use]
 pub fn traceparent(span: &Span) -> Option<String> {
     if span.is_disabled() {
         return None;

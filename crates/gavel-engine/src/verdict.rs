@@ -161,7 +161,6 @@ impl VerdictFunction {
     pub const CHAT: [Self; 2] = [Self::RequestClarification, Self::Refuse];
 
     /// The name the model calls.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::RequestClarification => "request_clarification",
@@ -173,7 +172,6 @@ impl VerdictFunction {
     }
 
     /// The declaration that the model sees.
-    #[must_use]
     pub fn declaration(&self) -> Declaration {
         match self {
             Self::CompleteTask(contract) | Self::CompletePlan(contract, _) => Declaration {

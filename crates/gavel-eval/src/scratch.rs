@@ -25,7 +25,6 @@ impl Scratch {
     }
 
     /// The URL of gavel's database in it.
-    #[must_use]
     pub fn database_url(&self) -> String {
         self.sqlite("gavel.db")
     }

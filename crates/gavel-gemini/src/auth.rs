@@ -131,7 +131,6 @@ pub struct AdcSources {
 
 /// Builds the sources from environment values that the configuration has read: `GOOGLE_APPLICATION_CREDENTIALS`,
 /// `CLOUDSDK_CONFIG`, `HOME`, `GCE_METADATA_HOST`, `GOOGLE_CLOUD_QUOTA_PROJECT`. An empty value counts as absent.
-#[must_use]
 pub fn adc_from_env_values(
     application_credentials: Option<&str>,
     cloudsdk_config: Option<&str>,
@@ -404,7 +403,6 @@ impl Credentials {
     }
 
     /// The billing project.
-    #[must_use]
     pub fn quota_project(&self) -> Option<&str> {
         match self {
             Self::ServiceAccount(account) => account.quota_project_id.as_deref(),

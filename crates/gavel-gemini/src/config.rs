@@ -36,7 +36,6 @@ pub struct GeminiConfig {
 
 impl GeminiConfig {
     /// The defaults for `endpoint`.
-    #[must_use]
     pub fn new(endpoint: Endpoint, default_model: impl Into<String>) -> Self {
         Self {
             endpoint,

@@ -154,7 +154,6 @@ impl Gemini {
     }
 
     /// The state of the endpoint's breaker.
-    #[must_use]
     pub fn state(&self) -> BreakerState {
         self.breaker.state(Instant::now())
     }

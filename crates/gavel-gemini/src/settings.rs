@@ -178,7 +178,6 @@ const FATES: [(&str, &str, &str); 7] = [
 ];
 
 /// What an operator should know of a model's name on a day, such as `2026-11-28`.
-#[must_use]
 pub fn advice(model: &str, today: &str) -> Option<String> {
     let model = bare_model(model.trim());
     let is_about = |name: &str| !is_other(name, model) || (name.ends_with('-') && model.starts_with(name));

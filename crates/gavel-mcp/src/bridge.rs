@@ -136,13 +136,11 @@ impl Mcp {
     }
 
     /// Suspicious but harmless parts of the configuration.
-    #[must_use]
     pub fn warnings(&self) -> &[ReadError] {
         &self.warnings
     }
 
     /// The status of the servers, ordered by name.
-    #[must_use]
     pub fn status(&self) -> Vec<ServerStatus> {
         self.servers.values().map(Server::status).collect()
     }
@@ -160,7 +158,6 @@ impl Mcp {
     }
 
     /// The tools that are held back, with their servers' current definitions.
-    #[must_use]
     pub fn held_back(&self) -> Vec<Arc<Tool>> {
         self.servers
             .values()

@@ -183,7 +183,6 @@ impl McpConfig {
 
 impl Settings {
     /// Does the server receive users together with their tenant?
-    #[must_use]
     pub fn tells_tenants(&self) -> bool {
         self.tenant_users.unwrap_or(self.identity != Identity::None)
     }

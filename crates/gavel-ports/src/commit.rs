@@ -165,7 +165,6 @@ pub enum Committed {
 
 impl Commit {
     /// Facts about a decision of this process.
-    #[must_use]
     pub fn of_process(facts: Vec<Fact>) -> Self {
         Self {
             writer: Writer::Process,
@@ -177,14 +176,12 @@ impl Commit {
     }
 
     /// Does it announce calls that must not be sent before it is written?
-    #[must_use]
     pub fn announces(&self) -> bool {
         let announces = |fact: &Fact| matches!(fact, Fact::Intended(_) | Fact::Begun(_));
         self.facts.iter().any(announces)
     }
 
     /// The decision that it closes.
-    #[must_use]
     pub fn closed(&self) -> Option<&ClosedDecision> {
         self.facts.iter().find_map(|fact| {
             if let Fact::Closed(decision) = fact {
@@ -196,7 +193,6 @@ impl Commit {
     }
 
     /// The end of the run that it records.
-    #[must_use]
     pub fn end(&self) -> Option<&RunEnd> {
         self.facts
             .iter()
@@ -204,7 +200,6 @@ impl Commit {
     }
 
     /// The wait that it records.
-    #[must_use]
     pub fn wait(&self) -> Option<&Wait> {
         self.facts
             .iter()

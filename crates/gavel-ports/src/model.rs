@@ -95,7 +95,6 @@ impl Declaration {
     ///
     /// # Panics
     /// If the schema is not JSON.
-    #[must_use]
     pub fn own(name: &str, description: &str, schema: &'static str) -> Self {
         let parameters = RawValue::from_string(schema.to_owned());
         Self {

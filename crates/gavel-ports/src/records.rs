@@ -144,7 +144,6 @@ pub struct OpenCall {
 
 impl OpenCall {
     /// Whether it acts, so that it is recorded before it is sent.
-    #[must_use]
     pub fn has_side_effect(&self) -> bool {
         self.tool.as_ref().is_some_and(|tool| tool.side_effect)
     }

@@ -400,7 +400,6 @@ impl Hold {
 
     /// For a lease that the store granted. `asked` is the instant before the request: the store's own count started
     /// later.
-    #[must_use]
     pub fn new(lease: Lease, length: Duration, clock: Arc<dyn Clock>, asked: Instant) -> Self {
         let length = length - length / Self::MARGIN;
         Self(Arc::new(Holding {
@@ -412,7 +411,6 @@ impl Hold {
     }
 
     /// The lease.
-    #[must_use]
     pub fn lease(&self) -> Lease {
         self.0.lease
     }
@@ -424,14 +422,12 @@ impl Hold {
     }
 
     /// The time left; zero once another process may hold the lease.
-    #[must_use]
     pub fn left(&self) -> Duration {
         let until = *self.until();
         until.saturating_duration_since(self.0.clock.instant())
     }
 
     /// Is it certain that no other process holds the lease?
-    #[must_use]
     pub fn is_ours(&self) -> bool {
         !self.left().is_zero()
     }
@@ -539,7 +535,6 @@ pub struct StoredRun {
 
 impl StoredRun {
     /// The row of a new run that this process claims at once, as [`Runs::load`] would find it.
-    #[must_use]
     pub fn of(new: &NewRun) -> Self {
         Self {
             id: new.id,

@@ -62,7 +62,6 @@ impl ReadError {
     }
 
     /// Whether this is the entry that counts the rest.
-    #[must_use]
     pub fn is_rest(&self) -> bool {
         self.line.is_none() && self.field == REST && self.found.ends_with(" more errors")
     }
@@ -106,19 +105,16 @@ impl Errors {
     }
 
     /// The number of errors, listed or not.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.reported.len() + self.more
     }
 
     /// Whether there are no errors.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
     /// The listed errors.
-    #[must_use]
     pub fn listed(&self) -> &[ReadError] {
         &self.reported
     }
@@ -142,7 +138,6 @@ const MOST_EDITS: usize = 4;
 
 /// The candidate with the fewest edits from `name`, if that is at most a third of its letters. Letter case, `_` and `-`
 /// do not count as a difference. A name with no letter in common is never similar, however short it is.
-#[must_use]
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 4 * MOST_LETTERS {
         return None;
@@ -196,7 +191,6 @@ fn edits(a: &[char], b: &[char], most: usize) -> Option<usize> {
 const MOST_NAMES: usize = 20;
 
 /// What is allowed instead of the unknown `name`: the most similar name, or the first of all names.
-#[must_use]
 pub fn unknown_name_message(name: &str, known: &[&str]) -> String {
     if let Some(near) = nearest(name, known.iter().copied()) {
         return format!("did you mean `{near}`?");

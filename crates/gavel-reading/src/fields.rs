@@ -36,7 +36,6 @@ pub struct At<'a> {
 
 impl<'a> At<'a> {
     /// The whole of a file, which errors name so.
-    #[must_use]
     pub fn root(errors: &'a RefCell<Errors>, file: &'a str, node: &'a Node) -> Self {
         Self {
             errors,
@@ -55,7 +54,6 @@ impl<'a> At<'a> {
     }
 
     /// Another value in the same place.
-    #[must_use]
     pub fn holding<'b>(&self, node: &'b Node) -> At<'b>
     where
         'a: 'b,
@@ -64,7 +62,6 @@ impl<'a> At<'a> {
     }
 
     /// The same value, with another list for what is reported.
-    #[must_use]
     pub fn reporting_to<'b>(&self, errors: &'b RefCell<Errors>) -> At<'b>
     where
         'a: 'b,
@@ -80,7 +77,6 @@ impl<'a> At<'a> {
     }
 
     /// The value as errors show it.
-    #[must_use]
     pub fn found(&self) -> String {
         (self.found)(self.node)
     }
@@ -117,7 +113,6 @@ impl<'a> At<'a> {
     }
 
     /// Its items. Anything but a list is an error, and so is a longer one.
-    #[must_use]
     pub fn items(&self, most: usize) -> Option<Vec<Self>> {
         let Content::List(items) = &self.node.content else {
             self.invalid("a list");
@@ -136,7 +131,6 @@ impl<'a> At<'a> {
     }
 
     /// Its entries by name. Anything but a map is an error.
-    #[must_use]
     pub fn entries(&self) -> Option<Vec<(&'a str, Self)>> {
         let Content::Map(entries) = &self.node.content else {
             self.invalid("a map");
@@ -223,7 +217,6 @@ impl Rest<'_> {
     }
 
     /// The same, with another list for what is reported.
-    #[must_use]
     pub fn reporting_to<'b>(&'b self, errors: &'b RefCell<Errors>) -> Rest<'b> {
         Rest {
             at: self.at.reporting_to(errors),
@@ -249,7 +242,6 @@ impl<'a> Fields<'a> {
     }
 
     /// A field as it is; `None` if it is absent.
-    #[must_use]
     pub fn get(&self, name: &'static str) -> Option<At<'a>> {
         self.known(&[name]);
         let found = self

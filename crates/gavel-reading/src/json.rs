@@ -262,7 +262,6 @@ pub fn strict_json(bytes: &[u8]) -> Result<Value, String> {
 }
 
 /// A text as editors write it (comments, trailing commas, a byte order mark) as plain JSON; line numbers do not change.
-#[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut out = text.as_bytes().to_vec();

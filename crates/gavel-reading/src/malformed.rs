@@ -4,7 +4,6 @@ use serde_json::error::Category;
 
 /// Describes an error. For text that is not JSON: what and where (`a comma is missing (line 2, column 7)`). For JSON
 /// with unexpected members: which members.
-#[must_use]
 pub fn words(error: &serde_json::Error) -> String {
     match error.classify() {
         Category::Data => members(said(&error.to_string())),
@@ -15,7 +14,6 @@ pub fn words(error: &serde_json::Error) -> String {
 }
 
 /// Why a text is not JSON, without the position.
-#[must_use]
 pub fn syntax(error: &serde_json::Error) -> &'static str {
     if error.is_eof() {
         return "it ends too early";

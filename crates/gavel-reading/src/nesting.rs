@@ -5,7 +5,6 @@
 pub const MAX_LEVELS: usize = 60;
 
 /// Whether this JSON text nests at most `limit` levels deep.
-#[must_use]
 pub fn within(json: &[u8], limit: usize) -> bool {
     // Fast path: text with no more brackets than levels, as nearly all text is, cannot be too deep.
     if memchr::memchr2_iter(b'{', b'[', json).nth(limit).is_none() {
@@ -38,7 +37,6 @@ pub fn within(json: &[u8], limit: usize) -> bool {
 }
 
 /// Whether this JSON text has more than `most` values and field names.
-#[must_use]
 pub fn has_more(json: &[u8], most: usize) -> bool {
     // Fast path: text with fewer structural characters than that, as nearly all text is, cannot have more.
     let signs = memchr::memchr2_iter(b'{', b'[', json).chain(memchr::memchr2_iter(b',', b':', json));

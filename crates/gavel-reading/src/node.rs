@@ -93,7 +93,6 @@ impl Node {
     }
 
     /// The value as errors show it; long values are cut.
-    #[must_use]
     pub fn found(&self) -> String {
         match &self.content {
             Content::Null => "nothing".to_owned(),
@@ -107,7 +106,6 @@ impl Node {
     }
 
     /// The value as JSON, without lines.
-    #[must_use]
     pub fn to_json(&self) -> Value {
         match &self.content {
             Content::Null => Value::Null,
@@ -155,13 +153,11 @@ impl From<&Value> for Node {
 
 impl Node {
     /// A value without a line.
-    #[must_use]
     pub fn bare(content: Content) -> Self {
         Self { line: 0, content }
     }
 
     /// The items of a list; `None` for anything else.
-    #[must_use]
     pub fn items(&self) -> Option<&[Self]> {
         match &self.content {
             Content::List(items) => Some(items),
@@ -170,7 +166,6 @@ impl Node {
     }
 
     /// A text as it is; `None` for anything else.
-    #[must_use]
     pub fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Text(text) => Some(text),
@@ -179,13 +174,11 @@ impl Node {
     }
 
     /// Whether it is an explicit null, which counts as absent.
-    #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(self.content, Content::Null)
     }
 
     /// The text of a value that is no list and no map; `None` for null too.
-    #[must_use]
     pub fn scalar(&self) -> Option<String> {
         match &self.content {
             Content::Bool(value) => Some(value.to_string()),
@@ -235,7 +228,6 @@ impl Node {
     }
 
     /// The part at a JSON pointer, or its last existing parent.
-    #[must_use]
     pub fn at(&self, pointer: &str) -> &Self {
         let mut node = self;
         for part in pointer.split('/').skip(1) {
@@ -255,7 +247,6 @@ impl Node {
 }
 
 /// A text as errors show it: quoted, with controls escaped, at most 60 characters.
-#[must_use]
 pub fn quoted(text: &str) -> String {
     let mut shown: String = text.chars().take(60).collect();
     if shown.len() < text.len() {
@@ -290,7 +281,6 @@ pub struct SyntaxError {
 
 impl SyntaxError {
     /// What was found and what is allowed, for a text that should have this form.
-    #[must_use]
     pub fn describe(&self, form: &'static str) -> (String, &'static str) {
         match self.message.starts_with(MORE) {
             true => (self.message.clone(), "at most that many"),

@@ -50,7 +50,6 @@ pub enum File {
 
 impl Setting {
     /// A setting without a default; for the macro.
-    #[must_use]
     pub fn new(key: &'static str, about: &str, allowed: String) -> Self {
         Self {
             key,
@@ -121,19 +120,16 @@ impl Setting {
     }
 
     /// Whether it may be given as the path of a file that contains the value.
-    #[must_use]
     pub fn in_file(&self) -> bool {
         self.secrecy != Secrecy::Open
     }
 
     /// The variable that messages name.
-    #[must_use]
     pub fn variable(&self) -> &str {
         &self.environment[0]
     }
 
     /// Its default as a value.
-    #[must_use]
     pub fn default_node(&self) -> Option<Node> {
         Some(Node::bare(Content::Text(self.default?.to_owned())))
     }
@@ -204,7 +200,6 @@ macro_rules! settings {
 
         impl $section {
             /// Its settings, without those of its parts.
-            #[must_use]
             $vis fn rows() -> Vec<$crate::Setting> {
                 vec![$({
                     let allowed = $crate::Parser::allowed(&$parser);

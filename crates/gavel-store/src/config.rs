@@ -107,7 +107,6 @@ pub struct ContentKey(Hmac<Sha256>);
 
 impl ContentKey {
     /// Any length is accepted; 32 random bytes are recommended.
-    #[must_use]
     pub fn new(key: &[u8]) -> Self {
         Self(Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of any length")))
     }

@@ -243,7 +243,6 @@ impl Store {
     }
 
     /// The users' quotas that all replicas share; `None` on SQLite, where each process counts by itself.
-    #[must_use]
     pub fn buckets(&self) -> Option<Arc<SharedBuckets>> {
         self.buckets.clone()
     }

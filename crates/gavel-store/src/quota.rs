@@ -37,7 +37,6 @@ impl LocalQuota {
     pub const SWEEP: Duration = Duration::from_secs(30);
 
     /// `per_minute` requests on average, `burst` at once.
-    #[must_use]
     pub fn new(per_minute: NonZeroU32, burst: NonZeroU32) -> Self {
         let rate = governor::Quota::per_minute(per_minute).allow_burst(burst);
         let limiter = RateLimiter::dashmap(rate).with_middleware::<StateInformationMiddleware>();
@@ -105,13 +104,11 @@ pub struct SharedQuota {
 
 impl SharedQuota {
     /// The limit of `local`, shared through `buckets`.
-    #[must_use]
     pub fn new(local: Arc<LocalQuota>, buckets: Arc<dyn Buckets>) -> Self {
         Self::with_patience(local, buckets, PATIENCE)
     }
 
     /// As [`SharedQuota::new`], with a different maximum wait for the buckets.
-    #[must_use]
     pub fn with_patience(local: Arc<LocalQuota>, buckets: Arc<dyn Buckets>, patience: Duration) -> Self {
         metrics::gauge!("gavel_quota_shared").set(1.0);
         let rate = Rate {

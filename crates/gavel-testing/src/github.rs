@@ -48,7 +48,6 @@ impl GitHub {
     }
 
     /// The base of its API.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

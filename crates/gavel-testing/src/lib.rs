@@ -73,7 +73,6 @@ impl Misbehaving {
     pub const NAMES: [&str; 3] = ["obeying", "hostile", "random"];
 
     /// The model with this name; [`Misbehaving::Obeying`] ignores the seed.
-    #[must_use]
     pub fn named(name: &str, seed: u64) -> Option<Self> {
         let [obeying, hostile, random] = Self::NAMES;
         match name {

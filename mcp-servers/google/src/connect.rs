@@ -72,7 +72,6 @@ pub struct Account {
 
 impl Account {
     /// The missing scopes as text, in their short form.
-    #[must_use]
     pub fn lacks(&self) -> Option<String> {
         let short = |scope: &String| {
             let short = scope.strip_prefix("https://www.googleapis.com/auth/");
@@ -260,7 +259,6 @@ impl Connector {
     }
 
     /// The address of the callback route, if one is configured.
-    #[must_use]
     pub fn callback(&self) -> Option<&str> {
         self.callback.as_ref().map(Url::as_str)
     }

@@ -32,20 +32,17 @@ pub struct Settings {
 
 impl Settings {
     /// Does Google send users back to a callback route?
-    #[must_use]
     pub fn takes_callbacks(&self) -> bool {
         self.callback().is_some()
     }
 
     /// The address of the callback route, if there is one.
-    #[must_use]
     pub fn callback(&self) -> Option<&Url> {
         let callback = self.callback.as_ref();
         callback.filter(|_| matches!(self.credentials, Credentials::Client(_)))
     }
 
     /// The file of its SQLite database; `None` for PostgreSQL.
-    #[must_use]
     pub fn database_file(&self) -> Option<&Path> {
         match &self.database {
             Location::Sqlite(options) => Some(options.get_filename()),

@@ -66,7 +66,6 @@ fn answer(request: &ModelRequest<'_>) -> Move {
 
 /// The stand-in with this name, for `gavel eval --model-kind` and tests: the demo model, or one that misbehaves. Models
 /// with equal seeds answer equally.
-#[must_use]
 pub fn by_name(name: &str, seed: u64) -> Option<Arc<dyn Model>> {
     if name == NAME {
         return Some(Arc::new(Demo));

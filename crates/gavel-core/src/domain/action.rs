@@ -109,7 +109,6 @@ pub struct Details {
 
 impl Details {
     /// All recipients, canonical and sorted.
-    #[must_use]
     pub fn all_recipients(&self) -> Option<Vec<String>> {
         let recipients = self.recipients.as_ref()?;
         Some(recipients.all().into_iter().map(str::to_owned).collect())
@@ -117,7 +116,6 @@ impl Details {
 
     /// Whether a grant can be made from it.
     //
-    #[must_use]
     pub fn is_grantable(&self) -> bool {
         !self.ungrantable && self.recipients.is_some()
     }
@@ -217,7 +215,6 @@ fn details<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Details, D::Err
 
 impl Action {
     /// Whether it waits for an approver at this time, in microseconds since the epoch.
-    #[must_use]
     pub fn waits(&self, now_us: i64) -> bool {
         self.status == ActionStatus::AwaitingConfirmation && self.expires_at.is_none_or(|at| at > now_us)
     }
@@ -230,7 +227,6 @@ const MOST_WORDS: usize = 500;
 /// gavel's own servers send, else the whole text. Of that, the first line that is not blank, without invisible
 /// characters, and at most 500 characters. The rest may be a stack trace or a whole page; operators find all of it in
 /// the tool-call log.
-#[must_use]
 pub fn in_words(message: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Said {

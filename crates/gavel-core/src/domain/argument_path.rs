@@ -31,7 +31,6 @@ impl ArgumentPath {
     pub const ALLOWED: &'static str = "a path such as to, message.cc or attendees[].email";
 
     /// Parses a path; `None` if it is invalid.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut steps = Vec::new();
         for part in text.split('.') {
@@ -51,7 +50,6 @@ impl ArgumentPath {
     }
 
     /// The argument that the path begins with.
-    #[must_use]
     pub fn argument(&self) -> &str {
         match self.steps.first() {
             Some(Step::Field(name)) => name,
@@ -173,14 +171,12 @@ fn walk<'a>(
 }
 
 /// The JSON pointer of a field of the object at `place`.
-#[must_use]
 pub fn pointer(place: &str, name: &str) -> String {
     format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
 /// The places of all values besides the texts at `texts` and the values at `free`, outermost first. An object with an
 /// `email` is a text only as far as its `email`.
-#[must_use]
 pub fn others(texts: &[ArgumentPath], free: &[ArgumentPath], arguments: &Value) -> Vec<String> {
     let texts = texts.iter().map(|path| (path.steps.as_slice(), false));
     let free = free.iter().map(|path| (path.steps.as_slice(), true));

@@ -57,7 +57,6 @@ impl Limits {
 
     /// Limits for shared places: an eighth is reserved for other tenants, and another eighth for other users of the
     /// tenant. A single user can take three quarters. With fewer than four places nothing is reserved.
-    #[must_use]
     pub fn with_reserve(process: u64) -> Self {
         let reserve = if process < 4 { 0 } else { (process / 8).max(1) };
         Self {
@@ -124,7 +123,6 @@ impl Used {
 
 impl Budget {
     /// A budget for this pool.
-    #[must_use]
     pub fn new(pool: Pool, limits: Limits) -> Arc<Self> {
         Arc::new(Self {
             pool,
@@ -151,7 +149,6 @@ impl Budget {
     }
 
     /// The amount in use in the process.
-    #[must_use]
     pub fn used(&self) -> u64 {
         self.lock().process
     }
@@ -273,7 +270,6 @@ impl<'a> Held<'a> {
     }
 
     /// Bytes so far.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -373,7 +369,6 @@ impl SessionLimits {
     const WAITING: u64 = 10;
 
     /// For this many sessions at work, of all users and of one.
-    #[must_use]
     pub fn new(of_all: u32, of_user: u32) -> Self {
         let shares = Pool::SessionsAtWork.limits(of_all.into());
         let at_work = Limits {

@@ -7,7 +7,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// Writes `value` canonically.
-#[must_use]
 pub fn to_raw(value: &Value) -> Box<RawValue> {
     let mut text = String::with_capacity(128);
     write(value, &mut text);

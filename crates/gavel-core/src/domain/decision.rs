@@ -127,7 +127,6 @@ record! {
 
 impl Usage {
     /// All tokens, each counted once: a cached token is an input token.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.input_tokens
             .saturating_add(self.output_tokens)

@@ -47,7 +47,6 @@ pub fn check(result: &str, arguments: &str, quote: &str, step: u32) -> Result<()
 }
 
 /// The first line of a result that can be quoted.
-#[must_use]
 pub fn quotable(result: &str, arguments: &str) -> Option<String> {
     let (result, own) = (opened(result), own_words(arguments));
     let mut texts = Vec::new();

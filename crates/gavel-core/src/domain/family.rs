@@ -42,7 +42,6 @@ pub fn bare_model(model: &str) -> &str {
 
 impl<'a> Family<'a> {
     /// The family of a model, by its name.
-    #[must_use]
     pub fn of(model: &'a str) -> Self {
         let name = bare_model(model);
         let generation = || {

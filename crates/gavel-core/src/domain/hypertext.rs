@@ -361,7 +361,6 @@ const CONNECTING: [&str; 2] = ["link", "meta"];
 
 /// The document for a frame, without elements that connect to other hosts. Its response forbids scripts and everything
 /// that is loaded. `None` if the HTML is too long to be shown.
-#[must_use]
 pub fn framed(html: &str) -> Option<String> {
     if html.len() > MOST_FRAMED {
         return None;

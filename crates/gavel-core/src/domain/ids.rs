@@ -24,7 +24,6 @@ macro_rules! uuid_id {
 
         impl $name {
             /// A new id, which sorts after all earlier ones of this process.
-            #[must_use]
             #[allow(clippy::new_without_default)]
             pub fn new() -> Self {
                 Self(Uuid::now_v7())
@@ -162,7 +161,6 @@ macro_rules! external_id {
                 checked(text.into()).map(Self)
             }
             /// The text as the caller sent it.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -189,7 +187,6 @@ impl Default for TenantId {
 impl UserId {
     /// A name that is unique across tenants: the user's own in the tenant `default`, else `TENANT/USER`, with `%2F` and
     /// `%25` for `/` and `%` in the tenant. A user of `default` whose own name has a `/` is `default/USER`.
-    #[must_use]
     pub fn within<'a>(&'a self, tenant: &TenantId) -> Cow<'a, str> {
         match tenant.as_str() == DEFAULT_TENANT && !self.0.contains('/') {
             true => Cow::Borrowed(&self.0),

@@ -46,7 +46,6 @@ pub struct Proposed {
 
 impl Proposed {
     /// A call of a tool that no model has proposed, for asking the policy about it.
-    #[must_use]
     pub fn of(tool: &Arc<Tool>, arguments: Box<RawValue>) -> Self {
         Self {
             id: ActionId::new(),
@@ -66,7 +65,6 @@ const ENTRY: usize = 256;
 
 impl Entry {
     /// Approximate memory size in bytes: its texts plus a constant.
-    #[must_use]
     pub fn size(&self) -> usize {
         let args = |call: &Proposed| call.call.args.get().len();
         let words = match self {
@@ -245,7 +243,6 @@ pub enum Entry {
 
 impl Entry {
     /// The result of a call that failed without being sent.
-    #[must_use]
     pub fn failed(call: ActionId, code: FailureCode, message: impl Into<String>) -> Self {
         Self::Result {
             call,
@@ -254,13 +251,11 @@ impl Entry {
     }
 
     /// Does it bring the run further? What a process adds when it takes a run over does not.
-    #[must_use]
     pub const fn is_progress(&self) -> bool {
         matches!(self, Self::ModelTurn { .. } | Self::Result { .. })
     }
 
     /// The turn of the model, with its calls.
-    #[must_use]
     pub fn turn(&self) -> Option<(&ModelTurn, &[Proposed])> {
         match self {
             Self::ModelTurn { turn, calls } => Some((turn, calls)),
@@ -269,7 +264,6 @@ impl Entry {
     }
 
     /// The phase of a step that begins, and whether the model is asked for it again.
-    #[must_use]
     pub const fn phase(&self) -> Option<(Phase, bool)> {
         match self {
             Self::Prompted {
@@ -281,13 +275,11 @@ impl Entry {
     }
 
     /// Does a step of a task begin?
-    #[must_use]
     pub const fn begins_step(&self) -> bool {
         matches!(self.phase(), Some((Phase::Reason, false)))
     }
 
     /// How a person settled a call in doubt of a run below this one: did it happen?
-    #[must_use]
     pub const fn settled(&self) -> Option<(ActionId, bool)> {
         match self {
             Self::OutcomeSettled { call, happened, .. } => Some((*call, *happened)),
@@ -296,7 +288,6 @@ impl Entry {
     }
 
     /// The calls that this entry proposes.
-    #[must_use]
     pub fn calls(&self) -> &[Proposed] {
         match self {
             Self::ModelTurn { calls, .. } => calls,

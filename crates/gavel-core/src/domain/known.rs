@@ -25,7 +25,6 @@ pub struct Known {
 
 impl Known {
     /// What persons wrote or confirmed.
-    #[must_use]
     pub fn of(words: &[String]) -> Self {
         let mut known = Self::default();
         for text in words {
@@ -54,7 +53,6 @@ impl Known {
     }
 
     /// Whether this text, as a whole, is known: an address by itself, other text as a part of what persons wrote.
-    #[must_use]
     pub fn knows(&self, text: &str) -> bool {
         match text.contains("://") {
             true => self.addresses.contains(text),

@@ -133,7 +133,6 @@ macro_rules! __names {
             }
 
             /// Parses a name; `None` if it is not in the list.
-            #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text { $($text => Some(Self::$variant),)+ _ => None }
             }

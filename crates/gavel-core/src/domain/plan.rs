@@ -92,13 +92,11 @@ impl TaskId {
     }
 
     /// The id of this number.
-    #[must_use]
     pub const fn of(number: u32) -> Self {
         Self(number)
     }
 
     /// Parses an id; each has one spelling.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let number: u32 = text.strip_prefix('t')?.parse().ok()?;
         let id = Self(number);
@@ -179,7 +177,6 @@ record! {
 
 impl Task {
     /// A task that has not begun, without a text.
-    #[must_use]
     pub fn new(id: TaskId, session: PlanningSessionId) -> Self {
         Self {
             id,
@@ -255,7 +252,6 @@ impl Plan {
     }
 
     /// The tasks as one JSON text, the form in which a plan is stored.
-    #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(&self.tasks).unwrap_or_else(|error| unreachable!("tasks print as JSON: {error}"))
     }
@@ -278,7 +274,6 @@ impl Plan {
     }
 
     /// The task of this id.
-    #[must_use]
     pub fn task(&self, id: TaskId) -> Option<&Task> {
         self.tasks.iter().find(|task| task.id == id)
     }
@@ -342,13 +337,11 @@ record! {
 
 /// What the next version of a plan adds, modifies, makes obsolete and removes, in this order. The order of tasks is not
 /// compared.
-#[must_use]
 pub fn difference(before: Option<&Plan>, after: &Plan) -> Vec<Change> {
     changes(before.map_or(&[][..], |plan| &plan.tasks), &after.tasks)
 }
 
 /// The same of two lists of tasks.
-#[must_use]
 pub fn changes(before: &[Task], after: &[Task]) -> Vec<Change> {
     let change = |op: PlanOperation, task: &Task| Change {
         op,

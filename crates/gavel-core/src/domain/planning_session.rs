@@ -98,7 +98,6 @@ impl SessionStatus {
 
     /// What a session becomes when the run that plans does not make a plan. A refinement leaves the earlier plan as it
     /// was, unless the deadline has passed.
-    #[must_use]
     pub const fn without_plan(reason: SessionReason, has_plan: bool) -> Self {
         match (reason, has_plan) {
             (SessionReason::Deadline, _) => Self::DeadlineExceeded,

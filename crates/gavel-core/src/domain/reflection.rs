@@ -47,7 +47,6 @@ pub struct Evidence {
 
 impl Reflection {
     /// What is invalid in its form, with the places.
-    #[must_use]
     pub fn errors(&self) -> Vec<String> {
         let mut errors = Vec::new();
         let mut check = |place: &str, text: &str| {
@@ -85,7 +84,6 @@ impl Reflection {
     }
 
     /// The JSON schema of a reflection, for the model. `tools` are all that a task may name.
-    #[must_use]
     pub fn schema(tools: &[String]) -> Value {
         let text = |most: usize, words: &str| json!({"type": "string", "minLength": 1, "maxLength": most, "description": words});
         let names = json!({"type": "array", "minItems": 1, "items": {"type": "string", "enum": tools}, "description": "The tools that the task needs."});

@@ -77,7 +77,6 @@ impl RepositoryPattern {
 
 impl AllowedRepositories {
     /// May the tenant use the repository `OWNER/REPO`? One with another spelling than its name has is none.
-    #[must_use]
     pub fn allow(&self, tenant: &TenantId, repository: &str) -> bool {
         let Some(patterns) = &self.0 else { return true };
         let is_named = repository.split_once('/').is_some_and(|(owner, name)| {
@@ -90,7 +89,6 @@ impl AllowedRepositories {
     }
 
     /// The patterns of a tenant, separated by blanks; `None` if it may use every repository.
-    #[must_use]
     pub fn of(&self, tenant: &TenantId) -> Option<String> {
         let own = self.0.as_ref()?.iter().filter(|one| one.is_of(tenant));
         let own: Vec<_> = own.map(|one| one.text.as_str()).collect();
@@ -100,7 +98,6 @@ impl AllowedRepositories {
 
 impl Repositories {
     /// On the host of `github.url`.
-    #[must_use]
     pub const fn new(host: Url, allowed: Option<Vec<RepositoryPattern>>) -> Self {
         let allowed = AllowedRepositories(allowed);
         Self { host, allowed }
@@ -143,13 +140,11 @@ impl Repositories {
     }
 
     /// The one spelling of a repository's address.
-    #[must_use]
     pub fn address(&self, repository: &Repository) -> String {
         format!("{}/{repository}", self.host.as_str().trim_end_matches('/'))
     }
 
     /// May the tenant's sessions use the repository?
-    #[must_use]
     pub fn allow(&self, tenant: &TenantId, repository: &Repository) -> bool {
         self.allowed.allow(tenant, &repository.to_string())
     }

@@ -12,7 +12,6 @@ use memchr::memmem;
 const REPLACEMENT: &[u8; 6] = br"\ufffd";
 
 /// Returns the JSON text with U+FFFD in place of each unpaired half. Everything else is unchanged.
-#[must_use]
 pub fn repaired(json: &[u8]) -> Cow<'_, [u8]> {
     let mut out = Cow::Borrowed(json);
     let mut at = 0;

@@ -70,7 +70,6 @@ pub enum OnReject {
 
 /// The wire's `status` of a run, and its `state`, which is more precise for runs that did not complete. The flags tell
 /// whether a call of it is executing or in doubt.
-#[must_use]
 pub const fn run_words(run: RunStatus, acting: bool, in_doubt: bool) -> (&'static str, &'static str) {
     let status = match run {
         RunStatus::Queued => "queued",
@@ -90,7 +89,6 @@ pub const fn run_words(run: RunStatus, acting: bool, in_doubt: bool) -> (&'stati
 
 /// The text of a run in its current status: its model's text, and why it did not complete. If an outcome is unknown,
 /// its model may have assumed that the action was done, so the reason is added.
-#[must_use]
 pub fn end_words(status: RunStatus, summary: Option<&str>, error: Option<&str>) -> String {
     let own = || match status {
         RunStatus::Queued => Some(Text::Queued),
@@ -110,7 +108,6 @@ pub fn end_words(status: RunStatus, summary: Option<&str>, error: Option<&str>) 
 const MOST_NAMED: usize = 20;
 
 /// The actions that a run has done or may have done, for readers of an end that its model did not describe.
-#[must_use]
 pub fn completed_effects(done: &[String], in_doubt: &[String]) -> Option<String> {
     let listed = |calls: &[String]| {
         let named = calls[..calls.len().min(MOST_NAMED)].join("; ");
@@ -132,7 +129,6 @@ pub fn completed_effects(done: &[String], in_doubt: &[String]) -> Option<String>
 const TITLE: usize = 80;
 
 /// A thread's title: the first line of its first message, shortened.
-#[must_use]
 pub fn title(first: &str) -> Option<String> {
     let line = first.lines().map(str::trim).find(|line| !line.is_empty())?;
     Some(match line.char_indices().nth(TITLE) {

@@ -18,7 +18,6 @@ pub struct Timestamp(
 
 impl Timestamp {
     /// Parses RFC 3339.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let time = DateTime::parse_from_rfc3339(text).ok()?;
         Some(Self(time.timestamp_micros()))
@@ -32,7 +31,6 @@ impl Shaped for Timestamp {
 }
 
 /// Formats microseconds since the epoch as RFC 3339, in UTC.
-#[must_use]
 pub fn rfc3339(us: i64) -> String {
     Timestamp(us).to_string()
 }

@@ -60,7 +60,6 @@ pub struct Tool {
 
 impl Tool {
     /// A tool of which only the name is known: it has side effects, an unknown schema (`true`), and no settings.
-    #[must_use]
     pub fn named(server: &str, name: &str) -> Self {
         let raw = |text: &str| {
             let raw = RawValue::from_string(text.to_owned());
@@ -87,21 +86,18 @@ impl Tool {
     }
 
     /// `server__tool`, which is unique across all servers.
-    #[must_use]
     pub fn qualified_name(&self) -> String {
         format!("{}__{}", self.server, self.name)
     }
 
     /// Whether `name`, bare or `server__tool`, is this tool. A bare name that looks like another server's tool does not
     /// match.
-    #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.qualified_name() == name || (*self.name == *name && !name.contains("__"))
     }
 
     /// The position of an argument when a person reads a call: recipients first, then single lines, times, other short
     /// values, and long text last.
-    #[must_use]
     pub fn reading_order(&self, argument: &str, is_long: bool) -> (usize, usize) {
         let times = self.settings.times.iter().flat_map(|times| {
             let others = [&times.end, &times.zone].into_iter().flatten();
@@ -119,7 +115,6 @@ impl Tool {
     }
 
     /// The acting user's id as the server receives it.
-    #[must_use]
     pub fn user<'a>(&self, tenant: &TenantId, user: &'a UserId) -> Cow<'a, str> {
         match self.tenant_users {
             true => user.within(tenant),
@@ -129,7 +124,6 @@ impl Tool {
 
     /// The other tools whose effect a call with these arguments has. A value of an unexpected form counts: the server may
     /// read it in its own way.
-    #[must_use]
     pub fn effects(&self, arguments: &Value) -> Vec<&str> {
         let same = |one: &Value, other: &Value| match (one.as_str(), other.as_str()) {
             (Some(one), Some(other)) => one.trim().eq_ignore_ascii_case(other.trim()),
@@ -154,7 +148,6 @@ impl Tool {
 
     /// `owner/repo` of a call, in lower case, if the tool's `scope` names both. What the call does not give as a text is
     /// blank.
-    #[must_use]
     pub fn repository(&self, arguments: &Value) -> Option<String> {
         let of = |value| self.settings.scope().find(|(_, of)| *of == value).map(|(path, _)| path);
         let text = |path: &ArgumentPath| path.one_text(arguments).ok().flatten().map_or("", |(_, text)| text);
@@ -163,7 +156,6 @@ impl Tool {
     }
 
     /// How a planning session remembers that a value of this argument is its own.
-    #[must_use]
     pub fn own(&self, argument: &str, value: &Value, arguments: &Value) -> String {
         let place = self.repository(arguments).unwrap_or_default();
         format!("{} {place} {argument} {value}", self.server)
@@ -185,20 +177,17 @@ impl Tool {
 
     /// Is it bound to the repository of a session, and not by its own word alone? Then a call reaches only what the session
     /// is about.
-    #[must_use]
     pub fn is_of_repository(&self) -> bool {
         let has = |value| self.settings.scope().any(|(_, bound)| *bound == value);
         self.is_bound && has(SessionValue::Owner) && has(SessionValue::Repo)
     }
 
     /// Does a call that only reads reach the open world? Then its texts leave the session.
-    #[must_use]
     pub fn asks_the_world(&self) -> bool {
         !self.side_effect && self.open_world && !self.is_of_repository()
     }
 
     /// Whether the call may be sent again if it is unknown whether the first one arrived.
-    #[must_use]
     pub fn repeatable(&self) -> bool {
         !self.side_effect || self.idempotency != Idempotency::None
     }

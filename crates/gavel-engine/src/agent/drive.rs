@@ -323,7 +323,6 @@ impl Agents {
     }
 
     /// The model that a run of the definition asks.
-    #[must_use]
     pub fn requested_model(&self, definition: &Definition) -> Arc<str> {
         let engine = self.engine_for(Some(definition));
         engine.model.requested(&definition.model).into()
@@ -442,7 +441,6 @@ pub struct Fresh {
 
 impl Fresh {
     /// For a run to be created. Adds the task to the entries that are written with its row.
-    #[must_use]
     pub fn of(agents: &Agents, new: &mut NewRun, given: Given) -> Self {
         let at_us = new.decision.created_at;
         // A task that cannot be rendered ends the run, once it exists.

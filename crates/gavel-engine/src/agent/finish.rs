@@ -366,7 +366,6 @@ pub struct Ended {
 impl Ended {
     /// The value for its caller: the final text if there is no structured output or the definition formats it, else the
     /// output.
-    #[must_use]
     pub fn value(&self) -> Value {
         if self.formatted {
             Value::from(self.summary.clone().unwrap_or_default())
@@ -376,7 +375,6 @@ impl Ended {
     }
 
     /// The structured output if there is one, else the final text.
-    #[must_use]
     pub fn structured(&self) -> Value {
         let output = self.output.as_deref();
         match output.map(|output| serde_json::from_str(output.get())) {

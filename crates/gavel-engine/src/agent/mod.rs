@@ -98,7 +98,6 @@ pub struct Unfinished {
 
 impl Running {
     /// Registers a run, until the returned value is dropped.
-    #[must_use]
     pub fn begin(&self, run: RunId, live: Live, cancel: CancellationToken) -> Unfinished {
         self.lock().insert(run, (live.clone(), cancel));
         self.awaited().remove(&run);
@@ -110,7 +109,6 @@ impl Running {
     }
 
     /// Waits until this process starts to execute a run, from now on.
-    #[must_use]
     pub fn begins(&self, run: RunId) -> Begins<'_> {
         let mut awaited = self.awaited();
         let begun = awaited.entry(run).or_insert_with(|| watch::Sender::new(()));
@@ -122,7 +120,6 @@ impl Running {
     }
 
     /// The live channel of the run, for its watchers.
-    #[must_use]
     pub fn live(&self, run: RunId) -> Option<Live> {
         self.lock().get(&run).map(|(live, _)| live.clone())
     }

@@ -95,7 +95,6 @@ pub struct Left {
 
 impl Settings {
     /// For an agent without a parent. `time` replaces the definition's time limit.
-    #[must_use]
     pub fn top(definition: &Definition, time: Option<Duration>, traceparent: Option<String>) -> Self {
         Self {
             steps: definition.limits.max_turns,
@@ -120,7 +119,6 @@ impl Settings {
 
     /// For a child run: its own limits, within what its parent has left. `timeout` replaces the definition's time limit
     ///
-    #[must_use]
     pub fn called(&self, definition: &Definition, timeout: Option<Duration>, left: Left) -> Self {
         let own = timeout.or(definition.limits.max_time);
         let (time, grace) = match (own, left.time) {
@@ -159,7 +157,6 @@ impl Settings {
     }
 
     /// The limits as the engine uses them, without the deadline.
-    #[must_use]
     pub fn limits(&self, output_due: bool) -> Limits {
         if self.in_thread {
             let steps = self.steps.map_or(THREAD_STEPS, |steps| steps.min(THREAD_STEPS));
@@ -190,13 +187,11 @@ impl Settings {
     }
 
     /// Has its deadline passed, at this time in microseconds since the epoch?
-    #[must_use]
     pub fn is_past(&self, now_us: i64) -> bool {
         self.until_us.is_some_and(|until_us| until_us <= now_us)
     }
 
     /// The limits of a run whose clock shows `elapsed` at `now_us`, in microseconds since the epoch.
-    #[must_use]
     pub fn limits_at(&self, now_us: i64, elapsed: Duration, output_due: bool) -> Limits {
         Limits {
             until: self.until_us.map(|at_us| Until::new(at_us, now_us, elapsed)),
@@ -219,7 +214,6 @@ impl Settings {
     }
 
     /// What decides what comes next: the definition's flow, unless the run asks a model itself.
-    #[must_use]
     pub fn strategy(&self, definition: &Definition) -> Strategy {
         if let Some(opening) = &self.opening {
             return Strategy::Opened(Arc::clone(opening));
@@ -239,7 +233,6 @@ impl Settings {
     }
 
     /// The result of an in-doubt call that the user has settled.
-    #[must_use]
     pub fn settled(&self, call: ActionId) -> Option<Entry> {
         let outcome = if *self.settled.get(&call)? {
             let said = json!({"settled": "the user says that this call had its effect; its result is unknown"});
@@ -267,7 +260,6 @@ impl Settings {
     }
 
     /// The stored form.
-    #[must_use]
     pub fn to_raw(&self) -> Arc<RawValue> {
         let raw = serde_json::value::to_raw_value(self);
         Arc::from(raw.unwrap_or_else(|error| unreachable!("settings print as JSON: {error}")))

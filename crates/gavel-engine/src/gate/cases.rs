@@ -23,7 +23,6 @@ pub struct CaseResult<'a> {
 }
 
 /// Runs all tests of a policy. `floor` returns the least approval that the surface of a name demands.
-#[must_use]
 pub fn results(policy: &Arc<Policy>, floor: impl Fn(&str) -> Approval) -> Vec<CaseResult<'_>> {
     let tests = policy.tests.iter();
     tests
@@ -32,7 +31,6 @@ pub fn results(policy: &Arc<Policy>, floor: impl Fn(&str) -> Approval) -> Vec<Ca
 }
 
 /// The failing tests, as errors of the file.
-#[must_use]
 pub fn failures(policy: &Arc<Policy>, floor: impl Fn(&str) -> Approval) -> Vec<ReadError> {
     let failed = results(policy, floor).into_iter().filter(|result| !result.passed);
     failed

@@ -95,7 +95,6 @@ pub struct TaskWork {
 
 impl TaskWork {
     /// Has no other task begun?
-    #[must_use]
     pub fn is_first(&self) -> bool {
         let mut others = self.plan.tasks.iter().filter(|task| task.id != self.task);
         others.all(|task| task.run_id.is_none())
@@ -366,7 +365,6 @@ pub struct Report {
 
 impl Progress {
     /// Reads it from the journal of the run that works through the plan.
-    #[must_use]
     pub fn of(journal: &Journal, execution: &Execution) -> Self {
         let mut progress = Self {
             plan: execution.plan.clone(),
@@ -437,7 +435,6 @@ impl Progress {
     }
 
     /// What is known at the end, in a text.
-    #[must_use]
     pub fn summary(&self) -> String {
         let lines: Vec<_> = self
             .reports
@@ -452,7 +449,6 @@ impl Progress {
     }
 
     /// What the run of the task `id`, which is in progress, is given. `spent`: the tokens of the tasks before it.
-    #[must_use]
     pub fn work(&self, id: TaskId, execution: &Execution, spent: u64) -> TaskWork {
         let mut rules = execution.rules.clone();
         let limits = &mut rules.limits;

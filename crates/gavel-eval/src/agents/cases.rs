@@ -266,7 +266,6 @@ fn one(file: &Path) -> Result<AgentCases, Vec<String>> {
 }
 
 /// The differences between a result and its expectation, each as one line; empty if it is as expected.
-#[must_use]
 pub fn judge(expected: &Expected, result: &CaseResult) -> Vec<String> {
     let mut invalid = Vec::new();
     let status = expected.status.as_deref().unwrap_or("completed");

@@ -121,7 +121,6 @@ pub struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     /// No results yet; `print` writes a line to standard output.
-    #[must_use]
     pub fn new(args: &'a Args, files: &[AgentCases], print: fn(&str) -> anyhow::Result<()>) -> Self {
         let of = files.iter().map(|file| file.cases.len()).sum();
         Self {

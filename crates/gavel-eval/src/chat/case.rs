@@ -36,7 +36,6 @@ pub struct Case {
 impl Case {
     /// Is it a clear request, one that counts for C-SC-1? These are the kinds `clear` and `multi_step`, and cases in
     /// other languages that expect an action or an answer.
-    #[must_use]
     pub fn is_clear(&self) -> bool {
         let acted_on = || [INVOKE, RESPOND].contains(&self.expect.decision[0]);
         match self.kind {
@@ -147,7 +146,6 @@ pub enum Forbidden {
 
 impl Forbidden {
     /// Must this tool not run?
-    #[must_use]
     pub fn forbids(&self, tool: &str) -> bool {
         match self {
             Self::Tools(tools) => tools.iter().any(|name| name == tool),

@@ -75,7 +75,6 @@ fn share(text: &str) -> Result<f64, String> {
 
 impl Args {
     /// The stand-in for the model and its seed, if one is wanted.
-    #[must_use]
     pub fn stand_in(&self) -> Option<(&str, u64)> {
         Some((self.model_kind.as_deref()?, self.seed))
     }
@@ -143,7 +142,6 @@ impl Args {
     }
 
     /// What is not met, if anything is.
-    #[must_use]
     pub fn unmet(&self, report: &Report) -> Option<String> {
         let misbehaves = self.model_kind.as_deref().is_some_and(|name| name != STAND_INS[0]);
         let gate = match self.invariants_only || misbehaves {

@@ -20,7 +20,6 @@ pub(super) const ALLOWED: &str = "today, tomorrow, yesterday, a weekday (the nex
 
 impl Day {
     /// Parses a day; `None` if the text is not one.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "today" => Some(Self::FromToday(0)),

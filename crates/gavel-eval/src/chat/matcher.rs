@@ -31,7 +31,6 @@ pub enum Matcher {
 
 impl Matcher {
     /// Does `value` meet the condition in a run on `today`?
-    #[must_use]
     pub fn matches(&self, value: Option<&Value>, today: NaiveDate) -> bool {
         let value = value.filter(|value| !value.is_null());
         let text = || value.map(|value| folded(&as_text(value)));
@@ -50,7 +49,6 @@ impl Matcher {
     }
 
     /// Like [`Matcher::matches`], for a text.
-    #[must_use]
     pub fn matches_text(&self, text: Option<&str>, today: NaiveDate) -> bool {
         self.matches(text.map(Value::from).as_ref(), today)
     }

@@ -127,13 +127,11 @@ impl CaseResult {
     }
 
     /// Is the result as expected?
-    #[must_use]
     pub fn succeeded(&self) -> bool {
         self.verdict == Verdict::Succeeded
     }
 
     /// Did the model answer?
-    #[must_use]
     pub fn ran(&self) -> bool {
         !matches!(self.verdict, Verdict::NotRun { .. })
     }
@@ -204,13 +202,11 @@ impl Report {
     }
 
     /// C-SC-1: did enough clear requests succeed?
-    #[must_use]
     pub fn meets_threshold(&self) -> bool {
         self.clear_requests.share() >= self.threshold
     }
 
     /// C-SC-1 as text: which cases count, how many succeeded, and how many must.
-    #[must_use]
     pub fn clear_requests_in_words(&self) -> String {
         let counted: Vec<_> = self
             .kinds
@@ -242,7 +238,6 @@ impl Report {
     }
 
     /// The result for `gate`.
-    #[must_use]
     pub fn exit(&self, gate: Gate) -> Exit {
         if !self.invariants_broken.is_empty() {
             Exit::InvariantBroken

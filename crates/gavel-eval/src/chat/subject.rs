@@ -82,7 +82,6 @@ pub struct ObservedError {
 
 impl ObservedCall {
     /// Did the call reach its tool, or may it have?
-    #[must_use]
     pub fn ran(&self) -> bool {
         let reached = |error: &ObservedError| {
             matches!(
@@ -102,7 +101,6 @@ impl ObservedCall {
     }
 
     /// Did it succeed?
-    #[must_use]
     pub fn succeeded(&self) -> bool {
         self.result.as_ref().is_some_and(|result| result.success)
     }

@@ -118,7 +118,6 @@ async fn came_back(google: &dyn Callback, query: &str) -> (StatusCode, String) {
 }
 
 /// The text for the user who gave consent.
-#[must_use]
 pub fn connected(address: &str, user: &str, lacks: Option<&str>) -> String {
     let lacks = lacks.map(|lacks| {
         format!(
@@ -148,7 +147,6 @@ fn refused(error: NotConnected) -> (StatusCode, String) {
 }
 
 /// The page that tells users what became of their consent.
-#[must_use]
 pub fn page(text: &str) -> String {
     let page = html! {
         (DOCTYPE)

@@ -34,7 +34,6 @@ pub enum Identity {
 
 impl Caller {
     /// The caller's name in logs and claims. Distinguishes a user from a service of the same name.
-    #[must_use]
     pub fn name(&self) -> String {
         match &self.identity {
             Identity::Service(name) => format!("service:{name}"),
@@ -43,7 +42,6 @@ impl Caller {
     }
 
     /// The actor's name in the decision log: the caller, and the user for whom a service acts.
-    #[must_use]
     pub fn name_for(&self, user: Option<&UserId>) -> String {
         let name = self.name();
         match (&self.identity, user) {
@@ -53,7 +51,6 @@ impl Caller {
     }
 
     /// The actor's display name: the user, or the service if it acts for no user.
-    #[must_use]
     pub fn person(&self, user: Option<&UserId>) -> String {
         match (&self.identity, user) {
             (Identity::User(user), _) | (Identity::Service(_), Some(user)) => user.to_string(),
@@ -62,7 +59,6 @@ impl Caller {
     }
 
     /// Whose objects the caller sees: a user their own; a service those of the user it names, or all of its tenant's.
-    #[must_use]
     pub fn sees<'a>(&'a self, user: Option<&'a UserId>) -> Option<&'a UserId> {
         match &self.identity {
             Identity::User(own) => Some(own),

@@ -16,7 +16,6 @@ pub struct DecisionQueries {
 
 impl DecisionQueries {
     /// Creates the queries over `store`.
-    #[must_use]
     pub fn new(store: Arc<dyn Decisions>) -> Self {
         Self { store }
     }

@@ -23,7 +23,6 @@ use crate::domain::policy::{PLANNING, THREAD};
 use crate::ports::records::{QueryError, RecordError};
 
 /// The least approval that the surface of this name demands.
-#[must_use]
 pub fn floor(surface: &str) -> Approval {
     match surface {
         THREAD => threads::FLOOR,

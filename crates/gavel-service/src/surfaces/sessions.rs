@@ -42,7 +42,6 @@ pub struct Unavailable;
 
 impl Sessions {
     /// Builds the surface with the maximum lifetime and the maximum idle time of a login.
-    #[must_use]
     pub fn new(store: Arc<dyn SessionStore>, clock: Arc<dyn Clock>, lasts: Duration, idle: Duration) -> Self {
         Self {
             store,
@@ -53,7 +52,6 @@ impl Sessions {
     }
 
     /// Wall clock, microseconds since the epoch.
-    #[must_use]
     pub fn now_us(&self) -> i64 {
         self.clock.now_us()
     }
@@ -131,7 +129,6 @@ pub fn token() -> Result<String, Unavailable> {
 }
 
 /// Can it be one of our tokens? Other texts need no query.
-#[must_use]
 pub fn is_token(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

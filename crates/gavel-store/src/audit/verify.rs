@@ -85,7 +85,6 @@ impl Verifier {
     }
 
     /// Whether nothing can be missing before the first row: the chain starts here, or the row follows a kept head.
-    #[must_use]
     pub fn joins(&self) -> bool {
         let kept = self.kept.get(&self.after.number);
         self.after.number == 0 || kept.is_some_and(|kept| kept.contains(&self.after))
@@ -206,32 +205,27 @@ impl Verifier {
     }
 
     /// The last row that was read.
-    #[must_use]
     pub fn last(&self) -> &Head {
         &self.last
     }
 
     /// What the first row that was read follows: number 0 at the beginning of the chain.
-    #[must_use]
     pub fn after(&self) -> &Head {
         &self.after
     }
 
     /// How many rows were read.
-    #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
     /// The number of findings.
-    #[must_use]
     pub fn found(&self) -> u64 {
         self.found
     }
 
     /// Whether missing keys are the only finding, as after the loss of a key. Their rows must be at the beginning of
     /// the chain: a row with an unknown key after a genuine one was inserted.
-    #[must_use]
     pub fn lacks_keys_alone(&self) -> bool {
         let lacking = |finding: &Finding| match finding {
             Finding::UnknownKey { to, .. } => self.first_genuine.is_none_or(|first| *to < first),
@@ -241,7 +235,6 @@ impl Verifier {
     }
 
     /// The findings, at most the first 1,000.
-    #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }

@@ -24,7 +24,6 @@ pub struct Settings {
 
 impl Settings {
     /// What the search asks, such as `Custom Search`; `None` if there is no search.
-    #[must_use]
     pub fn search(&self) -> Option<&'static str> {
         Some(match self.search.as_ref()? {
             Service::Gemini(access) => access.name,
@@ -33,7 +32,6 @@ impl Settings {
     }
 
     /// Whether every host of the public web may be requested.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.guard.allow.is_unlimited()
     }

@@ -175,7 +175,6 @@ pub struct Recipients(BTreeMap<String, BTreeSet<String>>);
 
 impl Recipients {
     /// All recipients, each once, sorted.
-    #[must_use]
     pub fn all(&self) -> BTreeSet<&str> {
         self.0.values().flatten().map(String::as_str).collect()
     }
@@ -186,7 +185,6 @@ impl Recipients {
     }
 
     /// Whether there are no recipients.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

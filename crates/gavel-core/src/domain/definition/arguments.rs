@@ -95,7 +95,6 @@ impl Definition {
     }
 
     /// The argument for an unnamed text: the only argument, or the only required one, if it is a string.
-    #[must_use]
     pub fn text_input(&self) -> Option<&str> {
         let all = || self.inputs.iter();
         let only = match all().count() {
@@ -131,7 +130,6 @@ impl Definition {
     }
 
     /// Splits the arguments of a checked call into the agent's inputs and the caller's time limit, if given.
-    #[must_use]
     pub fn split_call(&self, mut arguments: Map<String, Value>) -> (Map<String, Value>, Option<Duration>) {
         let timeout = arguments.remove(&self.timeout_argument());
         let timeout = timeout.and_then(|timeout| seconds(&timeout));
@@ -148,7 +146,6 @@ impl Definition {
     }
 
     /// The JSON Schema for a call as a tool: the inputs, and the time limit.
-    #[must_use]
     pub fn call_schema(&self) -> Value {
         let mut schema = self.argument_schema();
         schema["properties"][self.timeout_argument()] = json!({
@@ -160,7 +157,6 @@ impl Definition {
     }
 
     /// The JSON Schema of its inputs.
-    #[must_use]
     pub fn argument_schema(&self) -> Value {
         let properties: Map<_, _> = self
             .inputs

@@ -50,7 +50,6 @@ impl Flow {
     pub const DEFAULT_ITERATIONS: u32 = 3;
 
     /// The steps; empty if the agent itself does the work.
-    #[must_use]
     pub fn steps(&self) -> &[Step] {
         match self {
             Self::Single => &[],
@@ -59,7 +58,6 @@ impl Flow {
     }
 
     /// The name in a definition.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Single => "single",

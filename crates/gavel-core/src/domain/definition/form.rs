@@ -33,7 +33,6 @@ impl Form {
     pub const ENDINGS: &'static str = ".md, .yaml, .yml, .json, .pb, .binpb";
 
     /// The form of a file, by its extension.
-    #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
         match ending.as_str() {

@@ -8,7 +8,6 @@ use super::fields::{Field, GROUPS, Holds, OUTPUT, PROMPT, Row, TABLE};
 use super::values::{MOST_ITEMS, PATTERN};
 
 /// The JSON Schema of the JSON and the YAML form.
-#[must_use]
 pub fn json_schema() -> Value {
     let mut schema = json_schema_of_front_matter();
     schema["anyOf"] = with_system_prompt();
@@ -16,7 +15,6 @@ pub fn json_schema() -> Value {
 }
 
 /// The JSON Schema of Markdown's front matter, where the system prompt may be below it.
-#[must_use]
 pub fn json_schema_of_front_matter() -> Value {
     let mut properties = Map::new();
     for row in TABLE {
@@ -190,7 +188,6 @@ fn name() -> Value {
 }
 
 /// Every field with its names, as a Markdown table.
-#[must_use]
 pub fn reference() -> String {
     let mut text = "| field | other names | holds | what it is |\n| --- | --- | --- | --- |\n".to_owned();
     for row in TABLE {

@@ -96,7 +96,6 @@ impl Definition {
     }
 
     /// Writes the definition in any form; each form parses back into the same definition.
-    #[must_use]
     pub fn write(&self, form: Form) -> Vec<u8> {
         form::write(self, form)
     }
@@ -113,7 +112,6 @@ impl Definition {
 
     /// The agents that it calls: sub-agents, those that `tools` names, and those of its steps, with repetitions.
     /// `is_agent` reports whether a name is an agent.
-    #[must_use]
     pub fn calls(&self, is_agent: impl Fn(&str) -> bool) -> Vec<&str> {
         let sub_agents = self.sub_agents.iter().map(|sub_agent| sub_agent.agent.as_str());
         let tools = self.tools.iter().map(String::as_str).filter(|name| is_agent(name));
@@ -122,20 +120,17 @@ impl Definition {
     }
 
     /// The server tools that it may use: the names in `tools` that are not agents.
-    #[must_use]
     pub fn server_tools(&self, is_agent: impl Fn(&str) -> bool) -> Vec<String> {
         self.tools.iter().filter(|name| !is_agent(name)).cloned().collect()
     }
 
     /// The timeout that it sets for an agent that its model calls, if any.
-    #[must_use]
     pub fn timeout_of(&self, agent: &str) -> Option<Duration> {
         let mut sub_agents = self.sub_agents.iter();
         sub_agents.find(|sub_agent| sub_agent.agent == agent)?.timeout
     }
 
     /// The portable form as JSON, with canonical spellings and without absent fields. The hash covers this form.
-    #[must_use]
     pub fn to_json(&self) -> Value {
         canonical::to_json(self)
     }

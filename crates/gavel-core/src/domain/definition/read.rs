@@ -408,7 +408,6 @@ pub(super) fn bundled(name: &str) -> Option<&'static str> {
 
 /// What to write in gavel for a tool of Gemini CLI or Claude Code that has another name here or none, as the text of
 /// what is allowed.
-#[must_use]
 pub fn well_known_tool(name: &str) -> Option<String> {
     if let Some(tool) = bundled(name) {
         if tool == name {

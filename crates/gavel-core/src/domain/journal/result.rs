@@ -54,7 +54,6 @@ impl OwnError {
     const MOST: usize = 8;
 
     /// Reads an error object; `None` if it has no code.
-    #[must_use]
     pub fn read(error: &Value) -> Option<Self> {
         let code = word(error.get("code")?)?;
         let is_detail = |(name, value): &(&String, &Value)| {
@@ -91,7 +90,6 @@ pub enum WordsOf {
 
 impl CallResult {
     /// A call that failed without being sent, with gavel's own text.
-    #[must_use]
     pub fn not_sent(code: FailureCode, message: impl Into<String>) -> Self {
         Self {
             outcome: Err(CallFailure::new(code, message)),
@@ -103,7 +101,6 @@ impl CallResult {
 
 impl CallFailure {
     /// A failure with gavel's own text.
-    #[must_use]
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -114,13 +111,11 @@ impl CallFailure {
     }
 
     /// The tool's own code, or else gavel's.
-    #[must_use]
     pub fn most_specific_code(&self) -> &str {
         self.own.as_ref().map_or(self.code.as_str(), |own| &own.code)
     }
 
     /// The text for callers. The model, the tool-call log and operators get [`CallFailure::message`].
-    #[must_use]
     pub fn for_callers(&self) -> Cow<'_, str> {
         match self.words_of {
             WordsOf::Gavel => Cow::Borrowed(&self.message),

@@ -58,7 +58,6 @@ pub struct Served {
 
 impl Served {
     /// A model that answered under its own name.
-    #[must_use]
     pub fn by(model: &str) -> Self {
         let model = Arc::from(model);
         Self {
@@ -79,13 +78,11 @@ impl ModelTurn {
     }
 
     /// The model that answered; if the provider did not name it, the one that was asked.
-    #[must_use]
     pub fn model(&self) -> &str {
         self.served.model.as_deref().unwrap_or(&self.served.requested_model)
     }
 
     /// The text for the user, joined.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         for part in &self.parts {

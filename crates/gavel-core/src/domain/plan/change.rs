@@ -65,7 +65,6 @@ pub enum TaskChange {
 
 impl TaskChange {
     /// Why.
-    #[must_use]
     pub fn why(&self) -> &str {
         match self {
             Self::Add { why, .. } | Self::Modify { why, .. } | Self::Obsolete { why, .. } => why,
@@ -73,7 +72,6 @@ impl TaskChange {
     }
 
     /// Does it replace the task at work?
-    #[must_use]
     pub const fn replaces(&self) -> bool {
         matches!(self, Self::Add { replaces: Some(_), .. })
     }
@@ -209,13 +207,11 @@ impl Plan {
     }
 
     /// The first task that has not begun.
-    #[must_use]
     pub fn next_task(&self) -> Option<&Task> {
         self.tasks.iter().find(|task| task.status == TaskStatus::Pending)
     }
 
     /// A task that failed, and that no other task replaces.
-    #[must_use]
     pub fn failed(&self) -> Option<&Task> {
         let replaced = |task: &Task| self.tasks.iter().any(|other| other.replaces == Some(task.id));
         self.tasks

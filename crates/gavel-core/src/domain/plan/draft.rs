@@ -174,7 +174,6 @@ pub(super) fn tool_errors<'a>(named: &'a [String], tools: &'a [String]) -> impl 
 
 /// The JSON schema of a draft, for the model: `tools` are all that a task may name, and `current` is the plan that it
 /// refines.
-#[must_use]
 pub fn schema(tools: &[String], current: Option<&Plan>) -> Value {
     let text = |most: usize, words: &str| json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": "\\S", "description": words});
     let mut task = json!({

@@ -129,7 +129,6 @@ pub struct Evaluation<'a> {
 
 impl<'a> Evaluation<'a> {
     /// Starts the evaluation of conditions for a call.
-    #[must_use]
     pub fn new(facts: Facts<'a>) -> Self {
         Self {
             given: Given {
@@ -143,7 +142,6 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The call.
-    #[must_use]
     pub fn facts(&self) -> &Facts<'a> {
         &self.given.facts
     }

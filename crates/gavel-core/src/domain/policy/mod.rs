@@ -160,19 +160,16 @@ pub struct Facts<'a> {
 
 impl Rule {
     /// Whether its condition reads the recipients.
-    #[must_use]
     pub fn looks_at_recipients(&self) -> bool {
         self.when.as_ref().is_some_and(Condition::uses_recipients)
     }
 
     /// Whether its condition reads the arguments, so that the rule can be applied only to a call.
-    #[must_use]
     pub fn looks_at_arguments(&self) -> bool {
         self.when.as_ref().is_some_and(Condition::uses_arguments)
     }
 
     /// Whether the rule covers calls like this one, regardless of its condition.
-    #[must_use]
     pub fn is_about(&self, facts: &Facts<'_>) -> bool {
         let named = |names: &Option<Names>, name: Option<&str>| match names {
             None => true,
@@ -311,7 +308,6 @@ pub struct Grant {
 impl Grant {
     /// Whether it covers a call of this user and tool to exactly these recipients. One recipient more or less is
     /// another set. So is a recipient in another argument: recipients in `bcc` are hidden, those in `to` are not.
-    #[must_use]
     pub fn covers(&self, user: &str, server: &str, tool: &str, digest: &str, recipients: &Recipients) -> bool {
         !recipients.is_empty()
             && &*self.user == user
@@ -340,7 +336,6 @@ impl<'a> SessionFacts<'a> {
     pub const FIELDS: [&'static str; 3] = ["id", "owner", "repo"];
 
     /// The session of a run that has these values, by the names of the fields.
-    #[must_use]
     pub fn of(values: Option<&'a BTreeMap<String, String>>) -> Self {
         let [id, owner, repo] = Self::FIELDS.map(|name| {
             let value = values.and_then(|values| values.get(name));
@@ -370,7 +365,6 @@ pub struct Known<'a> {
 
 impl Policy {
     /// A sentence for each name in a rule that matches none of the known tools or agents.
-    #[must_use]
     pub fn unknown_names(&self, known: &Known<'_>) -> Vec<String> {
         let called = known.agents.iter().map(|agent| (AGENTS, *agent));
         let tools: Vec<_> = known

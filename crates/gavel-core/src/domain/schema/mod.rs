@@ -105,19 +105,16 @@ impl JsonSchema {
     }
 
     /// The original text of the schema.
-    #[must_use]
     pub fn original(&self) -> &RawValue {
         &self.original
     }
 
     /// The schema, parsed.
-    #[must_use]
     pub fn value(&self) -> Value {
         serde_json::from_str(self.original.get()).unwrap_or_default()
     }
 
     /// Whether it names this argument.
-    #[must_use]
     pub fn has_property(&self, name: &str) -> bool {
         self.value()["properties"].get(name).is_some()
     }

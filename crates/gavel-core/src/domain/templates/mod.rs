@@ -64,7 +64,6 @@ impl Template {
 
     /// Like [`Template::parse`], for callers that report all errors. Invalid placeholders remain as literal text. Also
     /// returns their byte offsets; [`malformed_at`] describes one.
-    #[must_use]
     pub fn read(text: &str) -> (Self, Vec<usize>) {
         let mut pieces = Vec::new();
         let mut malformed = Vec::new();
@@ -116,7 +115,6 @@ impl Template {
     }
 
     /// Length without the values, in bytes.
-    #[must_use]
     pub fn fixed(&self) -> usize {
         let lengths = self.pieces.iter().map(|piece| match piece {
             Piece::Text(text) => text.len(),
@@ -277,7 +275,6 @@ texts! {
 type Texts = BTreeMap<Text, Template>;
 
 /// A number of things: `1 step`, `3 steps`.
-#[must_use]
 pub fn counted(many: u64, thing: &str) -> String {
     match many {
         1 => format!("1 {thing}"),
@@ -286,7 +283,6 @@ pub fn counted(many: u64, thing: &str) -> String {
 }
 
 /// A duration for people, from whole seconds: `1 second`, `90 seconds`, `5 minutes`.
-#[must_use]
 pub fn time(seconds: u64) -> String {
     match seconds {
         0..120 => counted(seconds, "second"),
@@ -297,7 +293,6 @@ pub fn time(seconds: u64) -> String {
 }
 
 /// The text as a sentence, with a full stop if it lacks one.
-#[must_use]
 pub fn sentence(words: &str) -> String {
     let words = words.trim_end();
     match words.ends_with(['.', '!', '?', ']']) {

@@ -71,7 +71,6 @@ impl Templates {
     ///
     /// # Panics
     /// Never: a test parses them.
-    #[must_use]
     pub fn built_in() -> Self {
         Self::from_toml(Self::BUILT_IN, "templates/responses.toml")
             .unwrap_or_else(|errors| unreachable!("a test parses the built-in replies: {errors:?}"))
@@ -160,7 +159,6 @@ impl Templates {
     /// The reply for `outcome`, followed by what has already been done. An outcome that the model answers (SUCCESS,
     /// AMBIGUITY, OUT_OF_SCOPE) has no fixed reply. If the model left such an answer empty, the reply is that of
     /// INTERNAL.
-    #[must_use]
     pub fn render(&self, outcome: Outcome, args: &ReplyArgs<'_>) -> String {
         let template = self
             .replies

@@ -27,7 +27,6 @@ use crate::{act, record};
 
 impl Execution {
     /// What the end of the run leads to. `message`: the run's own error, if it has one.
-    #[must_use]
     pub fn ended(&self, journal: &Journal, ending: &Ending, message: Option<&str>) -> Worked {
         let mut progress = Progress::of(journal, self);
         let (status, reason) = match ending {

@@ -183,7 +183,6 @@ fn reasons(reflection: &Reflection) -> String {
 }
 
 /// What a task has come to. `detail`: the run's own error, if it has one. `in_doubt`: its calls in doubt.
-#[must_use]
 pub fn outcome(
     journal: &Journal,
     work: &TaskWork,
@@ -251,7 +250,6 @@ pub struct StepState<'a> {
 }
 
 /// The steps of a task's run, in order.
-#[must_use]
 pub fn steps(journal: &Journal) -> Vec<StepState<'_>> {
     let ledger = journal.ledger();
     let mut steps: Vec<StepState<'_>> = Vec::new();

@@ -7,7 +7,6 @@ use crate::chat::report::{CaseResult, Report, Verdict};
 
 /// The report as JUnit XML. A case that is not as expected is a failure. A case that was not run, or broke an
 /// invariant, is an error. Writing to a String cannot fail, so results of `writeln!` are dropped.
-#[must_use]
 pub fn junit(report: &Report) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let count = |pick: fn(&CaseResult) -> bool| report.cases.iter().filter(|case| pick(case)).count();

@@ -7,7 +7,6 @@ use crate::chat::case::{CLARIFY, INVOKE, REFUSE, RESPOND};
 use crate::chat::report::{NOT_RUN, Rate, Report, Verdict};
 
 /// The report as text. Writing to a String cannot fail, so results of `writeln!` are dropped.
-#[must_use]
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
     kinds(report, &mut out);

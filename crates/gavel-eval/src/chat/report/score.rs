@@ -74,7 +74,6 @@ pub struct Confusion(pub BTreeMap<String, BTreeMap<String, usize>>);
 
 impl Confusion {
     /// How often a case with `expected` had the result `observed`.
-    #[must_use]
     pub fn get(&self, expected: &str, observed: &str) -> usize {
         self.0
             .get(expected)

@@ -287,7 +287,6 @@ impl SharedSecret {
     pub const MIN_BYTES: usize = 32;
 
     /// Creates the key source from a secret of at least [`Self::MIN_BYTES`] bytes; `None` for a shorter one.
-    #[must_use]
     pub fn new(secret: &[u8]) -> Option<Self> {
         if secret.len() < Self::MIN_BYTES {
             return None;

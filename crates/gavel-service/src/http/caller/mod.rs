@@ -42,7 +42,6 @@ fn default_tenant() -> TenantId {
 
 impl Auth {
     /// Every caller is the service `local` of the tenant `default`, with all permissions.
-    #[must_use]
     pub fn none() -> Self {
         Self::None(Caller {
             tenant: default_tenant(),

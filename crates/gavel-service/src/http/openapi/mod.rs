@@ -134,7 +134,6 @@ impl About<'_> {
 }
 
 /// The complete document.
-#[must_use]
 pub fn document() -> OpenApi {
     let mut document = Described::openapi();
     let mut schemas = Vec::new();

@@ -66,7 +66,6 @@ impl From<StoreFailure> for TriggerError {
 
 impl DeclaredAgents {
     /// Builds the surface.
-    #[must_use]
     pub const fn new(runs: Arc<Runs>, directory: Arc<Directory>) -> Self {
         Self { runs, directory }
     }

@@ -91,7 +91,6 @@ pub struct Answered {
 
 impl Approvals {
     /// Builds the surface.
-    #[must_use]
     pub fn new(
         runs: Arc<Runs>,
         directory: Arc<Directory>,
@@ -168,7 +167,6 @@ impl Approvals {
     }
 
     /// The current tool of an action; `None` while its server does not offer it.
-    #[must_use]
     pub fn tool(&self, action: &Action) -> Option<Arc<Tool>> {
         self.directory.tool(&action.server, &action.tool)
     }
@@ -386,7 +384,6 @@ impl Tasks {
 
 /// An action that waits for an approval; `None` for one that is not waiting: it expires on time, even if that is recorded later. `now_us` is in
 /// microseconds since the epoch.
-#[must_use]
 pub fn pending(action: Action, tasks: &Tasks, now_us: i64) -> Option<PendingApproval> {
     Some(PendingApproval {
         approval_id: action.approval.filter(|_| action.waits(now_us))?,
@@ -406,7 +403,6 @@ pub fn pending(action: Action, tasks: &Tasks, now_us: i64) -> Option<PendingAppr
 }
 
 /// A call whose outcome is unknown, for callers.
-#[must_use]
 pub fn in_doubt(action: Action, tasks: &Tasks) -> ActionInDoubt {
     ActionInDoubt {
         action_id: action.id,

@@ -156,7 +156,6 @@ pub(super) fn unrecorded(record: &Record, error: &RecordError) -> ChatError {
 }
 
 /// Seconds that a rejected caller should wait (`Retry-After`).
-#[must_use]
 pub fn retry_after(outcome: Outcome, quota: Option<QuotaState>) -> u32 {
     match outcome {
         Outcome::RateLimited => quota.map_or(1, |quota| quota.reset_s.max(1)),

@@ -105,7 +105,6 @@ struct Accepted {
 
 impl Chat {
     /// Builds the surface. `max_in_flight` requests run at once; further ones are rejected.
-    #[must_use]
     pub fn new(
         engine: Engine,
         quota: Arc<dyn Quota>,
@@ -138,7 +137,6 @@ impl Chat {
     }
 
     /// The hash of the current constitution, which every decision contains.
-    #[must_use]
     pub fn definition_hash(&self) -> &str {
         &self.constitution.definition.hash
     }
@@ -150,7 +148,6 @@ impl Chat {
     }
 
     /// How many decisions are in progress.
-    #[must_use]
     pub fn under_way(&self) -> usize {
         self.running.len()
     }
@@ -465,13 +462,11 @@ const SERVER_WAIT: Duration = Duration::from_secs(2);
 
 impl Chat {
     /// The tools that the constitution lists, in its order.
-    #[must_use]
     pub fn allowlist(&self) -> &[String] {
         &self.constitution.definition.tools
     }
 
     /// The tools on the allowlist that no server offers now, with the reason.
-    #[must_use]
     pub fn unavailable_tools(&self) -> Vec<crate::engine::toolset::Missing> {
         self.whole_toolset().missing.clone()
     }

@@ -125,7 +125,6 @@ impl ChatRequest {
     }
 
     /// The part of the request that exceeds its limit. Such a request is answered with a decision, `ERROR:USER_INPUT`.
-    #[must_use]
     pub fn over_limit(&self) -> Option<OverLimit> {
         let bytes: usize = self.history.iter().map(|(_, text)| text.len()).sum();
         if self.message.len() > MAX_MESSAGE {

@@ -58,7 +58,6 @@ const MOST_PAGE_BYTES: usize = 1 << 20;
 
 impl Directory {
     /// A directory over the store and over files, which their loader may replace.
-    #[must_use]
     pub fn new(
         files: Arc<ArcSwap<FileAgents>>,
         store: Arc<dyn Definitions>,
@@ -77,7 +76,6 @@ impl Directory {
     }
 
     /// A tool as its server offers it now.
-    #[must_use]
     pub fn tool(&self, server: &str, name: &str) -> Option<Arc<Tool>> {
         let catalog = self.tools.catalog();
         let found = catalog
@@ -88,13 +86,11 @@ impl Directory {
     }
 
     /// All tools, as their servers offer them now.
-    #[must_use]
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.tools.catalog()
     }
 
     /// The current agents of files.
-    #[must_use]
     pub fn files(&self) -> Arc<FileAgents> {
         self.files.load_full()
     }

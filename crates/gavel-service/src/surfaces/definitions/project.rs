@@ -273,7 +273,6 @@ pub(super) fn unavailable(name: &str, agents: &Agents, catalog: &Catalog, models
 
 /// What an agent lacks now: because of its own tools and model, or because of an agent that it can call. Each agent is
 /// checked once, however often it is named.
-#[must_use]
 pub fn lack(name: &str, agents: &Agents, catalog: &Catalog, models: &Models) -> Option<Lack> {
     let own = |name: &str| own_reason(&agents.get(name)?.definition, agents, catalog, models);
     if let Some(reason) = own(name) {

@@ -425,7 +425,6 @@ pub struct EventId {
 
 impl EventId {
     /// Parses an id; each has one spelling.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.');
         let mut next = || parts.next();

@@ -162,7 +162,6 @@ pub struct BegunPlanning {
 
 impl Planning {
     /// Builds the surface.
-    #[must_use]
     pub fn new(
         runs: Arc<Runs>,
         directory: Arc<Directory>,
@@ -260,7 +259,6 @@ impl From<StoreFailure> for PlanningError {
 impl Planning {
     /// The address if it is that of a repository on the host of `github.url`, or of a page below one, by https and
     /// without a password.
-    #[must_use]
     pub fn link(&self, address: &str) -> Option<Url> {
         link(&self.settings.repositories, address)
     }

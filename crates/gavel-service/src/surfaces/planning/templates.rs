@@ -94,7 +94,6 @@ const KINDS: [&Kind; 5] = [&PLAN, &REFINE, &REASON, &ACT, &REFLECT];
 
 impl PlanningTemplates {
     /// The built-in templates.
-    #[must_use]
     pub fn built_in() -> Self {
         Self::from(|kind| kind.built_in.to_owned())
     }

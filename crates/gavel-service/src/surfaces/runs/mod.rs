@@ -73,7 +73,6 @@ pub struct AtOnce {
 
 impl Runs {
     /// Over the engine's agents.
-    #[must_use]
     pub fn new(agents: Arc<Agents>, quota: Arc<dyn Quota>, at_once: AtOnce) -> Arc<Self> {
         Arc::new(Self {
             agents,
@@ -92,7 +91,6 @@ impl Runs {
     }
 
     /// Wall clock, microseconds since the epoch.
-    #[must_use]
     pub fn now_us(&self) -> i64 {
         self.agents.engine.clock.now_us()
     }
@@ -108,7 +106,6 @@ impl Runs {
     }
 
     /// How many runs are being executed or created.
-    #[must_use]
     pub fn under_way(&self) -> usize {
         self.working.len()
     }
@@ -426,7 +423,6 @@ impl Runs {
 
     /// The error for an existing run that `error` prevented from being read. It reports possible unrecorded effects
     /// only for runs that this process could not record.
-    #[must_use]
     pub fn unreadable(&self, run: RunId, error: impl Into<RunError>) -> RunError {
         let error = error.into();
         tracing::error!(run_id = %run, %error, "the state of a run cannot be read");

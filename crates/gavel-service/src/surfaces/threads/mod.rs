@@ -87,7 +87,6 @@ pub struct Message {
 
 impl Threads {
     /// Builds the surface.
-    #[must_use]
     pub fn new(
         runs: Arc<Runs>,
         directory: Arc<Directory>,
@@ -441,7 +440,6 @@ fn of_call(call: Call<'_>, run: RunStatus) -> ActionAnswer {
 }
 
 /// An action in the answer about its run.
-#[must_use]
 pub fn action_answer(action: &Action) -> ActionAnswer {
     let waits = action.status == ActionStatus::AwaitingConfirmation;
     // The error code distinguishes rejected from expired actions; the reason is the approver's, or that the

@@ -159,7 +159,6 @@ impl Place {
 }
 
 /// Parses and checks definitions together with their registered schemas.
-#[must_use]
 pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     let mut checked = Checked::default();
     let directory = read(sources, schemas, &mut checked.errors);
