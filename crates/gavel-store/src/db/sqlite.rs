@@ -236,7 +236,7 @@ const ROW: usize = 256;
 
 /// Reading connections. Each statement runs on a thread for blocking work, with a time limit: the async driver wakes its
 /// thread several times for one statement, here it is once, and once back for its rows.
-pub(in super::super) struct SqliteReaders {
+pub(crate) struct SqliteReaders {
     path: PathBuf,
     /// Timeout for a connection, and for a lock.
     patience: Duration,

@@ -270,7 +270,7 @@ fn reads(call: &CallExpr) -> bool {
     // A loop adds to its result without copying it.
     let collects =
         matches!(call.args.first().map(|first| &first.expr), Some(Expr::Ident(name)) if name.starts_with('@'));
-    !CHEAP.contains(&call.func_name.as_str()) && !(call.func_name == operators::ADD && collects)
+    !(CHEAP.contains(&call.func_name.as_str()) || call.func_name == operators::ADD && collects)
 }
 
 fn is_comparison(name: &str) -> bool {
