@@ -14,6 +14,7 @@ use governor::state::keyed::DashMapStateStore;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::connect::{Target, timed_out};
 use super::db::{Conn, Dialect, Value, sql, values};
@@ -100,6 +101,8 @@ pub struct SharedQuota {
     rate: Rate,
     patience: Duration,
     outage: Outage,
+    /// Queries, also those that no request waits for any more.
+    queries: TaskTracker,
 }
 
 impl SharedQuota {
@@ -122,6 +125,7 @@ impl SharedQuota {
             rate,
             patience,
             outage: Outage::default(),
+            queries: TaskTracker::new(),
         }
     }
 
@@ -131,7 +135,7 @@ impl SharedQuota {
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => break,
             }
             match self.buckets.prune().await {
                 Ok(0) => {}
@@ -140,6 +144,9 @@ impl SharedQuota {
                 Err(error) => tracing::debug!(%error, "full buckets could not be deleted"),
             }
         }
+        self.queries.close();
+        // What is still asked then has no one who waits for it.
+        let _ = tokio::time::timeout(PAUSE, self.queries.wait()).await;
     }
 }
 
@@ -151,10 +158,12 @@ impl Quota for SharedQuota {
             return local;
         }
         let asked = Instant::now();
-        // It goes on when this request no longer waits, so that its connection remains.
+        // The query ends even if this request no longer waits for it, so that its connection remains.
         let (buckets, rate) = (Arc::clone(&self.buckets), self.rate);
         let (tenant, user) = (tenant.clone(), user.clone());
-        let taking = tokio::spawn(async move { buckets.take(&tenant, &user, rate).await });
+        let taking = self
+            .queries
+            .spawn(async move { buckets.take(&tenant, &user, rate).await });
         let taken = tokio::time::timeout(self.patience, taking).await;
         metrics::histogram!("gavel_quota_query_seconds").record(asked.elapsed().as_secs_f64());
         let reason = match taken {

@@ -444,28 +444,6 @@ impl fmt::Display for EventId {
     }
 }
 
-#[cfg(test)]
-mod places_tests;
-
-#[cfg(test)]
-mod tests {
-    use super::EventId;
-
-    #[test]
-    fn an_id_has_one_spelling_and_ids_are_ordered() {
-        let id = |text: &str| EventId::parse(text).unwrap();
-        for text in ["1.0.0", "2.17.1", "10.4294967296.2"] {
-            assert_eq!(id(text).to_string(), text);
-        }
-        for invalid in [
-            "", "1", "1.0", "0.0.0", "1.0.0.0", "01.0.0", "1.+1.0", "1.a.0", "-1.0.0", "1..0",
-        ] {
-            assert_eq!(EventId::parse(invalid), None, "{invalid:?}");
-        }
-        assert!(id("1.9.0") < id("1.10.0") && id("1.10.0") < id("1.10.1") && id("1.99.9") < id("2.0.0"));
-    }
-}
-
 /// Versions per read, each with its whole plan.
 const VERSIONS: u32 = 20;
 
@@ -689,5 +667,27 @@ impl After {
     /// Why the run made no version.
     fn failure(&self) -> Option<String> {
         self.run.as_ref()?.error_message.clone()
+    }
+}
+
+#[cfg(test)]
+mod places_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::EventId;
+
+    #[test]
+    fn an_id_has_one_spelling_and_ids_are_ordered() {
+        let id = |text: &str| EventId::parse(text).unwrap();
+        for text in ["1.0.0", "2.17.1", "10.4294967296.2"] {
+            assert_eq!(id(text).to_string(), text);
+        }
+        for invalid in [
+            "", "1", "1.0", "0.0.0", "1.0.0.0", "01.0.0", "1.+1.0", "1.a.0", "-1.0.0", "1..0",
+        ] {
+            assert_eq!(EventId::parse(invalid), None, "{invalid:?}");
+        }
+        assert!(id("1.9.0") < id("1.10.0") && id("1.10.0") < id("1.10.1") && id("1.99.9") < id("2.0.0"));
     }
 }
