@@ -255,39 +255,6 @@ fn in_doubt(session: &Session, place: &Where) -> Vec<String> {
         .collect()
 }
 
-#[cfg(test)]
-mod waits_tests {
-    use clap::Parser;
-    use serde_json::json;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Given {
-        #[command(flatten)]
-        place: Where,
-    }
-
-    /// P-306: a session with an unsettled action cannot end, so the user sees how to settle it.
-    #[test]
-    fn an_in_doubt_action_says_how_it_is_settled() {
-        let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
-        let session = json!({"waitingFor": [
-            {"kind": "in_doubt", "taskId": "t2", "tool": "create\u{1b}Issue", "actionId": "01980000-0000-7000-8000-000000000000"},
-            {"kind": "approval", "taskId": "t2", "tool": "closeIssue", "actionId": "01990000-0000-7000-8000-000000000000"},
-        ]});
-        let session: Session = crate::cli::tests::samples::sample(session);
-        assert_eq!(
-            in_doubt(&session, &place),
-            [
-                "in doubt: create\\u001bIssue of t2 may have been done. Look at the receiving end, then run one of these:\n  \
-                 if it happened:          gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 happened\n  \
-                 if it did not happen:    gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 did_not_happen"
-            ]
-        );
-    }
-}
-
 /// Prints a session after it was followed: its plan on standard output, and why it ended on standard error.
 ///
 /// # Errors
@@ -354,5 +321,38 @@ pub(super) fn exit(session: &Session) -> Exit {
         | SessionStatus::AwaitingConfirmation
         | SessionStatus::Executing
         | SessionStatus::Completed => Exit::Done,
+    }
+}
+
+#[cfg(test)]
+mod waits_tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        place: Where,
+    }
+
+    /// P-306: a session with an unsettled action cannot end, so the user sees how to settle it.
+    #[test]
+    fn an_in_doubt_action_says_how_it_is_settled() {
+        let place = Given::parse_from(["gavel", "--tenant", "acme"]).place;
+        let session = json!({"waitingFor": [
+            {"kind": "in_doubt", "taskId": "t2", "tool": "create\u{1b}Issue", "actionId": "01980000-0000-7000-8000-000000000000"},
+            {"kind": "approval", "taskId": "t2", "tool": "closeIssue", "actionId": "01990000-0000-7000-8000-000000000000"},
+        ]});
+        let session: Session = crate::cli::tests::samples::sample(session);
+        assert_eq!(
+            in_doubt(&session, &place),
+            [
+                "in doubt: create\\u001bIssue of t2 may have been done. Look at the receiving end, then run one of these:\n  \
+                 if it happened:          gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 happened\n  \
+                 if it did not happen:    gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 did_not_happen"
+            ]
+        );
     }
 }
