@@ -14,7 +14,7 @@ use crate::cli::approvals::{Question, RESOLVE, answers, question, settles};
 use crate::cli::client::{Client, Events, Received, Refused, Wait, seen};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Where};
-use crate::cli::interrupt::{unless_stopped, until_interrupted};
+use crate::cli::interrupt::until_interrupted;
 use crate::cli::output::{self, count};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
@@ -77,6 +77,14 @@ impl<'a> Watched<'a> {
                     return Ok(None);
                 }
             }
+        }
+    }
+
+    /// Runs `work`; `None` if the user interrupts it. An interrupt counts from the last one on, however fast it follows.
+    async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> io::Result<Option<T>> {
+        tokio::select! {
+            done = work => Ok(Some(done)),
+            stopped = &mut self.interrupted => stopped.map(|()| None),
         }
     }
 
@@ -165,7 +173,7 @@ async fn until_ended(
             has_asked = true;
             let words = "cancelling the run and waiting for its end; press Ctrl-C again to stop waiting";
             watched.progress.warn(words);
-            match unless_stopped(cancel(gavel, run)).await? {
+            match watched.unless_stopped(cancel(gavel, run)).await? {
                 None => return Ok(Followed::Left { is_cancelled: true }),
                 Some(Ok(_)) => is_cancelled = true,
                 Some(Err(error)) => watched.progress.warn(&format!(
