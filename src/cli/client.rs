@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::header::{ACCEPT, HeaderValue, IF_MATCH, LOCATION, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
@@ -313,9 +314,7 @@ impl Client {
 
     fn url(&self, path: &str, query: &[(&str, String)]) -> Url {
         let mut url = self.base.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(path.split('/'));
-        }
+        url.set_path(&format!("{}/{path}", self.base.path().trim_end_matches('/')));
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -325,6 +324,12 @@ impl Client {
     fn refused(&self, answer: Whole) -> anyhow::Error {
         answer.refused(&self.to_string(), self.key.is_some())
     }
+}
+
+/// A name as one segment of a path: the name of a project may have a `/`.
+pub(super) fn segment(name: &str) -> PercentEncode<'_> {
+    const NOT_PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+    utf8_percent_encode(name, NOT_PLAIN)
 }
 
 /// The server's URL as the user named it.
@@ -374,6 +379,8 @@ mod tests {
             let client = Client::new(base, None).unwrap();
             assert_eq!(client.to_string(), "http://h:1/gavel");
             assert_eq!(client.url("a/b c?d", &[]).as_str(), "http://h:1/gavel/a/b%20c%3Fd");
+            let named = client.url(&format!("a/{}/b", segment("my-team/ä%")), &[]);
+            assert_eq!(named.as_str(), "http://h:1/gavel/a/my-team%2F%C3%A4%25/b");
         }
         for invalid in ["localhost:8080", "", "ftp://h", "http://"] {
             assert!(Client::new(invalid, None).is_err(), "{invalid}");

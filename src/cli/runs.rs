@@ -18,7 +18,7 @@ use crate::api::decisions::{DecisionDetail, ToolInvocation};
 use crate::api::runs::{AgentRun, RunPage};
 use crate::api::threads::ActionAnswer;
 use crate::cli::approvals::{Question, question};
-use crate::cli::client::{Client, Query, Refused, Wait};
+use crate::cli::client::{Client, Query, Refused, Wait, segment};
 use crate::cli::decisions::{call, decision, fields};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{At, Gavel, Talk, Where, Work};
@@ -164,7 +164,7 @@ impl Talk for List {
             filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
             ..self.paging.query()
         };
-        let path = format!("api/projects/{}/runs", self.project);
+        let path = format!("api/projects/{}/runs", segment(self.project.as_str()));
         let page = gavel.page::<RunPage, _>(&path, &query).await?;
         self.paging.print(&page, "no runs", COLUMNS)
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use super::others;
 use crate::api::agents::{AgentDetail, AgentPage};
-use crate::cli::client::{Query, Refused, Wait};
+use crate::cli::client::{Query, Refused, Wait, segment};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
@@ -82,7 +82,7 @@ impl Talk for Args {
         let object = self.input_json.as_deref();
         let object = object.map(|file| lines::given(file, "--input-json")).transpose()?;
         let inputs = or_stopped(inputs_of(self, object.as_deref(), gavel)).await?;
-        let path = format!("api/projects/{}/agents/{}/trigger", self.project, self.name);
+        let path = format!("{}/trigger", path(&self.project, &self.name));
         let mut query = runs::with_timeout(self.timeout);
         // Without a named zone on this machine, the run gets none.
         let own_zone = || iana_time_zone::get_timezone().ok()?.parse().ok();
@@ -140,11 +140,14 @@ async fn inputs_of(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::
     Ok(inputs)
 }
 
+fn path(project: &ProjectId, agent: &str) -> String {
+    format!("api/projects/{}/agents/{}", segment(project.as_str()), segment(agent))
+}
+
 /// The agent, once the servers of its tools are connected.
 async fn agent(args: &Args, gavel: &Gavel) -> anyhow::Result<AgentDetail> {
     let is_missing = |error: &anyhow::Error| Refused::in_error(error).is_some_and(Refused::is_not_found);
-    let all = format!("api/projects/{}/agents", args.project);
-    let path = format!("{all}/{}", args.name);
+    let path = path(&args.project, &args.name);
     match gavel.get::<AgentDetail>(&path).await {
         Err(error) if is_missing(&error) => {}
         Ok(agent) if !agent.about.available => {
@@ -158,6 +161,7 @@ async fn agent(args: &Args, gavel: &Gavel) -> anyhow::Result<AgentDetail> {
         page_size: 1000,
         ..Query::default()
     };
+    let all = format!("api/projects/{}/agents", segment(args.project.as_str()));
     let known = gavel.page::<AgentPage, _>(&all, &query).await;
     let known = known.map_err(|error| match is_missing(&error) {
         true => Usage(format!("there is no project {} with agents", args.project)).into(),

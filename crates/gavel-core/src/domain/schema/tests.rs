@@ -115,7 +115,7 @@ fn a_circle_that_never_goes_deeper_is_refused() {
     }
 }
 
-/// A reference leads to a part of the schema, or to a published meta-schema. Otherwise no cost can be told.
+/// A reference leads to a part of the schema, or to a published meta-schema. Otherwise its cost cannot be estimated.
 #[test]
 fn references_lead_to_parts_of_the_schema() {
     for schema in [
