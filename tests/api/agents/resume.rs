@@ -170,7 +170,7 @@ async fn a_run_is_not_resumed_after_its_deadline() {
         let problem = app.resume(&run, json!({})).await.problem(409, "deadline_passed");
         assert_eq!(
             problem["detail"],
-            "The deadline of this run, 2023-11-14T22:13:20.000000Z, has passed, so it cannot be resumed."
+            "The deadline, 2023-11-14T22:13:20.000000Z, has passed. Start a new session, or run the agent again."
         );
         assert_eq!(app.run(&run).await, paused);
     }

@@ -22,7 +22,6 @@ use crate::http::openapi::{About, JsonSchema, header as parameter, string};
 use crate::http::query;
 use crate::http::request::{Ctx, Id, Named, Open, Paged, Query, Request, Take};
 use crate::http::routes::Path;
-use crate::surfaces::agents::TriggerError;
 use crate::surfaces::definitions::{Put, PutError};
 
 const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
@@ -314,15 +313,6 @@ impl Answer for Stored {
     }
 }
 
-impl From<TriggerError> for Error {
-    fn from(error: TriggerError) -> Self {
-        match error {
-            TriggerError::InvalidDefinition(errors) => invalid_definition(errors),
-            TriggerError::Run(error) => error.into(),
-        }
-    }
-}
-
 impl From<PutError> for Error {
     fn from(error: PutError) -> Self {
         let parts = match error {
@@ -351,7 +341,7 @@ impl From<PutError> for Error {
     }
 }
 
-fn invalid_definition(errors: Vec<ReadError>) -> Error {
+pub(super) fn invalid_definition(errors: Vec<ReadError>) -> Error {
     let detail = "The definition is invalid; errors names every error.";
     let places = errors.into_iter().map(definition_error).collect();
     ProblemParts::new(Code::InvalidDefinition, detail).places(places).into()

@@ -23,7 +23,7 @@ use crate::domain::ids::{ActionId, ProjectId, RunId, UserId};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::text;
 use crate::domain::time::rfc3339;
-use crate::http::agents::Agent;
+use crate::http::agents::{Agent, invalid_definition};
 use crate::http::answer::{Json, Reply, Started};
 use crate::http::body::{self, Media};
 use crate::http::error::{AgentProblem, Code, Error, Problem, ProblemParts};
@@ -210,7 +210,16 @@ impl From<RunError> for Error {
             ),
             RunError::DeadlinePassed(at_us) => ProblemParts::new(
                 Code::DeadlinePassed,
-                format!("The deadline of this run, {}, has passed, so it cannot be resumed.", rfc3339(at_us)),
+                format!("The deadline, {}, has passed. Start a new session, or run the agent again.", rfc3339(at_us)),
+            ),
+            RunError::AgentUnavailable(why) => ProblemParts::new(Code::AgentUnavailable, why),
+            RunError::InvalidDefinition(errors) => return invalid_definition(errors),
+            RunError::RepositoryNotAllowed(repository) => ProblemParts::new(
+                Code::RepositoryNotAllowed,
+                format!(
+                    "Planning sessions may not use the repository {repository}. Name another one, or ask the operator \
+                     to add it to planning.repositories."
+                ),
             ),
             RunError::InDoubt(calls) => ProblemParts::new(
                 Code::CallsInDoubt,
@@ -232,7 +241,7 @@ fn too_many_sessions(exceeded: Exceeded) -> ProblemParts {
 }
 
 /// A planning session does not accept a request in this status, with this current version of its plan.
-pub(super) fn session_moved(status: SessionStatus, version: u32) -> ProblemParts {
+fn session_moved(status: SessionStatus, version: u32) -> ProblemParts {
     match status {
         SessionStatus::Planning => ProblemParts::new(
             Code::PlanInProgress,

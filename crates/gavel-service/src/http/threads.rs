@@ -17,7 +17,7 @@ use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::http::State;
 use crate::http::answer::{Json, Reply, Started, used};
 use crate::http::caller::Auth;
-use crate::http::error::{AgentProblem, Code, Error, ProblemParts};
+use crate::http::error::{AgentProblem, Error};
 use crate::http::headers::Patience;
 use crate::http::openapi::lines::{Union, line as union};
 use crate::http::openapi::{About, in_query, whole};
@@ -29,7 +29,7 @@ use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::request::RequestMeta;
 use crate::surfaces::runs::{RunError, Watch};
-use crate::surfaces::threads::{Message, MessageError};
+use crate::surfaces::threads::Message;
 
 impl Given for SayBody {
     const FORM: &'static str = "{\"prompt\", \"threadId\"?, \"timeZone\"?}";
@@ -183,20 +183,6 @@ fn path(run: RunId) -> String {
     format!("/api/agent/runs/{run}")
 }
 
-impl From<MessageError> for Error {
-    fn from(error: MessageError) -> Self {
-        match error {
-            MessageError::Run(error) => error.into(),
-            MessageError::NoAnswerer(why) => {
-                let detail = format!(
-                    "No agent answers here, since the setting runs.agent is invalid: {why}. Tell the operator."
-                );
-                ProblemParts::new(Code::AgentUnavailable, detail).into()
-            }
-        }
-    }
-}
-
 union! {
     /// A line of a thread run's stream.
     ThreadLine = Union::default().and::<Line<'_>>("Thread").and::<Silent>("")
@@ -265,7 +251,7 @@ pub(super) async fn run_streamed(
 ) -> Result<Stream<ThreadLines>, Error> {
     let message = message(given, false, meta)?;
     let begun = match (ctx.threads.say(&ctx.caller, user, message).await, &share) {
-        (Err(MessageError::Run(RunError::Overloaded)), Err(exceeded)) => return Err((*exceeded).into()),
+        (Err(RunError::Overloaded), Err(exceeded)) => return Err((*exceeded).into()),
         (begun, _) => begun?,
     };
     let (threads, run) = (&ctx.threads, begun.run);

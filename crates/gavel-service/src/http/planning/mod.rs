@@ -12,17 +12,14 @@ use crate::api::names::Described;
 use crate::api::planning::{CancelBody, DryRun, ExecuteBody, RefineBody, Session, StartBody};
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::planning_session::SessionStatus;
-use crate::domain::time::rfc3339;
 use crate::http::answer::{Json, Reply, Started};
 use crate::http::error::{Code, Error, ProblemParts};
 use crate::http::headers::{self, Patience};
 use crate::http::openapi::{About, header as parameter, key, string};
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take, User};
-use crate::http::runs::{session_moved, time_zone};
+use crate::http::runs::time_zone;
 use crate::http::{State, body};
-use crate::surfaces::planning::{
-    BegunPlanning, Draft, EditPlan, ExecutePlan, PlanningError, RefinePlan, StartPlanning,
-};
+use crate::surfaces::planning::{BegunPlanning, Draft, EditPlan, ExecutePlan, RefinePlan, StartPlanning};
 use crate::surfaces::request::RequestMeta;
 use crate::surfaces::runs::RunError;
 
@@ -134,39 +131,8 @@ fn path(session: PlanningSessionId) -> String {
     format!("/v1/sessions/{session}")
 }
 
-impl From<PlanningError> for Error {
-    fn from(error: PlanningError) -> Self {
-        let parts = match error {
-            PlanningError::Run(error) => return error.into(),
-            PlanningError::Unavailable(why) => ProblemParts::new(
-                Code::AgentUnavailable,
-                format!("Planning is unavailable: {why}. Nothing was done; tell the operator."),
-            ),
-            PlanningError::RepositoryNotAllowed(repository) => ProblemParts::new(
-                Code::RepositoryNotAllowed,
-                format!(
-                    "Planning sessions may not use the repository {repository}. Name another one, or ask the operator \
-                     to add it to planning.repositories."
-                ),
-            ),
-            PlanningError::Moved(status, version) => session_moved(status, version),
-            PlanningError::DeadlinePassed(at_us) => ProblemParts::new(
-                Code::DeadlinePassed,
-                format!(
-                    "The deadline of this session, {}, has passed. Start a new session.",
-                    rfc3339(at_us)
-                ),
-            ),
-        };
-        parts.into()
-    }
-}
-
 /// The error for a session that exists and cannot be read now.
-fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error: PlanningError) -> Error {
-    let PlanningError::Run(error) = error else {
-        return error.into();
-    };
+fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error: RunError) -> Error {
     match state.edge.runs.unreadable(run, error) {
         RunError::Unreadable(run) => {
             let detail = format!(
@@ -349,7 +315,7 @@ pub(crate) async fn execute(
             patience.wait(execution.ended()).await?;
         }
         let session = planning.session(&ctx.caller, None, execution.session).await;
-        session.map_err(PlanningError::from)
+        session.map_err(RunError::from)
     };
     // The work has begun: if the session cannot be read now, the request must not be sent again.
     let session = read
@@ -370,7 +336,7 @@ mod error_tests {
     use crate::domain::planning_session::SessionStatus;
     use crate::http::headers;
 
-    fn problem(error: PlanningError) -> (u16, &'static str, String, Option<u32>) {
+    fn problem(error: RunError) -> (u16, &'static str, String, Option<u32>) {
         let Error::Problem(parts) = Error::from(error) else {
             panic!("it is a problem of its own");
         };
@@ -387,7 +353,7 @@ mod error_tests {
     #[test]
     fn a_session_that_has_moved_on_says_how() {
         for status in SessionStatus::ALL {
-            let (http, code, detail, version) = problem(PlanningError::Moved(*status, 4));
+            let (http, code, detail, version) = problem(RunError::SessionMoved(*status, 4));
             let expected = match status {
                 SessionStatus::Planning => "plan_in_progress",
                 SessionStatus::Executing => "plan_locked",
@@ -410,19 +376,12 @@ mod error_tests {
 
     #[test]
     fn a_refused_session_has_its_code_and_says_what_to_do() {
-        let refused = problem(PlanningError::RepositoryNotAllowed("acme/dates".to_owned()));
+        let refused = problem(RunError::RepositoryNotAllowed("acme/dates".to_owned()));
         assert_eq!((refused.0, refused.1), (403, "repository_not_allowed"));
         assert!(refused.2.contains("acme/dates") && refused.2.contains("planning.repositories"));
-        let passed = problem(PlanningError::DeadlinePassed(0));
+        let passed = problem(RunError::DeadlinePassed(0));
         assert_eq!((passed.0, passed.1), (409, "deadline_passed"));
         assert!(passed.2.contains("1970-01-01T00:00:00"), "{}", passed.2);
-        let away = problem(PlanningError::Unavailable("the agent planner is missing".to_owned()));
-        assert_eq!((away.0, away.1), (503, "agent_unavailable"));
-        assert!(
-            away.2.contains("the agent planner is missing. Nothing was done"),
-            "{}",
-            away.2
-        );
     }
 
     /// A session lasts minutes or days, so a client must not try again at once.
@@ -442,7 +401,7 @@ mod error_tests {
             ),
         ] {
             let exceeded = RunError::TooManySessions(Exceeded { scope, limit, unit });
-            let Error::Problem(parts) = Error::from(PlanningError::Run(exceeded)) else {
+            let Error::Problem(parts) = Error::from(exceeded) else {
                 panic!("it is a problem of its own");
             };
             assert_eq!((parts.code.status(), parts.code.as_str()), (429, "too_many_sessions"));

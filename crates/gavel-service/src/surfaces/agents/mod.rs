@@ -13,9 +13,8 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
 use super::runs::{Begin, Begun, Origin, RunError, Runs};
-use crate::api::problem::FieldError;
 use crate::api::runs::AgentRun;
-use crate::domain::definition::{Definition, ReadError};
+use crate::domain::definition::Definition;
 use crate::domain::ids::{ProjectId, UserId};
 use crate::domain::planning_session::PLANNING_AGENTS;
 use crate::domain::policy::AGENT;
@@ -47,23 +46,6 @@ pub struct Trigger {
     pub meta: RequestMeta,
 }
 
-/// Why an agent was not triggered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TriggerError {
-    /// The agent's definition has become invalid; all errors at once.
-    #[error("the definition is invalid")]
-    InvalidDefinition(Vec<ReadError>),
-    /// No run was begun.
-    #[error(transparent)]
-    Run(#[from] RunError),
-}
-
-impl From<StoreFailure> for TriggerError {
-    fn from(failure: StoreFailure) -> Self {
-        Self::Run(failure.into())
-    }
-}
-
 impl DeclaredAgents {
     /// Builds the surface.
     pub const fn new(runs: Arc<Runs>, directory: Arc<Directory>) -> Self {
@@ -74,14 +56,14 @@ impl DeclaredAgents {
     ///
     /// # Errors
     /// There is no such agent, or it is invalid; its inputs are invalid; see [`Runs::begin`].
-    pub async fn trigger(&self, caller: &Caller, user: UserId, trigger: Trigger) -> Result<Begun, TriggerError> {
+    pub async fn trigger(&self, caller: &Caller, user: UserId, trigger: Trigger) -> Result<Begun, RunError> {
         if let Some(before) = self.runs.begun_before(&trigger.meta).await? {
             return Ok(before);
         }
         let project = self.directory.project(&caller.tenant, &trigger.project).await?;
         let Some(agent) = project.agents.get(&trigger.agent) else {
             return Err(match project.broken.get(&trigger.agent) {
-                Some(broken) => TriggerError::InvalidDefinition(broken.errors.clone()),
+                Some(broken) => RunError::InvalidDefinition(broken.errors.clone()),
                 None => StoreFailure::NotFound.into(),
             });
         };
@@ -90,11 +72,10 @@ impl DeclaredAgents {
                 "the agent {:?} works only in planning sessions, which bind it to one repository: POST /v1/sessions",
                 trigger.agent
             );
-            return Err(RunError::Invalid(vec![FieldError::new("", detail)]).into());
+            return Err(RunError::invalid("", detail));
         }
         let definition = &agent.definition;
-        let inputs = trigger.inputs.named(definition);
-        let inputs = inputs.map_err(|error| RunError::Invalid(vec![error]))?;
+        let inputs = trigger.inputs.named(definition)?;
         let mut settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
         settings.zone = trigger.time_zone;
         let begin = Begin {
@@ -109,7 +90,7 @@ impl DeclaredAgents {
             background: trigger.background,
             meta: trigger.meta,
         };
-        Ok(self.runs.begin(caller, user, begin).await?)
+        self.runs.begin(caller, user, begin).await
     }
 
     /// A page of the runs of a project.
@@ -144,7 +125,7 @@ impl Inputs {
     ///
     /// # Errors
     /// The inputs are a text, and the agent has no single text input.
-    fn named(self, definition: &Definition) -> Result<Map<String, Value>, FieldError> {
+    fn named(self, definition: &Definition) -> Result<Map<String, Value>, RunError> {
         let text = match self {
             Self::Named(inputs) => return Ok(inputs),
             Self::Text(text) => text,
@@ -161,7 +142,7 @@ impl Inputs {
             "is a text, but {} takes several inputs, or no text; allowed: {allowed}",
             definition.name
         );
-        Err(FieldError::new("", text::capped(&detail, LONGEST_DETAIL)))
+        Err(RunError::invalid("", text::capped(&detail, LONGEST_DETAIL)))
     }
 }
 

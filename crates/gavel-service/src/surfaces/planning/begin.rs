@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::checks::{draft_of, missing, project, prompt_error, values};
-use super::{BegunPlanning, FLOOR, Planning, PlanningError, RefinePlan, StartPlanning};
+use super::checks::{draft_of, missing, project, prompt_error, unavailable, values};
+use super::{BegunPlanning, FLOOR, Planning, RefinePlan, StartPlanning};
 use crate::api::planning::{Session, VersionKind};
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{self, Plan};
@@ -51,13 +51,13 @@ impl Planning {
     /// Begins a session, and the run that makes its first plan (P-201, P-F1).
     ///
     /// # Errors
-    /// [`PlanningError`]; what goes wrong later is the reason of the session.
+    /// [`RunError`]; what goes wrong later is the reason of the session.
     pub async fn start_planning(
         &self,
         caller: &Caller,
         user: UserId,
         start: StartPlanning,
-    ) -> Result<BegunPlanning, PlanningError> {
+    ) -> Result<BegunPlanning, RunError> {
         // First: a deadline that was far enough ahead may be too near when the request is sent again.
         if let Some(before) = self.begun_before(&start.meta).await? {
             return Ok(before);
@@ -65,7 +65,7 @@ impl Planning {
         let (repository, deadline_us) = self.checked(&start)?;
         let repo_url = self.settings.repositories.address(&repository);
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
-            return Err(PlanningError::RepositoryNotAllowed(repository.to_string()));
+            return Err(RunError::RepositoryNotAllowed(repository.to_string()));
         }
         let tools = self.worker_tools(caller).await?;
         let session = PlanningSessionId::new();
@@ -109,10 +109,10 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         refine: RefinePlan,
-    ) -> Result<BegunPlanning, PlanningError> {
+    ) -> Result<BegunPlanning, RunError> {
         let errors = prompt_error("/refinementPrompt", &refine.refinement_prompt);
         if let Some(error) = errors {
-            return Err(PlanningError::invalid(vec![error]));
+            return Err(RunError::Invalid(vec![error]));
         }
         if let Some(before) = self.begun_before(&refine.meta).await? {
             return Ok(before);
@@ -161,13 +161,13 @@ impl Planning {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn wait(&self, caller: &Caller, begun: &mut BegunPlanning) -> Result<Session, PlanningError> {
+    pub async fn wait(&self, caller: &Caller, begun: &mut BegunPlanning) -> Result<Session, RunError> {
         self.runs.wait(caller, &mut begun.begun).await?;
         Ok(self.session(caller, None, begun.session).await?)
     }
 
     /// What persons asked to change before, oldest first, as far as it fits.
-    pub(super) async fn feedback(&self, stored: &StoredSession) -> Result<String, PlanningError> {
+    pub(super) async fn feedback(&self, stored: &StoredSession) -> Result<String, RunError> {
         let after = stored.version.saturating_sub(MOST_VERSIONS).max(1);
         let versions = self.sessions.versions(stored.id, after, MOST_VERSIONS).await?;
         let refined = versions
@@ -185,11 +185,11 @@ impl Planning {
     }
 
     /// Begins the run of the agent `planner`.
-    async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, PlanningError> {
+    async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, RunError> {
         let (project, readers) = self.ready(caller, PLANNER, &READS).await?;
         if let Some(tool) = readers.iter().find(|tool| tool.side_effect) {
             let reason = format!("the agent {PLANNER} lists {}, which can change something", tool.name);
-            return Err(PlanningError::Unavailable(reason));
+            return Err(unavailable(reason));
         }
         let current = work.work.current.as_ref().map(|tasks| Plan {
             tasks: tasks.clone(),
@@ -288,7 +288,7 @@ pub(super) struct SessionRun {
 
 impl Planning {
     /// The session that the same request began before, or worked on.
-    pub(super) async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<BegunPlanning>, PlanningError> {
+    pub(super) async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<BegunPlanning>, RunError> {
         let Some(begun) = self.runs.begun_before(meta).await? else {
             return Ok(None);
         };
@@ -306,14 +306,13 @@ impl Planning {
         caller: &Caller,
         agent: &str,
         needed: &[&str],
-    ) -> Result<(Arc<Project>, Vec<Arc<Tool>>), PlanningError> {
+    ) -> Result<(Arc<Project>, Vec<Arc<Tool>>), RunError> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         if !project.agents.contains_key(agent) {
             return Err(missing(agent));
         }
         let tools = self.directory.tools_of(&project, agent, needed).await;
-        let tools =
-            tools.map_err(|reason| PlanningError::Unavailable(format!("the agent {agent} cannot run: {reason}")))?;
+        let tools = tools.map_err(|reason| unavailable(format!("the agent {agent} cannot run: {reason}")))?;
         Ok((project, tools))
     }
 
@@ -324,7 +323,7 @@ impl Planning {
         user: UserId,
         of: &Project,
         run: SessionRun,
-    ) -> Result<BegunPlanning, PlanningError> {
+    ) -> Result<BegunPlanning, RunError> {
         let session = run.place.session;
         let begin = Begin {
             surface: PLANNING,
@@ -338,7 +337,7 @@ impl Planning {
             background: run.background,
             meta: run.meta,
         };
-        let begun = self.runs.begin(caller, user, begin).await.map_err(moved)?;
+        let begun = self.runs.begin(caller, user, begin).await?;
         let session = match begun.replayed {
             // Another request with the same key came first.
             true => self.sessions.session_of(begun.run).await?.unwrap_or(session),
@@ -353,11 +352,4 @@ pub(super) fn bound(session: PlanningSessionId, repository: &Repository) -> BTre
     let (id, owner, repo) = (session.to_string(), repository.owner.clone(), repository.name.clone());
     let values = SessionFacts::FIELDS.into_iter().zip([id, owner, repo]);
     values.map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-fn moved(error: RunError) -> PlanningError {
-    match error {
-        RunError::SessionMoved(status, version) => PlanningError::Moved(status, version),
-        error => PlanningError::Run(error),
-    }
 }

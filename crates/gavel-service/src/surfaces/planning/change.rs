@@ -1,7 +1,7 @@
 //! Changes sessions without a run: a person edits the plan or cancels the session, or its deadline passes.
 
 use super::checks::done;
-use super::{EditPlan, Planning, PlanningError};
+use super::{EditPlan, Planning};
 use crate::api::planning::Session;
 use crate::api::problem::FieldError;
 use crate::domain::ids::{PlanningSessionId, UserId};
@@ -9,6 +9,7 @@ use crate::domain::plan::{Plan, difference};
 use crate::domain::planning_session::SessionStatus;
 use crate::ports::planning::{MadePlan, Moved, PlanEdit, PlanNotes, SessionCancel};
 use crate::surfaces::caller::Caller;
+use crate::surfaces::runs::RunError;
 use crate::surfaces::{OutcomeUnknown, StoreFailure};
 
 impl Planning {
@@ -16,14 +17,14 @@ impl Planning {
     ///
     /// # Errors
     /// The draft is invalid; the session does not wait for its confirmation with this version.
-    pub async fn edit(&self, caller: &Caller, user: Option<&UserId>, edit: EditPlan) -> Result<Session, PlanningError> {
+    pub async fn edit(&self, caller: &Caller, user: Option<&UserId>, edit: EditPlan) -> Result<Session, RunError> {
         if self.runs.has_claimed(&edit.meta).await? {
             // The same request has edited the plan before. Its version may be another one since.
             return Ok(self.session(caller, user, edit.session).await?);
         }
         let stored = self.open_for_changes(caller, user, edit.session).await?;
         if stored.version != edit.version {
-            return Err(PlanningError::Moved(stored.status, stored.version));
+            return Err(RunError::SessionMoved(stored.status, stored.version));
         }
         let tools = self.worker_tools(caller).await?;
         let notes = PlanNotes {
@@ -36,7 +37,7 @@ impl Planning {
             let errors = errors
                 .into_iter()
                 .map(|error| FieldError::new(error.pointer, error.detail));
-            PlanningError::invalid(errors.collect())
+            RunError::Invalid(errors.collect())
         })?;
         let edited = PlanEdit {
             session: stored.id,
@@ -71,7 +72,7 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
         reason: Option<String>,
-    ) -> Result<Session, PlanningError> {
+    ) -> Result<Session, RunError> {
         let before = self.stored(caller, user, session).await?;
         if before.status.has_ended() {
             return Ok(self.shown(caller, before).await?);

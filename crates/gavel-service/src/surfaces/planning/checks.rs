@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::DateTime;
 use serde_json::json;
 
-use super::{MAX_PROMPT, Planning, PlanningError, StartPlanning};
+use super::{MAX_PROMPT, Planning, StartPlanning};
 use crate::api::problem::FieldError;
 use crate::domain::definition::quoted;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
@@ -16,13 +16,14 @@ use crate::domain::time::rfc3339;
 use crate::ports::planning::{Moved, StoredSession};
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::{APPROVER, Caller};
+use crate::surfaces::runs::RunError;
 
 /// A deadline is at least this far ahead.
 const LEAST: Duration = Duration::from_secs(10);
 
 impl Planning {
     /// The repository and the deadline of a valid request, the latter in microseconds since the epoch.
-    pub(super) fn checked(&self, start: &StartPlanning) -> Result<(Repository, i64), PlanningError> {
+    pub(super) fn checked(&self, start: &StartPlanning) -> Result<(Repository, i64), RunError> {
         let mut errors = Vec::from_iter(prompt_error("/prompt", &start.prompt));
         let repository = self.settings.repositories.parse(&start.repo_url);
         let deadline = self.deadline(&start.deadline);
@@ -33,7 +34,7 @@ impl Planning {
                 errors.extend(deadline.err().map(|detail| FieldError::new("/deadline", detail)));
             }
         }
-        Err(PlanningError::invalid(errors))
+        Err(RunError::Invalid(errors))
     }
 
     fn deadline(&self, text: &str) -> Result<i64, String> {
@@ -97,40 +98,40 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         session: PlanningSessionId,
-    ) -> Result<StoredSession, PlanningError> {
+    ) -> Result<StoredSession, RunError> {
         let stored = self.stored(caller, user, session).await?;
         self.waits_for_confirmation(&stored)?;
         Ok(stored)
     }
 
     /// Does the session wait for its confirmation? A deadline that has passed counts at once.
-    pub(super) fn waits_for_confirmation(&self, stored: &StoredSession) -> Result<(), PlanningError> {
+    pub(super) fn waits_for_confirmation(&self, stored: &StoredSession) -> Result<(), RunError> {
         if !stored.status.has_ended() && stored.deadline_us <= self.runs.now_us() {
-            return Err(PlanningError::DeadlinePassed(stored.deadline_us));
+            return Err(RunError::DeadlinePassed(stored.deadline_us));
         }
         match stored.status {
             SessionStatus::AwaitingConfirmation => Ok(()),
-            SessionStatus::DeadlineExceeded => Err(PlanningError::DeadlinePassed(stored.deadline_us)),
-            status => Err(PlanningError::Moved(status, stored.version)),
+            SessionStatus::DeadlineExceeded => Err(RunError::DeadlinePassed(stored.deadline_us)),
+            status => Err(RunError::SessionMoved(status, stored.version)),
         }
     }
 
     /// The repository of a session.
-    pub(super) fn repository(&self, stored: &StoredSession) -> Result<Repository, PlanningError> {
+    pub(super) fn repository(&self, stored: &StoredSession) -> Result<Repository, RunError> {
         let repository = self.settings.repositories.parse(&stored.repo_url);
-        repository.map_err(|_| PlanningError::RepositoryNotAllowed(stored.repo_url.to_string()))
+        repository.map_err(|_| RunError::RepositoryNotAllowed(stored.repo_url.to_string()))
     }
 
     /// The tools that a task may name: those of the agent that works on tasks that servers offer now. Its definition names
     /// the tools of servers that an operator may leave out, too.
-    pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, PlanningError> {
+    pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, RunError> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let worker = project.agents.get(TASK_WORKER);
         let worker = worker.ok_or_else(|| missing(TASK_WORKER))?;
         let is_agent = |name: &str| project.agents.contains_key(name);
         let tools = self.directory.offered(worker.definition.server_tools(is_agent)).await;
         match tools.is_empty() {
-            true => Err(PlanningError::Unavailable(format!(
+            true => Err(unavailable(format!(
                 "no server offers a tool of the agent {TASK_WORKER}; `gavel doctor` shows the reason"
             ))),
             false => Ok(tools),
@@ -142,14 +143,20 @@ pub(super) fn project() -> ProjectId {
     ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"))
 }
 
-pub(super) fn missing(agent: &str) -> PlanningError {
-    PlanningError::Unavailable(format!("there is no agent {agent:?}"))
+pub(super) fn missing(agent: &str) -> RunError {
+    unavailable(format!("there is no agent {agent:?}"))
 }
 
-pub(super) fn done(moved: Moved) -> Result<(), PlanningError> {
+pub(super) fn unavailable(why: String) -> RunError {
+    RunError::AgentUnavailable(format!(
+        "Planning is unavailable: {why}. Nothing was done; tell the operator."
+    ))
+}
+
+pub(super) fn done(moved: Moved) -> Result<(), RunError> {
     match moved {
         Moved::Yes => Ok(()),
-        Moved::No(status, version) => Err(PlanningError::Moved(status, version)),
+        Moved::No(status, version) => Err(RunError::SessionMoved(status, version)),
         Moved::Mismatch => Err(StoreFailure::KeyReused.into()),
         Moved::NotFound => Err(StoreFailure::NotFound.into()),
     }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::begin::bound;
 use super::checks::project;
 use super::execute::Confirmable;
-use super::{ExecutePlan, FLOOR, Planning, PlanningError};
+use super::{ExecutePlan, FLOOR, Planning};
 use crate::api::planning::{DryRun, DryRunAnswer, DryRunCondition, DryRunServer, DryRunTask, DryRunTool, ServerState};
 use crate::domain::canonical;
 use crate::domain::definition::{Approval, Definition};
@@ -32,6 +32,7 @@ use crate::ports::tools::Catalog;
 use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::definitions::Project;
+use crate::surfaces::runs::RunError;
 
 fn condition(condition: Condition) -> DryRunCondition {
     let Condition {
@@ -61,7 +62,7 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         execute: &ExecutePlan,
-    ) -> Result<DryRun, PlanningError> {
+    ) -> Result<DryRun, RunError> {
         let stored = self.stored(caller, user, execute.session).await?;
         let granted = self.worker_tools(caller).await?;
         let confirmation = self.confirmation(caller, &stored, execute, &granted)?;

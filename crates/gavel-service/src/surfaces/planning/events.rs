@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::{Planning, PlanningError};
+use super::Planning;
 use crate::api::events::{CallError, Event, Numbered, RunEvent};
 use crate::api::planning::{AnyEvent, Cleanup, SessionEvent, Version, VersionKind};
 use crate::api::runs::AgentRun;
@@ -171,13 +171,13 @@ impl SessionWatch {
     ///
     /// # Errors
     /// The store remains unavailable, or contains unreadable data; the run of the session repeatedly cannot be recorded.
-    pub async fn next(&mut self) -> Result<Option<SessionLine>, PlanningError> {
+    pub async fn next(&mut self) -> Result<Option<SessionLine>, RunError> {
         loop {
             match self.step().await {
                 Ok(Some(line)) => return Ok(Some(line)),
                 Ok(None) if matches!(self.stage, Stage::Ended) && self.ready.is_empty() => return Ok(None),
                 Ok(None) => self.faults = 0,
-                Err(PlanningError::Run(RunError::Store(StoreFailure::Unavailable))) if self.faults < ASKED_AGAIN => {
+                Err(RunError::Store(StoreFailure::Unavailable)) if self.faults < ASKED_AGAIN => {
                     self.faults += 1;
                     self.pause().await;
                 }
@@ -187,7 +187,7 @@ impl SessionWatch {
     }
 
     /// Hands over an event, or makes the next ones.
-    async fn step(&mut self) -> Result<Option<SessionLine>, PlanningError> {
+    async fn step(&mut self) -> Result<Option<SessionLine>, RunError> {
         if !self.ready.is_empty() {
             return Ok(self.hand_over().await?);
         }
@@ -479,7 +479,7 @@ const EDITS: u32 = 2;
 
 impl SessionWatch {
     /// Enters the log of a run.
-    async fn begin(&mut self, index: usize) -> Result<(), PlanningError> {
+    async fn begin(&mut self, index: usize) -> Result<(), RunError> {
         let Some(run) = self.runs.get(index).copied() else {
             self.stage = Stage::Ended;
             return Ok(());
@@ -549,7 +549,7 @@ impl SessionWatch {
     }
 
     /// Looks what follows a run that has ended: its plan, edits, the next run, or the end of the session.
-    async fn look_after(&mut self) -> Result<(), PlanningError> {
+    async fn look_after(&mut self) -> Result<(), RunError> {
         let stored = {
             let _look = self.planning.runs.look().await;
             let sessions = &self.planning.sessions;
@@ -625,7 +625,7 @@ impl SessionWatch {
     }
 
     /// The end of the session.
-    async fn end(&mut self, stored: &StoredSession) -> Result<(), PlanningError> {
+    async fn end(&mut self, stored: &StoredSession) -> Result<(), RunError> {
         let session = self.planning.session(&self.owner, None, self.session).await?;
         let Stage::After(After { index, end, .. }) = self.stage else {
             return Ok(());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::begin::{SessionRun, bound};
-use super::checks::{confirmed_words, project, values_error};
-use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning, PlanningError};
+use super::checks::{confirmed_words, project, unavailable, values_error};
+use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning};
 use crate::api::planning::Confirmation;
 use crate::domain::definition::Definition;
 use crate::domain::ids::UserId;
@@ -44,7 +44,7 @@ impl Planning {
         caller: &'a Caller,
         user: Option<&UserId>,
         execute: ExecutePlan,
-    ) -> Result<Execution<'a>, PlanningError> {
+    ) -> Result<Execution<'a>, RunError> {
         if let Some(before) = self.begun_before(&execute.meta).await? {
             return Ok(Execution::begun(self, caller, before));
         }
@@ -61,7 +61,7 @@ impl Planning {
         match self.begin_work(caller, user, stored, execute, confirmation).await {
             Ok(begun) => Ok(Execution::begun(self, caller, begun)),
             // Another request may have confirmed the plan first.
-            Err(moved @ PlanningError::Moved(..)) => {
+            Err(moved @ RunError::SessionMoved(..)) => {
                 let stored = self.stored(caller, user, session).await?;
                 match stored.started_us {
                     Some(_) => Ok(Execution::before(self, caller, &stored)),
@@ -79,7 +79,7 @@ impl Planning {
         user: Option<&UserId>,
         stored: &StoredSession,
         execute: ExecutePlan,
-    ) -> Result<Option<BegunPlanning>, PlanningError> {
+    ) -> Result<Option<BegunPlanning>, RunError> {
         let resume = Resume {
             settled: BTreeMap::new(),
             timeout: None,
@@ -90,7 +90,7 @@ impl Planning {
         match self.runs.resume(caller, user.cloned(), stored.run, resume).await {
             Ok(begun) => Ok(Some(BegunPlanning { session, begun })),
             Err(RunError::NotPaused(_) | RunError::DeadlinePassed(_)) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -101,18 +101,18 @@ impl Planning {
         stored: &StoredSession,
         execute: &ExecutePlan,
         tools: &[String],
-    ) -> Result<Confirmable, PlanningError> {
+    ) -> Result<Confirmable, RunError> {
         self.waits_for_confirmation(stored)?;
         if execute.plan_version.is_some_and(|version| version != stored.version) {
-            return Err(PlanningError::Moved(stored.status, stored.version));
+            return Err(RunError::SessionMoved(stored.status, stored.version));
         }
         let errors: Vec<_> = values_error("/askFor", &execute.ask_for, tools).collect();
         if !errors.is_empty() {
-            return Err(PlanningError::invalid(errors));
+            return Err(RunError::Invalid(errors));
         }
         let repository = self.repository(stored)?;
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
-            return Err(PlanningError::RepositoryNotAllowed(repository.to_string()));
+            return Err(RunError::RepositoryNotAllowed(repository.to_string()));
         }
         Ok(Confirmable {
             repository,
@@ -128,7 +128,7 @@ impl Planning {
         stored: StoredSession,
         execute: ExecutePlan,
         confirmation: Confirmable,
-    ) -> Result<BegunPlanning, PlanningError> {
+    ) -> Result<BegunPlanning, RunError> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let tools = self.worker_tools(caller).await?;
         has_tools(&stored.plan, &tools)?;
@@ -184,7 +184,7 @@ impl Planning {
 }
 
 /// Are the tools of the plan there?
-fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), PlanningError> {
+fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), RunError> {
     let named: BTreeSet<_> = plan.tasks.iter().flat_map(|task| &task.tools).collect();
     let missing: Vec<_> = named
         .into_iter()
@@ -193,7 +193,7 @@ fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), PlanningError> {
         .collect();
     match missing.is_empty() {
         true => Ok(()),
-        false => Err(PlanningError::Unavailable(format!(
+        false => Err(unavailable(format!(
             "tools of the plan are unavailable: {}; `gavel doctor` shows the reason",
             missing.join(", ")
         ))),
@@ -235,7 +235,7 @@ impl<'a> Execution<'a> {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn ended(&self) -> Result<(), PlanningError> {
+    pub async fn ended(&self) -> Result<(), RunError> {
         let run = self.planning.runs.ended(self.caller, self.run).await?;
         if !run.status.has_ended() {
             return Ok(());

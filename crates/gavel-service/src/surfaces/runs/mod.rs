@@ -29,6 +29,7 @@ use crate::api::runs::{AgentRun, InDoubtCall};
 use crate::domain::action::Action;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::{Budget, Exceeded, Pool};
+use crate::domain::definition::ReadError;
 use crate::domain::ids::{ConversationId, ProjectId, RunId, ThreadId, UserId};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::policy::Policy;
@@ -156,7 +157,16 @@ pub enum RunError {
     /// This run of the same thread is active.
     #[error("run {0} of the thread is active")]
     ThreadBusy(RunId),
-    /// The planning session does not wait for confirmation with the given version of its plan; its status and version.
+    /// Nothing can run now: an agent or a tool that is needed is missing, or does not fit; the reason, in sentences.
+    #[error("{0}")]
+    AgentUnavailable(String),
+    /// The agent's definition has become invalid; all errors at once.
+    #[error("the definition is invalid")]
+    InvalidDefinition(Vec<ReadError>),
+    /// `planning.repositories` does not have this repository.
+    #[error("the repository {0} is not among those that planning may use (planning.repositories)")]
+    RepositoryNotAllowed(String),
+    /// The planning session is not in a state for this request: its status, and the current version of its plan.
     #[error("the session is {status} with version {version} of its plan", status = .0.as_str(), version = .1)]
     SessionMoved(SessionStatus, u32),
     /// There are as many planning sessions as this limit allows.
@@ -171,8 +181,8 @@ pub enum RunError {
     /// The step limit over all resumes is exhausted.
     #[error("no steps are left")]
     StepLimitExceeded,
-    /// The deadline of the run has passed: this time, in microseconds since the epoch.
-    #[error("the deadline of the run has passed")]
+    /// The deadline of the run, or of its planning session, has passed: this time, in microseconds since the epoch.
+    #[error("the deadline has passed")]
     DeadlinePassed(i64),
     /// These in-doubt calls are not settled.
     #[error("calls are in doubt")]
@@ -183,6 +193,12 @@ pub enum RunError {
     /// The run exists, and its effects are recorded as far as this process knows, but its state cannot be read now.
     #[error("the state of run {0} cannot be read now")]
     Unreadable(RunId),
+}
+
+impl RunError {
+    pub(super) fn invalid(pointer: &str, detail: impl Into<String>) -> Self {
+        Self::Invalid(vec![FieldError::new(pointer, detail)])
+    }
 }
 
 impl From<QueryError> for RunError {

@@ -16,7 +16,6 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::{Claim, RequestMeta};
 use super::runs::{Begin, Begun, InThread, Origin, RunError, Runs, Watch};
-use crate::api::problem::FieldError;
 use crate::api::runs::AgentRun;
 use crate::api::threads::{ActionAnswer, ActionRecord, RunAnswer, Thread, ThreadSummary};
 use crate::domain::action::{Action, ActionStatus, in_words};
@@ -53,23 +52,6 @@ pub struct Threads {
     settings: ThreadSettings,
 }
 
-/// Why a message began no run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MessageError {
-    /// The agent named in `runs.agent` does not exist, or takes other inputs than a message; the reason.
-    #[error("no agent can answer: {0}")]
-    NoAnswerer(String),
-    /// The message is invalid, or its run was not begun.
-    #[error(transparent)]
-    Run(#[from] RunError),
-}
-
-impl From<StoreFailure> for MessageError {
-    fn from(failure: StoreFailure) -> Self {
-        Self::Run(failure.into())
-    }
-}
-
 /// A message for a thread.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -104,17 +86,18 @@ impl Threads {
     /// Creates and starts a run of a thread, and a new thread if none is given.
     ///
     /// # Errors
-    /// [`MessageError`]; later errors are reported by the run itself.
-    pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Begun, MessageError> {
+    /// [`RunError`]; later errors are reported by the run itself.
+    pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Begun, RunError> {
         let Message { prompt, meta, .. } = &message;
         if prompt.trim().is_empty() {
-            return Err(invalid("must not be empty".to_owned()));
+            return Err(RunError::invalid("/prompt", "must not be empty"));
         }
         if prompt.len() > MAX_PROMPT {
             let (begins, bytes) = (text::prefix(prompt, MAX_PROMPT), prompt.len());
             self.refuse(caller, user, (begins, meta), (Outcome::UserInput, None))
                 .await?;
-            return Err(invalid(format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed")));
+            let detail = format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed");
+            return Err(RunError::invalid("/prompt", detail));
         }
         if let Some(mut before) = self.runs.begun_before(meta).await? {
             before.waits_its_turn = self.waits_its_turn(caller, before.run).await?;
@@ -128,7 +111,9 @@ impl Threads {
                 let detail = Some(Arc::from(why.as_str()));
                 self.refuse(caller, user, (prompt, meta), (Outcome::Internal, detail))
                     .await?;
-                return Err(MessageError::NoAnswerer(why));
+                return Err(RunError::AgentUnavailable(format!(
+                    "No agent answers here, since the setting runs.agent is invalid: {why}. Tell the operator."
+                )));
             }
         };
         let snapshot = project.snapshot(&self.settings.agent).ok_or(StoreFailure::NotFound)?;
@@ -294,10 +279,6 @@ impl Threads {
     ) -> Result<Watch, StoreFailure> {
         self.runs.watch(caller, user, run, after).await
     }
-}
-
-fn invalid(detail: String) -> MessageError {
-    RunError::Invalid(vec![FieldError::new("/prompt", detail)]).into()
 }
 
 fn answer(run: &AgentRun, thread: Option<ThreadId>, journal: &Journal, actions: &[Action]) -> RunAnswer {

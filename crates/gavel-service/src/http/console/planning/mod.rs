@@ -22,8 +22,9 @@ use crate::http::error::Error;
 use crate::http::request::{Id, Open, RequestName};
 use crate::http::{body, query};
 use crate::surfaces::decisions::ListQuery;
-use crate::surfaces::planning::{ExecutePlan, PlanningError};
+use crate::surfaces::planning::ExecutePlan;
 use crate::surfaces::request::RequestMeta;
+use crate::surfaces::runs::RunError;
 
 pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Page {
     let filter = filter(&visitor, &given)?;
@@ -168,7 +169,7 @@ pub(crate) async fn confirm(
     let late = match edge.planning.execute_plan(&visitor.caller, user, execute).await {
         // The plan was confirmed before, by this visitor or by another.
         Ok(execution) => execution.begun.is_none(),
-        Err(PlanningError::Moved(..) | PlanningError::DeadlinePassed(_)) => true,
+        Err(RunError::SessionMoved(..) | RunError::DeadlinePassed(_)) => true,
         Err(error) => return Err(error.into()),
     };
     Ok(back(session, late))
