@@ -6,12 +6,13 @@ mod edit;
 mod follow;
 mod show;
 mod start;
-mod story;
 mod text;
 
+pub(super) use self::text::{changes, length, reflection};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{At, Gavel};
-use crate::cli::talk;
+use crate::cli::runs::{Showing, is_here};
+use crate::cli::{output, talk};
 use crate::config::Flags;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
 
@@ -76,4 +77,9 @@ async fn connect_servers(gavel: &Gavel, agent: &str) -> anyhow::Result<()> {
     gavel
         .connect_servers_of(&ProjectId::parse(DEFAULT_PROJECT)?, agent)
         .await
+}
+
+/// Whether a user at the terminal reads the plan, and can answer.
+fn is_conversation(showing: Showing) -> bool {
+    !showing.json && !showing.events && is_here() && output::answers_are_shown()
 }

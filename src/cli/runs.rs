@@ -11,8 +11,8 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-pub(super) use self::follow::{OnInterrupt, Showing, Watched, actions, ask, follow, questions, show_questions};
-pub(super) use self::progress::{Progress, Story, newest, time};
+pub(super) use self::follow::{OnInterrupt, Showing, Watched, actions, follow, unanswered};
+pub(super) use self::progress::{Progress, time};
 use crate::api::approvals::ResolveBody;
 use crate::api::decisions::{DecisionDetail, ToolInvocation};
 use crate::api::runs::{AgentRun, RunPage};
@@ -382,7 +382,7 @@ impl Talk for Resume {
             return Ok(Exit::Done);
         }
         let attempt = gavel.get::<AgentRun>(&self::path(run)).await?.attempts.len();
-        follow(gavel, run, &self.showing, OnInterrupt::Cancels, attempt).await
+        follow(gavel, run, self.showing, OnInterrupt::Cancels, attempt).await
     }
 }
 
@@ -410,7 +410,7 @@ It begins with what the run has done so far. Ctrl-C stops watching; the run cont
 
 impl Talk for Watch {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        follow(gavel, self.id, &self.showing, OnInterrupt::Leaves, 0).await
+        follow(gavel, self.id, self.showing, OnInterrupt::Leaves, 0).await
     }
 }
 

@@ -130,7 +130,8 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
         "  reason   I look first.",
         "  act      getFileContents \"README.md\"",
         "  reflect  not accepted: ",
-        "  reflect  complete: step 1 shows \"Reads a date from text\"",
+        "step 1 shows \"Reads a date from text\"",
+        "  result   ✓ getFileContents (",
         "Plan 2   ~ t2 Open one issue: one is enough",
         "t1 COMPLETED after 1 step: It is seen.",
         "  act      createIssue \"Weeks are missing\"",
@@ -234,7 +235,7 @@ async fn the_word_execute_confirms_the_plan_that_was_shown() {
     terminal.shows("> ");
     terminal.types("execute\n");
     terminal.shows("Plan 1 confirmed by ");
-    terminal.shows("complete: step 1 shows \"Reads a date from text\"");
+    terminal.shows("step 1 shows \"Reads a date from text\"");
     terminal.shows("COMPLETED in ");
     assert_eq!(terminal.ends(), Some(0));
     assert_eq!(studio.issues(), 1);

@@ -277,7 +277,7 @@ async fn ctrl_c_cancels_the_run_and_waits_for_its_end() {
     let mut terminal = Terminal::start(&place, &["agents", "run", "helper", "go"], &environment);
     terminal.shows("→ list_tasks {}");
     asked(&gemini, 2).await;
-    terminal.shows("model call 2: waiting for the model");
+    terminal.shows("model call 2 · waiting for the model");
     terminal.types("\u{3}");
     terminal.shows("cancelling the run");
     terminal.shows("cancelled (");
@@ -338,7 +338,7 @@ async fn progress_of_a_sub_agent_is_indented_below_its_caller() {
     assert_eq!(
         reported[1..],
         [
-            "→ agent helper {\"query\":\"list them\"}",
+            "→ agent helper \"list them\"",
             "  → list_tasks {}",
             "  ✓ list_tasks",
             "    There are none.",

@@ -13,6 +13,7 @@ mod page;
 pub mod planning;
 pub mod problem;
 pub mod runs;
+pub mod spelling;
 pub mod threads;
 
 use gavel_core::domain;

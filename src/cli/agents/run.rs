@@ -102,7 +102,7 @@ impl Talk for Args {
             }
             return Ok(Exit::Done);
         }
-        follow(gavel, run, &self.showing, OnInterrupt::Cancels, 0).await
+        follow(gavel, run, self.showing, OnInterrupt::Cancels, 0).await
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 use super::edit::{self, Edited};
-use super::follow::{Followed, Showing, exit, failed_refinement, has_open_plan, path, refined, tell};
+use super::follow::{exit, failed_refinement, has_open_plan, path, refined, tell};
 use super::start::executed;
 use super::{show, start, text};
 use crate::api::planning::{ExecuteBody, Session};
@@ -12,6 +12,7 @@ use crate::cli::gavel::Gavel;
 use crate::cli::interrupt::Stopped;
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
+use crate::cli::runs::Showing;
 
 const COMMANDS: &str = "Say what to change, or: execute, show, show t2, diff, edit, cancel, quit";
 
@@ -67,9 +68,8 @@ enum Then {
 ///
 /// # Errors
 /// The terminal, or the session, can no longer be read.
-pub(super) async fn hold(gavel: &Gavel, session: Session, showing: Showing) -> anyhow::Result<Exit> {
+pub(super) async fn hold(gavel: &Gavel, mut session: Box<Session>, showing: Showing) -> anyhow::Result<Exit> {
     let id = session.session_id;
-    let mut session = Box::new(session);
     let mut lines = Lines::new();
     output::line(&text::plan(&session))?;
     output::note(COMMANDS);
@@ -160,9 +160,8 @@ async fn answer(
             Ok(Then::Next(Box::new(cancelled)))
         }
         Typed::Refinement(words) => match refined(gavel, id, words, showing).await? {
-            Followed::Left => Ok(Then::End(Exit::Interrupted)),
-            Followed::Waits => Ok(Then::End(Exit::NeedsApproval)),
-            Followed::Reached(planned) => {
+            Err(exit) => Ok(Then::End(exit)),
+            Ok(planned) => {
                 if failed_refinement(&planned).is_none() {
                     changes(gavel, session, &planned).await?;
                 }

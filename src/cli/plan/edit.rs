@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::follow::{Showing, found, has_open_plan, session, tell};
+use super::follow::{found, has_open_plan, session, tell};
 use super::show::version;
 use super::{id, text};
 use crate::api::planning::Session;
@@ -19,7 +19,7 @@ use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::Signals;
 use crate::cli::lines::{self, Lines, Next};
 use crate::cli::output;
-use crate::cli::runs::is_here;
+use crate::cli::runs::{Showing, is_here};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::{Draft, DraftTask, Task};
 

@@ -1,88 +1,33 @@
 //! Follows a session over its events, and shows the progress: until there is a plan, or until the session has ended.
 
 use anyhow::Context;
-use serde_json::Value;
 
-use super::story::SessionStory;
 use super::text;
 use crate::api::planning::{RefineBody, Session, WaitingFor, WaitingKind};
-use crate::cli::approvals::{Question, answers, settles};
+use crate::cli::approvals::settles;
 use crate::cli::client::Wait;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Where};
 use crate::cli::interrupt::unless_stopped;
 use crate::cli::list::single_line;
 use crate::cli::output;
-use crate::cli::runs::{Progress, Watched, ask, is_here, questions, show_questions};
+use crate::cli::runs::{Progress, Showing, Watched, is_here, unanswered};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskStatus;
 use crate::domain::planning_session::SessionStatus;
 
-/// The output options.
-#[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub(super) struct Showing {
-    /// Print the session with its plan as JSON, and nothing else on standard output
-    #[arg(long, conflicts_with = "events")]
-    pub(super) json: bool,
-    /// Print the events as they come, as JSON, one per line; once the session has ended, the last has the type result
-    #[arg(long)]
-    pub(super) events: bool,
-    /// Show no progress
-    #[arg(long, short)]
-    pub(super) quiet: bool,
-}
-
-impl Showing {
-    /// Whether a user at the terminal reads the plan, and can answer.
-    pub(super) fn is_conversation(&self) -> bool {
-        !self.json && !self.events && is_here() && output::answers_are_shown()
-    }
-}
-
 /// How a session is followed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct How {
-    pub(super) from: FirstEvent,
-    pub(super) until: Until,
-    pub(super) on_wait: OnWait,
-}
-
-impl How {
-    /// The current run, by the command that began it.
-    pub(super) const BEGUN: Self = Self {
-        from: FirstEvent::OfCurrentRun,
-        until: Until::RunHasEnded,
-        on_wait: OnWait::Answers,
-    };
-}
-
-/// The first event that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FirstEvent {
-    /// That of the session.
-    OfSession,
-    /// That of its current run.
-    OfCurrentRun,
+pub(super) enum How {
+    /// Its current run, by the command that began it. When it waits for a person, the user at the terminal is asked; the
+    /// command ends, if there is none.
+    Begun,
+    /// From its first event until its plan waits for the confirmation, or `to_end`. A wait is shown.
+    Watches { to_end: bool },
 }
 
-/// The last event that is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Until {
-    /// The last of the current run: the plan waits for its confirmation, or the session has ended.
-    RunHasEnded,
-    /// The end of the session.
-    SessionHasEnded,
-}
-
-/// Why following ended.
-pub(super) enum Followed {
-    /// What was followed has ended.
-    Reached(Box<Session>),
-    /// The session waits for a person.
-    Waits,
-    /// The user stopped following.
-    Left,
-}
+/// The session, once what was followed has ended; or how the command ends before that.
+pub(super) type Followed = Result<Box<Session>, Exit>;
 
 /// The session of an id.
 ///
@@ -121,9 +66,9 @@ pub(super) async fn refined(
             "it is unknown whether the refinement has begun; `{} {id}` shows it",
             gavel.command("plan watch")
         ));
-        return Ok(Followed::Left);
+        return Ok(Err(Exit::Interrupted));
     };
-    follow(gavel, found(gavel, begun, id)?, showing, How::BEGUN).await
+    follow(gavel, found(gavel, begun, id)?, showing, How::Begun).await
 }
 
 /// Follows a session.
@@ -131,23 +76,33 @@ pub(super) async fn refined(
 /// # Errors
 /// The session or its events can no longer be read.
 pub(super) async fn follow(gavel: &Gavel, session: Session, showing: Showing, how: How) -> anyhow::Result<Followed> {
-    if session.status == SessionStatus::AwaitingConfirmation && how.until == Until::RunHasEnded {
-        return Ok(Followed::Reached(Box::new(session)));
+    // A plan that is being made may be what the user waits for; the work on one always ends the session.
+    let to_end = how == How::Watches { to_end: true } || session.status.has_ended();
+    if has_open_plan(&session) && !to_end {
+        return Ok(Ok(Box::new(session)));
     }
     let id = session.session_id;
-    let story = Box::new(SessionStory::new(&session));
-    let progress = Progress::of(!showing.quiet && !showing.events, story);
-    let mut watched = Watched::new(gavel, format!("{}/events", path(id)), showing.events, progress);
-    let followed = until_reached(gavel, &session, &mut watched, how).await;
+    let mut watched = Watched::new(gavel, &path(id), showing, Some(session.deadline));
+    let followed = until_reached(gavel, &session, &mut watched, how, to_end).await;
     watched.progress.end();
-    if matches!(followed, Ok(Followed::Left)) {
-        output::note(&format!(
-            "session {id} continues in its worker, or in the next `gavel serve`; `{} {id}` shows it, `{} {id}` ends it",
-            gavel.command("plan watch"),
+    let followed = followed.with_context(|| format!("session {id}"))?;
+    let watch = gavel.command("plan watch");
+    match followed {
+        Err(Exit::NeedsApproval) => {
+            if showing.json {
+                output::json(&self::session(gavel, id).await?)?;
+            }
+            output::note(&format!(
+                "session {id} waits for a person, and continues after the answer: {watch} {id}"
+            ));
+        }
+        Err(_) => output::note(&format!(
+            "session {id} continues in its worker, or in the next `gavel serve`; `{watch} {id}` shows it, `{} {id}` ends it",
             gavel.command("plan cancel")
-        ));
+        )),
+        Ok(_) => {}
     }
-    followed.with_context(|| format!("session {id}"))
+    Ok(followed)
 }
 
 async fn until_reached(
@@ -155,81 +110,52 @@ async fn until_reached(
     session: &Session,
     watched: &mut Watched<'_>,
     how: How,
+    to_end: bool,
 ) -> anyhow::Result<Followed> {
     let id = session.session_id;
-    let mut is_earlier = how.from == FirstEvent::OfCurrentRun;
+    let mut is_earlier = how == How::Begun;
     watched.progress.note(&format!("session {id}"));
     while let Some(mut event) = watched.next().await? {
-        let kind = event["type"].as_str().unwrap_or_default().to_owned();
-        let is_of_run = kind == "status" && event["runId"] == session.run_id.to_string();
-        is_earlier &= !is_of_run && kind != "result";
+        let is_of_run = event["type"] == "status" && event["runId"] == session.run_id.to_string();
+        let is_end = event["type"] == "result";
+        is_earlier &= !is_of_run && !is_end;
         if is_earlier {
             continue;
         }
         watched.show(&event)?;
-        match kind.as_str() {
-            "result" => {
-                let ended = serde_json::from_value(event["session"].take());
-                return Ok(Followed::Reached(ended.context("the last event has no session")?));
+        if is_end {
+            let ended = serde_json::from_value(event["session"].take());
+            return Ok(Ok(ended.context("the last event has no session")?));
+        }
+        if is_of_run && !to_end && event["status"] == SessionStatus::AwaitingConfirmation.as_str() {
+            return Ok(Ok(gavel.get(&path(id)).await?));
+        }
+        if event["type"] == "awaiting_confirmation" && event["taskId"].is_null() {
+            match unless_stopped(waits(gavel, id, how, &mut watched.progress))
+                .await?
+                .transpose()?
+            {
+                None => break,
+                Some(true) => return Ok(Err(Exit::NeedsApproval)),
+                Some(false) => {}
             }
-            "status" if is_of_run && how.until == Until::RunHasEnded && is_open(&event) => {
-                return Ok(Followed::Reached(gavel.get(&path(id)).await?));
-            }
-            "awaiting_confirmation" if event["taskId"].is_null() => {
-                let handled = handle(gavel, id, how.on_wait, &mut watched.progress);
-                match unless_stopped(handled).await?.transpose()? {
-                    None => break,
-                    Some(true) => {}
-                    Some(false) => return Ok(Followed::Waits),
-                }
-            }
-            _ => {}
         }
     }
-    Ok(Followed::Left)
+    Ok(Err(Exit::Interrupted))
 }
 
-/// Does the plan wait for its confirmation after this event?
-fn is_open(event: &Value) -> bool {
-    event["status"] == SessionStatus::AwaitingConfirmation.as_str()
-}
-
-/// What to do when the session waits for a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnWait {
-    /// Shows what it waits for, and continues to watch.
-    Watches,
-    /// Asks the user at the terminal; ends, if there is none.
-    Answers,
-}
-
-/// Shows what the session waits for now, and asks the user if that is the way. False: a person must answer, and none
-/// did.
+/// Shows what the session waits for now, and asks the user if that is the way. True: a person must answer, and none did.
 ///
 /// # Errors
 /// What it waits for cannot be read, or an answer is refused.
-async fn handle(
-    gavel: &Gavel,
-    id: PlanningSessionId,
-    on_wait: OnWait,
-    progress: &mut Progress,
-) -> anyhow::Result<bool> {
+async fn waits(gavel: &Gavel, id: PlanningSessionId, how: How, progress: &mut Progress) -> anyhow::Result<bool> {
     let session: Session = gavel.get(&path(id)).await?;
-    let requests = questions(gavel, session.run_id).await?;
     let in_doubt = in_doubt(&session, &gavel.place);
-    for line in &in_doubt {
-        progress.warn(line);
-    }
-    if on_wait != OnWait::Answers || !is_here() {
-        show_questions(&requests, &gavel.place, |line| progress.warn(line));
-        // A wait that has ended since asks nothing.
-        return Ok(on_wait == OnWait::Watches || (requests.is_empty() && in_doubt.is_empty()));
-    }
-    let later = ask(gavel, &requests, progress).await?;
-    if let Some(one) = later.and_then(|action| Question::new(action, None)) {
-        output::note(&answers(&one, &gavel.place));
-    }
-    Ok(later.is_none())
+    in_doubt.iter().for_each(|line| progress.warn(line));
+    let asks = how == How::Begun;
+    let open = unanswered(gavel, session.run_id, asks, progress).await?;
+    // A wait that has ended since asks nothing.
+    Ok(!open.is_empty() || asks && !is_here() && !in_doubt.is_empty())
 }
 
 /// How to settle the calls whose outcome is unknown.

@@ -5,13 +5,10 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, Utc};
 use chrono_tz::Tz;
 
-use super::follow::{
-    FirstEvent, Followed, How, OnWait, Showing, Until, failed_refinement, follow, found, has_open_plan, path, refined,
-    session, tell,
-};
+use super::follow::{How, failed_refinement, follow, found, has_open_plan, path, refined, session, tell};
 use super::show::version;
 use super::text::confirmation;
-use super::{STATUSES, connect_servers, conversation, id, text};
+use super::{STATUSES, connect_servers, conversation, id, is_conversation, text};
 use crate::api::planning::{CancelBody, DryRun, ExecuteBody, Fitness, Session, StartBody};
 use crate::cli::client::{Client, Wait};
 use crate::cli::exit::{Exit, Usage};
@@ -19,6 +16,7 @@ use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
 use crate::cli::list::{length, single_line, table};
 use crate::cli::output;
+use crate::cli::runs::Showing;
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::{PLANNER, SessionStatus, TASK_WORKER};
 
@@ -77,19 +75,17 @@ impl Talk for Start {
             }
             return Ok(Exit::Done);
         }
-        match follow(gavel, begun, self.showing, How::BEGUN).await? {
-            Followed::Left => Ok(Exit::Interrupted),
-            Followed::Waits => Ok(Exit::NeedsApproval),
-            Followed::Reached(session) => {
-                let read = text::read_repository(&session).filter(|_| !self.showing.quiet && !self.showing.events);
-                if let Some(read) = read {
-                    output::note(&read);
-                }
-                match has_open_plan(&session) && self.showing.is_conversation() {
-                    true => conversation::hold(gavel, *session, self.showing).await,
-                    false => tell(gavel, &session, self.showing),
-                }
-            }
+        let session = match follow(gavel, begun, self.showing, How::Begun).await? {
+            Ok(session) => session,
+            Err(exit) => return Ok(exit),
+        };
+        let read = text::read_repository(&session).filter(|_| !self.showing.quiet && !self.showing.events);
+        if let Some(read) = read {
+            output::note(&read);
+        }
+        match has_open_plan(&session) && is_conversation(self.showing) {
+            true => conversation::hold(gavel, session, self.showing).await,
+            false => tell(gavel, &session, self.showing),
         }
     }
 }
@@ -141,18 +137,17 @@ impl Talk for Refine {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let words = self.text.join(" ");
         let is_blank = words.trim().is_empty();
-        if is_blank && (!self.text.is_empty() || !self.showing.is_conversation()) {
+        if is_blank && (!self.text.is_empty() || !is_conversation(self.showing)) {
             return Err(Usage("say what to change, or use a terminal for a conversation".to_owned()).into());
         }
         let before = session(gavel, self.id).await?;
         connect_servers(gavel, PLANNER).await?;
         if is_blank {
-            return conversation::hold(gavel, before, self.showing).await;
+            return conversation::hold(gavel, Box::new(before), self.showing).await;
         }
         let planned = match refined(gavel, self.id, &words, self.showing).await? {
-            Followed::Reached(planned) => planned,
-            Followed::Waits => return Ok(Exit::NeedsApproval),
-            Followed::Left => return Ok(Exit::Interrupted),
+            Ok(planned) => planned,
+            Err(exit) => return Ok(exit),
         };
         let exit = tell(gavel, &planned, self.showing)?;
         if let Some(failed) = failed_refinement(&planned) {
@@ -249,20 +244,9 @@ session continues.";
 impl Talk for Watch {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let session = session(gavel, self.id).await?;
-        let how = How {
-            from: FirstEvent::OfSession,
-            // A plan that is being made may be what the user waits for; the work on one always ends the session.
-            until: match !self.to_end && !session.status.has_ended() {
-                true => Until::RunHasEnded,
-                false => Until::SessionHasEnded,
-            },
-            on_wait: OnWait::Watches,
-        };
-        match follow(gavel, session, self.showing, how).await? {
-            Followed::Left => Ok(Exit::Interrupted),
-            Followed::Waits => Ok(Exit::NeedsApproval),
-            Followed::Reached(session) => tell(gavel, &session, self.showing),
-        }
+        let how = How::Watches { to_end: self.to_end };
+        let followed = follow(gavel, session, self.showing, how).await?;
+        followed.map_or_else(Ok, |session| tell(gavel, &session, self.showing))
     }
 }
 
@@ -410,20 +394,8 @@ pub(super) async fn executed(
     if let Some(confirmation) = confirmation(&begun).filter(|_| !showing.quiet && !showing.events) {
         output::note(&confirmation);
     }
-    match follow(gavel, begun, showing, How::BEGUN).await? {
-        Followed::Left => Ok(Exit::Interrupted),
-        Followed::Waits => {
-            if showing.json {
-                output::json(&session(gavel, id).await?)?;
-            }
-            output::note(&format!(
-                "session {id} waits for a person, and continues after the answer: {} {id}",
-                gavel.command("plan watch")
-            ));
-            Ok(Exit::NeedsApproval)
-        }
-        Followed::Reached(ended) => tell(gavel, &ended, showing),
-    }
+    let followed = follow(gavel, begun, showing, How::Begun).await?;
+    followed.map_or_else(Ok, |ended| tell(gavel, &ended, showing))
 }
 
 /// Sends the confirmation.

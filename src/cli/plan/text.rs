@@ -96,7 +96,7 @@ pub(super) fn task(task: &Task, history: &[Step]) -> String {
         ("replaces", task.replaces.map(|task| task.to_string())),
         ("run", task.run_id.map(|run| run.to_string())),
     ];
-    text.push_str(&given(fields.iter().map(|(name, value)| (*name, value.as_ref()))));
+    text.push_str(&given(fields));
     for each in history {
         text.push_str(&step(each));
     }
@@ -125,12 +125,12 @@ pub(super) fn session(session: &Session) -> String {
         ("refinement", refinement),
         ("run", Some(session.run_id.to_string())),
     ];
-    text.push_str(&given(fields.iter().map(|(name, value)| (*name, value.as_ref()))));
+    text.push_str(&given(fields));
     text
 }
 
 /// `Plan 2   + t4 Write failing tests   ~ t2 Parse ISO weeks   - t3 Update the README`.
-pub(super) fn changes(version: u32, changes: &[Change]) -> String {
+pub(crate) fn changes(version: u32, changes: &[Change]) -> String {
     let mut text = format!("Plan {version}");
     for change in changes {
         let title = single_line(&change.title);
@@ -153,7 +153,7 @@ pub(super) fn mark(op: PlanOperation) -> char {
 }
 
 /// 45 s, 12 min, 1 h 59 min, 2 d 3 h.
-pub(super) fn length(ms: u64) -> String {
+pub(crate) fn length(ms: u64) -> String {
     let seconds = ms / 1000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match (days, hours, minutes) {
@@ -263,17 +263,15 @@ mod tests {
 const INDENT: usize = 12;
 
 /// A line for each field that has a value, or several.
-fn given<'a>(fields: impl IntoIterator<Item = (&'static str, Option<&'a String>)>) -> String {
-    let given = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    given
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(name, value)| field(name, value))
-        .collect()
-}
-
-fn field(name: &str, value: &str) -> String {
-    let value = printable(value).replace('\n', &format!("\n{:INDENT$}  ", ""));
-    format!("  {name:<width$}{}\n", value.trim_end(), width = INDENT)
+fn given<const N: usize>(fields: [(&str, Option<String>); N]) -> String {
+    let mut text = String::new();
+    for (name, value) in fields {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            let value = printable(&value).replace('\n', &format!("\n{:INDENT$}  ", ""));
+            text.push_str(&format!("  {name:<INDENT$}{}\n", value.trim_end()));
+        }
+    }
+    text
 }
 
 /// Most characters of arguments and of an observation; `--json` has all.
@@ -290,13 +288,13 @@ fn step(step: &Step) -> String {
             clipped(done.arguments.get(), SHORT_STEP)
         )
     });
+    let concluded = |made: &StepReflection| reflection(made, SHORT_STEP).join("\n");
     let fields = [
         ("reason", step.reason.clone()),
         ("act", action),
         ("observed", step.observation.as_deref().map(observation)),
-        ("reflect", step.reflection.as_ref().map(reflection)),
+        ("reflect", step.reflection.as_ref().map(concluded)),
     ];
-    let fields = fields.iter().map(|(name, value)| (*name, value.as_ref()));
     text.push_str(&given(fields));
     text
 }
@@ -318,20 +316,15 @@ fn observation(observation: &RawValue) -> String {
     clipped(text.as_deref().unwrap_or(observation.get()), SHORT_STEP)
 }
 
-fn reflection(reflection: &StepReflection) -> String {
+/// What the model concluded: its summary, the evidence with at most so many characters of each quote, and why it gives
+/// up.
+pub(crate) fn reflection(reflection: &StepReflection, most: usize) -> Vec<String> {
     let complete = if reflection.is_task_complete { "complete: " } else { "" };
-    let mut text = format!("{complete}{}", reflection.summary);
-    for one in &reflection.evidence {
-        text.push_str(&format!(
-            "\nstep {} shows \"{}\"",
-            one.observation,
-            clipped(&one.quote, SHORT_STEP)
-        ));
-    }
-    if let Some(why) = &reflection.give_up {
-        text.push_str(&format!("\ngives up: {why}"));
-    }
-    text
+    let mut parts = vec![format!("{complete}{}", reflection.summary)];
+    let evidence = reflection.evidence.iter();
+    parts.extend(evidence.map(|one| format!("step {} shows \"{}\"", one.observation, clipped(&one.quote, most))));
+    parts.extend(reflection.give_up.iter().map(|why| format!("gives up: {why}")));
+    parts
 }
 
 #[cfg(test)]

@@ -19,16 +19,17 @@ use crate::cli::output::{self, count};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::RunId;
+use crate::domain::time::Timestamp;
 
-/// The output options.
-#[derive(Clone, Debug, clap::Args)]
+/// The output options of what follows a run or a session.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Showing {
-    /// Print the complete run as JSON when it ends or waits for an approval, and nothing else on standard output
+    /// Print the run or session as JSON when it ends or waits for a person, and nothing else on standard output
     #[arg(long, conflicts_with = "events")]
     pub(crate) json: bool,
-    /// Print the events as they come, as JSON, one per line; the last has the type end
+    /// Print the events as they come, as JSON, one per line; the last has the type end, or result for a session
     #[arg(long)]
-    events: bool,
+    pub(crate) events: bool,
     /// Show no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -53,13 +54,13 @@ pub(crate) struct Watched<'a> {
 }
 
 impl<'a> Watched<'a> {
-    /// The events under a path.
-    pub(crate) fn new(client: &'a Client, path: String, prints: bool, progress: Progress) -> Self {
+    /// The events below a path: those of a run, or of a session with its deadline.
+    pub(crate) fn new(client: &'a Client, path: &str, showing: Showing, deadline: Option<Timestamp>) -> Self {
         Self {
-            events: client.events(path),
+            events: client.events(format!("{path}/events")),
             interrupted: Box::pin(until_interrupted()),
-            prints,
-            progress,
+            prints: showing.events,
+            progress: Progress::new(!showing.quiet && !showing.events, deadline),
         }
     }
 
@@ -105,12 +106,11 @@ impl<'a> Watched<'a> {
 pub(crate) async fn follow(
     gavel: &Gavel,
     run: RunId,
-    showing: &Showing,
+    showing: Showing,
     on_interrupt: OnInterrupt,
     attempt: usize,
 ) -> anyhow::Result<Exit> {
-    let progress = Progress::new(!showing.quiet && !showing.events);
-    let mut watched = Watched::new(gavel, format!("{}/events", path(run)), showing.events, progress);
+    let mut watched = Watched::new(gavel, &path(run), showing, None);
     let followed = until_ended(gavel, run, &mut watched, on_interrupt, attempt).await;
     watched.progress.end();
     match followed.with_context(|| format!("run {run}"))? {
@@ -124,7 +124,6 @@ pub(crate) async fn follow(
                 waiting["actions"] = serde_json::to_value(&questions)?;
                 output::json(&waiting)?;
             }
-            show_questions(&questions, &gavel.place, output::note);
             output::note(&format!(
                 "run {run} waits for an approval, and continues after the answer"
             ));
@@ -148,7 +147,7 @@ pub(crate) async fn follow(
 enum Followed {
     /// The run has ended.
     Over(Box<AgentRun>),
-    /// It waits for an approval, and no user is at the terminal: the approval requests.
+    /// It waits for a person, and these approval requests were not answered here.
     Waits(Vec<ActionAnswer>),
     /// The user stopped following.
     Left { is_cancelled: bool },
@@ -183,29 +182,24 @@ async fn until_ended(
             }
             continue;
         };
-        let is_own = event["run_id"] == run.to_string();
+        let (is_own, is_end) = (event["run_id"] == run.to_string(), event["type"] == "end");
         if event["type"] == "resumed" && is_own {
             earlier = earlier.saturating_sub(1);
         }
-        if earlier > 0 && event["type"] != "end" {
+        if earlier > 0 && !is_end {
             continue;
         }
         watched.show(&event)?;
-        if event["type"] == "end" {
+        if is_end {
             let ended = serde_json::from_value(event["run"].take()).context("the last event has no run")?;
             return Ok(Followed::Over(ended));
         }
-        if event["type"] != "awaiting_confirmation" || !is_own {
-            continue;
-        }
-        let questions = questions(gavel, run).await?;
-        if on_interrupt == OnInterrupt::Leaves {
-            // A user who only watches may see it answered elsewhere.
-            show_questions(&questions, &gavel.place, |line| watched.progress.note(line));
-        } else if !questions.is_empty() && !is_here() {
-            return Ok(Followed::Waits(questions));
-        } else if let Some(later) = ask(gavel, &questions, &mut watched.progress).await? {
-            return Ok(Followed::Waits(vec![later.clone()]));
+        if event["type"] == "awaiting_confirmation" && is_own {
+            let asks = on_interrupt == OnInterrupt::Cancels;
+            let open = unanswered(gavel, run, asks, &mut watched.progress).await?;
+            if !open.is_empty() {
+                return Ok(Followed::Waits(open));
+            }
         }
     }
 }
@@ -218,38 +212,37 @@ pub(crate) async fn actions(client: &Client, run: RunId) -> anyhow::Result<Vec<A
     Ok(calls.into_iter().filter(is_action).collect())
 }
 
-/// The approval requests of this run and the runs it called, oldest first.
-pub(crate) async fn questions(client: &Client, run: RunId) -> anyhow::Result<Vec<ActionAnswer>> {
-    let mut actions = actions(client, run).await?;
-    actions.retain(|action| action.approval_id.is_some());
-    Ok(actions)
-}
-
-/// Shows these approval requests, and how to answer each.
-pub(crate) fn show_questions(actions: &[ActionAnswer], place: &Where, mut show: impl FnMut(&str)) {
-    for one in actions.iter().filter_map(|action| Question::new(action, None)) {
-        show(&format!("\n{}\n{}", question(&one), answers(&one, place)));
-    }
-}
-
-/// Asks the user at the terminal about these actions. Returns the one that the user leaves for later.
+/// Asks the user at the terminal about the approval requests of this run and the runs it called, oldest first. Returns
+/// those that a person must still answer, after showing how. Without `asks` the user only watches: each is shown, and
+/// another person may answer it.
 ///
 /// # Errors
 /// An answer is refused.
-pub(crate) async fn ask<'a>(
-    client: &Client,
-    actions: &'a [ActionAnswer],
+pub(crate) async fn unanswered(
+    gavel: &Gavel,
+    run: RunId,
+    asks: bool,
     progress: &mut Progress,
-) -> anyhow::Result<Option<&'a ActionAnswer>> {
-    for action in actions {
-        let Some(one) = Question::new(action, None) else {
+) -> anyhow::Result<Vec<ActionAnswer>> {
+    let mut requests = actions(gavel, run).await?;
+    requests.retain(|action| Question::new(action, None).is_some());
+    if !asks || !is_here() {
+        for one in requests.iter().filter_map(|action| Question::new(action, None)) {
+            progress.warn(&format!("\n{}\n{}", question(&one), answers(&one, &gavel.place)));
+        }
+        requests.retain(|_| asks);
+        return Ok(requests);
+    }
+    for action in requests {
+        let Some(one) = Question::new(&action, None) else {
             continue;
         };
         progress.end();
         let Some(answer) = answer(&one).await? else {
-            return Ok(Some(action));
+            output::note(&answers(&one, &gavel.place));
+            return Ok(vec![action]);
         };
-        match client.post::<RunAnswer>(RESOLVE, &[], Wait::No, &answer).await {
+        match gavel.post::<RunAnswer>(RESOLVE, &[], Wait::No, &answer).await {
             // Another approver was faster.
             Err(error) if Refused::in_error(&error).is_some_and(|refused| refused.has_code("already_resolved")) => {
                 output::note(&format!("{error:#}"));
@@ -258,11 +251,11 @@ pub(crate) async fn ask<'a>(
         }
     }
     progress.resume_output();
-    Ok(None)
+    Ok(Vec::new())
 }
 
 /// Prints the result on standard output, and the status on standard error.
-fn tell(run: &AgentRun, place: &Where, showing: &Showing) -> anyhow::Result<()> {
+fn tell(run: &AgentRun, place: &Where, showing: Showing) -> anyhow::Result<()> {
     if showing.json {
         output::json(run)?;
     } else if !showing.events

@@ -1,9 +1,7 @@
 //! The spelling of names on the wire, by route: camelCase below `/api/agent/` and `/v1/sessions`, snake_case elsewhere.
 
-use serde::Serialize;
-use serde_json::{Map, Value};
-
 use super::routes::Route;
+pub(super) use crate::api::spelling::{camel, camel_name};
 
 /// How names of several words are spelled in queries, pages and problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,57 +31,5 @@ impl Spelling {
             Self::Snake => name.to_owned(),
             Self::Camel => camel_name(name),
         }
-    }
-}
-
-/// Members whose values are of tools, models and definitions: their names are not ours.
-const FOREIGN: [&str; 5] = ["arguments", "data", "details", "output", "parameters"];
-
-/// An object with its names, and those of the objects in it, in camelCase.
-pub(super) fn camel(object: &impl Serialize) -> Value {
-    let value = serde_json::to_value(object).unwrap_or_else(|error| unreachable!("it serializes to JSON: {error}"));
-    renamed(value)
-}
-
-fn renamed(value: Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let renamed_member = |(name, value): (String, Value)| match FOREIGN.contains(&&*name) {
-                true => (name, value),
-                false => (camel_name(&name), renamed(value)),
-            };
-            Value::Object(members.into_iter().map(renamed_member).collect::<Map<_, _>>())
-        }
-        Value::Array(values) => Value::Array(values.into_iter().map(renamed).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
-    }
-}
-
-/// `tool_call` as `toolCall`.
-pub(super) fn camel_name(name: &str) -> String {
-    let mut words = name.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |mut name, word| {
-        let mut letters = word.chars();
-        name.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
-        name + letters.as_str()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn our_names_are_camel_case_and_those_of_tools_stay() {
-        let event = json!({
-            "type": "tool_call", "run_id": "1", "parameters": {"due_at": "x"}, "usage": [{"input_tokens": 1}], "data": {"a_b": 1},
-        });
-        let renamed = json!({
-            "type": "tool_call", "runId": "1", "parameters": {"due_at": "x"}, "usage": [{"inputTokens": 1}], "data": {"a_b": 1},
-        });
-        assert_eq!(camel(&event), renamed);
     }
 }
