@@ -11,18 +11,18 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::api::agents::{AgentDetail, AgentInfo, AgentPage, VersionDetail, VersionPage};
 use crate::api::problem::FieldError;
-use crate::domain::definition::{Definition, Form, ReadError, json_schema, json_schema_of_front_matter};
+use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
 use crate::domain::ids::ProjectId;
 use crate::http::answer::{Answer, Json, Reply, json};
 use crate::http::body::Body;
-use crate::http::error::{Code, Error, ProblemParts};
+use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, only};
 use crate::http::openapi::{About, JsonSchema, header as parameter, string};
 use crate::http::query;
 use crate::http::request::{Ctx, Id, Named, Open, Paged, Query, Request, Take};
 use crate::http::routes::Path;
-use crate::surfaces::definitions::{Put, PutError};
+use crate::surfaces::definitions::{Put, definition_error};
 
 const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
 const AGENT: (&str, &str) = ("agent", "The agent's name.");
@@ -157,7 +157,7 @@ async fn written(agent: &AgentDetail, form: Form, media: &'static str) -> Result
         let definition = Definition::read(text.as_bytes(), Form::Json, &id);
         definition.map(|definition| definition.write(form))
     });
-    let written = written.await.ok().and_then(Result::ok).ok_or(Error::Internal)?;
+    let written = written.await.ok().and_then(Result::ok).ok_or(Code::Internal)?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, HeaderValue::from_static(media)))
         .insert_header((header::CACHE_CONTROL, headers::NO_STORE))
@@ -313,73 +313,6 @@ impl Answer for Stored {
     }
 }
 
-impl From<PutError> for Error {
-    fn from(error: PutError) -> Self {
-        let parts = match error {
-            PutError::Store(failure) => return failure.into(),
-            PutError::InvalidDefinition(errors) => return invalid_definition(errors),
-            PutError::MissingRole(role) => {
-                ProblemParts::new(Code::Forbidden, format!("This requires the role {role}."))
-            }
-            PutError::FromFile => {
-                let detail = "The agent comes from a file; edit that file, and gavel reloads it automatically.";
-                ProblemParts::new(Code::ReadOnly, detail)
-            }
-            PutError::VersionConflict(current) => ProblemParts::new(
-                Code::VersionConflict,
-                format!("The current version is {current}; 0 means that there is none."),
-            ),
-            PutError::TooManyAgents(most) => ProblemParts::new(
-                Code::TooManyAgents,
-                format!(
-                    "The project has {most} agents created through the API, the most it may have; put the agent into another project."
-                ),
-            ),
-            PutError::Overloaded => ProblemParts::overloaded(),
-        };
-        parts.into()
-    }
-}
-
-pub(super) fn invalid_definition(errors: Vec<ReadError>) -> Error {
-    let detail = "The definition is invalid; errors names every error.";
-    let places = errors.into_iter().map(definition_error).collect();
-    ProblemParts::new(Code::InvalidDefinition, detail).places(places).into()
-}
-
-/// Reports an error or a warning of a definition, with its field, and its line if known.
-fn definition_error(error: ReadError) -> FieldError {
-    let place = match (error.file.as_str(), error.line) {
-        ("body", None) => String::new(),
-        ("body", Some(line)) => format!("line {line}: "),
-        (file, None) => format!("{file}: "),
-        (file, Some(line)) => format!("{file}, line {line}: "),
-    };
-    // The body does not contain the definitions of other agents.
-    let pointer = match error.file.as_str() {
-        "body" => pointer(&error.field),
-        _ => String::new(),
-    };
-    let field = match pointer.as_str() {
-        "" => format!("{}: ", error.field),
-        _ => String::new(),
-    };
-    FieldError {
-        pointer,
-        detail: format!("{place}{field}found {}; allowed: {}", error.found, error.allowed),
-    }
-}
-
-/// A field's path as a JSON pointer into the definition: `tools[0]` is `/tools/0`. Empty for text that is not a field,
-/// such as "front matter".
-fn pointer(field: &str) -> String {
-    if field.contains(' ') {
-        return String::new();
-    }
-    let parts = field.split(['.', '[']).map(|part| part.trim_end_matches(']'));
-    parts.map(|part| format!("/{part}")).collect()
-}
-
 /// A definition as it was sent.
 pub(super) struct DefinitionBody {
     form: Form,
@@ -389,7 +322,13 @@ pub(super) struct DefinitionBody {
 impl Take for DefinitionBody {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let form = only(request.http.headers(), &header::CONTENT_TYPE).and_then(form_of);
-        let (form, _) = form.ok_or(Error::NoForm)?;
+        let (form, _) = form.ok_or_else(|| {
+            Error::new(
+                Code::UnsupportedMediaType,
+                "A definition must be application/json, application/yaml, text/markdown or application/x-protobuf; set \
+                 Content-Type.",
+            )
+        })?;
         let body = request.arriving().any().await?;
         Ok(Self { form, body })
     }
@@ -440,17 +379,16 @@ fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
         return if any {
             Ok(Some(0))
         } else {
-            Err(Error::InvalidHeader("If-None-Match", "must be *"))
+            Err(Error::header("If-None-Match", "must be *"))
         };
     }
     if !headers.contains_key(header::IF_MATCH) {
         return Ok(None);
     }
     let version = headers::version(headers, &header::IF_MATCH);
-    version.map(Some).ok_or(Error::InvalidHeader(
-        "If-Match",
-        "must be a version in double quotes, as in ETag",
-    ))
+    version
+        .map(Some)
+        .ok_or_else(|| Error::header("If-Match", "must be a version in double quotes, as in ETag"))
 }
 
 const MEDIA: [(&str, Form); 7] = [

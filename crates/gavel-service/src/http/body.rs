@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
 use super::EdgeLimits;
-use super::error::Error;
+use super::error::{Code, Error};
 use super::headers::only;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::malformed;
@@ -63,7 +63,7 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
     /// 415, 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early.
     pub(super) async fn json(self) -> Result<Body, Error> {
         if !is_json(self.headers) {
-            return Err(Error::NotJson);
+            return Err(not_json());
         }
         self.any().await
     }
@@ -79,13 +79,13 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
             _ => None,
         };
         if media.is_none() && announced(self.headers).is_some_and(|size| size > 0) {
-            return Err(Error::NotJsonOrText);
+            return Err(not_json_or_text());
         }
         let body = self.any().await?;
         match media {
             Some(media) => Ok((body, media)),
             None if body.is_empty() => Ok((body, Media::Text)),
-            None => Err(Error::NotJsonOrText),
+            None => Err(not_json_or_text()),
         }
     }
 
@@ -116,11 +116,11 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
         is_plain(self.headers)?;
         let announced = announced(self.headers);
         if announced.is_some_and(|size| size > most) {
-            return Err(Error::BodyTooLarge(most));
+            return Err(too_large(most));
         }
         let body = collect(self.payload, most, announced, self.take);
         let body = tokio::time::timeout(self.limits.body_time, body).await;
-        body.unwrap_or(Err(Error::BodyTimeout))
+        body.unwrap_or_else(|_| Err(Code::RequestTimeout.into()))
     }
 }
 
@@ -202,7 +202,7 @@ async fn collect(
         });
     };
     if first.len() > limit {
-        return Err(Error::BodyTooLarge(limit));
+        return Err(too_large(limit));
     }
     let size = announced.unwrap_or_default().max(first.len());
     let mut share = match announced == Some(first.len()) {
@@ -221,7 +221,7 @@ async fn collect(
     loop {
         let size = whole.len() + piece.len();
         if size > limit {
-            return Err(Error::BodyTooLarge(limit));
+            return Err(too_large(limit));
         }
         if let Some(share) = share.as_mut().filter(|_| size > taken) {
             share.grow((size - taken) as u64)?;
@@ -242,8 +242,23 @@ async fn collect(
 async fn next(payload: &mut Payload) -> Result<Option<Bytes>, Error> {
     payload.next().await.transpose().map_err(|error: PayloadError| {
         tracing::debug!(%error, "a request body ended early");
-        Error::BodyBroken
+        Error::new(Code::InvalidRequest, "The body ended early, or its framing is invalid.")
     })
+}
+
+fn too_large(limit: usize) -> Error {
+    Error::new(Code::BodyTooLarge, format!("The body has more than {limit} bytes."))
+}
+
+pub(super) fn not_json() -> Error {
+    let detail = "The body must be application/json in UTF-8; set Content-Type.";
+    Error::new(Code::UnsupportedMediaType, detail).hint(header::ACCEPT, "application/json")
+}
+
+fn not_json_or_text() -> Error {
+    let detail = "The body must be application/json or text/plain, in UTF-8; set Content-Type. Omit the body for an agent \
+                  without inputs.";
+    Error::new(Code::UnsupportedMediaType, detail).hint(header::ACCEPT, "application/json, text/plain")
 }
 
 /// Whether the body is JSON, in UTF-8 if it names a charset.
@@ -257,7 +272,8 @@ fn is_plain(headers: &HeaderMap) -> Result<(), Error> {
     if headers.get_all(header::CONTENT_ENCODING).all(identity) {
         Ok(())
     } else {
-        Err(Error::Encoded)
+        let detail = "The body must not have a Content-Encoding.";
+        Err(Error::new(Code::UnsupportedMediaType, detail).hint(header::ACCEPT_ENCODING, "identity"))
     }
 }
 
@@ -288,7 +304,13 @@ mod tests {
             happened: Option<Vec<bool>>,
         }
         let places = |text: &str| match parse::<Given>(text.as_bytes(), "{\"happened\"}") {
-            Err(Error::Invalid(errors)) => errors.into_iter().map(|error| (error.pointer, error.detail)).collect(),
+            Err(error) => error
+                .problem
+                .into_more()
+                .errors
+                .into_iter()
+                .map(|error| (error.pointer, error.detail))
+                .collect(),
             other => panic!("{text}: {other:?}"),
         };
         for (text, place, says) in [

@@ -23,9 +23,9 @@ use crate::http::openapi::About;
 use crate::http::openapi::lines::{Union, line};
 use crate::http::request::{Ctx, Meta, Request, Room, Take};
 use crate::http::stream::{self, Failed, Framing, Lines, Out, Silent, Stream};
-use crate::surfaces::caller::NotThatUser;
 use crate::surfaces::chat::request::ChatRequest;
-use crate::surfaces::chat::{self, ChatError, EventSink, retry_after};
+use crate::surfaces::chat::{self, EventSink, retry_after};
+use crate::surfaces::problem::Problem as Cause;
 
 /// Decides about one message.
 ///
@@ -69,15 +69,12 @@ pub(crate) struct Asked(ChatRequest);
 impl Take for Asked {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let body = request.arriving().json().await?;
-        let mut chat = ChatRequest::from_json(request.keep(body)).map_err(Error::Invalid)?;
-        request.user = match request.caller().act_for(chat.user.take()) {
-            Ok(Some(user)) => Some(user),
-            Ok(None) => {
-                let detail = "is missing; a string is required, since no token names the user";
-                return Err(Error::invalid("/user_id", detail));
-            }
-            Err(NotThatUser) => return Err(Error::UserMismatch),
-        };
+        let mut chat = ChatRequest::from_json(request.keep(body))?;
+        request.user = request.caller().act_for(chat.user.take())?;
+        if request.user.is_none() {
+            let detail = "is missing; a string is required, since no token names the user";
+            return Err(Error::invalid("/user_id", detail));
+        }
         Ok(Self(chat))
     }
 
@@ -93,7 +90,7 @@ pub(crate) struct Asking(UserId);
 
 impl Take for Asking {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        request.user.take().map(Self).ok_or(Error::Internal)
+        Ok(Self(request.user.take().ok_or(Code::Internal)?))
     }
 }
 
@@ -150,18 +147,6 @@ struct Text(Arc<str>);
 impl AsRef<[u8]> for Text {
     fn as_ref(&self) -> &[u8] {
         self.0.as_bytes()
-    }
-}
-
-impl From<ChatError> for Error {
-    fn from(error: ChatError) -> Self {
-        match error {
-            ChatError::Invalid(errors) => Self::Invalid(errors),
-            ChatError::RecordUnavailable => Self::RecordUnavailable,
-            ChatError::OutcomeUnrecorded(id) => Self::OutcomeUnrecorded(id),
-            ChatError::KeyReused => Self::KeyReused,
-            ChatError::StillRunning => Self::StillRunning,
-        }
     }
 }
 
@@ -250,7 +235,7 @@ fn example() -> Value {
 /// Lines that are ready at the same time are sent together, up to about this many bytes.
 const BATCH: usize = 16 * 1024;
 
-type Deciding = Pin<Box<dyn Future<Output = Result<chat::Answer, ChatError>>>>;
+type Deciding = Pin<Box<dyn Future<Output = Result<chat::Answer, Cause>>>>;
 
 /// Decides about one message and streams the events.
 ///

@@ -1,7 +1,7 @@
 //! The decision log and tool-call log, for analysts: `GET /v1/decisions[/{id}]`, `GET /v1/tool-invocations`.
 
 use super::answer::Json;
-use super::error::Error;
+use super::error::{Code, Error};
 use super::request::{Ctx, Id, List, RowsOf};
 use crate::api::decisions::{DecisionDetail, DecisionPage, ToolInvocationPage};
 use crate::domain::ids::DecisionId;
@@ -39,5 +39,5 @@ pub(super) async fn tool_invocations(
 #[utoipa::path(get, path = "/v1/decisions/{id}")]
 pub(super) async fn get(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) -> Result<Json<DecisionDetail>, Error> {
     let found = ctx.decisions.get(&ctx.caller, user.as_ref(), id).await?;
-    found.map(Json).ok_or(Error::NotFound)
+    found.map(Json).ok_or_else(|| Code::NotFound.into())
 }

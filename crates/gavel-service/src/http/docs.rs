@@ -8,7 +8,7 @@ use actix_web::http::{StatusCode, header};
 use bytes::Bytes;
 use utoipa_swagger_ui::Config;
 
-use super::error::Error;
+use super::error::{Code, Error};
 use super::headers;
 use super::openapi::{Description, document};
 use super::request::{Id, Named, Open};
@@ -72,9 +72,9 @@ pub(super) async fn index(_: Open) -> Result<HttpResponse, Error> {
 pub(super) async fn asset(_: Open, Id(Asset(name)): Id<Asset>) -> Result<HttpResponse, Error> {
     let file = utoipa_swagger_ui::serve(name, Arc::clone(&UI)).map_err(|error| {
         tracing::error!(%error, name, "an asset of the API reference could not be built");
-        Error::Internal
+        Code::Internal
     })?;
-    let file = file.ok_or(Error::NotFound)?;
+    let file = file.ok_or(Code::NotFound)?;
     let mut response = headers::page(StatusCode::OK, POLICY);
     response.insert_header((header::CONTENT_TYPE, file.content_type));
     // Assets are never compressed (the package's feature `gzip` is off), so every client can read them.

@@ -11,7 +11,7 @@ use tracing::field::Empty;
 use crate::engine::trace;
 use crate::http::State;
 use crate::http::connections::Busy;
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::headers::{self, REQUEST_ID, RequestId};
 use crate::http::routes::{Path, Route};
 use crate::http::spelling::Spelling;
@@ -51,12 +51,11 @@ impl Exchange {
     /// Completes the exchange with a response or an error.
     pub(super) fn finish(mut self, answer: Result<HttpResponse, Error>) -> HttpResponse {
         let roomy = answer.and_then(|response| Ok(self.state.room.answer(&self.request, response)?));
-        let mut response = roomy.unwrap_or_else(|error| {
-            match (error, self.missing) {
-                (Error::NotFound, Some(missing)) => Error::Missing(missing(&Path(&self.request))),
-                (error, _) => error,
+        let mut response = roomy.unwrap_or_else(|mut error| {
+            if let Some(missing) = self.missing.filter(|_| error.problem == Code::NotFound.into()) {
+                error = Error::new(Code::NotFound, missing(&Path(&self.request)));
             }
-            .respond(&self.id.text, Spelling::of(self.route))
+            error.respond(&self.id.text, Spelling::of(self.route))
         });
         self.stamp(&mut response);
         if self.state.edge.surroundings.stopping() {

@@ -86,7 +86,7 @@ const POLICY: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; f
     )
 )]
 pub(super) async fn callback(open: Open) -> Result<HttpResponse, Error> {
-    let google = open.google.as_ref().ok_or(Error::NoRoute)?;
+    let google = open.google.as_ref().ok_or_else(Error::no_route)?;
     let (status, text) = came_back(&**google, open.http.query_string()).await;
     let mut response = headers::page(status, POLICY);
     response.insert_header((header::CACHE_CONTROL, headers::NO_STORE));

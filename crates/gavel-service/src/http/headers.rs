@@ -147,16 +147,14 @@ impl Patience {
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Error> {
         let mut patience = Self::All;
         for value in headers.get_all(PREFER) {
-            let text = value
-                .to_str()
-                .map_err(|_| Error::InvalidHeader("Prefer", "is not ASCII"))?;
+            let text = value.to_str().map_err(|_| Error::header("Prefer", "is not ASCII"))?;
             for preference in text.split([',', ';']).map(str::trim) {
                 let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
                 if name.trim().eq_ignore_ascii_case("respond-async") {
                     patience = Self::None;
                 } else if name.trim().eq_ignore_ascii_case("wait") && patience != Self::None {
                     let seconds = query::number(value.trim().trim_matches('"'));
-                    let seconds = seconds.ok_or(Error::InvalidHeader("Prefer", "wait must be whole seconds"))?;
+                    let seconds = seconds.ok_or_else(|| Error::header("Prefer", "wait must be whole seconds"))?;
                     patience = Self::Some(Duration::from_secs(seconds));
                 }
             }
@@ -209,11 +207,11 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
         return Ok(None);
     }
     let Some(value) = only(headers, &IDEMPOTENCY_KEY) else {
-        return Err(Error::InvalidHeader(NAME, "is given more than once"));
+        return Err(Error::header(NAME, "is given more than once"));
     };
     let bytes = value.as_bytes();
     if !(1..=MAX_KEY).contains(&bytes.len()) || !bytes.iter().all(u8::is_ascii_graphic) {
-        return Err(Error::InvalidHeader(NAME, "must be 1 to 255 visible ASCII characters"));
+        return Err(Error::header(NAME, "must be 1 to 255 visible ASCII characters"));
     }
     Ok(value.to_str().ok())
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::answer::{Json, Reply};
-use super::error::Error;
+use super::error::{Code, Error};
 use super::request::{Ctx, Open};
 use super::{Edge, exchange};
 
@@ -238,7 +238,7 @@ pub(super) async fn metrics(edge: Open) -> Result<HttpResponse, Error> {
     let page = tokio::task::spawn_blocking(move || surroundings.metrics()).await;
     let page = page.map_err(|error| {
         tracing::error!(%error, "the metrics could not be rendered");
-        Error::Internal
+        Code::Internal
     })?;
     let media = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(HttpResponse::Ok()

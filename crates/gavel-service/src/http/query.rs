@@ -105,7 +105,7 @@ impl<'a> Fields<'a> {
         if self.errors.is_empty() {
             Ok(())
         } else {
-            Err(Error::Invalid(self.errors))
+            Err(self.errors.into())
         }
     }
 }
@@ -168,7 +168,13 @@ mod tests {
 
     fn pointers(query: &str) -> Vec<String> {
         match list(query) {
-            Err(Error::Invalid(errors)) => errors.into_iter().map(|error| error.pointer).collect(),
+            Err(error) => error
+                .problem
+                .into_more()
+                .errors
+                .into_iter()
+                .map(|error| error.pointer)
+                .collect(),
             other => panic!("{query}: {other:?}"),
         }
     }

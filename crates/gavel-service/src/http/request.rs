@@ -30,7 +30,7 @@ use crate::http::query::{self, DEFAULT_PAGE, Fields, MAX_PAGE, Parameters};
 use crate::http::routes::{Path, Route};
 use crate::http::spelling::Spelling;
 use crate::http::{Edge, State};
-use crate::surfaces::caller::{Caller, NotThatUser};
+use crate::surfaces::caller::Caller;
 use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::request::{Claim, RequestMeta};
 
@@ -277,10 +277,9 @@ pub(super) struct Acting(pub(super) Option<UserId>);
 impl Take for Acting {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let named = named_user(request.http.headers())?;
-        request.user = match request.caller().act_for(named) {
-            Ok(None) if matches!(request.state.edge.auth, Auth::None(_)) => UserId::parse(LOCAL).ok(),
-            Ok(user) => user,
-            Err(NotThatUser) => return Err(Error::UserMismatch),
+        request.user = match request.caller().act_for(named)? {
+            None if matches!(request.state.edge.auth, Auth::None(_)) => UserId::parse(LOCAL).ok(),
+            user => user,
         };
         Ok(Self(request.user.clone()))
     }
@@ -300,7 +299,8 @@ pub(super) struct User(pub(super) UserId);
 impl Take for User {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let Acting(user) = Acting::take(request).await?;
-        Ok(Self(user.ok_or(MISSING)?))
+        let missing = "is missing; it must name the user the agent acts for, since no token names one";
+        Ok(Self(user.ok_or_else(|| Error::header(USER_NAME, missing))?))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -316,8 +316,7 @@ impl Take for RowsOf {
         let Some(named) = named_user(request.http.headers())? else {
             return Ok(Self(None));
         };
-        let user = request.caller().act_for(Some(named));
-        user.map(Self).map_err(|NotThatUser| Error::UserMismatch)
+        Ok(Self(request.caller().act_for(Some(named))?))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -357,7 +356,7 @@ impl Take for Meta {
         let user = match &request.user {
             Some(user) => user,
             None => {
-                caller = UserId::parse(request.caller().name()).map_err(|_| Error::Internal)?;
+                caller = UserId::parse(request.caller().name()).map_err(|_| Code::Internal)?;
                 &caller
             }
         };
@@ -427,7 +426,7 @@ impl<T: Named, E: From<Error>> Take<E> for Id<T> {
             exchange.missing = Some(T::missing);
         }
         let id = T::parse(&Path(&request.http));
-        Ok(Self(id.ok_or(Error::NotFound)?))
+        Ok(Self(id.ok_or_else(|| Error::from(Code::NotFound))?))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -568,7 +567,7 @@ impl<T: Given + Default> Take for Optional<T> {
         match media {
             _ if body.is_empty() => Ok(Self(T::default())),
             Media::Json => body::parse(body, T::FORM).map(Self),
-            Media::Text => Err(Error::NotJson),
+            Media::Text => Err(body::not_json()),
         }
     }
 
@@ -592,19 +591,13 @@ fn named_user(headers: &HeaderMap) -> Result<Option<UserId>, Error> {
     if !headers.contains_key(&USER) {
         return Ok(None);
     }
-    let value = only(headers, &USER).ok_or(Error::InvalidHeader(USER_NAME, "is given more than once"))?;
-    let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Error::InvalidHeader(USER_NAME, "is not UTF-8"))?;
+    let value = only(headers, &USER).ok_or_else(|| Error::header(USER_NAME, "is given more than once"))?;
+    let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Error::header(USER_NAME, "is not UTF-8"))?;
     let user = UserId::parse(text).map_err(|_| {
-        Error::InvalidHeader(
+        Error::header(
             USER_NAME,
             "must be 1 to 256 bytes without invisible characters, and not blank",
         )
     })?;
     Ok(Some(user))
 }
-
-/// The error for a route that requires a user.
-const MISSING: Error = Error::InvalidHeader(
-    USER_NAME,
-    "is missing; it must name the user the agent acts for, since no token names one",
-);

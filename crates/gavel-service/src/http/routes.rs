@@ -254,7 +254,7 @@ async fn method_not_allowed(state: Data<State>, request: HttpRequest, route: &'s
         return console::method_not_allowed(state, request, route, allow).await;
     }
     let exchange = Exchange::begin(&state, &request, Some(route));
-    exchange.finish(Err(Error::MethodNotAllowed(allow)))
+    exchange.finish(Err(Error::method_not_allowed(&allow)))
 }
 
 /// Whether the request is for a console page: users open these in a browser, so errors there are pages too.
@@ -271,12 +271,12 @@ fn is_of_one_command(state: &State) -> bool {
 async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
     if is_of_one_command(&state) {
         let refused = state.edge.auth.caller(&request).await.err();
-        return Exchange::begin(&state, &request, None).finish(Err(refused.unwrap_or(Error::NoRoute)));
+        return Exchange::begin(&state, &request, None).finish(Err(refused.unwrap_or_else(Error::no_route)));
     }
     if is_of_the_console(&request) {
         return console::unknown(state, request).await;
     }
-    Exchange::begin(&state, &request, None).finish(Err(Error::NoRoute))
+    Exchange::begin(&state, &request, None).finish(Err(Error::no_route()))
 }
 
 /// A route of the table.

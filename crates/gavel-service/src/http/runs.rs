@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use actix_web::http::header;
 use chrono_tz::Tz;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -15,19 +14,17 @@ use utoipa::openapi::request_body::RequestBodyBuilder;
 
 use crate::api::events::RunEvent;
 use crate::api::problem::FieldError;
-use crate::api::runs::{AgentRun, InDoubtCall, RunPage};
+use crate::api::runs::{AgentRun, RunPage};
 use crate::domain::agent_run::{MOST_TIME, RunStatus};
-use crate::domain::budget::{Exceeded, Scope, Share};
+use crate::domain::budget::{Exceeded, Share};
 use crate::domain::definition::strict_json;
 use crate::domain::ids::{ActionId, ProjectId, RunId, UserId};
-use crate::domain::planning_session::SessionStatus;
 use crate::domain::text;
-use crate::domain::time::rfc3339;
-use crate::http::agents::{Agent, invalid_definition};
+use crate::http::agents::Agent;
 use crate::http::answer::{Json, Reply, Started};
 use crate::http::body::{self, Media};
-use crate::http::error::{AgentProblem, Code, Error, Problem, ProblemParts};
-use crate::http::headers::{self, Patience};
+use crate::http::error::{AgentProblem, Error, Problem};
+use crate::http::headers::Patience;
 use crate::http::openapi::lines::{Union, line};
 use crate::http::openapi::{About, header, in_query, string, whole};
 use crate::http::query::{self, Fields, Parameters};
@@ -35,7 +32,7 @@ use crate::http::request::{Acting, Ctx, Id, Key, List, Meta, Query, Request, Roo
 use crate::http::spelling::{self, Spelling};
 use crate::http::stream::{After, Failed, Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::agents::{self, Trigger};
-use crate::surfaces::runs::{Begun, Resume, RunError, Watch};
+use crate::surfaces::runs::{Begun, Resume, Watch};
 
 /// Runs an agent.
 ///
@@ -166,126 +163,6 @@ async fn wait(ctx: &Ctx, mut begun: Begun, patience: Patience) -> Result<Started
     Ok(Started::new(reply(rests, run), Some(&begun), patience))
 }
 
-impl From<RunError> for Error {
-    fn from(error: RunError) -> Self {
-        let parts = match error {
-            RunError::Store(failure) => return failure.into(),
-            RunError::Invalid(errors) => return Self::Invalid(errors),
-            RunError::Unrecorded(run) => ProblemParts::unrecorded(run.decision()).about(run),
-            RunError::Unreadable(run) => ProblemParts::new(
-                Code::RunUnreadable,
-                format!(
-                    "Run {run} exists, but its state cannot be read now. Check it in a moment; do not send the request \
-                     again without its Idempotency-Key."
-                ),
-            )
-            .about(run),
-            RunError::RateLimited(quota) => {
-                let detail = "The quota is exceeded; Retry-After says how long to wait.";
-                let retry = (header::RETRY_AFTER, headers::seconds(quota.reset_s.max(1)));
-                let lines = headers::rate_limit(&quota).into_iter().chain([retry]);
-                ProblemParts::new(Code::RateLimited, detail).headers(lines)
-            }
-            RunError::Overloaded => ProblemParts::overloaded(),
-            RunError::ThreadBusy(run) => ProblemParts::new(
-                Code::ThreadBusy,
-                format!(
-                    "Run {run} of this thread is in progress or waits for approval; resolve its approvals, send the message after the run has ended, or cancel that run."
-                ),
-            )
-            .about(run),
-            RunError::SessionMoved(status, version) => session_moved(status, version),
-            RunError::TooManySessions(exceeded) => too_many_sessions(exceeded),
-            RunError::NotPaused(status) => ProblemParts::new(
-                Code::NotPaused,
-                format!("Only a run that is paused, or whose processes were lost, can be resumed; this one is {}.", status.as_str()),
-            ),
-            RunError::PartOf(run) => {
-                let detail = format!("The run was called by another run; resume run {run} instead.");
-                ProblemParts::new(Code::PartOfRun, detail).about(run)
-            }
-            RunError::StepLimitExceeded => ProblemParts::new(
-                Code::StepLimitExceeded,
-                "The steps of this run are exhausted over all its resumes; trigger the agent again.",
-            ),
-            RunError::DeadlinePassed(at_us) => ProblemParts::new(
-                Code::DeadlinePassed,
-                format!("The deadline, {}, has passed. Start a new session, or run the agent again.", rfc3339(at_us)),
-            ),
-            RunError::AgentUnavailable(why) => ProblemParts::new(Code::AgentUnavailable, why),
-            RunError::InvalidDefinition(errors) => return invalid_definition(errors),
-            RunError::RepositoryNotAllowed(repository) => ProblemParts::new(
-                Code::RepositoryNotAllowed,
-                format!(
-                    "Planning sessions may not use the repository {repository}. Name another one, or ask the operator \
-                     to add it to planning.repositories."
-                ),
-            ),
-            RunError::InDoubt(calls) => ProblemParts::new(
-                Code::CallsInDoubt,
-                "The outcome of these tool calls is unknown. Find out, and report each one in settled: true if it \
-                 happened, false if it did not.",
-            )
-            .places(calls.iter().map(in_doubt).collect()),
-        };
-        parts.into()
-    }
-}
-
-/// There are as many planning sessions as this limit allows.
-fn too_many_sessions(exceeded: Exceeded) -> ProblemParts {
-    let whose = if exceeded.scope == Scope::User { "_per_user" } else { "" };
-    let detail =
-        format!("{exceeded} (planning.sessions{whose}). Cancel one, or send the request again after one has ended.");
-    ProblemParts::new(Code::TooManySessions, detail)
-}
-
-/// A planning session does not accept a request in this status, with this current version of its plan.
-fn session_moved(status: SessionStatus, version: u32) -> ProblemParts {
-    match status {
-        SessionStatus::Planning => ProblemParts::new(
-            Code::PlanInProgress,
-            "A version of this plan is being made. Send the request again when the session is AWAITING_CONFIRMATION, \
-             or cancel the session.",
-        ),
-        SessionStatus::AwaitingConfirmation => ProblemParts::new(
-            Code::PlanChanged,
-            format!(
-                "Version {version} of the plan is the current one. Read it, and send the request again for that \
-                 version."
-            ),
-        )
-        .plan_version(version),
-        SessionStatus::Executing => ProblemParts::new(
-            Code::PlanLocked,
-            "The plan was confirmed and is being executed, so it can no longer be changed by hand. Start a new \
-             session, or cancel this one.",
-        ),
-        SessionStatus::DeadlineExceeded => ProblemParts::new(
-            Code::DeadlinePassed,
-            "The deadline of this session has passed. Start a new session.",
-        ),
-        SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => ProblemParts::new(
-            Code::SessionOver,
-            format!(
-                "The session has ended with status {}. Start a new session; plan and history of this one remain \
-                 readable.",
-                status.as_str()
-            ),
-        ),
-    }
-}
-
-fn in_doubt(call: &InDoubtCall) -> FieldError {
-    FieldError {
-        pointer: format!("/settled/{}", call.action_id),
-        detail: format!(
-            "is missing; set it to true if the call of {} happened, else to false",
-            call.tool
-        ),
-    }
-}
-
 /// The agent's inputs by name, or the text of an agent with one text input.
 #[derive(ToSchema)]
 #[serde(untagged)]
@@ -393,7 +270,7 @@ fn settled(given: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
         FieldError { pointer, detail }
     };
     // serde would take the last of two equal names.
-    strict_json(given).map_err(|error| Error::Invalid(vec![invalid(String::new(), &error)]))?;
+    strict_json(given).map_err(|error| vec![invalid(String::new(), &error)])?;
     let given: SettledBody = body::parse(given, FORM)?;
     let (mut settled, mut errors) = (BTreeMap::new(), Vec::new());
     for (key, happened) in given.settled {
@@ -408,7 +285,7 @@ fn settled(given: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
     }
     match errors.is_empty() {
         true => Ok(settled),
-        false => Err(Error::Invalid(errors)),
+        false => Err(errors.into()),
     }
 }
 

@@ -172,7 +172,7 @@ impl<T> After<T> {
     /// The error for an event that is not in this stream.
     pub(super) fn unknown(&self, detail: &'static str) -> Error {
         match self.is_header {
-            true => Error::InvalidHeader(LAST_EVENT, detail),
+            true => Error::header(LAST_EVENT, detail),
             false => Error::invalid("after", detail),
         }
     }
@@ -200,7 +200,7 @@ impl<T: Place> Take for After<T> {
         let detail = "must be the id of the last event that you received";
         let place = value
             .and_then(T::parse)
-            .ok_or(Error::InvalidHeader(LAST_EVENT, detail))?;
+            .ok_or_else(|| Error::header(LAST_EVENT, detail))?;
         Ok(Self {
             place: Some(place),
             is_header: true,

@@ -17,7 +17,7 @@ use crate::domain::ids::{RunId, ThreadId, UserId};
 use crate::http::State;
 use crate::http::answer::{Json, Reply, Started, used};
 use crate::http::caller::Auth;
-use crate::http::error::{AgentProblem, Error};
+use crate::http::error::{AgentProblem, Code, Error};
 use crate::http::headers::Patience;
 use crate::http::openapi::lines::{Union, line as union};
 use crate::http::openapi::{About, in_query, whole};
@@ -25,10 +25,10 @@ use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Room, Sent, Take, User};
 use crate::http::runs::time_zone;
 use crate::http::stream::{Framing, Lines, Out, Silent, Stream};
-use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
+use crate::surfaces::problem::Problem as Cause;
 use crate::surfaces::request::RequestMeta;
-use crate::surfaces::runs::{RunError, Watch};
+use crate::surfaces::runs::Watch;
 use crate::surfaces::threads::Message;
 
 impl Given for SayBody {
@@ -251,14 +251,14 @@ pub(super) async fn run_streamed(
 ) -> Result<Stream<ThreadLines>, Error> {
     let message = message(given, false, meta)?;
     let begun = match (ctx.threads.say(&ctx.caller, user, message).await, &share) {
-        (Err(RunError::Overloaded), Err(exceeded)) => return Err((*exceeded).into()),
+        (Err(problem), Err(exceeded)) if problem.code == Code::Overloaded => return Err((*exceeded).into()),
         (begun, _) => begun?,
     };
     let (threads, run) = (&ctx.threads, begun.run);
     let read = async {
         let answer = threads.run(&ctx.caller, None, run).await?;
         let watch = threads.watch(&ctx.caller, None, run, 0).await?;
-        Ok::<_, StoreFailure>((answer, watch))
+        Ok::<_, Cause>((answer, watch))
     };
     // The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
     let (answer, watch) = read.await.map_err(|error| ctx.runs.unreadable(run, error))?;
@@ -386,7 +386,7 @@ impl ThreadLines {
             }
             Err(error) => {
                 // A short unavailability of the database must not end a stream that was complete until here.
-                if error == StoreFailure::Unavailable
+                if error.code == Code::RecordUnavailable
                     && let Some(pause) = self.pauses.next()
                 {
                     tokio::time::sleep(*pause).await;
@@ -399,7 +399,7 @@ impl ThreadLines {
     }
 
     /// The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.
-    fn fail(&mut self, error: impl Into<RunError>, out: &mut Out<'_>) {
+    fn fail(&mut self, error: Cause, out: &mut Out<'_>) {
         let error = self.state.edge.runs.unreadable(self.run, error);
         let problem: Map<String, Value> = serde_json::from_str(&out.exchange.problem(error)).unwrap_or_default();
         line(&failed(problem), out);

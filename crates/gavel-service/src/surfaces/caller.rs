@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::api::problem::Code;
 use crate::domain::ids::{TenantId, UserId};
 pub use crate::ports::keys::{KeySet, KeySource, KeysUnavailable, VerifyingKey};
+use crate::surfaces::problem::Problem;
 
 /// May put definitions of agents, which determine the tools that run without approval.
 pub const OPERATOR: &str = "operator";
@@ -69,18 +71,16 @@ impl Caller {
     /// The user for whom this caller acts when it names `asked`.
     ///
     /// # Errors
-    /// [`NotThatUser`] when a user names another user.
-    pub fn act_for(&self, asked: Option<UserId>) -> Result<Option<UserId>, NotThatUser> {
+    /// A user names another user.
+    pub fn act_for(&self, asked: Option<UserId>) -> Result<Option<UserId>, Problem> {
         match (&self.identity, asked) {
             (Identity::Service(_), asked) => Ok(asked),
             (Identity::User(user), None) => Ok(Some(user.clone())),
             (Identity::User(user), Some(asked)) if *user == asked => Ok(Some(asked)),
-            (Identity::User(_), Some(_)) => Err(NotThatUser),
+            (Identity::User(_), Some(_)) => Err(Problem::new(
+                Code::UserMismatch,
+                "user_id or X-Gavel-User names another user than the key or the token; omit it, or name the same user.",
+            )),
         }
     }
 }
-
-/// A user named another user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the owner of the key or token may act only for themselves")]
-pub struct NotThatUser;

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::api::problem::Code;
 use crate::domain::ids::{TenantId, UserId};
 use crate::ports::clock::Clock;
 use crate::ports::records::{QueryError, RecordError};
 use crate::ports::sessions::SessionStore;
 pub use crate::ports::sessions::{Credential, Session};
+use crate::surfaces::problem::Problem;
 
 /// Minimum interval between two updates of a session's last use.
 const NOTE_US: i64 = 60 * 1_000_000;
@@ -35,11 +37,6 @@ pub struct Login {
     pub until_us: Option<i64>,
 }
 
-/// A login cannot be stored or looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("logins cannot be stored or looked up now")]
-pub struct Unavailable;
-
 impl Sessions {
     /// Builds the surface with the maximum lifetime and the maximum idle time of a login.
     pub fn new(store: Arc<dyn SessionStore>, clock: Arc<dyn Clock>, lasts: Duration, idle: Duration) -> Self {
@@ -60,7 +57,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn begin(&self, login: Login) -> Result<(String, Duration), Unavailable> {
+    pub async fn begin(&self, login: Login) -> Result<(String, Duration), Problem> {
         let token = token()?;
         let now = self.clock.now_us();
         let lasts = now.saturating_add(micros(self.lasts));
@@ -82,13 +79,13 @@ impl Sessions {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn find(&self, token: &str, is_used: bool) -> Result<Option<Session>, Unavailable> {
+    pub async fn find(&self, token: &str, is_used: bool) -> Result<Option<Session>, Problem> {
         if !is_token(token) {
             return Ok(None);
         }
         let found = self.store.find(&id(token)).await.map_err(|error: QueryError| {
             tracing::error!(%error, "a login to the console cannot be looked up");
-            Unavailable
+            Code::RecordUnavailable
         })?;
         let now = self.clock.now_us();
         let rested = |session: &Session| now.saturating_sub(session.seen_us);
@@ -107,7 +104,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The store is unavailable, and the login may still be valid.
-    pub async fn end(&self, token: &str) -> Result<(), Unavailable> {
+    pub async fn end(&self, token: &str) -> Result<(), Problem> {
         if !is_token(token) {
             return Ok(());
         }
@@ -119,11 +116,11 @@ impl Sessions {
 ///
 /// # Errors
 /// The system provides no random bytes.
-pub fn token() -> Result<String, Unavailable> {
+pub fn token() -> Result<String, Problem> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| {
         tracing::error!(%error, "the system provides no random bytes");
-        Unavailable
+        Code::RecordUnavailable
     })?;
     Ok(hex::encode(bytes))
 }
@@ -141,7 +138,7 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn away(error: &RecordError) -> Unavailable {
+fn away(error: &RecordError) -> Problem {
     tracing::error!(%error, "a login to the console cannot be written");
-    Unavailable
+    Code::RecordUnavailable.into()
 }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::default_tenant;
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::text::{capped, escaped};
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::surfaces::caller::{Caller, Identity, KeySet, KeySource, KeysUnavailable, VerifyingKey};
 
 /// Allowed clock difference, in seconds.
@@ -44,7 +44,7 @@ impl Tokens {
     /// level.
     ///
     /// # Errors
-    /// [`Error::NotAccepted`], [`Error::AuthUnavailable`].
+    /// The token is invalid; [`Code::AuthUnavailable`].
     pub(super) async fn verify(&self, token: &str) -> Result<Caller, Error> {
         self.verify_until(token).await.map(|(caller, _)| caller)
     }
@@ -57,11 +57,11 @@ impl Tokens {
         self.verified(token).await.map_err(|refusal| match refusal {
             Refusal::Keys(error) => {
                 tracing::error!(%error, "tokens cannot be verified");
-                Error::AuthUnavailable
+                Code::AuthUnavailable.into()
             }
             Refusal::Token(Misfit { claim, found, expected }) => {
                 tracing::debug!(claim, found, expected, "a token was rejected");
-                Error::NotAccepted
+                Error::not_accepted()
             }
         })
     }

@@ -16,7 +16,7 @@ use subtle::{Choice, ConstantTimeEq};
 use crate::domain::ids::{DEFAULT_TENANT, TenantId};
 use crate::http::connections;
 use crate::http::console::origin;
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::headers::{API_KEY, only};
 use crate::surfaces::caller::{Caller, Identity, OPERATOR};
 use crate::surfaces::sessions::{Credential, Session};
@@ -53,9 +53,9 @@ impl Auth {
     /// Authenticates the caller of a request.
     ///
     /// # Errors
-    /// [`Error::Unauthenticated`], [`Error::NotAccepted`], [`Error::AuthUnavailable`]; without authentication,
-    /// [`Error::NotThisHost`] and [`Error::ForeignPage`]. With a key or token the origin does not matter, because no
-    /// page of another site can set its header.
+    /// The credentials are missing or invalid; [`Code::AuthUnavailable`]; without authentication, another host is named,
+    /// or a page of another site sent the request. With a key or token the origin does not matter, because no page of
+    /// another site can set its header.
     pub(super) async fn caller(&self, request: &HttpRequest) -> Result<Caller, Error> {
         let caller = self.authenticated(request).await?;
         connections::belongs_to(request, &caller);
@@ -66,20 +66,28 @@ impl Auth {
         match self {
             // A page of another site could reach gavel under a host name of its own (DNS rebinding), and would have all
             // permissions.
-            Self::None(_) if origin::is_foreign(request) => Err(Error::NotThisHost),
+            Self::None(_) if origin::is_foreign(request) => Err(Error::new(
+                Code::Forbidden,
+                "With auth.mode = none gavel accepts only localhost and loopback addresses as host; any other host requires \
+                 api_key or jwt.",
+            )),
             // Such a page must not use requests that a browser sends to any site either: forms, and requests with
             // unreadable responses.
-            Self::None(_) if !request.method().is_safe() && !origin::is_own(request) => Err(Error::ForeignPage),
+            Self::None(_) if !request.method().is_safe() && !origin::is_own(request) => Err(Error::new(
+                Code::Forbidden,
+                "A page of another site sent this request (Origin, Sec-Fetch-Site). With auth.mode = none gavel rejects such \
+                 requests; a service that sends requests for a page requires api_key or jwt.",
+            )),
             Self::None(caller) => Ok(caller.clone()),
             Self::ApiKeys(keys) => find(keys, key(request.headers())?)
                 .map(|key| key.caller.clone())
-                .ok_or(Error::NotAccepted),
+                .ok_or_else(Error::not_accepted),
             Self::OneCommand(only) => find(slice::from_ref(only), key(request.headers())?)
                 .map(|key| key.caller.clone())
-                .ok_or(Error::NotAccepted),
+                .ok_or_else(Error::not_accepted),
             Self::Jwt(tokens) => {
                 tokens
-                    .verify(bearer(request.headers())?.ok_or(Error::Unauthenticated)?)
+                    .verify(bearer(request.headers())?.ok_or_else(Error::unauthenticated)?)
                     .await
             }
         }
@@ -88,12 +96,12 @@ impl Auth {
     /// Verifies the key or token of a console login.
     ///
     /// # Errors
-    /// [`Error::NotAccepted`] for any invalid secret; [`Error::AuthUnavailable`].
+    /// The secret is invalid; [`Code::AuthUnavailable`].
     pub(super) async fn shown(&self, secret: &str) -> Result<Shown, Error> {
         match self {
-            Self::None(_) | Self::OneCommand(_) => Err(Error::NotAccepted),
+            Self::None(_) | Self::OneCommand(_) => Err(Error::not_accepted()),
             Self::ApiKeys(keys) => {
-                let key = find(keys, secret.as_bytes()).ok_or(Error::NotAccepted)?;
+                let key = find(keys, secret.as_bytes()).ok_or_else(Error::not_accepted)?;
                 Ok(Shown {
                     credential: Credential::Key {
                         name: Arc::clone(&key.name),
@@ -159,10 +167,10 @@ pub(super) struct Shown {
 fn key(headers: &HeaderMap) -> Result<&[u8], Error> {
     let plain = given(headers, &API_KEY)?.map(|value| value.as_bytes());
     match (bearer(headers)?, plain) {
-        (None, None) => Err(Error::Unauthenticated),
+        (None, None) => Err(Error::unauthenticated()),
         (Some(token), None) => Ok(token.as_bytes()),
         (None, Some(key)) if !key.is_empty() => Ok(key),
-        (None, Some(_)) | (Some(_), Some(_)) => Err(Error::NotAccepted),
+        (None, Some(_)) | (Some(_), Some(_)) => Err(Error::not_accepted()),
     }
 }
 
@@ -171,13 +179,13 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     let Some(value) = given(headers, &header::AUTHORIZATION)? else {
         return Ok(None);
     };
-    let text = value.to_str().map_err(|_| Error::NotAccepted)?;
-    let (scheme, token) = text.split_once(' ').ok_or(Error::NotAccepted)?;
+    let text = value.to_str().map_err(|_| Error::not_accepted())?;
+    let (scheme, token) = text.split_once(' ').ok_or_else(Error::not_accepted)?;
     let token = token.trim_matches(' ');
     if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
         Ok(Some(token))
     } else {
-        Err(Error::NotAccepted)
+        Err(Error::not_accepted())
     }
 }
 
@@ -186,7 +194,7 @@ fn given<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option
     if !headers.contains_key(name) {
         return Ok(None);
     }
-    only(headers, name).map(Some).ok_or(Error::NotAccepted)
+    only(headers, name).map(Some).ok_or_else(Error::not_accepted)
 }
 
 /// The API key of one service or one user.
@@ -241,7 +249,7 @@ mod tests {
         assert_eq!(key(&headers(&[("authorization", "Bearer abc")])), Ok(&b"abc"[..]));
         assert_eq!(key(&headers(&[("authorization", "bearer  abc ")])), Ok(&b"abc"[..]));
         assert_eq!(key(&headers(&[("x-api-key", "abc")])), Ok(&b"abc"[..]));
-        assert_eq!(key(&headers(&[])), Err(Error::Unauthenticated));
+        assert_eq!(key(&headers(&[])), Err(Error::unauthenticated()));
     }
 
     #[test]
@@ -255,7 +263,7 @@ mod tests {
             &[("x-api-key", "")],
         ];
         for pairs in bad {
-            assert_eq!(key(&headers(pairs)), Err(Error::NotAccepted), "{pairs:?}");
+            assert_eq!(key(&headers(pairs)), Err(Error::not_accepted()), "{pairs:?}");
         }
     }
 }

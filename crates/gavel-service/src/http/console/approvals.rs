@@ -14,11 +14,10 @@ use crate::http::console::session::{Form, Onlooker, Visitor};
 use crate::http::console::view::action::{Card, Place, card, row};
 use crate::http::console::view::{self, address, field, next, words};
 use crate::http::console::{Page, Parameters, Turned, foreign, framed, nothing, page, paths, see};
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::request::{Id, Open, Request, Take};
 use crate::http::{Edge, body, headers};
-use crate::surfaces::StoreFailure;
-use crate::surfaces::approvals::{ActionQuery, Answer, ApprovalError, Which};
+use crate::surfaces::approvals::{ActionQuery, Answer, Which};
 use crate::surfaces::decisions::ListQuery;
 
 /// Approval requests per page.
@@ -227,7 +226,7 @@ pub(crate) async fn html(
     // On a page of its own its links would open.
     let place = headers::only(edge.headers(), &HeaderName::from_static("sec-fetch-dest"));
     if place.is_some_and(|place| place != "iframe") {
-        return Err(Error::NotFound.into());
+        return Err(Code::NotFound.into());
     }
     let Onlooker(visitor) = match onlooker {
         Err(Turned::LogIn(_) | Turned::Again(_)) => {
@@ -287,7 +286,7 @@ pub(super) async fn flash(edge: &Edge, visitor: &Visitor, given: &Parameters) ->
                 late,
             )))
         }
-        Err(ApprovalError::Store(StoreFailure::NotFound)) => Ok(None),
+        Err(problem) if problem.code == Code::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -308,7 +307,7 @@ pub(crate) async fn resolve(edge: Open, visitor: Visitor, form: Form, Id(approva
             ""
         }
         // The page shows the earlier decision and its approver.
-        Err(ApprovalError::Resolved(..)) => "&late=1",
+        Err(problem) if problem.code == Code::AlreadyResolved => "&late=1",
         Err(error) => return Err(error.into()),
     };
     Ok(see(&format!(
@@ -334,7 +333,7 @@ pub(crate) async fn settle(edge: Open, visitor: Visitor, form: Form, Id(id): Id<
     let user = visitor.user.clone();
     let late = match edge.approvals.settle(&visitor.caller, user, id, happened, None).await {
         Ok(_) => "",
-        Err(ApprovalError::NotInDoubt(_)) => "&late=1",
+        Err(problem) if problem.code == Code::NotInDoubt => "&late=1",
         Err(error) => return Err(error.into()),
     };
     Ok(see(&format!(

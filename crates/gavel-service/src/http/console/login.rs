@@ -13,7 +13,7 @@ use crate::http::caller::{Auth, Shown};
 use crate::http::console::session::{self, Cookie, FIELD, Form, Visitor, form_cookie};
 use crate::http::console::view::words;
 use crate::http::console::{Page, Parameters, Turned, page, paths, see};
-use crate::http::error::Error;
+use crate::http::error::Code;
 use crate::http::request::{Open, Request, Take};
 use crate::surfaces::caller::APPROVER;
 use crate::surfaces::sessions::Login;
@@ -125,7 +125,7 @@ pub(crate) async fn log_in(open: Open, form: Result<LogIn, Turned>) -> Page {
     let secret = given.get("credential").map(str::trim).unwrap_or_default();
     let credential = match open.auth.shown(secret).await {
         Ok(shown) => shown,
-        Err(Error::AuthUnavailable) => return Err(Error::AuthUnavailable.into()),
+        Err(error) if error.problem.code == Code::AuthUnavailable => return Err(error.into()),
         Err(_) => {
             if let Some(seconds) = open.state.attempts.failed(address) {
                 return Err(Turned::TooMany(seconds));

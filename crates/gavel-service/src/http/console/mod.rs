@@ -17,20 +17,19 @@ pub(super) mod zone;
 use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{Markup, html};
 use session::{Visitor, visitor};
 use sha2::{Digest, Sha256};
 
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
 use crate::http::request::{Failure, Open, Request, Take};
 use crate::http::routes::Route;
 use crate::http::{State, headers, query};
 use crate::surfaces::decisions::ListQuery;
-use crate::surfaces::sessions::Unavailable;
 pub(super) use login::{Attempts, network};
 
 /// Pages run no script, load only gavel's style sheet and frames, post only to gavel, and cannot be framed.
@@ -72,12 +71,6 @@ pub(super) enum Turned {
 impl<E: Into<Error>> From<E> for Turned {
     fn from(error: E) -> Self {
         Self::Error(error.into())
-    }
-}
-
-impl From<Unavailable> for Error {
-    fn from(_: Unavailable) -> Self {
-        Self::RecordUnavailable
     }
 }
 
@@ -188,7 +181,7 @@ fn in_frame(policy: &'static str, body: String) -> HttpResponse {
 /// The response for an unknown path below `/console`.
 pub(super) async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, None);
-    exchange.finish(Ok(reason(&state, &request, Error::NoRoute.into()).await))
+    exchange.finish(Ok(reason(&state, &request, Error::no_route().into()).await))
 }
 
 /// The response for an unsupported method of a console path.
@@ -199,12 +192,8 @@ pub(super) async fn method_not_allowed(
     allow: String,
 ) -> HttpResponse {
     let exchange = Exchange::begin(&state, &request, Some(route));
-    let turned = Error::MethodNotAllowed(allow.clone()).into();
-    let mut response = reason(&state, &request, turned).await;
-    if let Ok(allow) = HeaderValue::from_str(&allow) {
-        response.headers_mut().insert(header::ALLOW, allow);
-    }
-    exchange.finish(Ok(response))
+    let turned = Error::method_not_allowed(&allow).into();
+    exchange.finish(Ok(reason(&state, &request, turned).await))
 }
 
 impl Failure for Turned {
@@ -246,20 +235,16 @@ async fn reason(state: &State, request: &HttpRequest, turned: Turned) -> HttpRes
 
 /// Renders an error as a page.
 fn trouble(error: Error, visitor: Option<&Visitor>) -> HttpResponse {
-    let title = match &error {
-        Error::NoRoute | Error::NotFound => "Not found",
-        Error::Invalid(_) => "Invalid input",
-        _ => "Request failed",
+    let code = error.problem.code;
+    let (status, words, errors, headers) = error.in_words();
+    let (title, words) = match code {
+        Code::NotFound => ("Not found", "There is no such page, or it belongs to another user."),
+        Code::InvalidRequest => ("Invalid input", "Nothing was done."),
+        _ => ("Request failed", &*words),
     };
-    let (status, words, errors, later) = error.in_words();
-    let words = match title {
-        "Not found" => "There is no such page, or it belongs to another user.".into(),
-        "Invalid input" => "Nothing was done.".into(),
-        _ => words,
-    };
-    let mut response = page(status, visitor, title, &view::trouble(title, &words, &errors));
-    if let Some(later) = later {
-        response.headers_mut().insert(header::RETRY_AFTER, later);
+    let mut response = page(status, visitor, title, &view::trouble(title, words, &errors));
+    for (name, value) in headers {
+        response.headers_mut().insert(name, value);
     }
     response
 }

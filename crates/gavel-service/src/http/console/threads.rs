@@ -15,7 +15,7 @@ use crate::http::console::view::action::{Card, row};
 use crate::http::console::view::room::TEXT;
 use crate::http::console::view::{address, next, words};
 use crate::http::console::{Page, Parameters, nothing, paths};
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::request::{Id, Open};
 
 pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Page {
@@ -37,7 +37,7 @@ pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Pag
 fn reads_threads(visitor: &Visitor) -> Result<(), Error> {
     match visitor.user {
         Some(_) => Ok(()),
-        None => Err(Error::NotFound),
+        None => Err(Code::NotFound.into()),
     }
 }
 

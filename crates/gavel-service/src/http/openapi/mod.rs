@@ -7,7 +7,6 @@ pub(super) mod lines;
 use std::collections::BTreeMap;
 
 use actix_web::http::Method;
-use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::header::HeaderBuilder;
@@ -18,7 +17,7 @@ use utoipa::openapi::schema::{AdditionalProperties, AllOf, AnyOf, ArrayItems, Ob
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{Content, Header, InfoBuilder, License, Object, OpenApi, Ref, RefOr, Required, Schema, Type};
-use utoipa::{OpenApi as _, PartialSchema, ToSchema};
+use utoipa::{OpenApi as _, ToSchema};
 
 use crate::http::error::{AgentProblem, Code, Problem};
 use crate::http::routes::{Described, Entry, Route, TAGS, table};
@@ -283,22 +282,6 @@ fn open(schema: &mut RefOr<Schema>) {
     }
 }
 
-/// The closed list of codes.
-impl PartialSchema for Code {
-    fn schema() -> RefOr<Schema> {
-        let codes = Object::builder().schema_type(Type::String);
-        codes
-            .enum_values(Some(Self::ALL.iter().map(|code| code.as_str())))
-            .into()
-    }
-}
-
-impl ToSchema for Code {
-    fn name() -> std::borrow::Cow<'static, str> {
-        "ProblemCode".into()
-    }
-}
-
 /// A JSON Schema.
 #[derive(ToSchema)]
 #[schema(value_type = Object)]
@@ -441,12 +424,6 @@ pub(crate) fn filter(fields: &str) -> String {
         "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings are in double quotes; one \
          that ends in `*` is a prefix. Fields: {fields}."
     )
-}
-
-impl Serialize for Code {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
 }
 
 fn merge(mut own: Response, problem: Response) -> Response {

@@ -13,15 +13,15 @@ use crate::api::planning::{CancelBody, DryRun, ExecuteBody, RefineBody, Session,
 use crate::domain::ids::{PlanningSessionId, RunId};
 use crate::domain::planning_session::SessionStatus;
 use crate::http::answer::{Json, Reply, Started};
-use crate::http::error::{Code, Error, ProblemParts};
+use crate::http::error::{Code, Error};
 use crate::http::headers::{self, Patience};
 use crate::http::openapi::{About, header as parameter, key, string};
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take, User};
 use crate::http::runs::time_zone;
 use crate::http::{State, body};
 use crate::surfaces::planning::{BegunPlanning, Draft, EditPlan, ExecutePlan, RefinePlan, StartPlanning};
+use crate::surfaces::problem::Problem as Cause;
 use crate::surfaces::request::RequestMeta;
-use crate::surfaces::runs::RunError;
 
 impl Given for StartBody {
     const FORM: &'static str = r#"{"prompt", "repoUrl", "deadline", "timeZone"?}"#;
@@ -132,17 +132,16 @@ fn path(session: PlanningSessionId) -> String {
 }
 
 /// The error for a session that exists and cannot be read now.
-fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error: RunError) -> Error {
-    match state.edge.runs.unreadable(run, error) {
-        RunError::Unreadable(run) => {
-            let detail = format!(
-                "Planning session {id} exists, but its state cannot be read now. Check it in a moment \
-                 (GET /v1/sessions/{id}); do not send the request again without its Idempotency-Key."
-            );
-            ProblemParts::new(Code::RunUnreadable, detail).about(run).into()
-        }
-        error => error.into(),
+fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error: Cause) -> Cause {
+    let problem = state.edge.runs.unreadable(run, error);
+    if problem.code != Code::RunUnreadable {
+        return problem;
     }
+    let detail = format!(
+        "Planning session {id} exists, but its state cannot be read now. Check it in a moment \
+         (GET /v1/sessions/{id}); do not send the request again without its Idempotency-Key."
+    );
+    Cause::new(Code::RunUnreadable, detail).about(run)
 }
 
 const IF_MATCH: &str = "If-Match";
@@ -180,7 +179,7 @@ impl Take for Edited {
             false => "is missing; it must be the planVersion that you edited, in double quotes, such as \"3\"",
         };
         let version = headers::version(headers, &header::IF_MATCH);
-        version.map(Self).ok_or(Error::InvalidHeader(IF_MATCH, detail))
+        version.map(Self).ok_or_else(|| Error::header(IF_MATCH, detail))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -314,8 +313,7 @@ pub(crate) async fn execute(
         if let Patience::Some(_) = patience {
             patience.wait(execution.ended()).await?;
         }
-        let session = planning.session(&ctx.caller, None, execution.session).await;
-        session.map_err(RunError::from)
+        planning.session(&ctx.caller, None, execution.session).await
     };
     // The work has begun: if the session cannot be read now, the request must not be sent again.
     let session = read
@@ -325,88 +323,4 @@ pub(crate) async fn execute(
     let reply = Reply::current(has_ended, Answer::Session(Box::new(session))).at(path);
     let begun = execution.begun.as_ref().map(|begun| &begun.begun);
     Ok(Started::new(reply, begun, patience))
-}
-
-#[cfg(test)]
-mod error_tests {
-    use actix_web::http::header;
-
-    use super::*;
-    use crate::domain::budget::{Exceeded, Scope};
-    use crate::domain::planning_session::SessionStatus;
-    use crate::http::headers;
-
-    fn problem(error: RunError) -> (u16, &'static str, String, Option<u32>) {
-        let Error::Problem(parts) = Error::from(error) else {
-            panic!("it is a problem of its own");
-        };
-        let code = parts.code;
-        (
-            code.status(),
-            code.as_str(),
-            parts.detail.into_owned(),
-            parts.plan_version,
-        )
-    }
-
-    /// Clients branch on the code, so each status of a session has its own; only another version names the current one.
-    #[test]
-    fn a_session_that_has_moved_on_says_how() {
-        for status in SessionStatus::ALL {
-            let (http, code, detail, version) = problem(RunError::SessionMoved(*status, 4));
-            let expected = match status {
-                SessionStatus::Planning => "plan_in_progress",
-                SessionStatus::Executing => "plan_locked",
-                SessionStatus::AwaitingConfirmation => "plan_changed",
-                SessionStatus::DeadlineExceeded => "deadline_passed",
-                SessionStatus::Completed | SessionStatus::Failed | SessionStatus::Cancelled => "session_over",
-            };
-            assert_eq!((http, code), (409, expected), "{status:?}");
-            assert_eq!(version, (expected == "plan_changed").then_some(4), "{status:?}");
-            let says_what_to_do = ["Send the request again", "send the request again", "Start a new"]
-                .iter()
-                .any(|words| detail.contains(words));
-            assert!(says_what_to_do, "{detail}");
-            assert!(
-                expected != "session_over" || detail.contains(status.as_str()),
-                "{detail}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_refused_session_has_its_code_and_says_what_to_do() {
-        let refused = problem(RunError::RepositoryNotAllowed("acme/dates".to_owned()));
-        assert_eq!((refused.0, refused.1), (403, "repository_not_allowed"));
-        assert!(refused.2.contains("acme/dates") && refused.2.contains("planning.repositories"));
-        let passed = problem(RunError::DeadlinePassed(0));
-        assert_eq!((passed.0, passed.1), (409, "deadline_passed"));
-        assert!(passed.2.contains("1970-01-01T00:00:00"), "{}", passed.2);
-    }
-
-    /// A session lasts minutes or days, so a client must not try again at once.
-    #[test]
-    fn too_many_sessions_can_be_tried_again_later() {
-        let unit = "planning sessions at work";
-        for (scope, limit, named) in [
-            (
-                Scope::User,
-                3,
-                "3 planning sessions at work at once are allowed for a user (planning.sessions_per_user). Cancel one",
-            ),
-            (
-                Scope::Tenant,
-                18,
-                "18 planning sessions at work at once are allowed for a tenant (planning.sessions). Cancel one",
-            ),
-        ] {
-            let exceeded = RunError::TooManySessions(Exceeded { scope, limit, unit });
-            let Error::Problem(parts) = Error::from(exceeded) else {
-                panic!("it is a problem of its own");
-            };
-            assert_eq!((parts.code.status(), parts.code.as_str()), (429, "too_many_sessions"));
-            assert_eq!(parts.headers, [(header::RETRY_AFTER, headers::seconds(60))]);
-            assert!(parts.detail.contains(named), "{}", parts.detail);
-        }
-    }
 }

@@ -13,7 +13,7 @@ use crate::api::planning::{
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::TaskId;
 use crate::http::answer::Json;
-use crate::http::error::{AgentProblem, Error};
+use crate::http::error::{AgentProblem, Code, Error};
 use crate::http::openapi::lines::{Union, line};
 use crate::http::openapi::{in_query, string, whole};
 use crate::http::query::{self, Fields, Parameters};
@@ -136,10 +136,10 @@ pub(crate) async fn version(
     Acting(user): Acting,
     Id(PlanVersion(session, number)): Id<PlanVersion>,
 ) -> Result<Json<Version>, Error> {
-    let before = number.checked_sub(1).ok_or(Error::NotFound)?;
+    let before = number.checked_sub(1).ok_or(Code::NotFound)?;
     let found = ctx.planning.versions(&ctx.caller, user.as_ref(), session, (before, 1));
     let version = found.await?.into_iter().find(|version| version.version == number);
-    version.map(Json).ok_or(Error::NotFound)
+    version.map(Json).ok_or_else(|| Code::NotFound.into())
 }
 
 /// A task of a session.

@@ -7,12 +7,12 @@ use std::time::Duration;
 use chrono_tz::Tz;
 use serde_json::{Map, Value};
 
-use super::StoreFailure;
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
-use super::runs::{Begin, Begun, Origin, RunError, Runs};
+use super::runs::{Begin, Begun, Origin, Runs};
+use crate::api::problem::{Code, FieldError};
 use crate::api::runs::AgentRun;
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ProjectId, UserId};
@@ -20,6 +20,8 @@ use crate::domain::planning_session::PLANNING_AGENTS;
 use crate::domain::policy::AGENT;
 use crate::domain::text;
 use crate::engine::agent::Settings;
+use crate::surfaces::definitions::invalid_definition;
+use crate::surfaces::problem::Problem;
 
 /// The surface with everything it uses.
 pub struct DeclaredAgents {
@@ -56,15 +58,15 @@ impl DeclaredAgents {
     ///
     /// # Errors
     /// There is no such agent, or it is invalid; its inputs are invalid; see [`Runs::begin`].
-    pub async fn trigger(&self, caller: &Caller, user: UserId, trigger: Trigger) -> Result<Begun, RunError> {
+    pub async fn trigger(&self, caller: &Caller, user: UserId, trigger: Trigger) -> Result<Begun, Problem> {
         if let Some(before) = self.runs.begun_before(&trigger.meta).await? {
             return Ok(before);
         }
         let project = self.directory.project(&caller.tenant, &trigger.project).await?;
         let Some(agent) = project.agents.get(&trigger.agent) else {
             return Err(match project.broken.get(&trigger.agent) {
-                Some(broken) => RunError::InvalidDefinition(broken.errors.clone()),
-                None => StoreFailure::NotFound.into(),
+                Some(broken) => invalid_definition(broken.errors.clone()),
+                None => Code::NotFound.into(),
             });
         };
         if PLANNING_AGENTS.contains(&trigger.agent.as_str()) {
@@ -72,17 +74,18 @@ impl DeclaredAgents {
                 "the agent {:?} works only in planning sessions, which bind it to one repository: POST /v1/sessions",
                 trigger.agent
             );
-            return Err(RunError::invalid("", detail));
+            return Err(Problem::invalid("", detail));
         }
         let definition = &agent.definition;
-        let inputs = trigger.inputs.named(definition)?;
+        let inputs = trigger.inputs.named(definition);
+        let inputs = inputs.map_err(|error| Problem::from(vec![error]))?;
         let mut settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
         settings.zone = trigger.time_zone;
         let begin = Begin {
             surface: AGENT,
             origin: Origin::Trigger,
             inputs,
-            snapshot: project.snapshot(&trigger.agent).ok_or(StoreFailure::NotFound)?,
+            snapshot: project.snapshot(&trigger.agent).ok_or(Code::NotFound)?,
             version: project.versions.get(&trigger.agent).copied(),
             agent: trigger.agent.into(),
             project: trigger.project,
@@ -103,7 +106,7 @@ impl DeclaredAgents {
         user: Option<&UserId>,
         project: &ProjectId,
         query: ListQuery,
-    ) -> Result<Page<AgentRun>, StoreFailure> {
+    ) -> Result<Page<AgentRun>, Problem> {
         self.directory.project(&caller.tenant, project).await?;
         self.runs.list(caller, user, project, query).await
     }

@@ -11,9 +11,9 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::Claim;
 use super::runs::Runs;
-use super::{OutcomeUnknown, StoreFailure};
 use crate::api::approvals::{ActionInDoubt, Grant, PendingApproval};
-use crate::domain::action::{Action, ActionStatus, Resolution};
+use crate::api::problem::{Code, Late};
+use crate::domain::action::{Action, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
 use crate::domain::plan::TaskId;
 use crate::domain::templates::Text;
@@ -22,7 +22,7 @@ use crate::domain::tool::Tool;
 pub use crate::ports::actions::{ActionQuery, Which};
 use crate::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use crate::ports::planning::PlanningSessions;
-use crate::ports::records::QueryError;
+use crate::surfaces::problem::Problem;
 
 /// The longest reason, in bytes.
 pub const MAX_REASON: usize = 4096;
@@ -33,38 +33,6 @@ pub struct Approvals {
     directory: Arc<Directory>,
     actions: Arc<dyn Actions>,
     sessions: Arc<dyn PlanningSessions>,
-}
-
-/// Why a request about approvals failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApprovalError {
-    /// There is no such approval, action or grant; or the store failed.
-    #[error(transparent)]
-    Store(#[from] StoreFailure),
-    /// The caller lacks this role, and names no user.
-    #[error("the role {0} is required")]
-    MissingRole(&'static str),
-    /// The approval was resolved before, or has expired: the action's status, the resolution, and the approver.
-    #[error("the action is {}", .0.as_str())]
-    Resolved(ActionStatus, Option<Resolution>, Option<String>),
-    /// A grant cannot be given for this call, with the reason.
-    #[error("{0}")]
-    NotGrantable(String),
-    /// The action is not in doubt; its status.
-    #[error("the action is {}", .0.as_str())]
-    NotInDoubt(ActionStatus),
-    /// The action must be settled in the request that resumes this paused run.
-    #[error("the action is settled with run {0}")]
-    SettledWith(RunId),
-    /// The action can be settled only after its outermost run, this one, has ended.
-    #[error("run {0} has not ended")]
-    RunInProgress(RunId),
-}
-
-impl From<QueryError> for ApprovalError {
-    fn from(error: QueryError) -> Self {
-        Self::Store(error.into())
-    }
 }
 
 /// A request to resolve an approval.
@@ -114,7 +82,7 @@ impl Approvals {
         caller: &Caller,
         user: Option<UserId>,
         mut query: ActionQuery,
-    ) -> Result<Page<Action>, ApprovalError> {
+    ) -> Result<Page<Action>, Problem> {
         query.list.user = whose(caller, user)?;
         Ok(self.actions.list(&caller.tenant, &query).await?)
     }
@@ -123,7 +91,7 @@ impl Approvals {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn tasks(&self, caller: &Caller, actions: &[Action]) -> Result<Tasks, StoreFailure> {
+    pub async fn tasks(&self, caller: &Caller, actions: &[Action]) -> Result<Tasks, Problem> {
         let sessions: BTreeSet<_> = actions.iter().filter_map(|action| action.session).collect();
         let mut tasks = Tasks::default();
         for session in sessions {
@@ -145,25 +113,20 @@ impl Approvals {
         caller: &Caller,
         user: Option<UserId>,
         approval: ApprovalId,
-    ) -> Result<Action, ApprovalError> {
+    ) -> Result<Action, Problem> {
         let whose = whose(caller, user)?;
         let found = self.actions.of_approval(&caller.tenant, whose.as_ref(), approval);
-        Ok(found.await?.ok_or(StoreFailure::NotFound)?)
+        found.await?.ok_or(Problem::from_code(Code::NotFound))
     }
 
     /// One action, even one that required no approval.
     ///
     /// # Errors
     /// See [`Approvals::question`].
-    pub async fn action(
-        &self,
-        caller: &Caller,
-        user: Option<UserId>,
-        action: ActionId,
-    ) -> Result<Action, ApprovalError> {
+    pub async fn action(&self, caller: &Caller, user: Option<UserId>, action: ActionId) -> Result<Action, Problem> {
         let whose = whose(caller, user)?;
         let found = self.actions.action(&caller.tenant, whose.as_ref(), action);
-        Ok(found.await?.ok_or(StoreFailure::NotFound)?)
+        found.await?.ok_or(Problem::from_code(Code::NotFound))
     }
 
     /// The current tool of an action; `None` while its server does not offer it.
@@ -176,32 +139,27 @@ impl Approvals {
     /// # Errors
     /// There is no such approval; it was resolved or has expired; a grant was requested for a tool without recipients;
     /// the store is unavailable.
-    pub async fn resolve(
-        &self,
-        caller: &Caller,
-        user: Option<UserId>,
-        answer: Answer,
-    ) -> Result<Answered, ApprovalError> {
+    pub async fn resolve(&self, caller: &Caller, user: Option<UserId>, answer: Answer) -> Result<Answered, Problem> {
         let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;
         let found = self
             .actions
             .of_approval(&caller.tenant, whose.as_ref(), answer.approval);
-        let action = found.await?.ok_or(StoreFailure::NotFound)?;
+        let action = found.await?.ok_or(Code::NotFound)?;
         let always = answer.resolution == Resolution::ApproveAndAlwaysAllowRecipient;
         if always && action.details.recipients.is_none() {
             let detail = format!(
-                "{} declares no recipients, so no grant is possible; allowed: reject, approve_once",
+                "{} declares no recipients, so no grant is possible; allowed: reject, approve_once.",
                 action.tool
             );
-            return Err(ApprovalError::NotGrantable(detail));
+            return Err(Problem::new(Code::NotGrantable, detail));
         }
         if always && action.details.ungrantable {
             let detail = format!(
-                "this call of {} has an argument that a grant cannot cover; allowed: reject, approve_once",
+                "this call of {} has an argument that a grant cannot cover; allowed: reject, approve_once.",
                 action.tool
             );
-            return Err(ApprovalError::NotGrantable(detail));
+            return Err(Problem::new(Code::NotGrantable, detail));
         }
         let resolve = Resolve {
             approval: answer.approval,
@@ -223,10 +181,17 @@ impl Approvals {
             Resolved::Again => {}
             Resolved::Changed => {
                 tracing::error!(action_id = %action.id, "an approval request was changed in the database");
-                let why = "the approval request was changed in the database; allowed: reject";
-                return Err(ApprovalError::NotGrantable(why.to_owned()));
+                let detail = "the approval request was changed in the database; allowed: reject.";
+                return Err(Problem::new(Code::NotGrantable, detail));
             }
-            Resolved::Late(status, resolution, by) => return Err(ApprovalError::Resolved(status, resolution, by)),
+            Resolved::Late(state, decision, resolved_by) => {
+                let late = Late {
+                    state,
+                    decision,
+                    resolved_by,
+                };
+                return Err(resolved_before(late));
+            }
         }
         self.runs
             .claim_resolved(action.root, &caller.tenant, action.user.as_str());
@@ -248,11 +213,11 @@ impl Approvals {
         action: ActionId,
         happened: bool,
         key: Option<&Claim>,
-    ) -> Result<Answered, ApprovalError> {
+    ) -> Result<Answered, Problem> {
         let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;
         let found = self.actions.action(&caller.tenant, whose.as_ref(), action).await?;
-        let found = found.ok_or(StoreFailure::NotFound)?;
+        let found = found.ok_or(Code::NotFound)?;
         let text = if happened { Text::Happened } else { Text::DidNotHappen };
         let settle = Settle {
             action,
@@ -265,9 +230,30 @@ impl Approvals {
         let settled = self.actions.settle(settle).await;
         match settled.map_err(|error| settlement(found.root).after(&error))? {
             SettleDone::Done | SettleDone::Again => {}
-            SettleDone::NotInDoubt(status) => return Err(ApprovalError::NotInDoubt(status)),
-            SettleDone::RunInProgress => return Err(ApprovalError::RunInProgress(found.root)),
-            SettleDone::WithRun => return Err(ApprovalError::SettledWith(found.root)),
+            SettleDone::NotInDoubt(state) => {
+                let detail = format!("Only an in-doubt action can be settled; this one is {state}.");
+                let outcome = Late {
+                    state,
+                    decision: None,
+                    resolved_by: None,
+                };
+                return Err(Problem::new(Code::NotInDoubt, detail).with(|more| more.outcome = Some(outcome)));
+            }
+            SettleDone::RunInProgress => {
+                let run = found.root;
+                let detail = format!(
+                    "Run {run} of this action is still in progress; resolve its approvals or cancel it, and then settle the \
+                     action."
+                );
+                return Err(Problem::new(Code::RunInProgress, detail).about(run));
+            }
+            SettleDone::WithRun => {
+                let run = found.root;
+                let detail = format!(
+                    "The action is settled by resuming its run: resume run {run} and report what happened in settled."
+                );
+                return Err(Problem::new(Code::PartOfRun, detail).about(run));
+            }
         }
         Ok(Answered {
             run: found.root,
@@ -279,7 +265,7 @@ impl Approvals {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn of_run(&self, run: RunId) -> Result<Vec<Action>, StoreFailure> {
+    pub async fn of_run(&self, run: RunId) -> Result<Vec<Action>, Problem> {
         Ok(self.actions.of_run(run).await?)
     }
 
@@ -292,7 +278,7 @@ impl Approvals {
         caller: &Caller,
         user: Option<UserId>,
         query: ListQuery,
-    ) -> Result<Page<Grant>, ApprovalError> {
+    ) -> Result<Page<Grant>, Problem> {
         let query = ListQuery {
             user: whose(caller, user)?,
             ..query
@@ -304,34 +290,51 @@ impl Approvals {
     ///
     /// # Errors
     /// There is no such grant; also see [`Approvals::list`].
-    pub async fn grant(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<Grant, ApprovalError> {
+    pub async fn grant(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<Grant, Problem> {
         let whose = whose(caller, user)?;
         let found = self.actions.grant(&caller.tenant, whose.as_ref(), grant).await?;
-        Ok(found.ok_or(StoreFailure::NotFound)?)
+        found.ok_or(Problem::from_code(Code::NotFound))
     }
 
     /// Revokes a grant, with immediate effect for every call that was not decided on yet.
     ///
     /// # Errors
     /// There is no such grant, or it was already revoked; the store is unavailable.
-    pub async fn revoke(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<(), ApprovalError> {
+    pub async fn revoke(&self, caller: &Caller, user: Option<UserId>, grant: GrantId) -> Result<(), Problem> {
         let by = caller.name_for(user.as_ref());
         let whose = whose(caller, user)?;
         let revoked = self.actions.revoke(&caller.tenant, whose.as_ref(), grant, &by).await;
         match revoked.map_err(|error| revocation().after(&error))? {
             true => Ok(()),
-            false => Err(StoreFailure::NotFound.into()),
+            false => Err(Code::NotFound.into()),
         }
     }
 }
 
 /// The user whose approvals a caller may see and resolve; `None`: all users of the tenant.
-fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, ApprovalError> {
+fn whose(caller: &Caller, user: Option<UserId>) -> Result<Option<UserId>, Problem> {
     match (caller.roles.contains(APPROVER), user) {
         (true, _) => Ok(None),
         (false, Some(user)) => Ok(Some(user)),
-        (false, None) => Err(ApprovalError::MissingRole(APPROVER)),
+        (false, None) => Err(Problem::new(
+            Code::Forbidden,
+            format!("This requires the role {APPROVER}, or X-Gavel-User with the user it concerns."),
+        )),
     }
+}
+
+/// The approval was resolved before, or has expired.
+fn resolved_before(late: Late) -> Problem {
+    let detail = match (late.decision, &late.resolved_by) {
+        (Some(decision), Some(by)) => {
+            format!(
+                "The approval was resolved already: {decision} by {by}; the action is {}.",
+                late.state
+            )
+        }
+        _ => "The approval expired, or the run ended first. The action was not executed.".to_owned(),
+    };
+    Problem::new(Code::AlreadyResolved, detail).with(|more| more.outcome = Some(late))
 }
 
 /// The thread message about a resolution.
@@ -348,23 +351,23 @@ fn words(by: &str, action: &Action, answer: &Answer) -> String {
     words
 }
 
-fn resolution(run: RunId) -> OutcomeUnknown {
-    OutcomeUnknown::new(
+fn resolution(run: RunId) -> Problem {
+    Problem::outcome_unknown(
         Some(run),
         "It is unknown whether the approval was resolved. Send the same resolution again: if it was recorded, you get its \
          result, and nothing is done twice.",
     )
 }
 
-fn settlement(run: RunId) -> OutcomeUnknown {
-    OutcomeUnknown::new(
+fn settlement(run: RunId) -> Problem {
+    Problem::outcome_unknown(
         Some(run),
         "It is unknown whether the action was settled. Send the same answer again; nothing is done twice.",
     )
 }
 
-fn revocation() -> OutcomeUnknown {
-    OutcomeUnknown::new(
+fn revocation() -> Problem {
+    Problem::outcome_unknown(
         None,
         "It is unknown whether the grant was revoked. Revoke it again, or check the list of grants.",
     )

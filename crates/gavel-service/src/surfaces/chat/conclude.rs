@@ -7,7 +7,8 @@ use tracing::Instrument;
 
 use super::super::request::RequestMeta;
 use super::request::OverLimit;
-use super::{Accepted, Answer, Chat, ChatError, answer, intended, record};
+use super::{Accepted, Answer, Chat, answer, intended, record};
+use crate::api::problem::Code;
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::journal::Entry;
 use crate::domain::templates::{ReplyArgs, Text};
@@ -17,6 +18,7 @@ use crate::engine::{Ending, Record};
 use crate::ports::commit::{Commit, Fact};
 use crate::ports::quota::QuotaState;
 use crate::ports::records::{RecordError, StoredAnswer};
+use crate::surfaces::problem::Problem;
 
 impl Chat {
     /// The reply to the user when the model gave no final text: the text of an answer that was cut, or a fixed reply.
@@ -41,7 +43,7 @@ impl Chat {
         accepted: &Accepted,
         outcome: Outcome,
         over: Option<OverLimit>,
-    ) -> Result<Answer, ChatError> {
+    ) -> Result<Answer, Problem> {
         let decision_type = match outcome {
             Outcome::RateLimited | Outcome::Overloaded => DecisionType::Refuse,
             _ => DecisionType::RespondOnly,
@@ -77,7 +79,7 @@ impl Chat {
         response: String,
         meta: RequestMeta,
         quota: Option<QuotaState>,
-    ) -> Result<Answer, ChatError> {
+    ) -> Result<Answer, Problem> {
         let duration = self.engine.clock.instant().saturating_duration_since(record.began);
         let decision = answer::decision(&record, &derived, response, duration);
         let status = match derived.outcome {
@@ -106,14 +108,14 @@ impl Chat {
 
     /// Abandons a run whose intents could not be made durable. A row that commit 1 may have written is closed, now or
     /// when the store is available again. The idempotency claim is released unless a call was sent.
-    pub(super) fn abandon(&self, record: Record, meta: RequestMeta, error: RecordError) -> ChatError {
+    pub(super) fn abandon(&self, record: Record, meta: RequestMeta, error: RecordError) -> Problem {
         let failure = unrecorded(&record, &error);
         if record.is_opened() {
             let derived = derive::derive(&record.journal, &Ending::Broken);
             let response = self.fixed_reply(derived.outcome, &record.journal);
             let duration = self.engine.clock.instant().saturating_duration_since(record.began);
             let decision = answer::decision(&record, &derived, response, duration);
-            let released = (failure == ChatError::RecordUnavailable)
+            let released = (failure.code == Code::RecordUnavailable)
                 .then_some(meta.idempotency)
                 .flatten();
             let answer = released.map(|key| StoredAnswer {
@@ -141,7 +143,7 @@ impl Chat {
 }
 
 /// The error when recording failed; it depends on whether a call was sent.
-pub(super) fn unrecorded(record: &Record, error: &RecordError) -> ChatError {
+pub(super) fn unrecorded(record: &Record, error: &RecordError) -> Problem {
     let id = record.decision.id;
     let acted = record.journal.iter().any(|entry| match entry {
         Entry::Started { call, .. } => intended(record).contains(call),
@@ -149,9 +151,9 @@ pub(super) fn unrecorded(record: &Record, error: &RecordError) -> ChatError {
     });
     tracing::error!(decision_id = %id, %error, acted, "a decision could not be recorded");
     if acted {
-        ChatError::OutcomeUnrecorded(id)
+        Problem::unrecorded(id)
     } else {
-        ChatError::RecordUnavailable
+        Code::RecordUnavailable.into()
     }
 }
 

@@ -22,7 +22,7 @@ use super::caller::Caller;
 use super::request::RequestMeta;
 use crate::api::chat::AgentDecision;
 use crate::api::events::Event;
-use crate::api::problem::FieldError;
+use crate::api::problem::{Code, FieldError};
 use crate::domain::budget::{Budget, Pool};
 use crate::domain::decision::Outcome;
 use crate::domain::definition::{Approval, Constitution};
@@ -38,6 +38,7 @@ use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{OpenDecision, RecordError, StoredAnswer};
+use crate::surfaces::problem::Problem;
 
 /// The surface with everything it uses.
 pub struct Chat {
@@ -69,26 +70,6 @@ pub struct Answer {
     pub decision: Option<AgentDecision>,
     /// The caller's quota after this request.
     pub quota: Option<QuotaState>,
-}
-
-/// Why there is no decision.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChatError {
-    /// The request is invalid under the constitution.
-    #[error("the request is not valid")]
-    Invalid(Vec<FieldError>),
-    /// Nothing can be recorded, so nothing was done. The model is not asked once this is known.
-    #[error("the record store is unavailable; nothing was done")]
-    RecordUnavailable,
-    /// A call was sent, and its decision could not be completed; recovery will complete it.
-    #[error("decision {0} may have had effects and its outcome is not recorded yet")]
-    OutcomeUnrecorded(DecisionId),
-    /// The idempotency key was used with another body.
-    #[error("this idempotency key was used with another request body")]
-    KeyReused,
-    /// The first request with this key is still running.
-    #[error("a request with this idempotency key is still running")]
-    StillRunning,
 }
 
 /// An accepted request, before the model is asked.
@@ -160,7 +141,7 @@ impl Chat {
     /// Decides. The work continues when the caller drops this future: a client that disconnects cannot lose a decision.
     ///
     /// # Errors
-    /// [`ChatError`]; every other problem is a decision.
+    /// [`Problem`]; every other problem is a decision.
     pub async fn decide(
         self: &Arc<Self>,
         caller: &Caller,
@@ -168,7 +149,7 @@ impl Chat {
         request: ChatRequest,
         meta: RequestMeta,
         events: Option<EventSink>,
-    ) -> Result<Answer, ChatError> {
+    ) -> Result<Answer, Problem> {
         self.check_subset(&request)?;
         let accepted = self.accept(caller, user, request, meta);
         let span = begin(&self.constitution.definition.name, &self.engine, &self.requested_model);
@@ -216,7 +197,7 @@ impl Chat {
         mut accepted: Accepted,
         events: Option<EventSink>,
         span: Span,
-    ) -> Result<Answer, ChatError> {
+    ) -> Result<Answer, Problem> {
         let work = async {
             match AssertUnwindSafe(self.go(&mut accepted, events)).catch_unwind().await {
                 Ok(answer) => answer,
@@ -231,7 +212,7 @@ impl Chat {
     /// Handles a panic outside the engine's run, which catches its own. If no call was sent, the request is recorded
     /// and answered like any other failure. Otherwise only the decision log knows what was done, and recovery closes
     /// the decision.
-    async fn broken(&self, accepted: &Accepted) -> Result<Answer, ChatError> {
+    async fn broken(&self, accepted: &Accepted) -> Result<Answer, Problem> {
         let id = accepted.record.id;
         tracing::error!(decision_id = %id, acted = accepted.acted, "a chat request panicked");
         if accepted.acted {
@@ -246,13 +227,13 @@ impl Chat {
     }
 
     /// The outcome is unknown to this process. If the row is open, recovery closes it.
-    fn lost(&self, id: DecisionId) -> ChatError {
+    fn lost(&self, id: DecisionId) -> Problem {
         self.engine.recorder.lose(id);
-        ChatError::OutcomeUnrecorded(id)
+        Problem::unrecorded(id)
     }
 
     /// Checks idempotency, quota and admission, in this order, then runs.
-    async fn go(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
+    async fn go(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, Problem> {
         self.engine.recorder.available().map_err(unavailable)?;
         if let Some(stored) = self.claim(accepted).await? {
             return Ok(Answer {
@@ -285,7 +266,7 @@ impl Chat {
         self.run(accepted, events).await
     }
 
-    async fn claim(&self, accepted: &mut Accepted) -> Result<Option<StoredAnswer>, ChatError> {
+    async fn claim(&self, accepted: &mut Accepted) -> Result<Option<StoredAnswer>, Problem> {
         let Some(key) = &accepted.meta.idempotency else {
             return Ok(None);
         };
@@ -297,12 +278,12 @@ impl Chat {
             }
             Claimed::Answered(stored) => Ok(Some(stored)),
             // The scope names the route, so no request for a run has claimed it.
-            Claimed::Mismatch | Claimed::Run(_) => Err(ChatError::KeyReused),
-            Claimed::Running => Err(ChatError::StillRunning),
+            Claimed::Mismatch | Claimed::Run(_) => Err(Code::IdempotencyKeyReused.into()),
+            Claimed::Running => Err(Code::StillRunning.into()),
         }
     }
 
-    async fn run(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, ChatError> {
+    async fn run(&self, accepted: &mut Accepted, events: Option<EventSink>) -> Result<Answer, Problem> {
         let toolset = self
             .toolset_for(accepted.request.tools.as_deref(), accepted.began)
             .await;
@@ -379,9 +360,9 @@ fn intended(record: &Record) -> &[ActionId] {
     }
 }
 
-fn unavailable(error: RecordError) -> ChatError {
+fn unavailable(error: RecordError) -> Problem {
     tracing::error!(%error, "a request was rejected, since nothing can be recorded");
-    ChatError::RecordUnavailable
+    Code::RecordUnavailable.into()
 }
 
 fn made_conversation(id: DecisionId) -> ConversationId {
@@ -412,7 +393,7 @@ fn begin(agent: &str, engine: &Engine, model: &str) -> Span {
 }
 
 /// Records the outcome. A repeated answer is no decision of this request, so it has no id here.
-fn ended(span: &Span, answer: &Result<Answer, ChatError>) {
+fn ended(span: &Span, answer: &Result<Answer, Problem>) {
     if span.is_disabled() {
         return;
     }
@@ -434,10 +415,10 @@ fn ended(span: &Span, answer: &Result<Answer, ChatError>) {
             }
         }
         Err(error) => {
-            if let ChatError::OutcomeUnrecorded(id) = error {
+            if let Some(id) = error.decision() {
                 span.record("gavel.decision.id", display(id));
             }
-            failed(span, kind(error));
+            failed(span, error.code.as_str());
         }
     }
 }
@@ -445,16 +426,6 @@ fn ended(span: &Span, answer: &Result<Answer, ChatError>) {
 fn failed(span: &Span, kind: &str) {
     span.record("error.type", kind);
     span.record("otel.status_code", "ERROR");
-}
-
-fn kind(error: &ChatError) -> &'static str {
-    match error {
-        ChatError::Invalid(_) => "invalid",
-        ChatError::RecordUnavailable => "record_unavailable",
-        ChatError::OutcomeUnrecorded(_) => "outcome_unrecorded",
-        ChatError::KeyReused => "key_reused",
-        ChatError::StillRunning => "still_running",
-    }
 }
 
 /// How long a request waits for the servers of its tools before it continues without them.
@@ -471,7 +442,7 @@ impl Chat {
         self.whole_toolset().missing.clone()
     }
 
-    fn check_subset(&self, request: &ChatRequest) -> Result<(), ChatError> {
+    fn check_subset(&self, request: &ChatRequest) -> Result<(), Problem> {
         let names = request.tools.as_deref().unwrap_or_default();
         let invalid = |(n, name): (usize, &String)| {
             let detail = if !self.allowlist().contains(name) {
@@ -490,7 +461,7 @@ impl Chat {
         if errors.is_empty() {
             Ok(())
         } else {
-            Err(ChatError::Invalid(errors))
+            Err(Problem::from(errors))
         }
     }
 

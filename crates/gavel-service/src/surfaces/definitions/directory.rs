@@ -11,13 +11,14 @@ use super::FileAgents;
 use super::project::{Project, checked_project, definition, is_agent, own_reason, render_errors, unavailable};
 use super::{agent_info, read_token, token, version_info};
 use crate::api::agents::{AgentDetail, AgentInfo, VersionDetail, VersionInfo};
+use crate::api::problem::Code;
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, TenantId};
 use crate::domain::tool::Tool;
 use crate::engine::agent::Models;
 use crate::ports::definitions::{Definitions, ListedVersion, OneVersion};
 use crate::ports::tools::{Catalog, Tools};
-use crate::surfaces::StoreFailure;
 use crate::surfaces::decisions::{ListQuery, Page};
+use crate::surfaces::problem::Problem;
 
 /// Finds agents, and stores those that come through the API.
 pub struct Directory {
@@ -99,11 +100,11 @@ impl Directory {
     ///
     /// # Errors
     /// There is no such project; the store is unavailable.
-    pub async fn project(&self, tenant: &TenantId, project: &ProjectId) -> Result<Arc<Project>, StoreFailure> {
+    pub async fn project(&self, tenant: &TenantId, project: &ProjectId) -> Result<Arc<Project>, Problem> {
         let numbers = self.store.numbers(tenant, project).await?;
         let is_default = project.as_str() == DEFAULT_PROJECT;
         if numbers.is_empty() && !is_default {
-            return Err(StoreFailure::NotFound);
+            return Err(Code::NotFound.into());
         }
         let files = self.files.load_full();
         let key = (tenant.clone(), project.clone());
@@ -147,7 +148,7 @@ impl Directory {
     ///
     /// # Errors
     /// See [`Directory::project`].
-    pub async fn list(&self, tenant: &TenantId, id: &ProjectId) -> Result<Vec<AgentInfo>, StoreFailure> {
+    pub async fn list(&self, tenant: &TenantId, id: &ProjectId) -> Result<Vec<AgentInfo>, Problem> {
         let project = self.project(tenant, id).await?;
         let catalog = self.tools.catalog();
         let names: BTreeSet<_> = project.agents.keys().chain(project.broken.keys()).collect();
@@ -161,12 +162,7 @@ impl Directory {
     ///
     /// # Errors
     /// See [`Directory::project`]; the token belongs to another list.
-    pub async fn page(
-        &self,
-        tenant: &TenantId,
-        id: &ProjectId,
-        query: &ListQuery,
-    ) -> Result<Page<AgentInfo>, StoreFailure> {
+    pub async fn page(&self, tenant: &TenantId, id: &ProjectId, query: &ListQuery) -> Result<Page<AgentInfo>, Problem> {
         let after = query.page_token.as_deref().map(|token| read_token(id, token));
         let after = after.transpose()?;
         let project = self.project(tenant, id).await?;
@@ -200,11 +196,11 @@ impl Directory {
     ///
     /// # Errors
     /// See [`Directory::project`]; there is no such agent.
-    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentDetail, StoreFailure> {
+    pub async fn get(&self, tenant: &TenantId, id: &ProjectId, name: &str) -> Result<AgentDetail, Problem> {
         let project = self.project(tenant, id).await?;
         let about = self.info(id, &project, name, &self.tools.catalog());
-        let definition = definition(&project, name).ok_or(StoreFailure::NotFound)?.to_json();
-        let about = about.ok_or(StoreFailure::NotFound)?;
+        let definition = definition(&project, name).ok_or(Code::NotFound)?.to_json();
+        let about = about.ok_or(Code::NotFound)?;
         Ok(AgentDetail { about, definition })
     }
 
@@ -218,10 +214,10 @@ impl Directory {
         id: &ProjectId,
         name: &str,
         query: &ListQuery,
-    ) -> Result<Page<VersionInfo>, StoreFailure> {
+    ) -> Result<Page<VersionInfo>, Problem> {
         let page = self.store.versions(tenant, id, name, query).await?;
         if page.items.is_empty() && query.page_token.is_none() {
-            return Err(StoreFailure::NotFound);
+            return Err(Code::NotFound.into());
         }
         Ok(page.map(|version| version_info(&version)))
     }
@@ -237,15 +233,15 @@ impl Directory {
         id: &ProjectId,
         name: &str,
         version: i64,
-    ) -> Result<VersionDetail, StoreFailure> {
+    ) -> Result<VersionDetail, Problem> {
         let OneVersion { version, current } = self
             .store
             .version(tenant, id, name, version)
             .await?
-            .ok_or(StoreFailure::NotFound)?;
+            .ok_or(Code::NotFound)?;
         let definition = serde_json::from_str(&version.definition).map_err(|error| {
             tracing::error!(agent = %name, version = version.version, %error, "a stored definition cannot be read");
-            StoreFailure::Unavailable
+            Code::RecordUnavailable
         })?;
         Ok(VersionDetail {
             about: version_info(&ListedVersion {

@@ -13,47 +13,15 @@ use project::{BODY, checked_beside, checked_project, is_agent};
 
 pub use self::directory::Directory;
 pub use self::project::{Lack, Project, lack};
-use super::StoreFailure;
 use crate::api::agents::{AgentDetail, AgentInfo, VersionInfo};
+use crate::api::problem::{Code, FieldError};
 use crate::domain::definition::{Agents, Definition, Form, ReadError, SchemaSource, Source};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
 use crate::domain::time::Timestamp;
 use crate::ports::definitions::{ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
 use crate::ports::records::QueryError;
-use crate::surfaces::OutcomeUnknown;
 use crate::surfaces::caller::{Caller, OPERATOR};
-
-/// Why a definition was not put.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PutError {
-    /// There is no such agent or version; or the store failed.
-    #[error(transparent)]
-    Store(#[from] StoreFailure),
-    /// The definition is invalid; all errors at once.
-    #[error("the definition is invalid")]
-    InvalidDefinition(Vec<ReadError>),
-    /// The caller lacks this role.
-    #[error("the role {0} is required")]
-    MissingRole(&'static str),
-    /// The agent is from a file, which cannot be changed through the API.
-    #[error("the agent is from a file")]
-    FromFile,
-    /// Another version is current: this one; 0 for none.
-    #[error("version {0} is current")]
-    VersionConflict(i64),
-    /// The project has the maximum number of API agents: this many.
-    #[error("the project has {0} agents, which is the maximum")]
-    TooManyAgents(usize),
-    /// Other processes put other definitions of the project all the time.
-    #[error("the service is overloaded")]
-    Overloaded,
-}
-
-impl From<QueryError> for PutError {
-    fn from(error: QueryError) -> Self {
-        Self::Store(error.into())
-    }
-}
+use crate::surfaces::problem::Problem;
 
 // The agents that come from files.
 
@@ -152,7 +120,7 @@ impl Directory {
         (form, body): (Form, &[u8]),
         expected: Option<i64>,
         now_us: i64,
-    ) -> Result<Put, PutError> {
+    ) -> Result<Put, Problem> {
         may_put(caller)?;
         let key = (caller.tenant.clone(), id.clone());
         // Serialized here, so that only other processes can change anything between the check and the write.
@@ -167,7 +135,7 @@ impl Directory {
                 return Ok(put);
             }
         }
-        Err(PutError::Overloaded)
+        Err(Code::Overloaded.into())
     }
 
     /// Like [`Directory::put`]. `None` if the agents that it was checked against are no longer current.
@@ -179,15 +147,20 @@ impl Directory {
         source: Source,
         expected: Option<i64>,
         now_us: i64,
-    ) -> Result<Option<Put>, PutError> {
+    ) -> Result<Option<Put>, Problem> {
         let stored = self.store.current(&caller.tenant, id).await?;
         let files = self.files.load_full();
         let is_default = id.as_str() == DEFAULT_PROJECT;
         if is_default && files.agents.contains_key(name) {
-            return Err(PutError::FromFile);
+            let detail = "The agent comes from a file; edit that file, and gavel reloads it automatically.";
+            return Err(Problem::new(Code::ReadOnly, detail));
         }
         if stored.len() >= MOST_AGENTS && stored.iter().all(|one| &*one.agent != name) {
-            return Err(PutError::TooManyAgents(MOST_AGENTS));
+            let detail = format!(
+                "The project has {MOST_AGENTS} agents created through the API, the most it may have; put the agent into \
+                 another project."
+            );
+            return Err(Problem::new(Code::TooManyAgents, detail));
         }
         let numbers = stored.iter().map(|one| (Arc::clone(&one.agent), one.version));
         let numbers = Arc::new(numbers.collect());
@@ -213,7 +186,10 @@ impl Directory {
         let (number, changed) = match put.map_err(|error| unknown().after(&error))? {
             PutVersion::Made(number) => (number, true),
             PutVersion::Same(number) => (number, false),
-            PutVersion::Conflict(current) => return Err(PutError::VersionConflict(current)),
+            PutVersion::Conflict(current) => {
+                let detail = format!("The current version is {current}; 0 means that there is none.");
+                return Err(Problem::new(Code::VersionConflict, detail));
+            }
             PutVersion::Changed => return Ok(None),
         };
         // The write is done, so nothing more is read: a read could fail.
@@ -250,13 +226,13 @@ impl Directory {
         name: &str,
         version: i64,
         now_us: i64,
-    ) -> Result<Put, PutError> {
+    ) -> Result<Put, Problem> {
         may_put(caller)?;
         let OneVersion { version, current } = self
             .store
             .version(&caller.tenant, id, name, version)
             .await?
-            .ok_or(StoreFailure::NotFound)?;
+            .ok_or(Code::NotFound)?;
         let body = (Form::Json, version.definition.as_bytes());
         self.put(caller, id, name, body, Some(current), now_us).await
     }
@@ -268,18 +244,60 @@ fn turn(key: &Key) -> usize {
     hasher.finish() as usize % TURNS
 }
 
-fn may_put(caller: &Caller) -> Result<(), PutError> {
+fn may_put(caller: &Caller) -> Result<(), Problem> {
     if caller.roles.contains(OPERATOR) {
         Ok(())
     } else {
-        Err(PutError::MissingRole(OPERATOR))
+        Err(Problem::new(
+            Code::Forbidden,
+            format!("This requires the role {OPERATOR}."),
+        ))
     }
 }
 
-fn unknown() -> OutcomeUnknown {
-    OutcomeUnknown::new(
+fn unknown() -> Problem {
+    Problem::outcome_unknown(
         None,
         "It is unknown whether the version was created. Check the agent's versions; putting the same definition again \
          creates no other version.",
     )
+}
+
+/// The problem of a definition with these errors.
+pub(crate) fn invalid_definition(errors: Vec<ReadError>) -> Problem {
+    Problem::from_code(Code::InvalidDefinition)
+        .with(|more| more.errors = errors.into_iter().map(definition_error).collect())
+}
+
+/// Reports an error or a warning of a definition, with its field, and its line if known.
+pub(crate) fn definition_error(error: ReadError) -> FieldError {
+    let place = match (error.file.as_str(), error.line) {
+        ("body", None) => String::new(),
+        ("body", Some(line)) => format!("line {line}: "),
+        (file, None) => format!("{file}: "),
+        (file, Some(line)) => format!("{file}, line {line}: "),
+    };
+    // The body does not contain the definitions of other agents.
+    let pointer = match error.file.as_str() {
+        "body" => pointer(&error.field),
+        _ => String::new(),
+    };
+    let field = match pointer.as_str() {
+        "" => format!("{}: ", error.field),
+        _ => String::new(),
+    };
+    FieldError {
+        pointer,
+        detail: format!("{place}{field}found {}; allowed: {}", error.found, error.allowed),
+    }
+}
+
+/// A field's path as a JSON pointer into the definition: `tools[0]` is `/tools/0`. Empty for text that is not a field,
+/// such as "front matter".
+fn pointer(field: &str) -> String {
+    if field.contains(' ') {
+        return String::new();
+    }
+    let parts = field.split(['.', '[']).map(|part| part.trim_end_matches(']'));
+    parts.map(|part| format!("/{part}")).collect()
 }

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::FileAgents;
-use super::PutError;
 use crate::domain::definition::{Agent, Agents, Definition, Form, MOST_REPORTED, ReadError, Source, check};
 use crate::domain::planning_session::{PLANNER, READS, TASK_WORKER};
 use crate::domain::text;
@@ -16,6 +15,8 @@ use crate::engine::snapshot::DefinitionSnapshot;
 use crate::engine::toolset::{by_reason, clash};
 use crate::ports::definitions::StoredVersion;
 use crate::ports::tools::Catalog;
+use crate::surfaces::definitions::invalid_definition;
+use crate::surfaces::problem::Problem;
 
 /// The place of errors in a definition that came through the API.
 pub(super) const BODY: &str = "body";
@@ -159,7 +160,7 @@ pub(super) fn checked_beside(
     stored: &[StoredVersion],
     name: &str,
     source: Source,
-) -> Result<(Definition, Vec<ReadError>), PutError> {
+) -> Result<(Definition, Vec<ReadError>), Problem> {
     let read = Definition::read_named(&source.bytes, source.form);
     let others: Vec<_> = stored.iter().filter(|one| &*one.agent != name).cloned().collect();
     let CheckedProject {
@@ -185,7 +186,7 @@ pub(super) fn checked_beside(
         _ => {
             errors.retain(|error| error.file == BODY && !(misnamed.is_some() && error.field == "name"));
             errors.extend(misnamed);
-            return Err(PutError::InvalidDefinition(errors));
+            return Err(invalid_definition(errors));
         }
     };
     if !errors.is_empty() {
@@ -204,7 +205,7 @@ pub(super) fn checked_beside(
         errors.retain(|error| error.file == BODY || !(known.contains(&what(error)) || unreported(&error.file)));
     }
     if !errors.is_empty() {
-        return Err(PutError::InvalidDefinition(errors));
+        return Err(invalid_definition(errors));
     }
     warnings.retain(|warning| warning.file == BODY);
     let schema = project
@@ -220,11 +221,11 @@ pub(super) fn checked_beside(
 
 /// The definition with the schema that it names inserted. A version must never change, and its hash must cover all of
 /// it, even if the schema's file changes.
-fn whole(mut definition: Definition, schema: &Value) -> Result<Definition, PutError> {
+fn whole(mut definition: Definition, schema: &Value) -> Result<Definition, Problem> {
     definition.put_in_schema(schema);
     // With the schema, it may exceed the maximum length.
     let text = definition.to_json().to_string();
-    Definition::read(text.as_bytes(), Form::Json, BODY).map_err(PutError::InvalidDefinition)
+    Definition::read(text.as_bytes(), Form::Json, BODY).map_err(invalid_definition)
 }
 
 /// The place of errors in a stored version.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::checks::{draft_of, missing, project, prompt_error, unavailable, values};
+use super::checks::{draft_of, missing, not_allowed, project, prompt_error, unavailable, values};
 use super::{BegunPlanning, FLOOR, Planning, RefinePlan, StartPlanning};
 use crate::api::planning::{Session, VersionKind};
+use crate::api::problem::Code;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{self, Plan};
 use crate::domain::planning_session::{PLANNER, READS};
@@ -20,11 +21,11 @@ use crate::engine::planning::{AGENT_MD, AGENTS_MD, PlanningWork, REPOSITORY, TRE
 use crate::engine::snapshot::DefinitionSnapshot;
 use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
-use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::definitions::Project;
+use crate::surfaces::problem::Problem;
 use crate::surfaces::request::RequestMeta;
-use crate::surfaces::runs::{Begin, Origin, RunError};
+use crate::surfaces::runs::{Begin, Origin};
 
 /// The most earlier versions whose texts a refinement sees.
 const MOST_VERSIONS: u32 = 20;
@@ -51,13 +52,13 @@ impl Planning {
     /// Begins a session, and the run that makes its first plan (P-201, P-F1).
     ///
     /// # Errors
-    /// [`RunError`]; what goes wrong later is the reason of the session.
+    /// [`Problem`]; what goes wrong later is the reason of the session.
     pub async fn start_planning(
         &self,
         caller: &Caller,
         user: UserId,
         start: StartPlanning,
-    ) -> Result<BegunPlanning, RunError> {
+    ) -> Result<BegunPlanning, Problem> {
         // First: a deadline that was far enough ahead may be too near when the request is sent again.
         if let Some(before) = self.begun_before(&start.meta).await? {
             return Ok(before);
@@ -65,7 +66,7 @@ impl Planning {
         let (repository, deadline_us) = self.checked(&start)?;
         let repo_url = self.settings.repositories.address(&repository);
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
-            return Err(RunError::RepositoryNotAllowed(repository.to_string()));
+            return Err(not_allowed(&repository.to_string()));
         }
         let tools = self.worker_tools(caller).await?;
         let session = PlanningSessionId::new();
@@ -109,10 +110,10 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         refine: RefinePlan,
-    ) -> Result<BegunPlanning, RunError> {
+    ) -> Result<BegunPlanning, Problem> {
         let errors = prompt_error("/refinementPrompt", &refine.refinement_prompt);
         if let Some(error) = errors {
-            return Err(RunError::Invalid(vec![error]));
+            return Err(Problem::from(vec![error]));
         }
         if let Some(before) = self.begun_before(&refine.meta).await? {
             return Ok(before);
@@ -161,13 +162,13 @@ impl Planning {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn wait(&self, caller: &Caller, begun: &mut BegunPlanning) -> Result<Session, RunError> {
+    pub async fn wait(&self, caller: &Caller, begun: &mut BegunPlanning) -> Result<Session, Problem> {
         self.runs.wait(caller, &mut begun.begun).await?;
-        Ok(self.session(caller, None, begun.session).await?)
+        self.session(caller, None, begun.session).await
     }
 
     /// What persons asked to change before, oldest first, as far as it fits.
-    pub(super) async fn feedback(&self, stored: &StoredSession) -> Result<String, RunError> {
+    pub(super) async fn feedback(&self, stored: &StoredSession) -> Result<String, Problem> {
         let after = stored.version.saturating_sub(MOST_VERSIONS).max(1);
         let versions = self.sessions.versions(stored.id, after, MOST_VERSIONS).await?;
         let refined = versions
@@ -185,11 +186,11 @@ impl Planning {
     }
 
     /// Begins the run of the agent `planner`.
-    async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, RunError> {
+    async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, Problem> {
         let (project, readers) = self.ready(caller, PLANNER, &READS).await?;
         if let Some(tool) = readers.iter().find(|tool| tool.side_effect) {
             let reason = format!("the agent {PLANNER} lists {}, which can change something", tool.name);
-            return Err(unavailable(reason));
+            return Err(unavailable(&reason));
         }
         let current = work.work.current.as_ref().map(|tasks| Plan {
             tasks: tasks.clone(),
@@ -199,7 +200,7 @@ impl Planning {
         let (snapshot, definition) = project
             .snapshot(PLANNER)
             .zip(project.agents.get(PLANNER))
-            .ok_or(StoreFailure::NotFound)?;
+            .ok_or(Code::NotFound)?;
         let settings = Settings {
             until_us: Some(work.deadline_us),
             zone: work.zone,
@@ -288,15 +289,11 @@ pub(super) struct SessionRun {
 
 impl Planning {
     /// The session that the same request began before, or worked on.
-    pub(super) async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<BegunPlanning>, RunError> {
+    pub(super) async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<BegunPlanning>, Problem> {
         let Some(begun) = self.runs.begun_before(meta).await? else {
             return Ok(None);
         };
-        let session = self
-            .sessions
-            .session_of(begun.run)
-            .await?
-            .ok_or(StoreFailure::NotFound)?;
+        let session = self.sessions.session_of(begun.run).await?.ok_or(Code::NotFound)?;
         Ok(Some(BegunPlanning { session, begun }))
     }
 
@@ -306,13 +303,13 @@ impl Planning {
         caller: &Caller,
         agent: &str,
         needed: &[&str],
-    ) -> Result<(Arc<Project>, Vec<Arc<Tool>>), RunError> {
+    ) -> Result<(Arc<Project>, Vec<Arc<Tool>>), Problem> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         if !project.agents.contains_key(agent) {
             return Err(missing(agent));
         }
         let tools = self.directory.tools_of(&project, agent, needed).await;
-        let tools = tools.map_err(|reason| unavailable(format!("the agent {agent} cannot run: {reason}")))?;
+        let tools = tools.map_err(|reason| unavailable(&format!("the agent {agent} cannot run: {reason}")))?;
         Ok((project, tools))
     }
 
@@ -323,7 +320,7 @@ impl Planning {
         user: UserId,
         of: &Project,
         run: SessionRun,
-    ) -> Result<BegunPlanning, RunError> {
+    ) -> Result<BegunPlanning, Problem> {
         let session = run.place.session;
         let begin = Begin {
             surface: PLANNING,

@@ -3,28 +3,27 @@
 use super::checks::done;
 use super::{EditPlan, Planning};
 use crate::api::planning::Session;
-use crate::api::problem::FieldError;
+use crate::api::problem::{Code, FieldError};
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{Plan, difference};
 use crate::domain::planning_session::SessionStatus;
 use crate::ports::planning::{MadePlan, Moved, PlanEdit, PlanNotes, SessionCancel};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::runs::RunError;
-use crate::surfaces::{OutcomeUnknown, StoreFailure};
+use crate::surfaces::problem::Problem;
 
 impl Planning {
     /// Writes a version that a person edited, checked like the model's.
     ///
     /// # Errors
     /// The draft is invalid; the session does not wait for its confirmation with this version.
-    pub async fn edit(&self, caller: &Caller, user: Option<&UserId>, edit: EditPlan) -> Result<Session, RunError> {
+    pub async fn edit(&self, caller: &Caller, user: Option<&UserId>, edit: EditPlan) -> Result<Session, Problem> {
         if self.runs.has_claimed(&edit.meta).await? {
             // The same request has edited the plan before. Its version may be another one since.
-            return Ok(self.session(caller, user, edit.session).await?);
+            return self.session(caller, user, edit.session).await;
         }
         let stored = self.open_for_changes(caller, user, edit.session).await?;
         if stored.version != edit.version {
-            return Err(RunError::SessionMoved(stored.status, stored.version));
+            return Err(Problem::session_moved(stored.status, stored.version));
         }
         let tools = self.worker_tools(caller).await?;
         let notes = PlanNotes {
@@ -37,7 +36,7 @@ impl Planning {
             let errors = errors
                 .into_iter()
                 .map(|error| FieldError::new(error.pointer, error.detail));
-            RunError::Invalid(errors.collect())
+            Problem::from(errors.collect::<Vec<_>>())
         })?;
         let edited = PlanEdit {
             session: stored.id,
@@ -59,7 +58,7 @@ impl Planning {
             .await
             .map_err(|error| unknown.after(&error))?;
         done(moved)?;
-        Ok(self.session(caller, user, stored.id).await?)
+        self.session(caller, user, stored.id).await
     }
 
     /// Cancels a session, and the run that works for it. A session that is over remains unchanged.
@@ -72,10 +71,10 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
         reason: Option<String>,
-    ) -> Result<Session, RunError> {
+    ) -> Result<Session, Problem> {
         let before = self.stored(caller, user, session).await?;
         if before.status.has_ended() {
-            return Ok(self.shown(caller, before).await?);
+            return self.shown(caller, before).await;
         }
         let cancel = SessionCancel {
             session,
@@ -90,7 +89,7 @@ impl Planning {
             .await
             .map_err(|error| unknown.after(&error))?;
         if moved == Moved::NotFound {
-            return Err(StoreFailure::NotFound.into());
+            return Err(Code::NotFound.into());
         }
         if before.status != SessionStatus::AwaitingConfirmation {
             // Known to the store already; this reaches the run at once if this process works on it.
@@ -99,7 +98,7 @@ impl Planning {
             self.runs
                 .claim_resolved(before.run, &caller.tenant, &caller.name_for(user));
         }
-        Ok(self.session(caller, user, session).await?)
+        self.session(caller, user, session).await
     }
 
     /// Ends sessions whose deadline has passed, and those whose plan no person confirmed in time. Returns how many.
@@ -116,6 +115,6 @@ impl Planning {
     }
 }
 
-fn unknown(detail: &'static str) -> OutcomeUnknown {
-    OutcomeUnknown::new(None, detail)
+fn unknown(detail: &'static str) -> Problem {
+    Problem::outcome_unknown(None, detail)
 }

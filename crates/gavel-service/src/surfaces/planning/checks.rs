@@ -7,23 +7,22 @@ use chrono::DateTime;
 use serde_json::json;
 
 use super::{MAX_PROMPT, Planning, StartPlanning};
-use crate::api::problem::FieldError;
+use crate::api::problem::{Code, FieldError};
 use crate::domain::definition::quoted;
 use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
 use crate::domain::time::rfc3339;
 use crate::ports::planning::{Moved, StoredSession};
-use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::{APPROVER, Caller};
-use crate::surfaces::runs::RunError;
+use crate::surfaces::problem::Problem;
 
 /// A deadline is at least this far ahead.
 const LEAST: Duration = Duration::from_secs(10);
 
 impl Planning {
     /// The repository and the deadline of a valid request, the latter in microseconds since the epoch.
-    pub(super) fn checked(&self, start: &StartPlanning) -> Result<(Repository, i64), RunError> {
+    pub(super) fn checked(&self, start: &StartPlanning) -> Result<(Repository, i64), Problem> {
         let mut errors = Vec::from_iter(prompt_error("/prompt", &start.prompt));
         let repository = self.settings.repositories.parse(&start.repo_url);
         let deadline = self.deadline(&start.deadline);
@@ -34,7 +33,7 @@ impl Planning {
                 errors.extend(deadline.err().map(|detail| FieldError::new("/deadline", detail)));
             }
         }
-        Err(RunError::Invalid(errors))
+        Err(Problem::from(errors))
     }
 
     fn deadline(&self, text: &str) -> Result<i64, String> {
@@ -64,12 +63,12 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         session: PlanningSessionId,
-    ) -> Result<StoredSession, StoreFailure> {
+    ) -> Result<StoredSession, Problem> {
         let found = self
             .sessions
             .session(&caller.tenant, caller.sees(user), session)
             .await?;
-        found.ok_or(StoreFailure::NotFound)
+        found.ok_or(Problem::from_code(Code::NotFound))
     }
 
     /// A session that the caller may read, as it is stored: the user's own, and for an approver also one of another user
@@ -79,15 +78,15 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         session: PlanningSessionId,
-    ) -> Result<StoredSession, StoreFailure> {
+    ) -> Result<StoredSession, Problem> {
         let own = self.stored(caller, user, session).await;
-        if own != Err(StoreFailure::NotFound) || !caller.roles.contains(APPROVER) {
+        if own != Err(Code::NotFound.into()) || !caller.roles.contains(APPROVER) {
             return own;
         }
         let found = self.sessions.session(&caller.tenant, None, session).await?;
-        let found = found.ok_or(StoreFailure::NotFound)?;
+        let found = found.ok_or(Code::NotFound)?;
         match self.sessions.waiting(session).await?.is_empty() {
-            true => Err(StoreFailure::NotFound),
+            true => Err(Code::NotFound.into()),
             false => Ok(found),
         }
     }
@@ -98,40 +97,40 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         session: PlanningSessionId,
-    ) -> Result<StoredSession, RunError> {
+    ) -> Result<StoredSession, Problem> {
         let stored = self.stored(caller, user, session).await?;
         self.waits_for_confirmation(&stored)?;
         Ok(stored)
     }
 
     /// Does the session wait for its confirmation? A deadline that has passed counts at once.
-    pub(super) fn waits_for_confirmation(&self, stored: &StoredSession) -> Result<(), RunError> {
+    pub(super) fn waits_for_confirmation(&self, stored: &StoredSession) -> Result<(), Problem> {
         if !stored.status.has_ended() && stored.deadline_us <= self.runs.now_us() {
-            return Err(RunError::DeadlinePassed(stored.deadline_us));
+            return Err(passed(stored.deadline_us));
         }
         match stored.status {
             SessionStatus::AwaitingConfirmation => Ok(()),
-            SessionStatus::DeadlineExceeded => Err(RunError::DeadlinePassed(stored.deadline_us)),
-            status => Err(RunError::SessionMoved(status, stored.version)),
+            SessionStatus::DeadlineExceeded => Err(passed(stored.deadline_us)),
+            status => Err(Problem::session_moved(status, stored.version)),
         }
     }
 
     /// The repository of a session.
-    pub(super) fn repository(&self, stored: &StoredSession) -> Result<Repository, RunError> {
+    pub(super) fn repository(&self, stored: &StoredSession) -> Result<Repository, Problem> {
         let repository = self.settings.repositories.parse(&stored.repo_url);
-        repository.map_err(|_| RunError::RepositoryNotAllowed(stored.repo_url.to_string()))
+        repository.map_err(|_| not_allowed(&stored.repo_url))
     }
 
     /// The tools that a task may name: those of the agent that works on tasks that servers offer now. Its definition names
     /// the tools of servers that an operator may leave out, too.
-    pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, RunError> {
+    pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, Problem> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let worker = project.agents.get(TASK_WORKER);
         let worker = worker.ok_or_else(|| missing(TASK_WORKER))?;
         let is_agent = |name: &str| project.agents.contains_key(name);
         let tools = self.directory.offered(worker.definition.server_tools(is_agent)).await;
         match tools.is_empty() {
-            true => Err(unavailable(format!(
+            true => Err(unavailable(&format!(
                 "no server offers a tool of the agent {TASK_WORKER}; `gavel doctor` shows the reason"
             ))),
             false => Ok(tools),
@@ -143,22 +142,39 @@ pub(super) fn project() -> ProjectId {
     ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"))
 }
 
-pub(super) fn missing(agent: &str) -> RunError {
-    unavailable(format!("there is no agent {agent:?}"))
+pub(super) fn missing(agent: &str) -> Problem {
+    unavailable(&format!("there is no agent {agent:?}"))
 }
 
-pub(super) fn unavailable(why: String) -> RunError {
-    RunError::AgentUnavailable(format!(
-        "Planning is unavailable: {why}. Nothing was done; tell the operator."
-    ))
+/// Planning is not possible now, for this reason.
+pub(super) fn unavailable(why: &str) -> Problem {
+    let detail = format!("Planning is unavailable: {why}. Nothing was done; tell the operator.");
+    Problem::new(Code::AgentUnavailable, detail)
 }
 
-pub(super) fn done(moved: Moved) -> Result<(), RunError> {
+/// `planning.repositories` does not have this repository.
+pub(super) fn not_allowed(repository: &str) -> Problem {
+    let detail = format!(
+        "Planning sessions may not use the repository {repository}. Name another one, or ask the operator to add it to \
+         planning.repositories."
+    );
+    Problem::new(Code::RepositoryNotAllowed, detail)
+}
+
+fn passed(deadline_us: i64) -> Problem {
+    let detail = format!(
+        "The deadline of this session, {}, has passed. Start a new session.",
+        rfc3339(deadline_us)
+    );
+    Problem::new(Code::DeadlinePassed, detail)
+}
+
+pub(super) fn done(moved: Moved) -> Result<(), Problem> {
     match moved {
         Moved::Yes => Ok(()),
-        Moved::No(status, version) => Err(RunError::SessionMoved(status, version)),
-        Moved::Mismatch => Err(StoreFailure::KeyReused.into()),
-        Moved::NotFound => Err(StoreFailure::NotFound.into()),
+        Moved::No(status, version) => Err(Problem::session_moved(status, version)),
+        Moved::Mismatch => Err(Code::IdempotencyKeyReused.into()),
+        Moved::NotFound => Err(Code::NotFound.into()),
     }
 }
 

@@ -14,6 +14,7 @@ use super::checks::project;
 use super::execute::Confirmable;
 use super::{ExecutePlan, FLOOR, Planning};
 use crate::api::planning::{DryRun, DryRunAnswer, DryRunCondition, DryRunServer, DryRunTask, DryRunTool, ServerState};
+use crate::api::problem::Code;
 use crate::domain::canonical;
 use crate::domain::definition::{Approval, Definition};
 use crate::domain::ids::UserId;
@@ -29,10 +30,9 @@ use crate::engine::gate::{Answer, Attempt, Facts, decide};
 use crate::ports::conditions::Condition;
 use crate::ports::planning::StoredSession;
 use crate::ports::tools::Catalog;
-use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::definitions::Project;
-use crate::surfaces::runs::RunError;
+use crate::surfaces::problem::Problem;
 
 fn condition(condition: Condition) -> DryRunCondition {
     let Condition {
@@ -62,14 +62,14 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         execute: &ExecutePlan,
-    ) -> Result<DryRun, RunError> {
+    ) -> Result<DryRun, Problem> {
         let stored = self.stored(caller, user, execute.session).await?;
         let granted = self.worker_tools(caller).await?;
         let confirmation = self.confirmation(caller, &stored, execute, &granted)?;
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let catalog = self.directory.catalog();
         let check = self.check(caller, &stored, confirmation, (&project, &catalog));
-        let check = check.ok_or(StoreFailure::NotFound)?;
+        let check = check.ok_or(Code::NotFound)?;
         let tasks = stored.plan.tasks.into_iter().map(|task| DryRunTask {
             task_id: task.id,
             title: task.title,

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use super::Planning;
 use crate::api::events::{CallError, Event, Numbered, RunEvent};
 use crate::api::planning::{AnyEvent, Cleanup, SessionEvent, Version, VersionKind};
+use crate::api::problem::Code;
 use crate::api::runs::AgentRun;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
@@ -25,9 +26,9 @@ use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::engine::strategy::plan::{Execution, TaskOutcome};
 use crate::ports::planning::StoredSession;
-use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::{Caller, Identity};
-use crate::surfaces::runs::{PlacedEvent, RunError, Watch};
+use crate::surfaces::problem::Problem;
+use crate::surfaces::runs::{PlacedEvent, Watch};
 
 /// How often in a row a failed read of the session is repeated.
 const ASKED_AGAIN: u32 = 6;
@@ -128,7 +129,7 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
         after: Option<EventId>,
-    ) -> Result<Watched, StoreFailure> {
+    ) -> Result<Watched, Problem> {
         let stored = self.readable(caller, user, session).await?;
         let owner = Caller {
             identity: Identity::User(stored.user),
@@ -171,13 +172,13 @@ impl SessionWatch {
     ///
     /// # Errors
     /// The store remains unavailable, or contains unreadable data; the run of the session repeatedly cannot be recorded.
-    pub async fn next(&mut self) -> Result<Option<SessionLine>, RunError> {
+    pub async fn next(&mut self) -> Result<Option<SessionLine>, Problem> {
         loop {
             match self.step().await {
                 Ok(Some(line)) => return Ok(Some(line)),
                 Ok(None) if matches!(self.stage, Stage::Ended) && self.ready.is_empty() => return Ok(None),
                 Ok(None) => self.faults = 0,
-                Err(RunError::Store(StoreFailure::Unavailable)) if self.faults < ASKED_AGAIN => {
+                Err(problem) if problem.code == Code::RecordUnavailable && self.faults < ASKED_AGAIN => {
                     self.faults += 1;
                     self.pause().await;
                 }
@@ -187,9 +188,9 @@ impl SessionWatch {
     }
 
     /// Hands over an event, or makes the next ones.
-    async fn step(&mut self) -> Result<Option<SessionLine>, RunError> {
+    async fn step(&mut self) -> Result<Option<SessionLine>, Problem> {
         if !self.ready.is_empty() {
-            return Ok(self.hand_over().await?);
+            return self.hand_over().await;
         }
         match &mut self.stage {
             Stage::Before(index) => {
@@ -208,7 +209,7 @@ impl SessionWatch {
     }
 
     /// The first event that is ready, unless the reader has received it.
-    async fn hand_over(&mut self) -> Result<Option<SessionLine>, StoreFailure> {
+    async fn hand_over(&mut self) -> Result<Option<SessionLine>, Problem> {
         let changed = match (self.ready.front(), &self.stage) {
             (Some(Ready::PlanChanged(..)), Stage::Within(within)) => {
                 let before = within.next_version.saturating_sub(1);
@@ -449,7 +450,7 @@ const VERSIONS: u32 = 20;
 
 impl Planning {
     /// All versions of a plan, in order.
-    async fn all_versions(&self, session: PlanningSessionId) -> Result<Vec<Version>, StoreFailure> {
+    async fn all_versions(&self, session: PlanningSessionId) -> Result<Vec<Version>, Problem> {
         let mut versions: Vec<Version> = Vec::new();
         loop {
             let after = versions.last().map_or(0, |last| last.version);
@@ -479,7 +480,7 @@ const EDITS: u32 = 2;
 
 impl SessionWatch {
     /// Enters the log of a run.
-    async fn begin(&mut self, index: usize) -> Result<(), RunError> {
+    async fn begin(&mut self, index: usize) -> Result<(), Problem> {
         let Some(run) = self.runs.get(index).copied() else {
             self.stage = Stage::Ended;
             return Ok(());
@@ -549,13 +550,13 @@ impl SessionWatch {
     }
 
     /// Looks what follows a run that has ended: its plan, edits, the next run, or the end of the session.
-    async fn look_after(&mut self) -> Result<(), RunError> {
+    async fn look_after(&mut self) -> Result<(), Problem> {
         let stored = {
             let _look = self.planning.runs.look().await;
             let sessions = &self.planning.sessions;
             sessions.session(&self.owner.tenant, None, self.session).await
         };
-        let Some(stored) = stored.map_err(StoreFailure::from)? else {
+        let Some(stored) = stored.map_err(Problem::from)? else {
             self.stage = Stage::Ended;
             return Ok(());
         };
@@ -625,7 +626,7 @@ impl SessionWatch {
     }
 
     /// The end of the session.
-    async fn end(&mut self, stored: &StoredSession) -> Result<(), RunError> {
+    async fn end(&mut self, stored: &StoredSession) -> Result<(), Problem> {
         let session = self.planning.session(&self.owner, None, self.session).await?;
         let Stage::After(After { index, end, .. }) = self.stage else {
             return Ok(());

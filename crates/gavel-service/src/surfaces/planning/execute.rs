@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::begin::{SessionRun, bound};
-use super::checks::{confirmed_words, project, unavailable, values_error};
+use super::checks::{confirmed_words, project, values_error};
+use super::checks::{not_allowed, unavailable};
 use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning};
 use crate::api::planning::Confirmation;
+use crate::api::problem::Code;
 use crate::domain::definition::Definition;
 use crate::domain::ids::UserId;
 use crate::domain::plan::Plan;
@@ -17,9 +19,9 @@ use crate::engine::agent::Settings;
 use crate::engine::strategy::plan::{Execution as PlanWork, Scope};
 use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
-use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
-use crate::surfaces::runs::{Resume, RunError};
+use crate::surfaces::problem::Problem;
+use crate::surfaces::runs::Resume;
 
 /// Interval between two looks at a session whose run has ended without moving it on; the sweep does that.
 const LOOK: Duration = Duration::from_millis(250);
@@ -44,7 +46,7 @@ impl Planning {
         caller: &'a Caller,
         user: Option<&UserId>,
         execute: ExecutePlan,
-    ) -> Result<Execution<'a>, RunError> {
+    ) -> Result<Execution<'a>, Problem> {
         if let Some(before) = self.begun_before(&execute.meta).await? {
             return Ok(Execution::begun(self, caller, before));
         }
@@ -61,7 +63,7 @@ impl Planning {
         match self.begin_work(caller, user, stored, execute, confirmation).await {
             Ok(begun) => Ok(Execution::begun(self, caller, begun)),
             // Another request may have confirmed the plan first.
-            Err(moved @ RunError::SessionMoved(..)) => {
+            Err(moved) if moved.is_of_moved_session() => {
                 let stored = self.stored(caller, user, session).await?;
                 match stored.started_us {
                     Some(_) => Ok(Execution::before(self, caller, &stored)),
@@ -79,7 +81,7 @@ impl Planning {
         user: Option<&UserId>,
         stored: &StoredSession,
         execute: ExecutePlan,
-    ) -> Result<Option<BegunPlanning>, RunError> {
+    ) -> Result<Option<BegunPlanning>, Problem> {
         let resume = Resume {
             settled: BTreeMap::new(),
             timeout: None,
@@ -89,7 +91,7 @@ impl Planning {
         let session = stored.id;
         match self.runs.resume(caller, user.cloned(), stored.run, resume).await {
             Ok(begun) => Ok(Some(BegunPlanning { session, begun })),
-            Err(RunError::NotPaused(_) | RunError::DeadlinePassed(_)) => Ok(None),
+            Err(problem) if [Code::NotPaused, Code::DeadlinePassed].contains(&problem.code) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -101,18 +103,18 @@ impl Planning {
         stored: &StoredSession,
         execute: &ExecutePlan,
         tools: &[String],
-    ) -> Result<Confirmable, RunError> {
+    ) -> Result<Confirmable, Problem> {
         self.waits_for_confirmation(stored)?;
         if execute.plan_version.is_some_and(|version| version != stored.version) {
-            return Err(RunError::SessionMoved(stored.status, stored.version));
+            return Err(Problem::session_moved(stored.status, stored.version));
         }
         let errors: Vec<_> = values_error("/askFor", &execute.ask_for, tools).collect();
         if !errors.is_empty() {
-            return Err(RunError::Invalid(errors));
+            return Err(Problem::from(errors));
         }
         let repository = self.repository(stored)?;
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
-            return Err(RunError::RepositoryNotAllowed(repository.to_string()));
+            return Err(not_allowed(&repository.to_string()));
         }
         Ok(Confirmable {
             repository,
@@ -128,14 +130,14 @@ impl Planning {
         stored: StoredSession,
         execute: ExecutePlan,
         confirmation: Confirmable,
-    ) -> Result<BegunPlanning, RunError> {
+    ) -> Result<BegunPlanning, Problem> {
         let project = self.directory.project(&caller.tenant, &project()).await?;
         let tools = self.worker_tools(caller).await?;
         has_tools(&stored.plan, &tools)?;
         let (snapshot, worker) = project
             .snapshot(TASK_WORKER)
             .zip(project.agents.get(TASK_WORKER))
-            .ok_or(StoreFailure::NotFound)?;
+            .ok_or(Code::NotFound)?;
         let by = caller.person(user);
         let scope = Scope {
             confirmed: Some(Confirmation {
@@ -184,7 +186,7 @@ impl Planning {
 }
 
 /// Are the tools of the plan there?
-fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), RunError> {
+fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), Problem> {
     let named: BTreeSet<_> = plan.tasks.iter().flat_map(|task| &task.tools).collect();
     let missing: Vec<_> = named
         .into_iter()
@@ -193,7 +195,7 @@ fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), RunError> {
         .collect();
     match missing.is_empty() {
         true => Ok(()),
-        false => Err(unavailable(format!(
+        false => Err(unavailable(&format!(
             "tools of the plan are unavailable: {}; `gavel doctor` shows the reason",
             missing.join(", ")
         ))),
@@ -235,7 +237,7 @@ impl<'a> Execution<'a> {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn ended(&self) -> Result<(), RunError> {
+    pub async fn ended(&self) -> Result<(), Problem> {
         let run = self.planning.runs.ended(self.caller, self.run).await?;
         if !run.status.has_ended() {
             return Ok(());

@@ -19,7 +19,7 @@ use crate::engine::journal::Journal;
 use crate::engine::ledger::Call;
 use crate::engine::strategy::plan::CLEANUP_STEP;
 use crate::ports::planning::StoredSession;
-use crate::surfaces::StoreFailure;
+use crate::surfaces::problem::Problem;
 
 /// A journal that is read for the log.
 struct Read {
@@ -44,13 +44,13 @@ fn settled_in(journal: &Journal) -> HashMap<ActionId, bool> {
 }
 
 impl Planning {
-    async fn read(&self, run: RunId) -> Result<Read, StoreFailure> {
+    async fn read(&self, run: RunId) -> Result<Read, Problem> {
         let (journal, times) = self.runs.journal(run).await?;
         Ok(Read { journal, times })
     }
 
     /// The in-doubt actions of the run that works through a plan that a person settled: did they happen?
-    pub(super) async fn settled(&self, run: RunId) -> Result<HashMap<ActionId, bool>, StoreFailure> {
+    pub(super) async fn settled(&self, run: RunId) -> Result<HashMap<ActionId, bool>, Problem> {
         Ok(settled_in(&self.read(run).await?.journal))
     }
 
@@ -60,7 +60,7 @@ impl Planning {
         &self,
         stored: &StoredSession,
         (after, most): (u32, usize),
-    ) -> Result<(Vec<LoggedAction>, Vec<PullRequest>), StoreFailure> {
+    ) -> Result<(Vec<LoggedAction>, Vec<PullRequest>), Problem> {
         let mut page = Page::new(after, most);
         let mut opened = Vec::new();
         let works = stored.started_us.map(|_| stored.run);
@@ -95,7 +95,7 @@ impl Planning {
     }
 
     /// The pull requests that this run of a task opened.
-    pub(super) async fn opened_by(&self, run: RunId) -> Result<Vec<PullRequest>, StoreFailure> {
+    pub(super) async fn opened_by(&self, run: RunId) -> Result<Vec<PullRequest>, Problem> {
         Ok(pull_requests(&self.read(run).await?.journal))
     }
 }

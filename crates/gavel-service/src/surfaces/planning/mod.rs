@@ -32,7 +32,6 @@ use std::sync::Arc;
 use chrono_tz::Tz;
 use url::Url;
 
-use super::StoreFailure;
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
@@ -47,6 +46,7 @@ use crate::domain::settings::SessionRules;
 use crate::engine::strategy::plan::TaskRules;
 use crate::ports::conditions::Conditions;
 use crate::ports::planning::PlanningSessions;
+use crate::surfaces::problem::Problem;
 pub use events::{EventId, SessionLine, SessionWatch, Watched};
 pub use templates::{PlanningTemplates, TemplateFile};
 
@@ -188,7 +188,7 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         query: ListQuery,
-    ) -> Result<Page<Session>, StoreFailure> {
+    ) -> Result<Page<Session>, Problem> {
         let query = ListQuery {
             user: caller.sees(user).cloned(),
             ..query
@@ -208,7 +208,7 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
         (after, most): (u32, u32),
-    ) -> Result<Vec<Version>, StoreFailure> {
+    ) -> Result<Vec<Version>, Problem> {
         self.session(caller, user, session).await?;
         Ok(self.sessions.versions(session, after, most).await?)
     }

@@ -18,8 +18,8 @@ use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::Timestamp;
 use crate::engine::strategy::plan::Scope;
 use crate::ports::planning::{SessionWait, StoredSession, WaitKind};
-use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
+use crate::surfaces::problem::Problem;
 
 /// The session at this time, in microseconds since the epoch, with what its row holds. `confirm_us`: how long its plan
 /// waits for a confirmation.
@@ -94,7 +94,7 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         session: PlanningSessionId,
-    ) -> Result<Session, StoreFailure> {
+    ) -> Result<Session, Problem> {
         let stored = self.readable(caller, user, session).await?;
         self.shown(caller, stored).await
     }
@@ -109,13 +109,13 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
         page: (u32, usize),
-    ) -> Result<Vec<LoggedAction>, StoreFailure> {
+    ) -> Result<Vec<LoggedAction>, Problem> {
         let stored = self.readable(caller, user, session).await?;
         Ok(self.log_of(&stored, page).await?.0)
     }
 
     /// The session with all its details.
-    pub(super) async fn shown(&self, caller: &Caller, stored: StoredSession) -> Result<Session, StoreFailure> {
+    pub(super) async fn shown(&self, caller: &Caller, stored: StoredSession) -> Result<Session, Problem> {
         let (waiting_for, pull_requests, result);
         if stored.status.has_ended() {
             let (ended, opened) = self.result(&stored).await?;
@@ -146,7 +146,7 @@ impl Planning {
     }
 
     /// The calls of the planner that reached the open world, as far as that is known of their tools now.
-    async fn lookups(&self, stored: &StoredSession) -> Result<Vec<LoggedAction>, StoreFailure> {
+    async fn lookups(&self, stored: &StoredSession) -> Result<Vec<LoggedAction>, Problem> {
         let catalog = self.directory.catalog();
         let reaches_out = |action: &LoggedAction| {
             let mut tools = catalog
@@ -162,10 +162,7 @@ impl Planning {
     }
 
     /// The result of a session, and its pull requests. Before it has ended, the result so far.
-    pub(super) async fn result(
-        &self,
-        stored: &StoredSession,
-    ) -> Result<(SessionResult, Vec<PullRequest>), StoreFailure> {
+    pub(super) async fn result(&self, stored: &StoredSession) -> Result<(SessionResult, Vec<PullRequest>), Problem> {
         // One more shows whether others follow.
         let (mut log, mut pull_requests) = self.log_of(stored, (0, MOST_LOGGED + 1)).await?;
         let log_truncated = log.len() > MOST_LOGGED;
@@ -183,7 +180,7 @@ impl Planning {
     }
 
     /// The pull requests of a session. Only the journals of the tasks that opened some are read.
-    async fn pull_requests(&self, run: RunId) -> Result<Vec<PullRequest>, StoreFailure> {
+    async fn pull_requests(&self, run: RunId) -> Result<Vec<PullRequest>, Problem> {
         let actions = self.runs.actions_of(run).await?;
         let opened = |tool: &str, status| tool == OPENS_PULL_REQUEST && status == ActionStatus::Completed;
         let mut runs = Vec::new();
@@ -218,11 +215,7 @@ fn waiting(wait: SessionWait, plan: &Plan) -> WaitingFor {
 impl Planning {
     /// What the confirmation of a session's plan allows, or would allow now. `None` if there is no plan to confirm or to
     /// work on, or if none could be worked on now.
-    pub(super) async fn scope(
-        &self,
-        caller: &Caller,
-        stored: &StoredSession,
-    ) -> Result<Option<SessionScope>, StoreFailure> {
+    pub(super) async fn scope(&self, caller: &Caller, stored: &StoredSession) -> Result<Option<SessionScope>, Problem> {
         let scope = match stored.status {
             SessionStatus::AwaitingConfirmation => self.scope_of(stored, &[]),
             SessionStatus::Executing => match self.runs.settings_of(stored.run).await?.scope {

@@ -8,6 +8,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::Planning;
 use super::log;
 use crate::api::planning::{Step, StepDone, StepEvidence, StepReflection, TaskDetail};
+use crate::api::problem::Code;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
 use crate::domain::journal::CallFailure;
@@ -16,8 +17,8 @@ use crate::domain::reflection::Reflection;
 use crate::domain::time::Timestamp;
 use crate::engine::ledger::Call;
 use crate::engine::strategy::react::{StepState, steps};
-use crate::surfaces::StoreFailure;
 use crate::surfaces::caller::Caller;
+use crate::surfaces::problem::Problem;
 
 impl Planning {
     /// A task of the current plan, with its steps after number `after`.
@@ -30,9 +31,9 @@ impl Planning {
         user: Option<&UserId>,
         session: PlanningSessionId,
         (task, after): (TaskId, u32),
-    ) -> Result<TaskDetail, StoreFailure> {
+    ) -> Result<TaskDetail, Problem> {
         let stored = self.readable(caller, user, session).await?;
-        let task = stored.plan.task(task).cloned().ok_or(StoreFailure::NotFound)?;
+        let task = stored.plan.task(task).cloned().ok_or(Code::NotFound)?;
         let mut react_history = match task.run_id {
             Some(run) => self.history(run, after).await?,
             None => Vec::new(),
@@ -51,7 +52,7 @@ impl Planning {
         })
     }
 
-    async fn history(&self, run: RunId, after: u32) -> Result<Vec<Step>, StoreFailure> {
+    async fn history(&self, run: RunId, after: u32) -> Result<Vec<Step>, Problem> {
         let (journal, _) = self.runs.journal(run).await?;
         let later = steps(&journal).into_iter().filter(|step| step.n > after);
         Ok(later.map(shown).collect())

@@ -10,15 +10,16 @@ use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-use super::{RunError, Runs, conversation, read_settings};
-use crate::api::problem::FieldError;
-use crate::api::runs::AgentRun;
+use super::{Runs, conversation, read_settings};
+use crate::api::problem::{Code, FieldError};
+use crate::api::runs::{AgentRun, InDoubtCall};
 use crate::domain::agent_run::{RunStatus, StopReason};
-use crate::domain::budget::{Exceeded, Share};
+use crate::domain::budget::{Exceeded, Scope, Share};
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::definition::ArgumentError;
 use crate::domain::ids::{ActionId, ProjectId, RunId, UserId};
+use crate::domain::time::rfc3339;
 use crate::engine::agent::{Fresh, Given, Settings};
 use crate::engine::limits::MOST_STEPS;
 use crate::engine::log;
@@ -31,8 +32,8 @@ use crate::ports::runs::{
     Created, InSession, InThread, Lease, NewRun, Origin, Parent, Reopen, Reopened, ReopenedFor, Settled, StoredRun,
 };
 use crate::surfaces::caller::Caller;
+use crate::surfaces::problem::Problem;
 use crate::surfaces::request::{Claim, RequestMeta};
-use crate::surfaces::{OutcomeUnknown, StoreFailure};
 
 /// A run to begin, with what its surface decides about it.
 #[derive(Clone, Debug)]
@@ -63,12 +64,12 @@ impl Runs {
     /// Creates and starts a run (X-14).
     ///
     /// # Errors
-    /// The inputs are invalid; otherwise see [`RunError`]. Later errors are reported by the run itself.
-    pub async fn begin(self: &Arc<Self>, caller: &Caller, user: UserId, begin: Begin) -> Result<Begun, RunError> {
+    /// The inputs are invalid; otherwise see [`Problem`]. Later errors are reported by the run itself.
+    pub async fn begin(self: &Arc<Self>, caller: &Caller, user: UserId, begin: Begin) -> Result<Begun, Problem> {
         let id = RunId::new();
-        let own = begin.snapshot.get(&begin.agent).ok_or(StoreFailure::NotFound)?;
+        let own = begin.snapshot.get(&begin.agent).ok_or(Code::NotFound)?;
         let inputs = own.definition.check_arguments(begin.inputs);
-        let inputs = inputs.map_err(|errors| RunError::Invalid(errors.into_iter().map(field).collect()))?;
+        let inputs = inputs.map_err(|errors| Problem::from(errors.into_iter().map(field).collect::<Vec<_>>()))?;
         let inputs = Value::Object(inputs);
         let input: Arc<RawValue> = Arc::from(canonical::to_raw(&inputs));
         let mut new = NewRun {
@@ -124,7 +125,7 @@ impl Runs {
     ///
     /// # Errors
     /// The key was used with another request; the store is unavailable.
-    pub async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<Begun>, StoreFailure> {
+    pub async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<Begun>, Problem> {
         let Some(key) = &meta.idempotency else {
             return Ok(None);
         };
@@ -132,7 +133,7 @@ impl Runs {
             None | Some(Claimed::New) => Ok(None),
             Some(Claimed::Run(run)) => Ok(Some(Begun::earlier(run))),
             // The scope names the route, so no chat request has claimed it.
-            Some(Claimed::Mismatch | Claimed::Running | Claimed::Answered(_)) => Err(StoreFailure::KeyReused),
+            Some(Claimed::Mismatch | Claimed::Running | Claimed::Answered(_)) => Err(Code::IdempotencyKeyReused.into()),
         }
     }
 
@@ -140,30 +141,25 @@ impl Runs {
     ///
     /// # Errors
     /// The key was used with another request; the store is unavailable.
-    pub(crate) async fn has_claimed(&self, meta: &RequestMeta) -> Result<bool, StoreFailure> {
+    pub(crate) async fn has_claimed(&self, meta: &RequestMeta) -> Result<bool, Problem> {
         let Some(key) = &meta.idempotency else {
             return Ok(false);
         };
         match self.agents.runs.claimed(key).await? {
             None | Some(Claimed::New) => Ok(false),
-            Some(Claimed::Mismatch) => Err(StoreFailure::KeyReused),
+            Some(Claimed::Mismatch) => Err(Code::IdempotencyKeyReused.into()),
             Some(Claimed::Run(_) | Claimed::Running | Claimed::Answered(_)) => Ok(true),
         }
     }
 
     /// Claims the idempotency key of a request about a run that is harmless to repeat.
-    pub(crate) async fn claim(
-        &self,
-        key: Option<&Claim>,
-        run: RunId,
-        unknown: OutcomeUnknown,
-    ) -> Result<(), StoreFailure> {
+    pub(crate) async fn claim(&self, key: Option<&Claim>, run: RunId, unknown: Problem) -> Result<(), Problem> {
         let Some(key) = key else { return Ok(()) };
         let recorder = &self.agents.engine.recorder;
         match recorder.claim(key.clone(), Claimant::Run(run)).await {
             Ok(Claimed::New) => Ok(()),
             Ok(Claimed::Run(_) | Claimed::Mismatch | Claimed::Running | Claimed::Answered(_)) => {
-                Err(StoreFailure::KeyReused)
+                Err(Code::IdempotencyKeyReused.into())
             }
             Err(error) => Err(unknown.after(&error)),
         }
@@ -236,7 +232,7 @@ impl Begun {
 }
 
 impl Start {
-    fn unknown(&self) -> OutcomeUnknown {
+    fn unknown(&self) -> Problem {
         let (run, made) = match self.how {
             How::New(_) => (self.run, "created"),
             How::Again(_) => (self.run, "resumed"),
@@ -245,14 +241,14 @@ impl Start {
             "It is unknown whether run {run} was {made}. Look for it before you send the request again, or send it again \
              with the same Idempotency-Key."
         );
-        OutcomeUnknown::new(Some(run), detail)
+        Problem::outcome_unknown(Some(run), detail)
     }
 }
 
 impl Runs {
     /// Creates or reopens a run in a separate task. A client that disconnects meanwhile leaves neither a run without a
     /// worker nor a request without a decision.
-    pub(super) async fn start(self: &Arc<Self>, start: Start, shed: Option<Exceeded>) -> Result<Begun, RunError> {
+    pub(super) async fn start(self: &Arc<Self>, start: Start, shed: Option<Exceeded>) -> Result<Begun, Problem> {
         let (run, decision, unknown) = (start.run, start.decision.clone(), start.unknown());
         let started = self
             .working
@@ -266,14 +262,14 @@ impl Runs {
                 if let Err(error) = recorded.await {
                     tracing::debug!(run_id = %run, %error, "no decision was added to the run's own");
                 }
-                Err(StoreFailure::OutcomeUnknown(unknown).into())
+                Err(unknown)
             }
         }
     }
 
     /// Checks quota and admission and writes the row. Then executes the run, here or on the process that takes the
     /// queue's job.
-    async fn start_here(self: Arc<Self>, mut start: Start, shed: Option<Exceeded>) -> Result<Begun, RunError> {
+    async fn start_here(self: Arc<Self>, mut start: Start, shed: Option<Exceeded>) -> Result<Begun, Problem> {
         let (quota, place) = self.admit(&start, shed).await?;
         let fresh = start.fresh.take();
         let (run, asked) = (start.run, self.now());
@@ -311,7 +307,7 @@ impl Runs {
     }
 
     /// Writes the row of a run.
-    async fn write(&self, start: Start) -> Result<Started, RunError> {
+    async fn write(&self, start: Start) -> Result<Started, Problem> {
         let (unknown, queued) = (start.unknown(), start.queued);
         let runs = &self.agents.runs;
         match start.how {
@@ -321,45 +317,49 @@ impl Runs {
                     waits_its_turn: !queued,
                 }),
                 Created::Replayed(run) => Ok(Started::Before(run)),
-                Created::Mismatch => Err(StoreFailure::KeyReused.into()),
-                Created::NoThread | Created::NoSession => Err(StoreFailure::NotFound.into()),
-                Created::SessionMoved(status, version) => Err(RunError::SessionMoved(status, version)),
-                Created::TooManySessions(limit) => Err(RunError::TooManySessions(limit)),
+                Created::Mismatch => Err(Code::IdempotencyKeyReused.into()),
+                Created::NoThread | Created::NoSession => Err(Code::NotFound.into()),
+                Created::SessionMoved(status, version) => Err(Problem::session_moved(status, version)),
+                Created::TooManySessions(limit) => Err(too_many_sessions(limit)),
                 Created::ThreadBusy(run) => {
                     let detail = Some(format!("run {run} of the thread is active").into());
                     self.record(start.decision, DecisionType::Refuse, Outcome::Overloaded, detail)
                         .await?;
-                    Err(RunError::ThreadBusy(run))
+                    let detail = format!(
+                        "Run {run} of this thread is in progress or waits for approval; resolve its approvals, send the message \
+                         after the run has ended, or cancel that run."
+                    );
+                    Err(Problem::new(Code::ThreadBusy, detail).about(run))
                 }
                 // A run without a parent has no lease to lose.
-                Created::LeaseLost => Err(StoreFailure::Unavailable.into()),
+                Created::LeaseLost => Err(Code::RecordUnavailable.into()),
             },
             How::Again(again) => match runs.reopen(*again).await.map_err(|error| unknown.after(&error))? {
                 Reopened::Yes(Some(lease)) => Ok(Started::Here(lease)),
                 Reopened::Yes(None) => Ok(Started::Queued { waits_its_turn: false }),
                 Reopened::Replayed => Ok(Started::Before(start.run)),
-                Reopened::Mismatch => Err(StoreFailure::KeyReused.into()),
-                Reopened::NotPaused(status) => Err(RunError::NotPaused(status)),
-                Reopened::TooManySessions(limit) => Err(RunError::TooManySessions(limit)),
+                Reopened::Mismatch => Err(Code::IdempotencyKeyReused.into()),
+                Reopened::NotPaused(status) => Err(not_paused(status)),
+                Reopened::TooManySessions(limit) => Err(too_many_sessions(limit)),
                 // The run was deleted by the retention since it was read.
-                Reopened::NotFound => Err(StoreFailure::NotFound.into()),
-                Reopened::LeaseLost => Err(StoreFailure::Unavailable.into()),
+                Reopened::NotFound => Err(Code::NotFound.into()),
+                Reopened::LeaseLost => Err(Code::RecordUnavailable.into()),
             },
         }
     }
 
     /// Takes from the user's quota and, for a run that its caller waits for, a place. A request without either is
     /// recorded as refused.
-    async fn admit(&self, start: &Start, shed: Option<Exceeded>) -> Result<(QuotaState, Option<Share>), RunError> {
+    async fn admit(&self, start: &Start, shed: Option<Exceeded>) -> Result<(QuotaState, Option<Share>), Problem> {
         let decision = &start.decision;
         let quota = self.quota.take(&decision.tenant, &decision.user).await;
         if !quota.allowed {
             self.refuse(decision, Outcome::RateLimited, None).await?;
-            return Err(RunError::RateLimited(quota));
+            return Err(quota.into());
         }
         if self.working.is_closed() || self.halt.is_cancelled() || shed.is_some() {
             self.refuse(decision, Outcome::Overloaded, shed).await?;
-            return Err(RunError::Overloaded);
+            return Err(Code::Overloaded.into());
         }
         if start.queued {
             return Ok((quota, None));
@@ -368,7 +368,7 @@ impl Runs {
             Ok(place) => Ok((quota, Some(place))),
             Err(exceeded) => {
                 self.refuse(decision, Outcome::Overloaded, Some(exceeded)).await?;
-                Err(RunError::Overloaded)
+                Err(Code::Overloaded.into())
             }
         }
     }
@@ -389,7 +389,7 @@ impl Runs {
         surface: &'static str,
         (words, meta): (&str, &RequestMeta),
         (outcome, detail): (Outcome, Option<Arc<str>>),
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Problem> {
         let quota = self.quota.take(&caller.tenant, &user).await;
         let id = RunId::new();
         let open = OpenDecision {
@@ -407,7 +407,7 @@ impl Runs {
         if !quota.allowed {
             self.record(open, DecisionType::Refuse, Outcome::RateLimited, None)
                 .await?;
-            return Err(RunError::RateLimited(quota));
+            return Err(quota.into());
         }
         self.record(open, DecisionType::RespondOnly, outcome, detail).await?;
         Ok(())
@@ -418,7 +418,7 @@ impl Runs {
         open: &OpenDecision,
         outcome: Outcome,
         why: Option<Exceeded>,
-    ) -> Result<(), StoreFailure> {
+    ) -> Result<(), Problem> {
         self.not_begun(open.clone(), DecisionType::Refuse, outcome, why).await
     }
 
@@ -428,7 +428,7 @@ impl Runs {
         decision_type: DecisionType,
         outcome: Outcome,
         why: Option<Exceeded>,
-    ) -> Result<(), StoreFailure> {
+    ) -> Result<(), Problem> {
         // Whether a thread belongs to the user is checked only when the run is created.
         let conversation = conversation(open.id);
         let open = OpenDecision { conversation, ..open };
@@ -442,7 +442,7 @@ impl Runs {
         decision_type: DecisionType,
         outcome: Outcome,
         error_detail: Option<Arc<str>>,
-    ) -> Result<(), StoreFailure> {
+    ) -> Result<(), Problem> {
         let refused = ClosedDecision {
             open,
             decision_type,
@@ -463,7 +463,7 @@ impl Runs {
         let closed = self.agents.engine.recorder.commit(commit).await;
         closed.map(drop).map_err(|error| {
             tracing::error!(%error, "a request was rejected, since nothing can be recorded");
-            StoreFailure::Unavailable
+            Code::RecordUnavailable.into()
         })
     }
 }
@@ -485,7 +485,7 @@ impl Runs {
     /// Resumes a run that is paused, or failed since its processes were lost. The session of a plan continues with it.
     ///
     /// # Errors
-    /// [`RunError`]: the run does not exist, is not paused, has no steps left, its deadline has passed, or it has
+    /// [`Problem`]: the run does not exist, is not paused, has no steps left, its deadline has passed, or it has
     /// unsettled in-doubt calls.
     pub async fn resume(
         self: &Arc<Self>,
@@ -493,26 +493,32 @@ impl Runs {
         user: Option<UserId>,
         run: RunId,
         resume: Resume,
-    ) -> Result<Begun, RunError> {
+    ) -> Result<Begun, Problem> {
         if let Some(before) = self.begun_before(&resume.meta).await? {
             return Ok(before);
         }
         let shed = resume.meta.shed;
         let paused = self.stored(caller, user.as_ref(), run).await?;
         if let Origin::Called((parent, _)) = paused.origin {
-            return Err(RunError::PartOf(self.outermost(parent).await?));
+            let run = self.outermost(parent).await?;
+            let detail = format!("The run was called by another run; resume run {run} instead.");
+            return Err(Problem::new(Code::PartOfRun, detail).about(run));
         }
         let before = read_settings(&paused)?;
         let lost = paused.stop_reason == Some(StopReason::ProcessLost)
             && paused.origin.thread().is_none()
             && (paused.origin.session().is_none() || before.execution.is_some());
         if paused.status != RunStatus::Paused && !lost {
-            return Err(RunError::NotPaused(paused.status));
+            return Err(not_paused(paused.status));
         }
         if let Some(until_us) = before.until_us
             && until_us <= self.now_us()
         {
-            return Err(RunError::DeadlinePassed(until_us));
+            let detail = format!(
+                "The deadline of this run, {}, has passed, so it cannot be resumed.",
+                rfc3339(until_us)
+            );
+            return Err(Problem::new(Code::DeadlinePassed, detail));
         }
         check_settled(&paused, before.execution.is_some(), &resume.settled)?;
         let settings = self.settings(&paused, before, &resume)?;
@@ -550,22 +556,25 @@ impl Runs {
     }
 
     /// A fresh budget, within the steps that are left over all resumes. A session keeps its own.
-    fn settings(&self, paused: &StoredRun, before: Settings, resume: &Resume) -> Result<Settings, RunError> {
+    fn settings(&self, paused: &StoredRun, before: Settings, resume: &Resume) -> Result<Settings, Problem> {
         if before.execution.is_some() {
             let settled = resume.settled.clone();
             return Ok(Settings { settled, ..before });
         }
         let bundle = DefinitionSnapshot::read(&paused.snapshot).map_err(|error| {
             tracing::error!(run_id = %paused.id, %error, "the definition of a run cannot be read");
-            StoreFailure::Unavailable
+            Code::RecordUnavailable
         })?;
-        let definition = &bundle.get(&paused.agent).ok_or(StoreFailure::NotFound)?.definition;
+        let definition = &bundle.get(&paused.agent).ok_or(Code::NotFound)?.definition;
         let mut settings = Settings::top(definition, resume.timeout, resume.meta.traceparent.clone());
         (settings.zone, settings.until_us) = (before.zone, before.until_us);
         if let Some(most) = definition.limits.max_turns {
             let left = MOST_STEPS.saturating_sub(paused.steps);
             if left == 0 {
-                return Err(RunError::StepLimitExceeded);
+                return Err(Problem::new(
+                    Code::StepLimitExceeded,
+                    "The steps of this run are exhausted over all its resumes; trigger the agent again.",
+                ));
             }
             settings.steps = Some(most.min(left));
         }
@@ -574,7 +583,7 @@ impl Runs {
     }
 
     /// The outermost run above this one.
-    async fn outermost(&self, mut run: RunId) -> Result<RunId, StoreFailure> {
+    async fn outermost(&self, mut run: RunId) -> Result<RunId, Problem> {
         while let Some(state) = self.agents.runs.run_state(run).await? {
             match state.origin {
                 Origin::Called((parent, _)) => run = parent,
@@ -586,7 +595,7 @@ impl Runs {
 }
 
 /// Every in-doubt call must be settled, and no other call. A session waits for that itself, at its end.
-fn check_settled(paused: &StoredRun, waits: bool, settled: &BTreeMap<ActionId, bool>) -> Result<(), RunError> {
+fn check_settled(paused: &StoredRun, waits: bool, settled: &BTreeMap<ActionId, bool>) -> Result<(), Problem> {
     let known = |id: &ActionId| paused.in_doubt.iter().any(|call| call.action_id == *id);
     let unknown: Vec<_> = settled
         .keys()
@@ -594,17 +603,70 @@ fn check_settled(paused: &StoredRun, waits: bool, settled: &BTreeMap<ActionId, b
         .map(|id| FieldError::new(format!("/settled/{id}"), "is not an in-doubt call of this run"))
         .collect();
     if !unknown.is_empty() {
-        return Err(RunError::Invalid(unknown));
+        return Err(Problem::from(unknown));
     }
-    let open: Vec<_> = paused
+    let open = paused
         .in_doubt
         .iter()
-        .filter(|call| !settled.contains_key(&call.action_id))
-        .cloned()
-        .collect();
-    if open.is_empty() || waits {
+        .filter(|call| !settled.contains_key(&call.action_id));
+    let mut open = open.map(in_doubt).peekable();
+    if open.peek().is_none() || waits {
         Ok(())
     } else {
-        Err(RunError::InDoubt(open))
+        Err(Problem::new(
+            Code::CallsInDoubt,
+            "The outcome of these tool calls is unknown. Find out, and report each one in settled: true if it happened, \
+             false if it did not.",
+        )
+        .with(|more| more.errors = open.collect()))
+    }
+}
+
+fn in_doubt(call: &InDoubtCall) -> FieldError {
+    let detail = format!(
+        "is missing; set it to true if the call of {} happened, else to false",
+        call.tool
+    );
+    FieldError::new(format!("/settled/{}", call.action_id), detail)
+}
+
+fn not_paused(status: RunStatus) -> Problem {
+    let detail =
+        format!("Only a run that is paused, or whose processes were lost, can be resumed; this one is {status}.");
+    Problem::new(Code::NotPaused, detail)
+}
+
+/// There are as many planning sessions as this limit allows.
+fn too_many_sessions(exceeded: Exceeded) -> Problem {
+    let whose = if exceeded.scope == Scope::User { "_per_user" } else { "" };
+    let detail =
+        format!("{exceeded} (planning.sessions{whose}). Cancel one, or send the request again after one has ended.");
+    Problem::new(Code::TooManySessions, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session lasts minutes or days, so a client must not try again at once.
+    #[test]
+    fn too_many_sessions_can_be_tried_again_later() {
+        let unit = "planning sessions at work";
+        for (scope, limit, named) in [
+            (
+                Scope::User,
+                3,
+                "3 planning sessions at work at once are allowed for a user (planning.sessions_per_user). Cancel one",
+            ),
+            (
+                Scope::Tenant,
+                18,
+                "18 planning sessions at work at once are allowed for a tenant (planning.sessions). Cancel one",
+            ),
+        ] {
+            let problem = too_many_sessions(Exceeded { scope, limit, unit });
+            assert_eq!((problem.code.status(), problem.code.retry_after_s()), (429, Some(60)));
+            assert!(problem.to_string().contains(named), "{problem}");
+        }
     }
 }

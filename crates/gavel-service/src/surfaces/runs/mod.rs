@@ -22,24 +22,20 @@ pub use self::begin::Resume;
 pub use self::watch::{PlacedEvent, Watch};
 use super::caller::Caller;
 use super::request::Claim;
-use super::{OutcomeUnknown, StoreFailure};
-pub use crate::api::events::{Event, RunEvent};
-use crate::api::problem::FieldError;
-use crate::api::runs::{AgentRun, InDoubtCall};
+use crate::api::problem::Code;
+use crate::api::runs::AgentRun;
 use crate::domain::action::Action;
 use crate::domain::agent_run::RunStatus;
-use crate::domain::budget::{Budget, Exceeded, Pool};
-use crate::domain::definition::ReadError;
+use crate::domain::budget::{Budget, Pool};
 use crate::domain::ids::{ConversationId, ProjectId, RunId, ThreadId, UserId};
-use crate::domain::planning_session::SessionStatus;
 use crate::domain::policy::Policy;
 use crate::engine::agent::{Agents, Settings};
 use crate::engine::journal::Journal;
-use crate::ports::quota::{Quota, QuotaState};
-use crate::ports::records::QueryError;
+use crate::ports::quota::Quota;
 use crate::ports::runs::StoredRun;
 pub use crate::ports::runs::{InThread, Origin};
 use crate::surfaces::decisions::{ListQuery, Page};
+pub use crate::surfaces::problem::Problem;
 
 /// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
 const LOOKS: usize = 2;
@@ -137,76 +133,6 @@ fn conversation(of: impl std::fmt::Display) -> ConversationId {
     ConversationId::parse(of.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a valid id"))
 }
 
-// Errors of runs (R-16: the classes of errors; the HTTP layer assigns each a code).
-
-/// Why a request about a run failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RunError {
-    /// There is no such run; or the store failed.
-    #[error(transparent)]
-    Store(#[from] StoreFailure),
-    /// The request is invalid; all errors at once.
-    #[error("the request is not valid")]
-    Invalid(Vec<FieldError>),
-    /// The quota is exceeded.
-    #[error("the quota is exceeded")]
-    RateLimited(QuotaState),
-    /// Too many requests in progress, or the service is stopping.
-    #[error("the service is overloaded")]
-    Overloaded,
-    /// This run of the same thread is active.
-    #[error("run {0} of the thread is active")]
-    ThreadBusy(RunId),
-    /// Nothing can run now: an agent or a tool that is needed is missing, or does not fit; the reason, in sentences.
-    #[error("{0}")]
-    AgentUnavailable(String),
-    /// The agent's definition has become invalid; all errors at once.
-    #[error("the definition is invalid")]
-    InvalidDefinition(Vec<ReadError>),
-    /// `planning.repositories` does not have this repository.
-    #[error("the repository {0} is not among those that planning may use (planning.repositories)")]
-    RepositoryNotAllowed(String),
-    /// The planning session is not in a state for this request: its status, and the current version of its plan.
-    #[error("the session is {status} with version {version} of its plan", status = .0.as_str(), version = .1)]
-    SessionMoved(SessionStatus, u32),
-    /// There are as many planning sessions as this limit allows.
-    #[error("there are too many planning sessions")]
-    TooManySessions(Exceeded),
-    /// Only a run that is paused, or whose processes were lost, can be resumed; this run's status.
-    #[error("the run is {}", .0.as_str())]
-    NotPaused(RunStatus),
-    /// The run was called by another one, and is resumed with its outermost run: this one.
-    #[error("the run belongs to {0}")]
-    PartOf(RunId),
-    /// The step limit over all resumes is exhausted.
-    #[error("no steps are left")]
-    StepLimitExceeded,
-    /// The deadline of the run, or of its planning session, has passed: this time, in microseconds since the epoch.
-    #[error("the deadline has passed")]
-    DeadlinePassed(i64),
-    /// These in-doubt calls are not settled.
-    #[error("calls are in doubt")]
-    InDoubt(Vec<InDoubtCall>),
-    /// The run may have had effects, and its outcome could not be recorded.
-    #[error("run {0} may have had effects, and its outcome is not recorded")]
-    Unrecorded(RunId),
-    /// The run exists, and its effects are recorded as far as this process knows, but its state cannot be read now.
-    #[error("the state of run {0} cannot be read now")]
-    Unreadable(RunId),
-}
-
-impl RunError {
-    pub(super) fn invalid(pointer: &str, detail: impl Into<String>) -> Self {
-        Self::Invalid(vec![FieldError::new(pointer, detail)])
-    }
-}
-
-impl From<QueryError> for RunError {
-    fn from(error: QueryError) -> Self {
-        Self::Store(error.into())
-    }
-}
-
 // Cancels runs.
 
 impl Runs {
@@ -226,7 +152,7 @@ impl Runs {
         user: Option<&UserId>,
         run: RunId,
         key: Option<&Claim>,
-    ) -> Result<AgentRun, StoreFailure> {
+    ) -> Result<AgentRun, Problem> {
         let found = self.get(caller, user, run).await?;
         self.claim(key, run, cancellation(run)).await?;
         if found.status.has_ended() {
@@ -246,11 +172,16 @@ impl Runs {
     }
 }
 
-fn cancellation(run: RunId) -> OutcomeUnknown {
+/// The run may have had effects, and its outcome could not be recorded.
+fn unrecorded(run: RunId) -> Problem {
+    Problem::unrecorded(run.decision()).about(run)
+}
+
+fn cancellation(run: RunId) -> Problem {
     let detail = format!(
         "It is unknown whether run {run} will be cancelled. Check its status; cancelling it again does no harm."
     );
-    OutcomeUnknown::new(Some(run), detail)
+    Problem::outcome_unknown(Some(run), detail)
 }
 
 /// The most entries that are read at once.
@@ -261,16 +192,16 @@ impl Runs {
     ///
     /// # Errors
     /// There is no such run; the store is unavailable.
-    pub async fn get(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, StoreFailure> {
+    pub async fn get(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<AgentRun, Problem> {
         let user = caller.sees(user);
         let found = self.agents.runs.get(&caller.tenant, user, run).await?;
-        found.ok_or(StoreFailure::NotFound)
+        found.ok_or(Problem::from_code(Code::NotFound))
     }
 
     /// A run of the tenant, of any user, for an approver who may resolve its approvals.
-    pub(crate) async fn of_tenant(&self, caller: &Caller, run: RunId) -> Result<AgentRun, StoreFailure> {
+    pub(crate) async fn of_tenant(&self, caller: &Caller, run: RunId) -> Result<AgentRun, Problem> {
         let found = self.agents.runs.get(&caller.tenant, None, run).await?;
-        found.ok_or(StoreFailure::NotFound)
+        found.ok_or(Problem::from_code(Code::NotFound))
     }
 
     /// A page of the runs of a project.
@@ -283,7 +214,7 @@ impl Runs {
         user: Option<&UserId>,
         project: &ProjectId,
         query: ListQuery,
-    ) -> Result<Page<AgentRun>, StoreFailure> {
+    ) -> Result<Page<AgentRun>, Problem> {
         let query = ListQuery {
             user: caller.sees(user).cloned(),
             ..query
@@ -292,19 +223,19 @@ impl Runs {
     }
 
     /// The thread of a run, and its journal.
-    pub(crate) async fn in_thread(&self, run: RunId) -> Result<(Option<ThreadId>, Journal), StoreFailure> {
-        let state = self.agents.runs.run_state(run).await?.ok_or(StoreFailure::NotFound)?;
+    pub(crate) async fn in_thread(&self, run: RunId) -> Result<(Option<ThreadId>, Journal), Problem> {
+        let state = self.agents.runs.run_state(run).await?.ok_or(Code::NotFound)?;
         Ok((state.origin.thread().copied(), self.journal(run).await?.0))
     }
 
     /// The settings of a run.
-    pub(crate) async fn settings_of(&self, run: RunId) -> Result<Settings, StoreFailure> {
-        let stored = self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)?;
+    pub(crate) async fn settings_of(&self, run: RunId) -> Result<Settings, Problem> {
+        let stored = self.agents.runs.load(run).await?.ok_or(Code::NotFound)?;
         read_settings(&stored)
     }
 
     /// The journal of a run, and when each entry was written, in microseconds since the epoch.
-    pub(crate) async fn journal(&self, run: RunId) -> Result<(Journal, Vec<i64>), StoreFailure> {
+    pub(crate) async fn journal(&self, run: RunId) -> Result<(Journal, Vec<i64>), Problem> {
         let (mut journal, mut times, mut after) = (Journal::default(), Vec::new(), 0);
         loop {
             let page = self.agents.runs.journal(run, after, PAGE).await?;
@@ -320,7 +251,7 @@ impl Runs {
     }
 
     /// The actions of a run and of the runs that it called, in order, without what they returned.
-    pub(crate) async fn actions_of(&self, run: RunId) -> Result<Vec<Action>, StoreFailure> {
+    pub(crate) async fn actions_of(&self, run: RunId) -> Result<Vec<Action>, Problem> {
         Ok(self.agents.actions.of_run(run).await?)
     }
 
@@ -330,17 +261,21 @@ impl Runs {
     }
 
     /// The stored run, if the caller may see it.
-    async fn stored(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<StoredRun, StoreFailure> {
+    async fn stored(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<StoredRun, Problem> {
         self.get(caller, user, run).await?;
-        self.agents.runs.load(run).await?.ok_or(StoreFailure::NotFound)
+        self.agents
+            .runs
+            .load(run)
+            .await?
+            .ok_or(Problem::from_code(Code::NotFound))
     }
 }
 
 /// The settings of a run, which restrict what it may do.
-fn read_settings(stored: &StoredRun) -> Result<Settings, StoreFailure> {
+fn read_settings(stored: &StoredRun) -> Result<Settings, Problem> {
     Settings::read(&stored.settings).map_err(|error| {
         tracing::error!(run_id = %stored.id, %error, "a run cannot be used");
-        StoreFailure::Unavailable
+        Code::RecordUnavailable.into()
     })
 }
 
@@ -352,7 +287,7 @@ impl Runs {
     ///
     /// # Errors
     /// The store is unavailable; the run cannot be recorded.
-    pub async fn wait(&self, caller: &Caller, begun: &mut Begun) -> Result<AgentRun, RunError> {
+    pub async fn wait(&self, caller: &Caller, begun: &mut Begun) -> Result<AgentRun, Problem> {
         if let Some(driven) = begun.driven.take() {
             match driven.await {
                 // Its end is committed.
@@ -370,13 +305,13 @@ impl Runs {
     ///
     /// # Errors
     /// See [`Runs::wait`].
-    pub async fn rests(&self, caller: &Caller, run: RunId) -> Result<AgentRun, RunError> {
+    pub async fn rests(&self, caller: &Caller, run: RunId) -> Result<AgentRun, Problem> {
         let rests = |status: RunStatus| status.has_ended() || status == RunStatus::AwaitingConfirmation;
         self.until(caller, run, rests).await
     }
 
     /// Waits until a run has ended, also while it waits for an approval; or until the service stops.
-    pub(crate) async fn ended(&self, caller: &Caller, run: RunId) -> Result<AgentRun, RunError> {
+    pub(crate) async fn ended(&self, caller: &Caller, run: RunId) -> Result<AgentRun, Problem> {
         self.until(caller, run, RunStatus::has_ended).await
     }
 
@@ -395,7 +330,7 @@ impl Runs {
         caller: &Caller,
         run: RunId,
         enough: impl Fn(RunStatus) -> bool,
-    ) -> Result<AgentRun, RunError> {
+    ) -> Result<AgentRun, Problem> {
         let mut patience = watch::LOOK;
         loop {
             // Subscribes before the read, so that no start is missed.
@@ -405,13 +340,13 @@ impl Runs {
                 let _look = self.looks.acquire().await;
                 self.agents.runs.get(&caller.tenant, None, run).await?
             };
-            let found = found.ok_or(StoreFailure::NotFound)?;
+            let found = found.ok_or(Code::NotFound)?;
             // A run that stops with the service continues on another process, so waiting here is pointless.
             if enough(found.status) || self.cut.is_cancelled() {
                 return Ok(found);
             }
             if self.unrecorded.is_hopeless(run) {
-                return Err(RunError::Unrecorded(run));
+                return Err(unrecorded(run));
             }
             tokio::select! {
                 () = watch::pause(&mut watch, begins, &mut patience) => {}
@@ -439,14 +374,16 @@ impl Runs {
 
     /// The error for an existing run that `error` prevented from being read. It reports possible unrecorded effects
     /// only for runs that this process could not record.
-    pub fn unreadable(&self, run: RunId, error: impl Into<RunError>) -> RunError {
-        let error = error.into();
+    pub fn unreadable(&self, run: RunId, error: Problem) -> Problem {
         tracing::error!(run_id = %run, %error, "the state of a run cannot be read");
-        if matches!(error, RunError::Unrecorded(_)) || self.unrecorded.has(run) {
-            RunError::Unrecorded(run)
-        } else {
-            RunError::Unreadable(run)
+        if error.code == Code::OutcomeUnrecorded || self.unrecorded.has(run) {
+            return unrecorded(run);
         }
+        let detail = format!(
+            "Run {run} exists, but its state cannot be read now. Check it in a moment; do not send the request again without \
+             its Idempotency-Key."
+        );
+        Problem::new(Code::RunUnreadable, detail).about(run)
     }
 
     /// Streams the events of a run, after this number, until it has ended.
@@ -459,7 +396,7 @@ impl Runs {
         user: Option<&UserId>,
         run: RunId,
         after: u64,
-    ) -> Result<Watch, StoreFailure> {
+    ) -> Result<Watch, Problem> {
         self.get(caller, user, run).await?;
         let (stop, looks) = (self.cut.clone(), Arc::clone(&self.looks));
         let (agents, unrecorded) = (Arc::clone(&self.agents), Arc::clone(&self.unrecorded));

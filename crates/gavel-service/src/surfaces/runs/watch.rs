@@ -12,9 +12,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::RunError;
 use super::work::Unrecorded;
 use crate::api::events::{Event, Numbered, RunEvent};
+use crate::api::problem::Code;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{RunId, TenantId};
 use crate::domain::journal::{Entry, ModelTurn, Part};
@@ -24,7 +24,7 @@ use crate::engine::live::{LiveEvent, Said};
 use crate::engine::log;
 use crate::engine::projection::Projection;
 use crate::ports::runs::StoredEntry;
-use crate::surfaces::StoreFailure;
+use crate::surfaces::problem::Problem;
 
 /// Entries per read, and their bytes without the last one. A reader that does not read holds no more of the log than
 /// this.
@@ -115,7 +115,7 @@ impl Watch {
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn is_reported(&self) -> Result<bool, StoreFailure> {
+    pub async fn is_reported(&self) -> Result<bool, Problem> {
         // The end comes after the last entry.
         let Some(last) = self.after.checked_sub(1) else {
             return Ok(false);
@@ -132,9 +132,9 @@ impl Watch {
     /// lost.
     ///
     /// # Errors
-    /// The store remains unavailable, or contains unreadable data; [`RunError::Unrecorded`] for a run that repeatedly
-    /// cannot be recorded.
-    pub async fn next(&mut self) -> Result<Option<PlacedEvent>, RunError> {
+    /// The store remains unavailable, or contains unreadable data; the run repeatedly cannot be
+    /// recorded.
+    pub async fn next(&mut self) -> Result<Option<PlacedEvent>, Problem> {
         while !self.ended && !self.stop.is_cancelled() {
             if self.live.is_none() {
                 self.join();
@@ -146,7 +146,7 @@ impl Watch {
                     return Ok(Some(reported));
                 }
                 Ok(None) => self.faults = 0,
-                Err(RunError::Store(StoreFailure::Unavailable)) if self.faults < ASKED_AGAIN => {
+                Err(problem) if problem.code == Code::RecordUnavailable && self.faults < ASKED_AGAIN => {
                     self.faults += 1;
                     let _ = timeout(BREATH * self.faults, self.stop.cancelled()).await;
                 }
@@ -157,7 +157,7 @@ impl Watch {
     }
 
     /// Handles one entry, or waits once for more.
-    async fn step(&mut self) -> Result<Option<PlacedEvent>, RunError> {
+    async fn step(&mut self) -> Result<Option<PlacedEvent>, Problem> {
         if !self.caught_up && self.read.is_empty() {
             let looks = Arc::clone(&self.looks);
             let _look = looks.acquire().await;
@@ -220,7 +220,7 @@ impl Watch {
     }
 
     /// Reads the entries that follow.
-    async fn read_on(&mut self) -> Result<(), StoreFailure> {
+    async fn read_on(&mut self) -> Result<(), Problem> {
         if !self.read.is_empty() {
             return Ok(());
         }
@@ -234,7 +234,7 @@ impl Watch {
                 entry: parsed(logged.run, &logged.entry)?,
             })
         });
-        self.read = read.collect::<Result<_, StoreFailure>>()?;
+        self.read = read.collect::<Result<_, Problem>>()?;
         // The text of these turns was sent live before they were written, and late text would come after the turn. So
         // the received text is dropped, and the subscription is renewed.
         let turns = self.read.iter().any(|read| read.entry.turn().is_some());
@@ -245,7 +245,7 @@ impl Watch {
     }
 
     /// Nothing can be read now: has the run ended, or will more come?
-    async fn look_up(&mut self) -> Result<Option<PlacedEvent>, RunError> {
+    async fn look_up(&mut self) -> Result<Option<PlacedEvent>, Problem> {
         let looks = Arc::clone(&self.looks);
         let _look = looks.acquire().await;
         let row = self.agents.runs.get(&self.tenant, None, self.run).await?;
@@ -265,7 +265,7 @@ impl Watch {
             Some(row) => {
                 let waits = row.status == RunStatus::AwaitingConfirmation;
                 if !waits && self.live.is_none() && self.unrecorded.is_hopeless(self.run) {
-                    return Err(RunError::Unrecorded(self.run));
+                    return Err(super::unrecorded(self.run));
                 }
                 self.caught_up = true;
             }
@@ -390,7 +390,7 @@ pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, begins: Begins
 }
 
 /// What the entries of a run from this number on refer to.
-async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projection, StoreFailure> {
+async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projection, Problem> {
     let (mut projection, mut after) = (Projection::default(), 0);
     while after + 1 < number {
         let page = entries(agents, run, after).await?;
@@ -404,16 +404,16 @@ async fn projection(agents: &Agents, run: RunId, number: u64) -> Result<Projecti
 }
 
 /// The next page of a journal.
-async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, StoreFailure> {
+async fn entries(agents: &Agents, run: RunId, after: u64) -> Result<Vec<(u64, Entry)>, Problem> {
     let stored = agents.runs.journal(run, after, PAGE).await?;
     let read = stored.iter().map(|stored| Ok((stored.number, parsed(run, stored)?)));
     read.collect()
 }
 
-pub(super) fn parsed(run: RunId, stored: &StoredEntry) -> Result<Entry, StoreFailure> {
+pub(super) fn parsed(run: RunId, stored: &StoredEntry) -> Result<Entry, Problem> {
     log::read(stored).map_err(|error| {
         tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
-        StoreFailure::Unavailable
+        Code::RecordUnavailable.into()
     })
 }
 

@@ -10,12 +10,12 @@ use chrono_tz::Tz;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::StoreFailure;
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::{Claim, RequestMeta};
-use super::runs::{Begin, Begun, InThread, Origin, RunError, Runs, Watch};
+use super::runs::{Begin, Begun, InThread, Origin, Runs, Watch};
+use crate::api::problem::Code;
 use crate::api::runs::AgentRun;
 use crate::api::threads::{ActionAnswer, ActionRecord, RunAnswer, Thread, ThreadSummary};
 use crate::domain::action::{Action, ActionStatus, in_words};
@@ -31,6 +31,7 @@ use crate::domain::thread::{completed_effects, end_words, run_words};
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::engine::agent::Settings;
+use crate::surfaces::problem::Problem;
 
 use crate::engine::journal::Journal;
 use crate::engine::ledger::Call;
@@ -86,8 +87,8 @@ impl Threads {
     /// Creates and starts a run of a thread, and a new thread if none is given.
     ///
     /// # Errors
-    /// [`RunError`]; later errors are reported by the run itself.
-    pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Begun, RunError> {
+    /// [`Problem`]; later errors are reported by the run itself.
+    pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Begun, Problem> {
         let Message { prompt, meta, .. } = &message;
         if prompt.trim().is_empty() {
             return Err(RunError::invalid("/prompt", "must not be empty"));
@@ -111,12 +112,15 @@ impl Threads {
                 let detail = Some(Arc::from(why.as_str()));
                 self.refuse(caller, user, (prompt, meta), (Outcome::Internal, detail))
                     .await?;
-                return Err(RunError::AgentUnavailable(format!(
-                    "No agent answers here, since the setting runs.agent is invalid: {why}. Tell the operator."
-                )));
+                return Err(Problem::new(
+                    Code::AgentUnavailable,
+                    format!(
+                        "No agent answers here, since the setting runs.agent is invalid: {why}. Tell the operator."
+                    ),
+                ));
             }
         };
-        let snapshot = project.snapshot(&self.settings.agent).ok_or(StoreFailure::NotFound)?;
+        let snapshot = project.snapshot(&self.settings.agent).ok_or(Code::NotFound)?;
         let version = project.versions.get(&self.settings.agent).copied();
         let begin = self.begin_of(message, id, agent, version, snapshot);
         let mut begun = self.runs.begin(caller, user, begin).await?;
@@ -168,12 +172,12 @@ impl Threads {
         user: UserId,
         message: (&str, &RequestMeta),
         outcome: (Outcome, Option<Arc<str>>),
-    ) -> Result<(), RunError> {
+    ) -> Result<(), Problem> {
         self.runs.without_run(caller, user, THREAD, message, outcome).await
     }
 
     /// Must a replayed run wait for another run of its thread?
-    async fn waits_its_turn(&self, caller: &Caller, run: RunId) -> Result<bool, StoreFailure> {
+    async fn waits_its_turn(&self, caller: &Caller, run: RunId) -> Result<bool, Problem> {
         // In this order: a run that is still queued after the next one is known, and is not that one, has not started
         // meanwhile.
         let next = self.actions.next_after(run).await?;
@@ -184,7 +188,7 @@ impl Threads {
     ///
     /// # Errors
     /// There is no such run; the store is unavailable.
-    pub async fn run(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, StoreFailure> {
+    pub async fn run(&self, caller: &Caller, user: Option<&UserId>, run: RunId) -> Result<RunAnswer, Problem> {
         let row = self.runs.get(caller, user, run).await?;
         self.run_answer(&row).await
     }
@@ -194,12 +198,12 @@ impl Threads {
     ///
     /// # Errors
     /// See [`Runs::unreadable`].
-    pub async fn after(&self, caller: &Caller, run: RunId) -> Result<RunAnswer, RunError> {
+    pub async fn after(&self, caller: &Caller, run: RunId) -> Result<RunAnswer, Problem> {
         let read = async { self.run_answer(&self.runs.of_tenant(caller, run).await?).await };
         read.await.map_err(|error| self.runs.unreadable(run, error))
     }
 
-    async fn run_answer(&self, run: &AgentRun) -> Result<RunAnswer, StoreFailure> {
+    async fn run_answer(&self, run: &AgentRun) -> Result<RunAnswer, Problem> {
         let (thread, journal) = self.runs.in_thread(run.id).await?;
         let actions = self.actions.of_run(run.id).await?;
         Ok(answer(run, thread, &journal, &actions))
@@ -210,11 +214,11 @@ impl Threads {
     ///
     /// # Errors
     /// See [`Threads::run`].
-    pub async fn wait(&self, caller: &Caller, begun: &mut Begun) -> Result<RunAnswer, RunError> {
+    pub async fn wait(&self, caller: &Caller, begun: &mut Begun) -> Result<RunAnswer, Problem> {
         if !begun.waits_its_turn {
             self.runs.wait(caller, begun).await?;
         }
-        Ok(self.run(caller, None, begun.run).await?)
+        self.run(caller, None, begun.run).await
     }
 
     /// A thread of the user, with its latest messages.
@@ -227,12 +231,12 @@ impl Threads {
         user: Option<&UserId>,
         thread: ThreadId,
         before: Option<u64>,
-    ) -> Result<Thread, StoreFailure> {
+    ) -> Result<Thread, Problem> {
         let found = self
             .actions
             .thread(&caller.tenant, user, thread, before, MESSAGES)
             .await?;
-        found.ok_or(StoreFailure::NotFound)
+        found.ok_or(Problem::from_code(Code::NotFound))
     }
 
     /// A page of a user's threads, most recently active first.
@@ -244,7 +248,7 @@ impl Threads {
         caller: &Caller,
         user: Option<UserId>,
         query: ListQuery,
-    ) -> Result<Page<ThreadSummary>, StoreFailure> {
+    ) -> Result<Page<ThreadSummary>, Problem> {
         let query = ListQuery { user, ..query };
         Ok(self.actions.threads(&caller.tenant, &query).await?)
     }
@@ -260,7 +264,7 @@ impl Threads {
         user: Option<&UserId>,
         run: RunId,
         key: Option<&Claim>,
-    ) -> Result<RunAnswer, RunError> {
+    ) -> Result<RunAnswer, Problem> {
         self.runs.cancel(caller, user, run, key).await?;
         self.runs.ends(caller, run).await;
         self.after(caller, run).await
@@ -276,9 +280,13 @@ impl Threads {
         user: Option<&UserId>,
         run: RunId,
         after: u64,
-    ) -> Result<Watch, StoreFailure> {
+    ) -> Result<Watch, Problem> {
         self.runs.watch(caller, user, run, after).await
     }
+}
+
+fn invalid(detail: String) -> Problem {
+    Problem::invalid("/prompt", detail)
 }
 
 fn answer(run: &AgentRun, thread: Option<ThreadId>, journal: &Journal, actions: &[Action]) -> RunAnswer {

@@ -116,7 +116,7 @@ fn ed(id: Option<&str>) -> String {
 }
 
 async fn refused(tokens: &Tokens, token: &str) -> bool {
-    tokens.verify(token).await == Err(Error::NotAccepted)
+    tokens.verify(token).await == Err(Error::not_accepted())
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use crate::domain::planning_session::SessionStatus;
 use crate::http::console::session::{Form, Onlooker, Visitor};
 use crate::http::console::view::{self, address, field, next, words};
 use crate::http::console::{Page, Parameters, Turned, framed, nothing, paths, see};
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::request::{Id, Open, RequestName};
 use crate::http::{body, query};
 use crate::surfaces::decisions::ListQuery;
@@ -134,7 +134,7 @@ pub(crate) async fn look(
             false,
             html! { "You are logged out. " a href=(page) target="_top" { "Log in" } },
         ),
-        Err(turned @ Turned::Error(Error::NotFound)) => return Err(turned),
+        Err(Turned::Error(error)) if error.problem.code == Code::NotFound => return Err(error.into()),
         Err(_) => (
             true,
             html! { "The session cannot be read now; gavel checks again in " (LOOK) " seconds." },
@@ -169,7 +169,7 @@ pub(crate) async fn confirm(
     let late = match edge.planning.execute_plan(&visitor.caller, user, execute).await {
         // The plan was confirmed before, by this visitor or by another.
         Ok(execution) => execution.begun.is_none(),
-        Err(RunError::SessionMoved(..) | RunError::DeadlinePassed(_)) => true,
+        Err(problem) if problem.is_of_moved_session() => true,
         Err(error) => return Err(error.into()),
     };
     Ok(back(session, late))

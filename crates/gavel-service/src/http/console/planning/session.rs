@@ -20,9 +20,8 @@ use crate::http::console::view::action::{Place, card};
 use crate::http::console::view::room::TEXT;
 use crate::http::console::view::{address, form, unfold, words};
 use crate::http::console::{Page, Parameters, Turned, nothing, paths};
+use crate::http::error::Code;
 use crate::http::request::{Id, Open};
-use crate::surfaces::StoreFailure;
-use crate::surfaces::approvals::ApprovalError;
 
 /// Most steps of all tasks on this page; each task has a page of its own.
 const MOST_STEPS: u32 = 60;
@@ -111,7 +110,7 @@ async fn cards(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<Vec<
         let action = match found {
             Ok(action) => action,
             // It was deleted since.
-            Err(ApprovalError::Store(StoreFailure::NotFound)) => continue,
+            Err(problem) if problem.code == Code::NotFound => continue,
             Err(error) => return Err(error.into()),
         };
         cards.push(card(&of(edge, visitor, &action, now), place));
@@ -139,7 +138,7 @@ async fn steps(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<Hash
         match found.await {
             Ok(found) => steps.insert(task.id, found.react_history),
             // A change of the plan removed it since.
-            Err(StoreFailure::NotFound) => continue,
+            Err(problem) if problem.code == Code::NotFound => continue,
             Err(error) => return Err(error.into()),
         };
     }

@@ -12,7 +12,7 @@ use crate::http::console::session::Visitor;
 use crate::http::console::view::room::TEXT;
 use crate::http::console::view::{address, next, words};
 use crate::http::console::{Page, Parameters, Turned, nothing};
-use crate::http::error::Error;
+use crate::http::error::{Code, Error};
 use crate::http::request::{Id, Open};
 use crate::http::{Edge, query};
 
@@ -23,7 +23,9 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, Id(session): Id<PlanningS
     let current = planning.session(&visitor.caller, visitor.reads.as_ref(), session);
     let current = current.await?.plan_version;
     let number = |name: &str| -> Result<Option<u32>, Error> {
-        let given = given.get(name).map(|text| query::number(&text).ok_or(Error::NotFound));
+        let given = given
+            .get(name)
+            .map(|text| query::number(&text).ok_or_else(|| Code::NotFound.into()));
         given.transpose()
     };
     let to = number("to")?.unwrap_or(current);
@@ -42,11 +44,11 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, Id(session): Id<PlanningS
 }
 
 async fn one(edge: &Edge, visitor: &Visitor, session: PlanningSessionId, version: u32) -> Result<Version, Turned> {
-    let before = version.checked_sub(1).ok_or(Error::NotFound)?;
+    let before = version.checked_sub(1).ok_or(Code::NotFound)?;
     let planning = &edge.planning;
     let found = planning.versions(&visitor.caller, visitor.reads.as_ref(), session, (before, 1));
     let found = found.await?.into_iter().find(|found| found.version == version);
-    Ok(found.ok_or(Error::NotFound)?)
+    Ok(found.ok_or(Code::NotFound)?)
 }
 
 /// The versions up to `last`, the latest first: those of a page, and the one before them.
