@@ -29,13 +29,10 @@ const AGENT: (&str, &str) = ("agent", "The agent's name.");
 
 impl Named for ProjectId {
     const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT];
+    const MISSING: &'static str = "There is no project {project} with agents.";
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         Self::parse(path.get("project")).ok()
-    }
-
-    fn missing(path: &Path<'_>) -> String {
-        format!("There is no project {} with agents.", path.quoted("project"))
     }
 }
 
@@ -45,28 +42,15 @@ pub(super) struct Agent {
     pub(super) name: String,
 }
 
-impl Agent {
-    fn quoted(path: &Path<'_>) -> String {
-        format!(
-            "agent {} in the project {}",
-            path.quoted("agent"),
-            path.quoted("project")
-        )
-    }
-}
-
 impl Named for Agent {
     const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT, AGENT];
+    const MISSING: &'static str = "There is no agent {agent} in the project {project}.";
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         Some(Self {
             project: <ProjectId as Named>::parse(path)?,
             name: path.get("agent").to_owned(),
         })
-    }
-
-    fn missing(path: &Path<'_>) -> String {
-        format!("There is no {}.", Self::quoted(path))
     }
 }
 
@@ -75,14 +59,11 @@ pub(super) struct Versions(Agent);
 
 impl Named for Versions {
     const SEGMENTS: &'static [(&'static str, &'static str)] = Agent::SEGMENTS;
+    const MISSING: &'static str =
+        "There is no agent {agent} in the project {project} with versions; an agent from a file has none.";
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         Agent::parse(path).map(Self)
-    }
-
-    fn missing(path: &Path<'_>) -> String {
-        let agent = Agent::quoted(path);
-        format!("There is no {agent} with versions; an agent from a file has none.")
     }
 }
 
@@ -91,14 +72,11 @@ pub(super) struct Version(Agent, i64);
 
 impl Named for Version {
     const SEGMENTS: &'static [(&'static str, &'static str)] = &[PROJECT, AGENT, ("version", "1, 2, 3 …")];
+    const MISSING: &'static str =
+        "There is no version {version} of an agent {agent} in the project {project}; an agent from a file has none.";
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         Some(Self(Agent::parse(path)?, query::ordinal(path.get("version"))?))
-    }
-
-    fn missing(path: &Path<'_>) -> String {
-        let (version, agent) = (path.quoted("version"), Agent::quoted(path));
-        format!("There is no version {version} of an {agent}; an agent from a file has none.")
     }
 }
 
@@ -258,6 +236,7 @@ pub(super) struct SchemaFile(fn() -> Value);
 impl Named for SchemaFile {
     const SEGMENTS: &'static [(&'static str, &'static str)] =
         &[("schema", "`agent.schema.json` or `agent-front-matter.schema.json`.")];
+    const MISSING: &'static str = "There is no schema {schema}.";
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         match path.get("schema") {
@@ -265,10 +244,6 @@ impl Named for SchemaFile {
             "agent-front-matter.schema.json" => Some(Self(json_schema_of_front_matter)),
             _ => None,
         }
-    }
-
-    fn missing(path: &Path<'_>) -> String {
-        format!("There is no schema {}.", path.quoted("schema"))
     }
 }
 

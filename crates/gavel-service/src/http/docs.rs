@@ -112,13 +112,10 @@ pub(super) struct Asset(&'static str);
 
 impl Named for Asset {
     const SEGMENTS: &'static [(&'static str, &'static str)] = &[("asset", "Name of a file that the page loads.")];
+    const MISSING: &'static str = "There is no file {asset}.";
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         let name = path.get("asset");
         ASSETS.iter().find(|asset| **asset == name).map(|asset| Self(asset))
-    }
-
-    fn missing(path: &Path<'_>) -> String {
-        format!("There is no file {}.", path.quoted("asset"))
     }
 }

@@ -23,8 +23,8 @@ pub(super) struct Exchange {
     pub(super) span: Span,
     pub(super) state: Data<State>,
     pub(super) route: Option<&'static Route>,
-    /// Writes the error text if there is no such object as the path names.
-    pub(super) missing: Option<fn(&Path<'_>) -> String>,
+    /// The error text if there is no such object as the path names ([`Path::fill`]).
+    pub(super) missing: Option<&'static str>,
     status: u16,
     began: Instant,
     request: HttpRequest,
@@ -53,7 +53,7 @@ impl Exchange {
         let roomy = answer.and_then(|response| Ok(self.state.room.answer(&self.request, response)?));
         let mut response = roomy.unwrap_or_else(|mut error| {
             if let Some(missing) = self.missing.filter(|_| error.problem == Code::NotFound.into()) {
-                error = Error::new(Code::NotFound, missing(&Path(&self.request)));
+                error = Error::new(Code::NotFound, Path(&self.request).fill(missing));
             }
             error.respond(&self.id.text, Spelling::of(self.route))
         });

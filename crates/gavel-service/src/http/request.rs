@@ -413,17 +413,17 @@ pub(super) trait Named: Sized {
     /// The segments that name it, and what each is.
     const SEGMENTS: &'static [(&'static str, &'static str)];
 
-    fn parse(path: &Path<'_>) -> Option<Self>;
+    /// The error text if there is none, with names of segments in braces. An object of another user gets the same text.
+    const MISSING: &'static str;
 
-    /// The error text if there is none. An object of another user gets the same text.
-    fn missing(path: &Path<'_>) -> String;
+    fn parse(path: &Path<'_>) -> Option<Self>;
 }
 
 impl<T: Named, E: From<Error>> Take<E> for Id<T> {
     /// An invalid id is not found, like an id of another tenant or user.
     async fn take(request: &mut Request) -> Result<Self, E> {
         if let Some(exchange) = &mut request.exchange {
-            exchange.missing = Some(T::missing);
+            exchange.missing = Some(T::MISSING);
         }
         let id = T::parse(&Path(&request.http));
         Ok(Self(id.ok_or_else(|| Error::from(Code::NotFound))?))
@@ -442,13 +442,10 @@ macro_rules! ids {
     ($($id:ident = $object:literal, $about:literal;)+) => {
         $(impl Named for crate::domain::ids::$id {
             const SEGMENTS: &'static [(&'static str, &'static str)] = &[("id", $about)];
+            const MISSING: &'static str = concat!("There is no ", $object, " {id}, or it belongs to another user.");
 
             fn parse(path: &Path<'_>) -> Option<Self> {
                 Self::parse(path.get("id"))
-            }
-
-            fn missing(path: &Path<'_>) -> String {
-                format!("There is no {} {}, or it belongs to another user.", $object, path.quoted("id"))
             }
         })+
     };

@@ -310,9 +310,13 @@ impl Path<'_> {
         self.0.match_info().get(name).unwrap_or_default()
     }
 
-    /// A segment for an error text, in double quotes. Valid names are shorter than what it repeats.
-    pub(super) fn quoted(&self, name: &str) -> String {
-        let short: String = self.get(name).chars().take(80).collect();
-        format!("{short:?}")
+    /// An error text with segments in place of their names in braces, each in double quotes. Valid segments are shorter
+    /// than what it repeats.
+    pub(super) fn fill(&self, template: &str) -> String {
+        let fill = |(n, part): (usize, &str)| match n % 2 {
+            0 => part.to_owned(),
+            _ => format!("{:?}", self.get(part).chars().take(80).collect::<String>()),
+        };
+        template.split(['{', '}']).enumerate().map(fill).collect()
     }
 }

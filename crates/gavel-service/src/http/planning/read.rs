@@ -112,18 +112,12 @@ pub(crate) struct PlanVersion(PlanningSessionId, u32);
 
 impl Named for PlanVersion {
     const SEGMENTS: &'static [(&'static str, &'static str)] = &[("id", "The session's id."), ("version", "1, 2, 3 …")];
+    const MISSING: &'static str =
+        "There is no version {version} of the plan of session {id}, or the session belongs to another user.";
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         let session = <PlanningSessionId as Named>::parse(path)?;
         Some(Self(session, query::number(path.get("version"))?))
-    }
-
-    fn missing(path: &Path<'_>) -> String {
-        format!(
-            "There is no version {} of the plan of session {}, or the session belongs to another user.",
-            path.quoted("version"),
-            path.quoted("id")
-        )
     }
 }
 
@@ -148,18 +142,11 @@ pub(crate) struct Task(pub(crate) PlanningSessionId, pub(crate) TaskId);
 impl Named for Task {
     const SEGMENTS: &'static [(&'static str, &'static str)] =
         &[("id", "The session's id."), ("taskId", "The task's id, such as `t1`.")];
+    const MISSING: &'static str = "There is no task {taskId} in session {id}, or the session belongs to another user.";
 
     fn parse(path: &Path<'_>) -> Option<Self> {
         let session = <PlanningSessionId as Named>::parse(path)?;
         Some(Self(session, TaskId::parse(path.get("taskId"))?))
-    }
-
-    fn missing(path: &Path<'_>) -> String {
-        format!(
-            "There is no task {} in session {}, or the session belongs to another user.",
-            path.quoted("taskId"),
-            path.quoted("id")
-        )
     }
 }
 
