@@ -7,6 +7,7 @@ use crate::api::problem::{Code, FieldError, Late};
 use crate::domain::budget::Exceeded;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::domain::planning_session::SessionStatus;
+use crate::domain::time::rfc3339;
 use crate::ports::quota::QuotaState;
 use crate::ports::records::{QueryError, RecordError};
 
@@ -124,6 +125,13 @@ impl Problem {
                 format!("The session has ended with status {status}. Start a new session; plan and history of this one remain readable."),
             ),
         }
+    }
+
+    /// The deadline of a run, or of its planning session, has passed: this time, in microseconds since the epoch.
+    pub(crate) fn deadline_passed(at_us: i64) -> Self {
+        let at = rfc3339(at_us);
+        let detail = format!("The deadline, {at}, has passed. Start a new session, or run the agent again.");
+        Self::new(Code::DeadlinePassed, detail)
     }
 
     /// Whether a planning session does not accept the request any more, or not yet.

@@ -12,7 +12,7 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::RequestMeta;
 use super::runs::{Begin, Begun, Origin, Runs};
-use crate::api::problem::{Code, FieldError};
+use crate::api::problem::Code;
 use crate::api::runs::AgentRun;
 use crate::domain::definition::Definition;
 use crate::domain::ids::{ProjectId, UserId};
@@ -77,8 +77,7 @@ impl DeclaredAgents {
             return Err(Problem::invalid("", detail));
         }
         let definition = &agent.definition;
-        let inputs = trigger.inputs.named(definition);
-        let inputs = inputs.map_err(|error| Problem::from(vec![error]))?;
+        let inputs = trigger.inputs.named(definition)?;
         let mut settings = Settings::top(definition, trigger.timeout, trigger.meta.traceparent.clone());
         settings.zone = trigger.time_zone;
         let begin = Begin {
@@ -128,7 +127,7 @@ impl Inputs {
     ///
     /// # Errors
     /// The inputs are a text, and the agent has no single text input.
-    fn named(self, definition: &Definition) -> Result<Map<String, Value>, RunError> {
+    fn named(self, definition: &Definition) -> Result<Map<String, Value>, Problem> {
         let text = match self {
             Self::Named(inputs) => return Ok(inputs),
             Self::Text(text) => text,
@@ -145,7 +144,7 @@ impl Inputs {
             "is a text, but {} takes several inputs, or no text; allowed: {allowed}",
             definition.name
         );
-        Err(RunError::invalid("", text::capped(&detail, LONGEST_DETAIL)))
+        Err(Problem::invalid("", text::capped(&detail, LONGEST_DETAIL)))
     }
 }
 

@@ -66,7 +66,7 @@ impl Planning {
         let (repository, deadline_us) = self.checked(&start)?;
         let repo_url = self.settings.repositories.address(&repository);
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
-            return Err(not_allowed(&repository.to_string()));
+            return Err(not_allowed(repository));
         }
         let tools = self.worker_tools(caller).await?;
         let session = PlanningSessionId::new();
@@ -190,7 +190,7 @@ impl Planning {
         let (project, readers) = self.ready(caller, PLANNER, &READS).await?;
         if let Some(tool) = readers.iter().find(|tool| tool.side_effect) {
             let reason = format!("the agent {PLANNER} lists {}, which can change something", tool.name);
-            return Err(unavailable(&reason));
+            return Err(unavailable(reason));
         }
         let current = work.work.current.as_ref().map(|tasks| Plan {
             tasks: tasks.clone(),
@@ -309,7 +309,7 @@ impl Planning {
             return Err(missing(agent));
         }
         let tools = self.directory.tools_of(&project, agent, needed).await;
-        let tools = tools.map_err(|reason| unavailable(&format!("the agent {agent} cannot run: {reason}")))?;
+        let tools = tools.map_err(|reason| unavailable(format!("the agent {agent} cannot run: {reason}")))?;
         Ok((project, tools))
     }
 

@@ -1,6 +1,7 @@
 //! What a request must fulfil, checked as a whole with all its errors at once, and what every plan is made from.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use chrono::DateTime;
@@ -106,11 +107,11 @@ impl Planning {
     /// Does the session wait for its confirmation? A deadline that has passed counts at once.
     pub(super) fn waits_for_confirmation(&self, stored: &StoredSession) -> Result<(), Problem> {
         if !stored.status.has_ended() && stored.deadline_us <= self.runs.now_us() {
-            return Err(passed(stored.deadline_us));
+            return Err(Problem::deadline_passed(stored.deadline_us));
         }
         match stored.status {
             SessionStatus::AwaitingConfirmation => Ok(()),
-            SessionStatus::DeadlineExceeded => Err(passed(stored.deadline_us)),
+            SessionStatus::DeadlineExceeded => Err(Problem::deadline_passed(stored.deadline_us)),
             status => Err(Problem::session_moved(status, stored.version)),
         }
     }
@@ -130,7 +131,7 @@ impl Planning {
         let is_agent = |name: &str| project.agents.contains_key(name);
         let tools = self.directory.offered(worker.definition.server_tools(is_agent)).await;
         match tools.is_empty() {
-            true => Err(unavailable(&format!(
+            true => Err(unavailable(format!(
                 "no server offers a tool of the agent {TASK_WORKER}; `gavel doctor` shows the reason"
             ))),
             false => Ok(tools),
@@ -143,30 +144,22 @@ pub(super) fn project() -> ProjectId {
 }
 
 pub(super) fn missing(agent: &str) -> Problem {
-    unavailable(&format!("there is no agent {agent:?}"))
+    unavailable(format!("there is no agent {agent:?}"))
 }
 
 /// Planning is not possible now, for this reason.
-pub(super) fn unavailable(why: &str) -> Problem {
+pub(super) fn unavailable(why: impl Display) -> Problem {
     let detail = format!("Planning is unavailable: {why}. Nothing was done; tell the operator.");
     Problem::new(Code::AgentUnavailable, detail)
 }
 
 /// `planning.repositories` does not have this repository.
-pub(super) fn not_allowed(repository: &str) -> Problem {
+pub(super) fn not_allowed(repository: impl Display) -> Problem {
     let detail = format!(
         "Planning sessions may not use the repository {repository}. Name another one, or ask the operator to add it to \
          planning.repositories."
     );
     Problem::new(Code::RepositoryNotAllowed, detail)
-}
-
-fn passed(deadline_us: i64) -> Problem {
-    let detail = format!(
-        "The deadline of this session, {}, has passed. Start a new session.",
-        rfc3339(deadline_us)
-    );
-    Problem::new(Code::DeadlinePassed, detail)
 }
 
 pub(super) fn done(moved: Moved) -> Result<(), Problem> {

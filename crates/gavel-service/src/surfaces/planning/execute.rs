@@ -114,7 +114,7 @@ impl Planning {
         }
         let repository = self.repository(stored)?;
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
-            return Err(not_allowed(&repository.to_string()));
+            return Err(not_allowed(repository));
         }
         Ok(Confirmable {
             repository,
@@ -195,7 +195,7 @@ fn has_tools(plan: &Plan, tools: &[String]) -> Result<(), Problem> {
         .collect();
     match missing.is_empty() {
         true => Ok(()),
-        false => Err(unavailable(&format!(
+        false => Err(unavailable(format!(
             "tools of the plan are unavailable: {}; `gavel doctor` shows the reason",
             missing.join(", ")
         ))),

@@ -19,7 +19,6 @@ use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::definition::ArgumentError;
 use crate::domain::ids::{ActionId, ProjectId, RunId, UserId};
-use crate::domain::time::rfc3339;
 use crate::engine::agent::{Fresh, Given, Settings};
 use crate::engine::limits::MOST_STEPS;
 use crate::engine::log;
@@ -514,11 +513,7 @@ impl Runs {
         if let Some(until_us) = before.until_us
             && until_us <= self.now_us()
         {
-            let detail = format!(
-                "The deadline of this run, {}, has passed, so it cannot be resumed.",
-                rfc3339(until_us)
-            );
-            return Err(Problem::new(Code::DeadlinePassed, detail));
+            return Err(Problem::deadline_passed(until_us));
         }
         check_settled(&paused, before.execution.is_some(), &resume.settled)?;
         let settings = self.settings(&paused, before, &resume)?;

@@ -91,14 +91,14 @@ impl Threads {
     pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Begun, Problem> {
         let Message { prompt, meta, .. } = &message;
         if prompt.trim().is_empty() {
-            return Err(RunError::invalid("/prompt", "must not be empty"));
+            return Err(Problem::invalid("/prompt", "must not be empty"));
         }
         if prompt.len() > MAX_PROMPT {
             let (begins, bytes) = (text::prefix(prompt, MAX_PROMPT), prompt.len());
             self.refuse(caller, user, (begins, meta), (Outcome::UserInput, None))
                 .await?;
             let detail = format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed");
-            return Err(RunError::invalid("/prompt", detail));
+            return Err(Problem::invalid("/prompt", detail));
         }
         if let Some(mut before) = self.runs.begun_before(meta).await? {
             before.waits_its_turn = self.waits_its_turn(caller, before.run).await?;
@@ -283,10 +283,6 @@ impl Threads {
     ) -> Result<Watch, Problem> {
         self.runs.watch(caller, user, run, after).await
     }
-}
-
-fn invalid(detail: String) -> Problem {
-    Problem::invalid("/prompt", detail)
 }
 
 fn answer(run: &AgentRun, thread: Option<ThreadId>, journal: &Journal, actions: &[Action]) -> RunAnswer {

@@ -24,7 +24,6 @@ use crate::http::{body, query};
 use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::planning::ExecutePlan;
 use crate::surfaces::request::RequestMeta;
-use crate::surfaces::runs::RunError;
 
 pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Page {
     let filter = filter(&visitor, &given)?;
