@@ -31,12 +31,6 @@ pub fn derive(journal: &Journal, ending: &Ending) -> Derived {
     let calls: Vec<_> = ledger.of_tools().collect();
     let ran = calls.iter().any(|call| call.sent_us().is_some());
     let outcome = outcome(&calls, ending);
-    let decision_type = match outcome.as_str().split(':').next() {
-        Some("REFUSAL") => DecisionType::Refuse,
-        Some("AMBIGUITY") => DecisionType::RequestClarification,
-        _ if ran => DecisionType::InvokeTool,
-        _ => DecisionType::RespondOnly,
-    };
     let (otherwise, words) = match ending {
         Ending::Responded(text) => ("respond", Some(text.clone())),
         Ending::Verdict(Verdict::Clarify { question, .. }) => ("clarify", Some(question.clone())),
@@ -62,7 +56,7 @@ pub fn derive(journal: &Journal, ending: &Ending) -> Derived {
         | Ending::Broken => ("none", None),
     };
     Derived {
-        decision_type,
+        decision_type: outcome.decision_type(ran),
         outcome,
         intent: intent(&calls).unwrap_or_else(|| Arc::from(otherwise)),
         words,

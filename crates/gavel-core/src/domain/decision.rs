@@ -63,31 +63,31 @@ names! {
 }
 
 impl Outcome {
-    /// The class of its error, and the placeholders that its fixed reply may use. No class: nothing failed. No
-    /// placeholders: it has no fixed reply, since the model answers.
+    /// The class of its error, the placeholders that its fixed reply may use, and the HTTP status of its decision. No
+    /// class: nothing failed. No placeholders: it has no fixed reply, since the model answers.
     #[rustfmt::skip] // A line for each.
-    const fn about(self) -> (Option<ErrorClass>, Option<&'static [&'static str]>) {
+    const fn about(self) -> (Option<ErrorClass>, Option<&'static [&'static str]>, u16) {
         use ErrorClass::{AuthError, ModelError, PolicyError, ToolExecutionError, ValidationError};
         match self {
-            Self::TaskCompleted => (None, None),
-            Self::ResponseGiven => (None, None),
-            Self::UnclearIntent => (None, None),
-            Self::MultipleMatches => (None, None),
-            Self::OutOfScope => (None, None),
-            Self::MissingPermission => (Some(AuthError), Some(&[])),
-            Self::PolicyDenied => (Some(PolicyError), Some(&[])),
-            Self::SafetyBlocked => (Some(ModelError), Some(&[])),
-            Self::RateLimited => (Some(PolicyError), Some(&["time"])),
-            Self::Overloaded => (Some(PolicyError), Some(&["time"])),
-            Self::Cancelled => (Some(PolicyError), Some(&[])),
-            Self::UserInput => (Some(ValidationError), Some(&["subject", "limit"])),
-            Self::ModelUnavailable => (Some(ModelError), Some(&[])),
-            Self::ModelTimeout => (Some(ModelError), Some(&[])),
-            Self::MalformedOutput => (Some(ModelError), Some(&[])),
-            Self::ToolInvocation => (Some(ToolExecutionError), Some(&[])),
-            Self::LoopLimit => (Some(PolicyError), Some(&["steps"])),
-            Self::Deadline => (Some(PolicyError), Some(&["time"])),
-            Self::Internal => (Some(ToolExecutionError), Some(&[])),
+            Self::TaskCompleted => (None, None, 200),
+            Self::ResponseGiven => (None, None, 200),
+            Self::UnclearIntent => (None, None, 200),
+            Self::MultipleMatches => (None, None, 200),
+            Self::OutOfScope => (None, None, 200),
+            Self::MissingPermission => (Some(AuthError), Some(&[]), 200),
+            Self::PolicyDenied => (Some(PolicyError), Some(&[]), 200),
+            Self::SafetyBlocked => (Some(ModelError), Some(&[]), 200),
+            Self::RateLimited => (Some(PolicyError), Some(&["time"]), 429),
+            Self::Overloaded => (Some(PolicyError), Some(&["time"]), 503),
+            Self::Cancelled => (Some(PolicyError), Some(&[]), 200),
+            Self::UserInput => (Some(ValidationError), Some(&["subject", "limit"]), 200),
+            Self::ModelUnavailable => (Some(ModelError), Some(&[]), 200),
+            Self::ModelTimeout => (Some(ModelError), Some(&[]), 200),
+            Self::MalformedOutput => (Some(ModelError), Some(&[]), 200),
+            Self::ToolInvocation => (Some(ToolExecutionError), Some(&[]), 200),
+            Self::LoopLimit => (Some(PolicyError), Some(&["steps"]), 200),
+            Self::Deadline => (Some(PolicyError), Some(&["time"]), 200),
+            Self::Internal => (Some(ToolExecutionError), Some(&[]), 200),
         }
     }
 
@@ -100,6 +100,23 @@ impl Outcome {
     /// The placeholders that its reply may use; `None` if it has no fixed reply, because the model answers.
     pub(super) const fn placeholders(self) -> Option<&'static [&'static str]> {
         self.about().1
+    }
+
+    /// The HTTP status of its decision. Not 200: the request can be sent again.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        self.about().2
+    }
+
+    /// The type of a decision with it; `ran`: a tool ran.
+    #[must_use]
+    pub fn decision_type(self, ran: bool) -> DecisionType {
+        match self.as_str().split(':').next() {
+            Some("REFUSAL") => DecisionType::Refuse,
+            Some("AMBIGUITY") => DecisionType::RequestClarification,
+            _ if ran => DecisionType::InvokeTool,
+            _ => DecisionType::RespondOnly,
+        }
     }
 
     /// The subcategory as a code: `model_timeout` of `ERROR:MODEL_TIMEOUT`.

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::api::chat::AgentDecision;
 use crate::api::events::{Event, Numbered};
+use crate::domain::decision::Outcome;
 use crate::domain::ids::UserId;
 use crate::http::answer::Answer;
 use crate::http::error::{Code, Error, Problem};
@@ -125,10 +126,8 @@ fn head(answer: &chat::Answer) -> HttpResponseBuilder {
     for header in answer.quota.iter().flat_map(headers::rate_limit) {
         response.insert_header(header);
     }
-    if matches!(answer.status, 429 | 503) {
-        let outcome = answer.decision.as_ref().map(|decision| decision.outcome_category);
-        let wait = outcome.map_or(1, |outcome| retry_after(outcome, answer.quota));
-        response.insert_header((header::RETRY_AFTER, headers::seconds(wait)));
+    if answer.status != 200 && is_decision(answer) {
+        response.insert_header((header::RETRY_AFTER, headers::seconds(retry_after(answer.quota))));
     }
     if answer.decision.is_none() {
         response.insert_header((IDEMPOTENCY_REPLAYED, headers::TRUE));
@@ -138,7 +137,7 @@ fn head(answer: &chat::Answer) -> HttpResponseBuilder {
 
 /// Whether a stored response is a decision; otherwise it is the problem that recovery stored instead.
 fn is_decision(answer: &chat::Answer) -> bool {
-    matches!(answer.status, 200 | 429 | 503)
+    Outcome::ALL.iter().any(|outcome| outcome.status() == answer.status)
 }
 
 /// Text shared with the record, sent without copying.

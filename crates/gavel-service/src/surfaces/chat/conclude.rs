@@ -9,7 +9,7 @@ use super::super::request::RequestMeta;
 use super::request::OverLimit;
 use super::{Accepted, Answer, Chat, answer, intended, record};
 use crate::api::problem::Code;
-use crate::domain::decision::{DecisionType, Outcome};
+use crate::domain::decision::Outcome;
 use crate::domain::journal::Entry;
 use crate::domain::templates::{ReplyArgs, Text};
 use crate::engine::derive::{self, Derived};
@@ -44,19 +44,15 @@ impl Chat {
         outcome: Outcome,
         over: Option<OverLimit>,
     ) -> Result<Answer, Problem> {
-        let decision_type = match outcome {
-            Outcome::RateLimited | Outcome::Overloaded => DecisionType::Refuse,
-            _ => DecisionType::RespondOnly,
-        };
         let args = ReplyArgs {
-            seconds: retry_after(outcome, accepted.quota).into(),
+            seconds: retry_after(accepted.quota).into(),
             subject: over.map_or("", |over| over.subject),
             limit: over.map_or("", |over| over.limit),
             ..ReplyArgs::default()
         };
         let response = self.templates.render(outcome, &args);
         let derived = Derived {
-            decision_type,
+            decision_type: outcome.decision_type(false),
             outcome,
             intent: Arc::from("none"),
             words: None,
@@ -82,11 +78,7 @@ impl Chat {
     ) -> Result<Answer, Problem> {
         let duration = self.engine.clock.instant().saturating_duration_since(record.began);
         let decision = answer::decision(&record, &derived, response, duration);
-        let status = match derived.outcome {
-            Outcome::RateLimited => 429,
-            Outcome::Overloaded => 503,
-            _ => 200,
-        };
+        let status = derived.outcome.status();
         let body: Arc<str> = answer::body(&decision).into();
         let answer = meta.idempotency.map(|key| StoredAnswer {
             scope: key.scope,
@@ -158,9 +150,7 @@ pub(super) fn unrecorded(record: &Record, error: &RecordError) -> Problem {
 }
 
 /// Seconds that a rejected caller should wait (`Retry-After`).
-pub fn retry_after(outcome: Outcome, quota: Option<QuotaState>) -> u32 {
-    match outcome {
-        Outcome::RateLimited => quota.map_or(1, |quota| quota.reset_s.max(1)),
-        _ => 1,
-    }
+pub fn retry_after(quota: Option<QuotaState>) -> u32 {
+    let exceeded = quota.filter(|quota| !quota.allowed);
+    exceeded.map_or(1, |quota| quota.reset_s.max(1))
 }
