@@ -1,8 +1,8 @@
 //! Agent definitions: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::openapi::request_body::RequestBodyBuilder;
@@ -117,7 +117,7 @@ pub(super) async fn list(
 pub(super) async fn get(ctx: Ctx, Id(agent): Id<Agent>) -> Result<HttpResponse, Error> {
     let found = ctx.directory.get(&ctx.caller.tenant, &agent.project, &agent.name);
     let agent = found.await?;
-    let mut response = match asked_for(ctx.headers()) {
+    let mut response = match asked_for(&ctx.http) {
         None => json(StatusCode::OK, &agent),
         Some((form, media)) => written(&agent, form, media).await?,
     };
@@ -296,8 +296,7 @@ pub(super) struct DefinitionBody {
 
 impl Take for DefinitionBody {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let form = only(request.http.headers(), &header::CONTENT_TYPE).and_then(form_of);
-        let (form, _) = form.ok_or_else(|| {
+        let (form, _) = form_of(request.http.content_type()).ok_or_else(|| {
             Error::new(
                 Code::UnsupportedMediaType,
                 "A definition must be application/json, application/yaml, text/markdown or application/x-protobuf; set \
@@ -376,20 +375,13 @@ const MEDIA: [(&str, Form); 7] = [
     ("application/protobuf", Form::Proto),
 ];
 
-fn form_of(value: &HeaderValue) -> Option<(Form, &'static str)> {
-    let media = value.to_str().ok()?.split(';').next()?.trim();
+fn form_of(media: &str) -> Option<(Form, &'static str)> {
     let found = MEDIA.iter().find(|(name, _)| name.eq_ignore_ascii_case(media))?;
     Some((found.1, found.0))
 }
 
 /// A format other than JSON that `Accept` names first; the JSON response contains more than the definition.
-fn asked_for(headers: &HeaderMap) -> Option<(Form, &'static str)> {
-    let value = only(headers, &header::ACCEPT)?;
-    let first = value
-        .to_str()
-        .ok()?
-        .split(',')
-        .find(|range| !headers::is_refused(range))?;
-    let (form, media) = form_of(&HeaderValue::from_str(first).ok()?)?;
-    (form != Form::Json).then_some((form, media))
+fn asked_for(request: &HttpRequest) -> Option<(Form, &'static str)> {
+    let asked = form_of(headers::accepted(request).first()?);
+    asked.filter(|(form, _)| *form != Form::Json)
 }

@@ -1,5 +1,7 @@
 //! What a handler answers.
 
+use std::sync::Arc;
+
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
@@ -38,6 +40,15 @@ impl<T: Serialize + ToSchema> Answer for Json<T> {
 
     fn describe(about: &mut About<'_>) {
         about.answers::<T>(&[]);
+    }
+}
+
+/// Bytes that others hold too, sent without copying.
+pub(super) struct Shared<T: ?Sized>(pub(super) Arc<T>);
+
+impl<T: AsRef<[u8]> + ?Sized> AsRef<[u8]> for Shared<T> {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
     }
 }
 

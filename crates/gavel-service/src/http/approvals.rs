@@ -147,8 +147,6 @@ pub(super) async fn revoke(ctx: Ctx, Acting(user): Acting, Id(id): Id<GrantId>) 
 }
 
 impl Given for ResolveBody {
-    const FORM: &'static str = "{\"approvalId\", \"decision\": \"reject\" | \"approve_once\" | \
-                                \"approve_and_always_allow_recipient\", \"reason\"?}";
     const ABOUT: &'static str = "Your decision.";
     const EXAMPLE: &'static str = r#"{
         "approvalId": "019300aa-0000-7000-8000-000000000000",
@@ -157,7 +155,6 @@ impl Given for ResolveBody {
 }
 
 impl Given for SettleBody {
-    const FORM: &'static str = "{\"happened\": true or false}";
     const ABOUT: &'static str = "The outcome you found.";
     const EXAMPLE: &'static str = r#"{"happened": true}"#;
 }

@@ -6,14 +6,16 @@ use std::ops::Deref;
 use actix_web::error::PayloadError;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::web::Payload;
+use actix_web::{HttpMessage, HttpRequest};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
 
 use super::EdgeLimits;
 use super::error::{Code, Error};
-use super::headers::only;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::malformed;
 use crate::domain::object::Object;
@@ -50,7 +52,7 @@ pub(super) enum Media {
 
 /// A body that is about to arrive. `take` gives its share of the memory budget, for this many bytes.
 pub(super) struct Arriving<'a, T> {
-    pub(super) headers: &'a HeaderMap,
+    pub(super) http: &'a HttpRequest,
     pub(super) payload: Payload,
     pub(super) limits: &'a EdgeLimits,
     pub(super) take: T,
@@ -62,10 +64,10 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
     /// # Errors
     /// 415, 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early.
     pub(super) async fn json(self) -> Result<Body, Error> {
-        if !is_json(self.headers) {
-            return Err(not_json());
+        match media(self.http) {
+            Some(Media::Json) => self.any().await,
+            _ => Err(not_json()),
         }
-        self.any().await
     }
 
     /// Reads a JSON or plain-text body, both in UTF-8; an empty body may have any media type or none.
@@ -73,12 +75,8 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
     /// # Errors
     /// As [`Arriving::json`].
     pub(super) async fn input(self) -> Result<(Body, Media), Error> {
-        let media = match only(self.headers, &header::CONTENT_TYPE) {
-            Some(value) if says(value, "application/json") => Some(Media::Json),
-            Some(value) if says(value, "text/plain") => Some(Media::Text),
-            _ => None,
-        };
-        if media.is_none() && announced(self.headers).is_some_and(|size| size > 0) {
+        let media = media(self.http);
+        if media.is_none() && announced(self.http.headers()).is_some_and(|size| size > 0) {
             return Err(not_json_or_text());
         }
         let body = self.any().await?;
@@ -96,11 +94,11 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
     /// 413, 408, 503 if too many bodies are in progress, or 400 if the body ends early, or is declared JSON and is not
     /// UTF-8; 415 for a content coding.
     pub(super) async fn any(self) -> Result<Body, Error> {
-        let (headers, most) = (self.headers, self.limits.body);
+        let (http, most) = (self.http, self.limits.body);
         let body = self.bounded(most).await?;
-        match is_json(headers) {
-            true => body.whole_characters(),
-            false => Ok(body),
+        match media(http) {
+            Some(Media::Json) => body.whole_characters(),
+            _ => Ok(body),
         }
     }
 
@@ -113,8 +111,8 @@ impl<T: FnOnce(u64) -> Result<Share, Exceeded>> Arriving<'_, T> {
     }
 
     async fn bounded(self, most: usize) -> Result<Body, Error> {
-        is_plain(self.headers)?;
-        let announced = announced(self.headers);
+        is_plain(self.http.headers())?;
+        let announced = announced(self.http.headers());
         if announced.is_some_and(|size| size > most) {
             return Err(too_large(most));
         }
@@ -144,13 +142,23 @@ impl Body {
     }
 }
 
-/// Parses a JSON body; `allowed` shows the expected form.
+/// The form of a body, for errors: its members, with a question mark those that may be absent.
+fn form(schema: &RefOr<Schema>) -> String {
+    let RefOr::T(Schema::Object(object)) = schema else {
+        return "an object".to_owned();
+    };
+    let mark = |name: &String| if object.required.contains(name) { "" } else { "?" };
+    let members = object.properties.keys().map(|name| format!("{name:?}{}", mark(name)));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+}
+
+/// Parses a JSON body.
 ///
 /// # Errors
 /// 400 with the place of the first error.
-pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], allowed: &str) -> Result<T, Error> {
+pub(super) fn parse<'a, T: Deserialize<'a> + ToSchema>(body: &'a [u8]) -> Result<T, Error> {
     let invalid = |pointer: String, error: &serde_json::Error| {
-        let found = malformed::words(error);
+        let (found, allowed) = (malformed::words(error), form(&T::schema()));
         Error::invalid(pointer, format!("is not valid: {found}; allowed: {allowed}"))
     };
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -261,9 +269,15 @@ fn not_json_or_text() -> Error {
     Error::new(Code::UnsupportedMediaType, detail).hint(header::ACCEPT, "application/json, text/plain")
 }
 
-/// Whether the body is JSON, in UTF-8 if it names a charset.
-fn is_json(headers: &HeaderMap) -> bool {
-    only(headers, &header::CONTENT_TYPE).is_some_and(|value| says(value, "application/json"))
+/// The media type of the body, in UTF-8 if it names a charset.
+fn media(http: &HttpRequest) -> Option<Media> {
+    let mime = http.mime_type().ok()??;
+    match mime.essence_str() {
+        _ if mime.get_param("charset").is_some_and(|charset| charset != "utf-8") => None,
+        "application/json" => Some(Media::Json),
+        "text/plain" => Some(Media::Text),
+        _ => None,
+    }
 }
 
 /// Rejects content codings.
@@ -277,33 +291,21 @@ fn is_plain(headers: &HeaderMap) -> Result<(), Error> {
     }
 }
 
-/// Whether the value is this media type, in UTF-8 if it names a charset.
-fn says(value: &HeaderValue, media: &str) -> bool {
-    let Ok(text) = value.to_str() else { return false };
-    let mut fields = text.split(';').map(str::trim);
-    let is_it = fields.next().is_some_and(|given| given.eq_ignore_ascii_case(media));
-    is_it
-        && fields
-            .filter_map(|parameter| parameter.split_once('='))
-            .all(|(name, value)| {
-                !name.trim().eq_ignore_ascii_case("charset")
-                    || value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
-            })
-}
-
 #[cfg(test)]
 mod tests {
+    use actix_web::test::TestRequest;
+
     use super::*;
 
     #[test]
     fn each_error_of_a_body_is_named_by_its_place() {
-        #[derive(Debug, Deserialize)]
+        #[derive(Debug, Deserialize, ToSchema)]
         #[serde(deny_unknown_fields)]
         struct Given {
             #[allow(dead_code)]
             happened: Option<Vec<bool>>,
         }
-        let places = |text: &str| match parse::<Given>(text.as_bytes(), "{\"happened\"}") {
+        let places = |text: &str| match parse::<Given>(text.as_bytes()) {
             Err(error) => error
                 .problem
                 .into_more()
@@ -326,7 +328,7 @@ mod tests {
             };
             assert_eq!(pointer, place, "{detail}");
             assert!(
-                detail.contains(says) && detail.ends_with("allowed: {\"happened\"}"),
+                detail.contains(says) && detail.ends_with("allowed: {\"happened\"?}"),
                 "{detail}"
             );
         }
@@ -334,7 +336,10 @@ mod tests {
 
     #[test]
     fn only_json_in_utf_8_counts_as_json() {
-        let is_json = |text: &'static str| says(&HeaderValue::from_static(text), "application/json");
+        let is_json = |text: &str| {
+            let request = TestRequest::default().insert_header((header::CONTENT_TYPE, text));
+            media(&request.to_http_request()) == Some(Media::Json)
+        };
         for good in [
             "application/json",
             "Application/JSON; charset=UTF-8",

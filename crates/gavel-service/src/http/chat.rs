@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, HttpResponseBuilder};
@@ -16,7 +15,7 @@ use crate::api::chat::AgentDecision;
 use crate::api::events::{Event, Numbered};
 use crate::domain::decision::Outcome;
 use crate::domain::ids::UserId;
-use crate::http::answer::Answer;
+use crate::http::answer::{Answer, Shared};
 use crate::http::error::{Code, Error, Problem};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, IDEMPOTENCY_REPLAYED};
@@ -101,7 +100,7 @@ pub(crate) struct Decided(chat::Answer);
 impl Answer for Decided {
     fn respond(self, exchange: Exchange) -> HttpResponse {
         let mut response = head(&self.0);
-        exchange.finish(Ok(response.body(Bytes::from_owner(Text(self.0.body)))))
+        exchange.finish(Ok(response.body(Bytes::from_owner(Shared(self.0.body)))))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -138,15 +137,6 @@ fn head(answer: &chat::Answer) -> HttpResponseBuilder {
 /// Whether a stored response is a decision; otherwise it is the problem that recovery stored instead.
 fn is_decision(answer: &chat::Answer) -> bool {
     Outcome::ALL.iter().any(|outcome| outcome.status() == answer.status)
-}
-
-/// Text shared with the record, sent without copying.
-struct Text(Arc<str>);
-
-impl AsRef<[u8]> for Text {
-    fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
 }
 
 /// A message with its whole context.

@@ -13,6 +13,7 @@ use crate::http::State;
 use crate::http::connections::Busy;
 use crate::http::error::{Code, Error};
 use crate::http::headers::{self, REQUEST_ID, RequestId};
+use crate::http::room::kept;
 use crate::http::routes::{Path, Route};
 use crate::http::spelling::Spelling;
 
@@ -50,7 +51,7 @@ impl Exchange {
 
     /// Completes the exchange with a response or an error.
     pub(super) fn finish(mut self, answer: Result<HttpResponse, Error>) -> HttpResponse {
-        let roomy = answer.and_then(|response| Ok(self.state.room.answer(&self.request, response)?));
+        let roomy = answer.and_then(|response| Ok(kept(&self.state.room.answers, &self.request, response)?));
         let mut response = roomy.unwrap_or_else(|mut error| {
             if let Some(missing) = self.missing.filter(|_| error.problem == Code::NotFound.into()) {
                 error = Error::new(Code::NotFound, Path(&self.request).fill(missing));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
-use actix_web::{HttpResponse, HttpResponseBuilder};
+use actix_web::http::header::{Accept, Header, HeaderMap, HeaderName, HeaderValue, Quality};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -90,12 +90,11 @@ pub(super) fn version<T: FromStr>(headers: &HeaderMap, name: &HeaderName) -> Opt
     query::ordinal(tag.strip_prefix('"')?.strip_suffix('"')?)
 }
 
-/// Whether a range of an `Accept` header is refused (RFC 9110, 12.4.2: a weight of 0).
-pub(super) fn is_refused(range: &str) -> bool {
-    range.split(';').skip(1).any(|parameter| {
-        let (name, value) = parameter.split_once('=').unwrap_or_default();
-        name.trim().eq_ignore_ascii_case("q") && value.trim().parse() == Ok(0.0)
-    })
+/// The media types that `Accept` names, without those that it refuses (RFC 9110, 12.4.2: a weight of 0).
+pub(super) fn accepted(request: &HttpRequest) -> Vec<String> {
+    let accept = Accept::parse(request).map(|accept| accept.0).unwrap_or_default();
+    let accepted = accept.iter().filter(|range| range.quality > Quality::ZERO);
+    accepted.map(|range| range.item.essence_str().to_owned()).collect()
 }
 
 /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers): quota and window of the policy `user`,

@@ -163,14 +163,18 @@ impl Request {
     pub(super) fn arriving(&mut self) -> Arriving<'_, impl FnOnce(u64) -> Result<Share, Exceeded>> {
         let payload = self.payload.take();
         Arriving {
-            headers: self.http.headers(),
+            http: &self.http,
             payload: payload.unwrap_or_else(|| unreachable!("a body is read once")),
             limits: &self.state.edge.limits,
             take: |bytes| match &self.caller {
-                Some(caller) => self.state.room.body(caller, bytes),
+                Some(caller) => self
+                    .state
+                    .room
+                    .bodies
+                    .take(caller.tenant.as_str(), &caller.name(), bytes),
                 None => {
                     let address = self.http.peer_addr().map(|peer| peer.ip().to_string());
-                    self.state.room.unknown_body(&address.unwrap_or_default(), bytes)
+                    self.state.room.bodies.take("", &address.unwrap_or_default(), bytes)
                 }
             },
         }
@@ -395,7 +399,9 @@ pub(super) struct Room(pub(super) Result<Share, Exceeded>);
 
 impl Take for Room {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        let share = request.state.room.stream(request.caller(), request.user.as_ref());
+        let caller = request.caller();
+        let holder = request.user.as_ref().map_or_else(|| caller.name(), UserId::to_string);
+        let share = request.state.room.streams.take(caller.tenant.as_str(), &holder, 1);
         request.shed = share.as_ref().err().copied();
         Ok(Self(share))
     }
@@ -532,8 +538,6 @@ impl<T: Parameters> Take for Query<T> {
 
 /// A body that serde reads.
 pub(super) trait Given: DeserializeOwned + ToSchema {
-    /// Its form, for errors.
-    const FORM: &'static str;
     /// What it is, for the API description.
     const ABOUT: &'static str;
     /// An example as JSON, for the API description.
@@ -546,7 +550,7 @@ pub(super) struct Sent<T>(pub(super) T);
 impl<T: Given> Take for Sent<T> {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let body = request.arriving().json().await?;
-        body::parse(request.keep(body), T::FORM).map(Self)
+        body::parse(request.keep(body)).map(Self)
     }
 
     fn describe(about: &mut About<'_>) {
@@ -563,7 +567,7 @@ impl<T: Given + Default> Take for Optional<T> {
         let body = request.keep(body);
         match media {
             _ if body.is_empty() => Ok(Self(T::default())),
-            Media::Json => body::parse(body, T::FORM).map(Self),
+            Media::Json => body::parse(body).map(Self),
             Media::Text => Err(body::not_json()),
         }
     }

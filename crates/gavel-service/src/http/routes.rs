@@ -250,11 +250,28 @@ async fn method_not_allowed(state: Data<State>, request: HttpRequest, route: &'s
         other => other.as_str(),
     });
     let allow = allow.collect::<Vec<_>>().join(", ");
-    if is_of_the_console(&request) {
-        return console::method_not_allowed(state, request, route, allow).await;
-    }
-    let exchange = Exchange::begin(&state, &request, Some(route));
-    exchange.finish(Err(Error::method_not_allowed(&allow)))
+    reject(&state, &request, Some(route), Error::method_not_allowed(&allow)).await
+}
+
+async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    let refused = match is_of_one_command(&state) {
+        true => state.edge.auth.caller(&request).await.err(),
+        false => None,
+    };
+    reject(&state, &request, None, refused.unwrap_or_else(Error::no_route)).await
+}
+
+async fn reject(
+    state: &Data<State>,
+    request: &HttpRequest,
+    route: Option<&'static Route>,
+    error: Error,
+) -> HttpResponse {
+    let exchange = Exchange::begin(state, request, route);
+    exchange.finish(match is_of_the_console(request) && !is_of_one_command(state) {
+        true => Ok(console::reason(state, request, error.into()).await),
+        false => Err(error),
+    })
 }
 
 /// Whether the request is for a console page: users open these in a browser, so errors there are pages too.
@@ -266,17 +283,6 @@ fn is_of_the_console(request: &HttpRequest) -> bool {
 /// Whether the service belongs to one command, which is then the only client that it answers.
 fn is_of_one_command(state: &State) -> bool {
     matches!(state.edge.auth, Auth::OneCommand(_))
-}
-
-async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    if is_of_one_command(&state) {
-        let refused = state.edge.auth.caller(&request).await.err();
-        return Exchange::begin(&state, &request, None).finish(Err(refused.unwrap_or_else(Error::no_route)));
-    }
-    if is_of_the_console(&request) {
-        return console::unknown(state, request).await;
-    }
-    Exchange::begin(&state, &request, None).finish(Err(Error::no_route()))
 }
 
 /// A route of the table.

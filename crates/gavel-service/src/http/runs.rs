@@ -264,21 +264,16 @@ impl Take for Patience {
 /// Parses the body of `POST /api/runs/{id}/resume`. A call that is settled twice is an error, even under different
 /// spellings of its id.
 fn settled(given: &[u8]) -> Result<BTreeMap<ActionId, bool>, Error> {
-    const FORM: &str = r#"{"settled": {ACTION_ID: true or false}}"#;
-    let invalid = |pointer: String, found: &str| {
-        let detail = format!("is not valid: {found}; allowed: {FORM}");
-        FieldError { pointer, detail }
-    };
     // serde would take the last of two equal names.
-    strict_json(given).map_err(|error| vec![invalid(String::new(), &error)])?;
-    let given: SettledBody = body::parse(given, FORM)?;
+    strict_json(given).map_err(|error| Error::invalid("", format!("is not valid: {error}")))?;
+    let given: SettledBody = body::parse(given)?;
     let (mut settled, mut errors) = (BTreeMap::new(), Vec::new());
     for (key, happened) in given.settled {
         let pointer = || format!("/settled/{}", text::prefix(&key, 64));
         match ActionId::parse(&key) {
-            None => errors.push(invalid(pointer(), "not the id of a call")),
+            None => errors.push(FieldError::new(pointer(), "is not the id of a call")),
             Some(id) if settled.insert(id, happened).is_some() => {
-                errors.push(invalid(pointer(), "a call that is given more than once"));
+                errors.push(FieldError::new(pointer(), "is given more than once"));
             }
             Some(_) => {}
         }

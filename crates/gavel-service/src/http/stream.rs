@@ -10,9 +10,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::Data;
-use actix_web::{HttpResponse, HttpResponseBuilder};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use serde::Serialize;
@@ -24,10 +24,10 @@ use utoipa::openapi::{Content, RefOr, Response};
 use crate::api::events::{Event, Numbered};
 use crate::domain::budget::Share;
 use crate::http::State;
-use crate::http::answer::Answer;
+use crate::http::answer::{Answer, Shared};
 use crate::http::error::Error;
 use crate::http::exchange::Exchange;
-use crate::http::headers::{self, ACCEL_BUFFERING, is_refused, only};
+use crate::http::headers::{self, ACCEL_BUFFERING, only};
 use crate::http::openapi::{About, header as parameter, in_query, string};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Query, Request, Take};
@@ -140,7 +140,7 @@ impl<L: Lines + 'static> Answer for Option<Stream<L>> {
 
 impl Take for Framing {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        Ok(Self::asked_for(request.http.headers()))
+        Ok(Self::asked_for(&request.http))
     }
 }
 
@@ -310,12 +310,13 @@ pub(super) enum Silent {
 
 impl Framing {
     /// Server-sent events when `Accept` names them, else NDJSON.
-    pub(super) fn asked_for(headers: &HeaderMap) -> Self {
-        let names_sse = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.split(',').any(is_event_stream));
-        if headers.get_all(header::ACCEPT).any(names_sse) {
-            Self::Sse
-        } else {
-            Self::Ndjson
+    fn asked_for(request: &HttpRequest) -> Self {
+        match headers::accepted(request)
+            .iter()
+            .any(|media| media == "text/event-stream")
+        {
+            true => Self::Sse,
+            false => Self::Ndjson,
         }
     }
 
@@ -384,11 +385,6 @@ impl Framing {
     }
 }
 
-fn is_event_stream(range: &str) -> bool {
-    let media = range.split(';').next().unwrap_or_default();
-    media.trim().eq_ignore_ascii_case("text/event-stream") && !is_refused(range)
-}
-
 fn json(value: &impl Serialize, out: &mut BytesMut) {
     serde_json::to_writer(out.writer(), value)
         .unwrap_or_else(|error| unreachable!("an event serializes to JSON: {error}"));
@@ -400,15 +396,6 @@ pub(super) struct Chunks {
     /// By hash. A chunk is freed with its last stream, its entry when the next chunk comes.
     held: Mutex<HashMap<u64, Weak<Vec<u8>>>>,
     hasher: RandomState,
-}
-
-/// What keeps a chunk: a stream that has not sent all of it.
-struct Holder(Arc<Vec<u8>>);
-
-impl AsRef<[u8]> for Holder {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 impl Chunks {
@@ -423,7 +410,7 @@ impl Chunks {
             held.insert(hash, Arc::downgrade(&chunk));
             chunk
         });
-        Bytes::from_owner(Holder(chunk))
+        Bytes::from_owner(Shared(chunk))
     }
 }
 
@@ -443,10 +430,9 @@ mod framing_tests {
     fn accept_chooses_the_form() {
         let form = |accept: &'static str| {
             Framing::asked_for(
-                TestRequest::default()
+                &TestRequest::default()
                     .insert_header(("accept", accept))
-                    .to_http_request()
-                    .headers(),
+                    .to_http_request(),
             )
         };
         assert_eq!(form("text/event-stream"), Framing::Sse);

@@ -32,7 +32,6 @@ use crate::surfaces::runs::Watch;
 use crate::surfaces::threads::Message;
 
 impl Given for SayBody {
-    const FORM: &'static str = "{\"prompt\", \"threadId\"?, \"timeZone\"?}";
     const ABOUT: &'static str = "The message.";
     const EXAMPLE: &'static str = r#"{"prompt": "E-mail Ann that I am late."}"#;
 }

@@ -145,6 +145,17 @@ impl Problem {
         self.more.as_ref()?.decision
     }
 
+    /// What was found, if anything.
+    ///
+    /// # Errors
+    /// Any other problem.
+    pub fn or_none<T>(found: Result<T, Self>) -> Result<Option<T>, Self> {
+        match found {
+            Err(problem) if problem.code == Code::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// All that it says beside its code.
     #[must_use]
     pub fn into_more(self) -> More {

@@ -185,7 +185,8 @@ impl Tokens {
 }
 
 /// Why a token is invalid, for operators: the claim, the value found, and the value expected.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{claim} is {found}; expected: {expected}")]
 struct Misfit {
     claim: String,
     found: String,
@@ -213,21 +214,12 @@ fn unchecked(token: &str) -> Option<Map<String, Value>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
+#[derive(Debug, thiserror::Error)]
 enum Refusal {
-    Token(Misfit),
-    Keys(KeysUnavailable),
-}
-
-impl From<Misfit> for Refusal {
-    fn from(misfit: Misfit) -> Self {
-        Self::Token(misfit)
-    }
-}
-
-impl From<KeysUnavailable> for Refusal {
-    fn from(error: KeysUnavailable) -> Self {
-        Self::Keys(error)
-    }
+    #[error(transparent)]
+    Token(#[from] Misfit),
+    #[error(transparent)]
+    Keys(#[from] KeysUnavailable),
 }
 
 /// The keys that may verify a token: the key it names, or without a name any matching key. The algorithm must be one of

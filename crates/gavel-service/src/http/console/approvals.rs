@@ -19,6 +19,7 @@ use crate::http::request::{Id, Open, Request, Take};
 use crate::http::{Edge, body, headers};
 use crate::surfaces::approvals::{ActionQuery, Answer, Which};
 use crate::surfaces::decisions::ListQuery;
+use crate::surfaces::problem::Problem;
 
 /// Approval requests per page.
 const ROWS: u32 = 50;
@@ -265,30 +266,18 @@ pub(super) fn of<'a>(edge: &Edge, visitor: &'a Visitor, action: &'a Action, now_
 /// The message about the action that the visitor just decided, from the stored action; `about` and `settled` only
 /// identify it.
 pub(super) async fn flash(edge: &Edge, visitor: &Visitor, given: &Parameters) -> Result<Option<maud::Markup>, Turned> {
-    let approvals = &edge.approvals;
-    let about = given.get("about");
-    let found = match (about, given.get("settled")) {
-        (Some(about), _) => match ApprovalId::parse(&about) {
-            Some(id) => approvals.question(&visitor.caller, visitor.user.clone(), id).await,
-            None => return Ok(None),
-        },
-        (None, Some(settled)) => match ActionId::parse(&settled) {
-            Some(id) => approvals.action(&visitor.caller, visitor.user.clone(), id).await,
-            None => return Ok(None),
-        },
-        (None, None) => return Ok(None),
+    let (approvals, caller, user) = (&edge.approvals, &visitor.caller, visitor.user.clone());
+    let found = if let Some(id) = given.get("about").and_then(|id| ApprovalId::parse(&id)) {
+        approvals.question(caller, user, id).await
+    } else if let Some(id) = given.get("settled").and_then(|id| ActionId::parse(&id)) {
+        approvals.action(caller, user, id).await
+    } else {
+        return Ok(None);
     };
-    match found {
-        Ok(action) => {
-            let late = given.get("late").is_some();
-            Ok(Some(view::action::flash(
-                &of(edge, visitor, &action, edge.runs.now_us()),
-                late,
-            )))
-        }
-        Err(problem) if problem.code == Code::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let late = given.get("late").is_some();
+    let now_us = edge.runs.now_us();
+    let flash = |action| view::action::flash(&of(edge, visitor, &action, now_us), late);
+    Ok(Problem::or_none(found)?.map(flash))
 }
 
 pub(crate) async fn resolve(edge: Open, visitor: Visitor, form: Form, Id(approval): Id<ApprovalId>) -> Page {
@@ -310,10 +299,8 @@ pub(crate) async fn resolve(edge: Open, visitor: Visitor, form: Form, Id(approva
         Err(problem) if problem.code == Code::AlreadyResolved => "&late=1",
         Err(error) => return Err(error.into()),
     };
-    Ok(see(&format!(
-        "{}?about={approval}{late}",
-        list_or_session(&edge, &visitor, &form).await
-    )))
+    let page = list_or_session(&edge, &visitor, &form).await;
+    Ok(see(&format!("{page}?about={approval}{late}")))
 }
 
 /// Waits briefly for the resumed run. The decision is valid even if the run cannot be read now.
@@ -336,10 +323,8 @@ pub(crate) async fn settle(edge: Open, visitor: Visitor, form: Form, Id(id): Id<
         Err(problem) if problem.code == Code::NotInDoubt => "&late=1",
         Err(error) => return Err(error.into()),
     };
-    Ok(see(&format!(
-        "{}?settled={id}{late}",
-        list_or_session(&edge, &visitor, &form).await
-    )))
+    let page = list_or_session(&edge, &visitor, &form).await;
+    Ok(see(&format!("{page}?settled={id}{late}")))
 }
 
 /// The page that had the form: the list, or a planning session if the visitor may still read it.

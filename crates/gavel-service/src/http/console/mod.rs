@@ -18,16 +18,13 @@ use std::sync::LazyLock;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{Markup, html};
 use session::{Visitor, visitor};
 use sha2::{Digest, Sha256};
 
 use crate::http::error::{Code, Error};
-use crate::http::exchange::Exchange;
 use crate::http::request::{Failure, Open, Request, Take};
-use crate::http::routes::Route;
 use crate::http::{State, headers, query};
 use crate::surfaces::decisions::ListQuery;
 pub(super) use login::{Attempts, network};
@@ -178,24 +175,6 @@ fn in_frame(policy: &'static str, body: String) -> HttpResponse {
     response.body(body)
 }
 
-/// The response for an unknown path below `/console`.
-pub(super) async fn unknown(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, None);
-    exchange.finish(Ok(reason(&state, &request, Error::no_route().into()).await))
-}
-
-/// The response for an unsupported method of a console path.
-pub(super) async fn method_not_allowed(
-    state: Data<State>,
-    request: HttpRequest,
-    route: &'static Route,
-    allow: String,
-) -> HttpResponse {
-    let exchange = Exchange::begin(&state, &request, Some(route));
-    let turned = Error::method_not_allowed(&allow).into();
-    exchange.finish(Ok(reason(&state, &request, turned).await))
-}
-
 impl Failure for Turned {
     async fn respond(self, request: &mut Request) -> HttpResponse {
         let page = reason(&request.state, &request.http, self).await;
@@ -204,7 +183,7 @@ impl Failure for Turned {
 }
 
 /// The page with the reason. It has the navigation of the visitor.
-async fn reason(state: &State, request: &HttpRequest, turned: Turned) -> HttpResponse {
+pub(super) async fn reason(state: &State, request: &HttpRequest, turned: Turned) -> HttpResponse {
     match turned {
         Turned::LogIn(next) => see(&login::address(&next)),
         Turned::Lost => see(&login::address_of_lost()),

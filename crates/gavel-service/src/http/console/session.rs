@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::HttpRequest;
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderValue};
+use actix_web::{HttpMessage, HttpRequest};
 use chrono_tz::Tz;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -16,7 +16,7 @@ use crate::domain::ids::UserId;
 use crate::http::caller::Auth;
 use crate::http::console::{Turned, origin};
 use crate::http::request::{self, Request, Take};
-use crate::http::{State, connections, headers};
+use crate::http::{State, connections};
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
 use crate::surfaces::sessions::{self, is_token};
 
@@ -201,9 +201,8 @@ impl Form {
         if !origin::is_own(&request.http) {
             return Err(Turned::NotOurs("This form was sent from another site."));
         }
-        let kind = headers::only(request.http.headers(), &header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
-        if !kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        let kind = request.http.content_type();
+        if !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             return Err(Turned::NotOurs("This is not a form of a gavel page."));
         }
         let body = request.arriving().form().await?;

@@ -24,7 +24,6 @@ use crate::surfaces::problem::Problem as Cause;
 use crate::surfaces::request::RequestMeta;
 
 impl Given for StartBody {
-    const FORM: &'static str = r#"{"prompt", "repoUrl", "deadline", "timeZone"?}"#;
     const ABOUT: &'static str = "The goal.";
     const EXAMPLE: &'static str = r#"{
         "prompt": "Accept ISO weeks such as 2026-W48, with tests.",
@@ -34,7 +33,6 @@ impl Given for StartBody {
 }
 
 impl Given for RefineBody {
-    const FORM: &'static str = r#"{"refinementPrompt"}"#;
     const ABOUT: &'static str = "What to change.";
     const EXAMPLE: &'static str = r#"{"refinementPrompt": "Write the tests first, and leave the README alone."}"#;
 }
@@ -147,14 +145,11 @@ fn unreadable(state: &State, id: PlanningSessionId, run: RunId, error: Cause) ->
 const IF_MATCH: &str = "If-Match";
 
 impl Given for CancelBody {
-    const FORM: &'static str = r#"{"reason"?}"#;
     const ABOUT: &'static str = "The reason; no body if there is none.";
     const EXAMPLE: &'static str = r#"{"reason": "The repository moves next week."}"#;
 }
 
 impl Given for Described<Draft> {
-    const FORM: &'static str =
-        r#"{"summary"?, "tasks": [{"id"?, "title", "goal", "doneWhen", "tools"}], "assumptions"?, "risks"?}"#;
     const ABOUT: &'static str = "The plan, with 1 to 30 tasks.";
     const EXAMPLE: &'static str = r#"{
         "summary": "Parse ISO weeks, tests first.",
@@ -257,7 +252,6 @@ pub(crate) async fn cancel(
 }
 
 impl Given for ExecuteBody {
-    const FORM: &'static str = r#"{"planVersion"?, "askFor"?: [TOOL], "dryRun"?}"#;
     const ABOUT: &'static str = "What you confirm; no body confirms the current version.";
     const EXAMPLE: &'static str = r#"{"planVersion": 3, "askFor": ["createIssue"]}"#;
 }

@@ -20,8 +20,8 @@ use crate::http::console::view::action::{Place, card};
 use crate::http::console::view::room::TEXT;
 use crate::http::console::view::{address, form, unfold, words};
 use crate::http::console::{Page, Parameters, Turned, nothing, paths};
-use crate::http::error::Code;
 use crate::http::request::{Id, Open};
+use crate::surfaces::problem::Problem;
 
 /// Most steps of all tasks on this page; each task has a page of its own.
 const MOST_STEPS: u32 = 60;
@@ -104,16 +104,11 @@ async fn cards(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<Vec<
     let place = Place::Session(session.session_id);
     let mut cards = Vec::new();
     for wait in session.waiting_for.iter().flatten().take(MOST_CARDS) {
-        let found = approvals
-            .action(&visitor.caller, visitor.user.clone(), wait.action_id)
-            .await;
-        let action = match found {
-            Ok(action) => action,
-            // It was deleted since.
-            Err(problem) if problem.code == Code::NotFound => continue,
-            Err(error) => return Err(error.into()),
-        };
-        cards.push(card(&of(edge, visitor, &action, now), place));
+        let found = approvals.action(&visitor.caller, visitor.user.clone(), wait.action_id);
+        // None: it was deleted since.
+        if let Some(action) = Problem::or_none(found.await)? {
+            cards.push(card(&of(edge, visitor, &action, now), place));
+        }
     }
     Ok(cards)
 }
@@ -129,18 +124,12 @@ async fn steps(edge: &Edge, visitor: &Visitor, session: &Session) -> Result<Hash
             break;
         };
         left = less;
-        let found = planning.task(
-            &visitor.caller,
-            visitor.reads.as_ref(),
-            session.session_id,
-            (task.id, 0),
-        );
-        match found.await {
-            Ok(found) => steps.insert(task.id, found.react_history),
-            // A change of the plan removed it since.
-            Err(problem) if problem.code == Code::NotFound => continue,
-            Err(error) => return Err(error.into()),
-        };
+        let (reads, id) = (visitor.reads.as_ref(), session.session_id);
+        let found = planning.task(&visitor.caller, reads, id, (task.id, 0));
+        // None: a change of the plan removed it since.
+        if let Some(found) = Problem::or_none(found.await)? {
+            steps.insert(task.id, found.react_history);
+        }
     }
     Ok(steps)
 }
@@ -281,17 +270,13 @@ fn allowed(scope: &SessionScope) -> Markup {
         dl.about #allowed {
             div { dt { "Repository" } dd { bdi { (words::text(&scope.repository)) } } }
             div { dt { "Branches" } dd { (words::code(&scope.branches)) } }
-            div { dt { (words::count(scope.tools.len() as u64, "tool")) } dd { (names(&scope.tools)) } }
-            @if !scope.not_bound.is_empty() { div { dt { "Not bound to it" } dd { (names(&scope.not_bound)) } } }
+            div { dt { (words::count(scope.tools.len() as u64, "tool")) } dd { (words::codes(&scope.tools)) } }
+            @if !scope.not_bound.is_empty() { div { dt { "Not bound to it" } dd { (words::codes(&scope.not_bound)) } } }
             div {
                 dt { "Asks before" }
-                dd { @if scope.ask_first.is_empty() { "none of these tools on every call" } @else { (names(&scope.ask_first)) } }
+                dd { @if scope.ask_first.is_empty() { "none of these tools on every call" } @else { (words::codes(&scope.ask_first)) } }
             }
-            @if !scope.may_ask.is_empty() { div { dt { "May ask before" } dd { (names(&scope.may_ask)) } } }
+            @if !scope.may_ask.is_empty() { div { dt { "May ask before" } dd { (words::codes(&scope.may_ask)) } } }
         }
     }
-}
-
-fn names(tools: &[String]) -> Markup {
-    html! { @for (n, tool) in tools.iter().enumerate() { @if n > 0 { ", " } (words::code(tool)) } }
 }

@@ -107,7 +107,7 @@ fn content(task: &Task, zone: Tz) -> Markup {
         div.prose dir="auto" { (words::text(&task.goal)) }
         dl.about {
             div { dt { "Done when" } dd dir="auto" { (words::text(&task.done_when)) } }
-            div { dt { "Tools" } dd { @for (n, tool) in task.tools.iter().enumerate() { @if n > 0 { ", " } (words::code(tool)) } } }
+            div { dt { "Tools" } dd { (words::codes(&task.tools)) } }
             @if let Some(replaced) = task.replaces { div { dt { "Replaces" } dd { (replaced.to_string()) } } }
             @if let Some(at) = &task.started_at { div { dt { "Started" } dd { (words::at(at.0, zone)) } } }
             @if let Some(at) = &task.completed_at { div { dt { "Ended" } dd { (words::at(at.0, zone)) } } }

@@ -203,9 +203,7 @@ fn domains(recipients: &Recipients) -> Markup {
     let domains: BTreeSet<_> = all.iter().filter_map(|one| Some(one.rsplit_once('@')?.1)).collect();
     html! {
         @if domains.len() > 1 {
-            " at " (words::count(domains.len() as u64, "domain")) ": "
-            @for (n, domain) in domains.iter().take(MOST_DOMAINS).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(domain)) } }
-            @if domains.len() > MOST_DOMAINS { " and " (domains.len() - MOST_DOMAINS) " more" }
+            " at " (words::count(domains.len() as u64, "domain")) ": " (addresses(domains, MOST_DOMAINS))
         }
     }
 }
@@ -224,8 +222,17 @@ pub(crate) fn people(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
         @for (n, (argument, addresses)) in in_order(recipients, tool).into_iter().enumerate() {
             @if n > 0 { "; " }
             (words::text(&words::name(&argument.replace("[]", "")))) ": "
-            @for (n, one) in addresses.iter().enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
+            (self::addresses(addresses.iter().map(String::as_str), usize::MAX))
         }
+    }
+}
+
+/// The first of these addresses, and how many more there are.
+fn addresses<'a>(all: impl IntoIterator<Item = &'a str>, most: usize) -> Markup {
+    let all: Vec<_> = all.into_iter().collect();
+    html! {
+        @for (n, one) in all.iter().take(most).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
+        @if all.len() > most { " and " (all.len() - most) " more" }
     }
 }
 
@@ -302,18 +309,12 @@ pub(crate) fn first(recipients: &Recipients, tool: Option<&Tool>) -> Markup {
 
 fn of_first(recipients: &Recipients, tool: Option<&Tool>, most: usize) -> Markup {
     let mut all: Vec<&str> = Vec::new();
-    for one in in_order(recipients, tool)
-        .into_iter()
-        .flat_map(|(_, addresses)| addresses)
-    {
+    for one in in_order(recipients, tool).into_iter().flat_map(|(_, of)| of) {
         if !all.contains(&one.as_str()) {
             all.push(one);
         }
     }
-    html! {
-        @for (n, one) in all.iter().take(most).enumerate() { @if n > 0 { ", " } bdi.address { (words::text(one)) } }
-        @if all.len() > most { " and " (all.len() - most) " more" }
-    }
+    addresses(all, most)
 }
 
 /// The message about the action that the visitor just decided, from the stored action.

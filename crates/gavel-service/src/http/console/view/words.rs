@@ -153,12 +153,14 @@ pub(crate) fn code(words: &str) -> Markup {
     html! { code { bdi { (text(words)) } } }
 }
 
-/// A time in microseconds, readable for people and machines.
-pub(crate) fn at(us: i64, zone: Tz) -> Markup {
-    moment(DateTime::<Utc>::from_timestamp_micros(us).unwrap_or_default(), zone)
+/// Names of tools, verbatim.
+pub(crate) fn codes(names: &[String]) -> Markup {
+    html! { @for (n, name) in names.iter().enumerate() { @if n > 0 { ", " } (code(name)) } }
 }
 
-fn moment(at: DateTime<Utc>, zone: Tz) -> Markup {
+/// A time in microseconds, readable for people and machines.
+pub(crate) fn at(us: i64, zone: Tz) -> Markup {
+    let at = DateTime::<Utc>::from_timestamp_micros(us).unwrap_or_default();
     let there = at.with_timezone(&zone);
     html! { time datetime=(at.format("%Y-%m-%dT%H:%M:%SZ")) { (there.format("%a %-d %b %Y, %H:%M %Z")) } }
 }
