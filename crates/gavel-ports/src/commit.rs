@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::claims::{Claim, Claimant, Claimed};
@@ -99,8 +100,8 @@ pub enum Fact {
     Waits(Wait),
     /// A decision and all its calls are closed. Inserts what no earlier commit has written.
     Closed(ClosedDecision),
-    /// The run has ended.
-    Ended(RunEnd),
+    /// The run has ended. May it have actions or child runs, which end with it?
+    Ended(RunEnd, bool),
     /// The agent's last line in the thread of the run, if it has one.
     Said(Arc<str>),
     /// The run of a planning session made a plan, or made none: the session moves on, unless it was ended meanwhile.
@@ -196,7 +197,7 @@ impl Commit {
     pub fn end(&self) -> Option<&RunEnd> {
         self.facts
             .iter()
-            .find_map(|fact| if let Fact::Ended(end) = fact { Some(end) } else { None })
+            .find_map(|fact| if let Fact::Ended(end, _) = fact { Some(end) } else { None })
     }
 
     /// The wait that it records.
@@ -265,29 +266,45 @@ pub enum Wait {
     Settlement(Vec<ActionId>),
 }
 
-/// The end of a run.
-#[derive(Clone, Debug)]
+/// What the end of a run sets in its row, and how the row is read.
+#[derive(Clone, Debug, Deserialize)]
 pub struct RunEnd {
-    /// Completed, failed, cancelled or paused.
+    /// At the end: completed, failed, cancelled or paused.
     pub status: RunStatus,
     /// The final text.
-    pub summary: Option<Arc<str>>,
+    pub summary: Option<String>,
     /// The structured output.
     pub output: Option<Arc<RawValue>>,
     /// Why it failed or was cut short.
-    pub error_message: Option<Arc<str>>,
+    pub error_message: Option<String>,
     /// What cut it short.
     pub stop_reason: Option<StopReason>,
     /// The stop reason or crash that it recovered from.
     pub recovered_from: Option<StopReason>,
     /// In-doubt calls.
     pub in_doubt: Vec<InDoubtCall>,
-    /// May it have actions or child runs, which end with it?
-    pub acted: bool,
-    /// Model calls.
+    /// Model calls; for a flow, those of its steps.
     pub steps: u32,
-    /// Tokens.
+    /// Tokens; for a flow, those of its steps.
     pub usage: Usage,
     /// Microseconds since the epoch.
-    pub completed_at: i64,
+    pub completed_at: Option<i64>,
+}
+
+impl RunEnd {
+    /// A run with this status, of which nothing else is known.
+    pub fn new(status: RunStatus) -> Self {
+        Self {
+            status,
+            summary: None,
+            output: None,
+            error_message: None,
+            stop_reason: None,
+            recovered_from: None,
+            in_doubt: Vec::new(),
+            steps: 0,
+            usage: Usage::default(),
+            completed_at: None,
+        }
+    }
 }

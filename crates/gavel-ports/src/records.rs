@@ -37,7 +37,12 @@ fn surface<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Surface, D::Err
     surface.ok_or_else(|| D::Error::custom(format!("{name:?} is no surface")))
 }
 
-/// The part of a decision that is known at its start.
+/// A text that the content mode may have left out.
+fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// The part of a decision that is known at its start, as its columns are named.
 #[derive(Clone, Debug, Deserialize)]
 pub struct OpenDecision {
     /// Its id.
@@ -48,10 +53,13 @@ pub struct OpenDecision {
     #[serde(deserialize_with = "surface")]
     pub surface: Surface,
     /// The acting user.
+    #[serde(rename = "user_id")]
     pub user: UserId,
     /// The conversation.
+    #[serde(rename = "conversation_id")]
     pub conversation: ConversationId,
     /// The user's message (content mode applies).
+    #[serde(deserialize_with = "or_empty")]
     pub message: Arc<str>,
     /// Hash of the definition it ran under.
     pub definition_hash: Arc<str>,
@@ -94,6 +102,28 @@ pub struct ClosedDecision {
     pub answer: Option<StoredAnswer>,
     /// True when commit 1 was made, so that rows exist to update.
     pub opened: bool,
+}
+
+impl ClosedDecision {
+    /// A request that was refused before anything was done.
+    pub fn refused(open: OpenDecision, decision_type: DecisionType, outcome: Outcome) -> Self {
+        Self {
+            open,
+            decision_type,
+            outcome,
+            intent: "none".into(),
+            response: "".into(),
+            model: None,
+            service_tier: None,
+            iterations: 0,
+            usage: Usage::default(),
+            duration_us: 0,
+            error_detail: None,
+            calls: Vec::new(),
+            answer: None,
+            opened: false,
+        }
+    }
 }
 
 /// An answer that is kept for retried requests.

@@ -18,11 +18,11 @@ use serde_json::value::RawValue;
 
 use super::claims::{Claim, Claimed};
 use super::clock::Clock;
+use super::commit::RunEnd;
 use super::records::{ListQuery, OpenDecision, Page, QueryError, RecordError};
-use crate::api::runs::{AgentRun, InDoubtCall};
-use crate::domain::agent_run::{RunStatus, StopReason};
+use crate::api::runs::AgentRun;
+use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::Exceeded;
-use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, PlanningSessionId, ProjectId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::planning_session::SessionStatus;
 
@@ -486,8 +486,6 @@ pub struct Renewed {
 pub struct StoredRun {
     /// Its id.
     pub id: RunId,
-    /// Its status.
-    pub status: RunStatus,
     /// The project.
     pub project: ProjectId,
     /// The agent's name.
@@ -517,20 +515,8 @@ pub struct StoredRun {
     pub worked: Duration,
     /// Microseconds since the epoch.
     pub started_at: Option<i64>,
-    /// Its final text, if it has ended.
-    pub summary: Option<Arc<str>>,
-    /// Its structured output.
-    pub output: Option<Arc<RawValue>>,
-    /// Why it failed or was cut short.
-    pub error_message: Option<Arc<str>>,
-    /// What cut it short.
-    pub stop_reason: Option<StopReason>,
-    /// In-doubt calls.
-    pub in_doubt: Vec<InDoubtCall>,
-    /// Model calls.
-    pub steps: u32,
-    /// Tokens.
-    pub usage: Usage,
+    /// Its status, and how it ended if it has.
+    pub end: RunEnd,
 }
 
 impl StoredRun {
@@ -538,7 +524,6 @@ impl StoredRun {
     pub fn of(new: &NewRun) -> Self {
         Self {
             id: new.id,
-            status: RunStatus::Running,
             project: new.project.clone(),
             agent: Arc::clone(&new.agent),
             version: new.version,
@@ -558,13 +543,7 @@ impl StoredRun {
             is_lost: false,
             worked: Duration::ZERO,
             started_at: Some(new.decision.created_at),
-            summary: None,
-            output: None,
-            error_message: None,
-            stop_reason: None,
-            in_doubt: Vec::new(),
-            steps: 0,
-            usage: Usage::default(),
+            end: RunEnd::new(RunStatus::Running),
         }
     }
 }
@@ -572,18 +551,12 @@ impl StoredRun {
 /// The state of a run.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RunState {
-    /// Its status.
-    pub status: RunStatus,
     /// What it comes from.
     pub origin: Origin,
     /// How often it was reopened.
     pub attempt: u32,
-    /// In-doubt calls.
-    pub in_doubt: Vec<InDoubtCall>,
-    /// Model calls.
-    pub steps: u32,
-    /// Tokens.
-    pub usage: Usage,
+    /// Its status, and how it ended if it has.
+    pub end: RunEnd,
 }
 
 fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -52,7 +52,7 @@ impl Batch<'_> {
                 | Fact::Called(..)
                 | Fact::Spent(_)
                 | Fact::Waits(_)
-                | Fact::Ended(_)
+                | Fact::Ended(..)
                 | Fact::Said(_)
                 | Fact::Planned(..)
                 | Fact::Worked(..) => return Err(Fault::Refused("a fact about a run needs its lease".into())),
@@ -113,17 +113,17 @@ impl Batch<'_> {
                     }
                 }
                 Fact::Closed(decision) => self.close_for(conn, lease, run, decision).await?,
-                Fact::Ended(end) => self.end_run(conn, lease, run, end).await?,
+                Fact::Ended(end, acted) => self.end_run(conn, lease, run, end, *acted).await?,
                 Fact::Said(words) => {
                     self.add_thread_line(conn, run, None, MessageRole::Assistant.as_str(), words)
                         .await?
                 }
                 Fact::Planned(session, planned) => {
-                    let at = commit.end().map(|end| end.completed_at);
+                    let at = commit.end().and_then(|end| end.completed_at);
                     self.plan(conn, *session, run, planned, at).await?;
                 }
                 Fact::Worked(session, worked) => {
-                    let end = commit.end().map(|end| end.completed_at);
+                    let end = commit.end().and_then(|end| end.completed_at);
                     let at = end.or_else(|| commit.entries.last().map(|entry| entry.at_us));
                     self.work(conn, *session, lease.run, worked, at).await?;
                 }

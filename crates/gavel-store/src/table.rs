@@ -132,6 +132,21 @@ impl<O, C> Table<O, C> {
         })
     }
 
+    /// What the beginning of a row of `table` sets and nothing changes, as the list of a SELECT, for the record in `field`.
+    pub(super) fn selected_beginning(&self, table: &str, field: &str) -> String {
+        let kept = self.columns.iter().filter(|column| column.open.is_some() && column.close.is_none());
+        let kept = kept.map(|column| format!("{table}.{0} AS \"{field}.{0}\"", column.sql));
+        kept.collect::<Vec<_>>().join(", ")
+    }
+
+    /// What the end of a row of `table` sets and answers have, as the list of a SELECT, for the record in `field`.
+    pub(super) fn selected_end(&self, table: &str, field: &str) -> String {
+        let set = self.columns.iter().filter(|column| column.close.is_some());
+        let read = set.filter_map(|column| column.read);
+        let read = read.map(|(name, sql)| format!("{table}.{sql} AS \"{field}.{name}\""));
+        read.collect::<Vec<_>>().join(", ")
+    }
+
     /// The names of what answers have.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.columns.iter().filter_map(|column| Some(column.read?.0))

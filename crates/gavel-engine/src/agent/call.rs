@@ -75,7 +75,7 @@ impl ChildRuns for Children {
             let started = state.and_then(Call::last_start).map(|(at, _)| at);
             let resumed = journal.len() - current(journal).len();
             let run_state = self.agents.runs.run_state(child).await?;
-            let is_paused = run_state.is_some_and(|child| child.status == RunStatus::Paused);
+            let is_paused = run_state.is_some_and(|child| child.end.status == RunStatus::Paused);
             Ok((child, is_paused && started.is_some_and(|started| started < resumed)))
         })
     }
@@ -217,7 +217,7 @@ impl Children {
         let Some(state) = self.agents.runs.run_state(child).await? else {
             return Ok(());
         };
-        if state.status != RunStatus::Paused || (state.attempt as usize) + 1 >= starts {
+        if state.end.status != RunStatus::Paused || (state.attempt as usize) + 1 >= starts {
             return Ok(());
         }
         // The step that made an in-doubt call receives the user's answer about it.
@@ -231,7 +231,7 @@ impl Children {
             place: ReopenedFor::Parent(log.hold.lease()),
             session: None,
             settings: settings.to_raw(),
-            entry: log::resumed(state.steps, state.usage),
+            entry: log::resumed(state.end.steps, state.end.usage),
             at_us: self.agents.engine.clock.now_us(),
         };
         match self.agents.runs.reopen(reopen).await? {

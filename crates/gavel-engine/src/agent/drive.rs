@@ -165,12 +165,8 @@ impl Agents {
         known: Option<&Arc<DefinitionSnapshot>>,
     ) -> Result<Ended, Stop> {
         let (stored, history) = self.read(&mut log).await?;
-        if stored.status.has_ended() {
-            return Ok(ended(
-                &stored,
-                history.as_ref().map_or(&[], |history| &history.journal),
-                known,
-            ));
+        if stored.end.status.has_ended() {
+            return Ok(ended(stored, history, known));
         }
         let (journal, why) = match (history, Settings::read(&stored.settings)) {
             (Ok(history), Ok(_)) => return self.driven(log, cancel, stored, history, Known::Bundle(known)).await,
@@ -277,7 +273,7 @@ impl Agents {
         }
         let Run { record, context } = run;
         let ended = self.finish(&stored, record, Some(&context), &ending).await?;
-        spans::agent_ended(&span, ended.status);
+        spans::agent_ended(&span, ended.end.status);
         Ok(ended)
     }
 
@@ -305,18 +301,14 @@ impl Agents {
         let (mut stored, mut history) = self.read(&mut log).await?;
         for _ in 0..MOST_LOOKS {
             let read = history.as_ref().map_or(0, |history| history.journal.len());
-            if read >= due || stored.status.has_ended() {
+            if read >= due || stored.end.status.has_ended() {
                 break;
             }
             tokio::time::sleep(LOOK).await;
             (stored, history) = self.read(&mut log).await?;
         }
-        if stored.status.has_ended() {
-            return Ok(ended(
-                &stored,
-                history.as_ref().map_or(&[], |history| &history.journal),
-                known,
-            ));
+        if stored.end.status.has_ended() {
+            return Ok(ended(stored, history, known));
         }
         let journal = history.map(|history| history.journal).unwrap_or_default();
         self.unable(&stored, journal, log, Ending::Broken.into()).await
@@ -478,7 +470,6 @@ fn first(entry: &Entry, at_us: i64) -> StoredEntry {
 /// The public view of a run that has ended in the process that created it, as the store returns it. `None` if the store
 /// may return other text than it was given.
 pub(super) fn shown(stored: &StoredRun, end: &RunEnd, outcome: Outcome) -> Option<AgentRun> {
-    let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
     if [&end.summary, &end.error_message]
         .into_iter()
         .flatten()
@@ -486,21 +477,21 @@ pub(super) fn shown(stored: &StoredRun, end: &RunEnd, outcome: Outcome) -> Optio
     {
         return None;
     }
-    let started_at = stored.started_at?;
+    let (started_at, completed_at) = (stored.started_at?, end.completed_at?);
     Some(AgentRun {
         id: stored.id,
         project_id: stored.project.to_string(),
         agent_id: stored.agent.to_string(),
         parent_run_id: stored.origin.parent().map(|(run, _)| *run),
         status: end.status,
-        summary: text(&end.summary),
+        summary: end.summary.clone(),
         output: end.output.as_deref().map(ToOwned::to_owned),
-        error_message: text(&end.error_message),
+        error_message: end.error_message.clone(),
         steps: end.steps,
         created_at: Timestamp(stored.decision.created_at),
         started_at: Some(Timestamp(started_at)),
-        completed_at: Some(Timestamp(end.completed_at)),
-        duration_ms: Some(end.completed_at.saturating_sub(started_at).max(0).unsigned_abs() / 1000),
+        completed_at: Some(Timestamp(completed_at)),
+        duration_ms: Some(completed_at.saturating_sub(started_at).max(0).unsigned_abs() / 1000),
         definition_hash: stored.decision.definition_hash.to_string(),
         definition_version: stored.version,
         attempts: Vec::new(),

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::drive::shown;
+use super::history::History;
 use super::prepare::{self, Known, Unable, formatted};
-use super::summary::{final_message, lacks_model_summary, recovered_from, summarize};
+use super::summary::{fail_in_doubt, final_message, lacks_model_summary, recovered_from, summarize};
 use super::{Agents, Settings};
 use crate::api::planning::Cleanup;
 use crate::api::runs::{AgentRun, InDoubtCall};
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{RunStatus, StopReason};
-use crate::domain::decision::Usage;
 use crate::domain::definition::Flow;
 use crate::domain::ids::RunId;
 use crate::domain::journal::{CallFailure, Entry, Target, Verdict};
@@ -31,7 +31,7 @@ use crate::next::Ending;
 use crate::ports::BoxFuture;
 use crate::ports::commit::{Committed, Fact, Planned, RunEnd};
 use crate::ports::runs::{RunState, StoredRun};
-use crate::record::{self, Durability, Record, iterations};
+use crate::record::{self, Durability, Record};
 use crate::run::{Context, Run};
 use crate::snapshot::DefinitionSnapshot;
 use crate::strategy::plan::{self, TaskWork};
@@ -112,97 +112,75 @@ impl Agents {
         let formatted = formatted(place.map(|place| &*place.definition), ending);
         let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
         let ending = too_long.as_ref().unwrap_or(ending);
+        let formatted = formatted.unwrap_or_default();
+        let is_formatted = formatted.is_some();
         let derived = derive::derive(own, ending);
-        let mut summary = summarize(&record, strategy, &limits, ending, formatted.unwrap_or_default());
+        let mut end = summarize(&record, strategy, &limits, ending, formatted);
         let task = task_work(settings.as_ref(), context);
         let is_of_session = stored.origin.session().is_some() || task.is_some();
-        let fails = match summary.stop_reason {
+        let fails = match end.stop_reason {
             // It can be resumed all the same, and its child runs with it.
             Some(StopReason::ProcessLost) => stored.origin.parent().is_none(),
             // A run of a thread cannot be resumed: its user sends another message, within the limits of threads. Nor can
             // one of a planning session, which asks for another plan.
             _ => stored.origin.thread().is_some() || is_of_session,
         };
-        if fails && summary.status == RunStatus::Paused {
-            summary.status = RunStatus::Failed;
+        if fails && end.status == RunStatus::Paused {
+            end.status = RunStatus::Failed;
         }
         let started = stored.started_at.unwrap_or(now_us);
         let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
-        let response = summary
-            .summary
-            .as_deref()
-            .or(summary.error_message.as_deref())
-            .unwrap_or_default();
-        let mut decision = record.closed(&derived, response, duration, None);
+        let response = end.summary.as_deref().or(end.error_message.as_deref());
+        let mut decision = record.closed(&derived, response.unwrap_or_default(), duration, None);
         if decision.error_detail.is_none() {
-            decision.error_detail = match ending {
+            decision.error_detail = end.error_message.as_deref().map(|error| match ending {
                 // The error quotes arguments, which the decision log stores only as `records.content` allows.
-                Ending::Rejected(..) => summary
-                    .error_message
-                    .as_ref()
-                    .map(|_| Arc::from("the user rejected a call")),
-                _ => summary.error_message.as_deref().map(Arc::from),
-            };
+                Ending::Rejected(..) => "the user rejected a call".into(),
+                _ => error.into(),
+            });
         }
-        let mut in_doubt = self.calls_in_doubt(&record.journal).await?;
+        end.in_doubt = self.calls_in_doubt(&record.journal).await?;
         // The decisions of a flow's steps count their tokens, so the flow's own decision counts none.
-        let (mut steps, mut usage) = (iterations(own), decision.usage);
-        if strategy.has_steps() {
-            (steps, usage) = strategy.total(&record.journal);
-            // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
-            if let Some(step) = self.unfinished_step(&record.journal).await? {
-                steps = steps.saturating_add(step.steps);
-                usage += step.usage;
-                in_doubt = step.in_doubt;
-            }
+        (end.steps, end.usage) = strategy.total(&record.journal);
+        // A step that did not complete counts as well, and its in-doubt calls are those of the flow.
+        if strategy.has_steps()
+            && let Some(step) = self.unfinished_step(&record.journal).await?
+        {
+            end.steps = end.steps.saturating_add(step.end.steps);
+            end.usage += step.end.usage;
+            end.in_doubt = step.end.in_doubt;
         }
         if let Some(work) = &task {
             // However it ends: the run that works through the plan reads what the task has come to. With a call in doubt
             // the task can be complete; the session is not, before a person has settled the call.
-            let calls = in_doubt.iter().map(|call| call.action_id).collect();
-            let detail = summary.error_message.as_deref();
-            let outcome = react::outcome(&record.journal, work, ending, detail, calls);
-            summary.output = serde_json::value::to_raw_value(&outcome).ok().map(Arc::from);
+            let calls = end.in_doubt.iter().map(|call| call.action_id).collect();
+            let outcome = react::outcome(&record.journal, work, ending, end.error_message.as_deref(), calls);
+            end.output = serde_json::value::to_raw_value(&outcome).ok().map(Arc::from);
         }
-        if summary.status == RunStatus::Completed && !in_doubt.is_empty() {
-            summary.in_doubt(&in_doubt);
-            decision.error_detail = summary.error_message.as_deref().map(Arc::from);
+        if end.status == RunStatus::Completed && !end.in_doubt.is_empty() {
+            fail_in_doubt(&mut end);
+            decision.error_detail = end.error_message.as_deref().map(Arc::from);
         }
         let completed_effects = match stored.origin.thread().is_some()
-            && lacks_model_summary(&summary, ending)
-            && summary.stop_reason != Some(StopReason::InDoubt)
+            && lacks_model_summary(&end, ending)
+            && end.stop_reason != Some(StopReason::InDoubt)
         {
             true => self.completed_effects(&record, stored.id).await?,
             false => None,
         };
-        let said = final_message(stored, &summary, completed_effects.as_deref()).map(Fact::Said);
+        let said = final_message(stored, &end, completed_effects.as_deref()).map(Fact::Said);
+        let message = end.error_message.as_deref();
         let planned = self
-            .planned(
-                stored,
-                settings.as_ref(),
-                &record,
-                ending,
-                summary.error_message.as_deref(),
-            )
+            .planned(stored, settings.as_ref(), &record, ending, message)
             .await?;
-        let end = RunEnd {
-            status: summary.status,
-            summary: summary.summary.as_deref().map(Arc::from),
-            output: summary.output.clone(),
-            error_message: summary.error_message.as_deref().map(Arc::from),
-            stop_reason: summary.stop_reason,
-            recovered_from: recovered_from(own, summary.status),
-            in_doubt: in_doubt.clone(),
-            acted: !is_fresh || acted(&record.journal),
-            steps,
-            usage,
-            completed_at: now_us,
-        };
+        end.recovered_from = recovered_from(own, end.status);
+        end.completed_at = Some(now_us);
         let exits_loop = exits_loop(own);
         let shown = is_fresh.then(|| shown(stored, &end, decision.outcome)).flatten();
+        let acted = !is_fresh || acted(&record.journal);
         let facts = approvals::outcomes(&record).into_iter().map(Fact::Outcome);
         let facts = facts
-            .chain([Fact::Closed(decision), Fact::Ended(end)])
+            .chain([Fact::Closed(decision), Fact::Ended(end.clone(), acted)])
             .chain(said)
             .chain(planned);
         if write::commit(&self.engine, &mut record, facts.collect()).await? != Committed::Written {
@@ -211,24 +189,17 @@ impl Agents {
         tracing::info!(
             run_id = %stored.id,
             agent = %stored.agent,
-            status = summary.status.as_str(),
-            stop_reason = summary.stop_reason.map(StopReason::as_str),
-            steps,
+            status = end.status.as_str(),
+            stop_reason = end.stop_reason.map(StopReason::as_str),
+            steps = end.steps,
             "an agent run ended"
         );
         Ok(Ended {
+            end,
+            formatted: is_formatted,
+            exits_loop,
             in_thread: stored.origin.thread().is_some(),
             shown: shown.map(Box::new),
-            status: summary.status,
-            summary: summary.summary,
-            output: summary.output,
-            formatted: summary.formatted,
-            error_message: summary.error_message,
-            stop_reason: summary.stop_reason,
-            exits_loop,
-            steps,
-            usage,
-            in_doubt,
         })
     }
 
@@ -263,7 +234,7 @@ impl Agents {
                 Some(child) => self.runs.run_state(child).await?,
                 None => None,
             };
-            match called.map(|called| called.in_doubt) {
+            match called.map(|called| called.end.in_doubt) {
                 Some(theirs) if !theirs.is_empty() => found.extend(theirs),
                 _ => found.push(InDoubtCall {
                     action_id: call.id(),
@@ -337,26 +308,12 @@ fn acted(journal: &Journal) -> bool {
 /// The outcome of a run, for its caller.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Completed, failed, cancelled or paused.
-    pub status: RunStatus,
-    /// The final text.
-    pub summary: Option<String>,
-    /// The structured output, JSON.
-    pub output: Option<Arc<RawValue>>,
+    /// How it ended.
+    pub end: RunEnd,
     /// Was the final text made from the output by the definition's own template?
     pub formatted: bool,
-    /// Why it failed or was cut short.
-    pub error_message: Option<String>,
-    /// What cut it short.
-    pub stop_reason: Option<StopReason>,
     /// Did the agent end the loop that it is a step of?
     pub exits_loop: bool,
-    /// Model calls; for a flow, those of its steps.
-    pub steps: u32,
-    /// Tokens; for a flow, those of its steps.
-    pub usage: Usage,
-    /// In-doubt calls.
-    pub in_doubt: Vec<InDoubtCall>,
     /// Does it belong to a thread? Then another run may wait for its end.
     pub in_thread: bool,
     /// Its public view, if this process created it and knows its whole row.
@@ -368,7 +325,7 @@ impl Ended {
     /// output.
     pub fn value(&self) -> Value {
         if self.formatted {
-            Value::from(self.summary.clone().unwrap_or_default())
+            Value::from(self.end.summary.clone().unwrap_or_default())
         } else {
             self.structured()
         }
@@ -376,10 +333,10 @@ impl Ended {
 
     /// The structured output if there is one, else the final text.
     pub fn structured(&self) -> Value {
-        let output = self.output.as_deref();
+        let output = self.end.output.as_deref();
         match output.map(|output| serde_json::from_str(output.get())) {
             Some(Ok(value)) => value,
-            _ => Value::from(self.summary.clone().unwrap_or_default()),
+            _ => Value::from(self.end.summary.clone().unwrap_or_default()),
         }
     }
 }
@@ -392,23 +349,20 @@ pub(super) fn exits_loop(journal: &[Entry]) -> bool {
     )
 }
 
-/// The outcome of a run that had already ended, from its row and its own journal.
-pub(super) fn ended(stored: &StoredRun, own: &[Entry], known: Option<&Arc<DefinitionSnapshot>>) -> Ended {
+/// The outcome of a run that had already ended, from its row and its own history.
+pub(super) fn ended(
+    stored: StoredRun,
+    history: Result<History, String>,
+    known: Option<&Arc<DefinitionSnapshot>>,
+) -> Ended {
     let bundle = DefinitionSnapshot::read_once(&stored.snapshot, known).ok();
     let member = bundle.as_ref().and_then(|bundle| bundle.get(&stored.agent));
     Ended {
+        end: stored.end,
+        formatted: member.is_some_and(|member| member.definition.process_output.is_some()),
+        exits_loop: history.is_ok_and(|history| exits_loop(&history.journal)),
         in_thread: stored.origin.thread().is_some(),
         shown: None,
-        status: stored.status,
-        summary: stored.summary.as_deref().map(str::to_owned),
-        output: stored.output.clone(),
-        formatted: member.is_some_and(|member| member.definition.process_output.is_some()),
-        error_message: stored.error_message.as_deref().map(str::to_owned),
-        stop_reason: stored.stop_reason,
-        exits_loop: exits_loop(own),
-        steps: stored.steps,
-        usage: stored.usage,
-        in_doubt: stored.in_doubt.clone(),
     }
 }
 
@@ -422,7 +376,7 @@ pub(super) fn outcome(
     match strategy {
         Strategy::Steps(flow) => step_result(settings, flow, ended),
         // It continues if the run of the plan is resumed.
-        Strategy::Plan(_) if ended.stop_reason == Some(StopReason::ProcessLost) => Err(cut_short(ended)),
+        Strategy::Plan(_) if ended.end.stop_reason == Some(StopReason::ProcessLost) => Err(cut_short(ended)),
         Strategy::Plan(_) => Ok(task_result(settings, ended)),
         Strategy::Turns | Strategy::Opened(_) | Strategy::React(_) => Ok(tool_result(settings, name, ended)),
     }
@@ -431,7 +385,7 @@ pub(super) fn outcome(
 /// The result that a model gets of an agent that it called. An agent that was cut short has failed, and its message
 /// contains its progress.
 fn tool_result(settings: &Settings, name: &str, ended: Ended) -> Result<Arc<RawValue>, CallFailure> {
-    if ended.status == RunStatus::Completed {
+    if ended.end.status == RunStatus::Completed {
         let output = ended.value();
         return Ok(Arc::from(canonical::to_raw(&json!({"output": output}))));
     }
@@ -441,12 +395,12 @@ fn tool_result(settings: &Settings, name: &str, ended: Ended) -> Result<Arc<RawV
 /// The result that the work on a plan records of a task. However its run ended, its outcome says what the task has come
 /// to.
 fn task_result(settings: &Settings, ended: Ended) -> Result<Arc<RawValue>, CallFailure> {
-    match &ended.output {
+    match &ended.end.output {
         Some(_) => Ok(StepOutput {
             output: ended.structured(),
             exits_loop: false,
-            steps: ended.steps,
-            usage: ended.usage,
+            steps: ended.end.steps,
+            usage: ended.end.usage,
         }
         .to_raw()),
         None => Err(failure(settings, "its run", &ended)),
@@ -455,7 +409,7 @@ fn task_result(settings: &Settings, ended: Ended) -> Result<Arc<RawValue>, CallF
 
 /// The result that a flow records of a step. A step that was cut short stays open, so that it can be resumed.
 fn step_result(settings: &Settings, flow: &Flow, ended: Ended) -> Result<Result<Arc<RawValue>, CallFailure>, Stop> {
-    match ended.status {
+    match ended.end.status {
         RunStatus::Completed => Ok(Ok(StepOutput {
             // If the agent itself is the loop, its output is formatted at the end of the last round.
             output: if flow.steps().is_empty() {
@@ -464,8 +418,8 @@ fn step_result(settings: &Settings, flow: &Flow, ended: Ended) -> Result<Result<
                 ended.value()
             },
             exits_loop: ended.exits_loop,
-            steps: ended.steps,
-            usage: ended.usage,
+            steps: ended.end.steps,
+            usage: ended.end.usage,
         }
         .to_raw())),
         RunStatus::Paused => Err(cut_short(ended)),
@@ -475,37 +429,37 @@ fn step_result(settings: &Settings, flow: &Flow, ended: Ended) -> Result<Result<
 
 fn cut_short(ended: Ended) -> Stop {
     Stop::StepStopped(CutStep {
-        steps: ended.steps,
-        tokens: ended.usage.total(),
-        past_deadline: ended.stop_reason == Some(StopReason::Deadline),
-        summary: ended.summary,
+        steps: ended.end.steps,
+        tokens: ended.end.usage.total(),
+        past_deadline: ended.end.stop_reason == Some(StopReason::Deadline),
+        summary: ended.end.summary,
     })
 }
 
 fn failure(settings: &Settings, name: &str, ended: &Ended) -> CallFailure {
     let said = |call: &InDoubtCall| settings.settled.get(&call.action_id).copied();
-    let in_doubt = ended.in_doubt.iter().any(|call| said(call).is_none());
-    let verb = match ended.status {
+    let in_doubt = ended.end.in_doubt.iter().any(|call| said(call).is_none());
+    let verb = match ended.end.status {
         RunStatus::Paused => "was cut short",
         RunStatus::Cancelled => "was cancelled",
         _ => "failed",
     };
-    let code = match ended.status {
+    let code = match ended.end.status {
         // The parent does not continue either, until a user settles the call.
         _ if in_doubt => FailureCode::InDoubt,
         RunStatus::Cancelled => FailureCode::Cancelled,
         _ => FailureCode::ToolError,
     };
     let mut message = format!("{name} {verb}");
-    if let Some(error) = &ended.error_message {
+    if let Some(error) = &ended.end.error_message {
         message.push_str(": ");
         message.push_str(error);
     }
-    if let Some(summary) = &ended.summary {
+    if let Some(summary) = &ended.end.summary {
         message.push_str(". Progress so far: ");
         message.push_str(summary);
     }
-    for (call, happened) in ended.in_doubt.iter().filter_map(|call| Some((call, said(call)?))) {
+    for (call, happened) in ended.end.in_doubt.iter().filter_map(|call| Some((call, said(call)?))) {
         let had = if happened { "had" } else { "did not have" };
         let InDoubtCall { tool, parameters, .. } = call;
         message.push_str(&format!(

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::api::runs::InDoubtCall;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::journal::{Cause, Completion, Entry, FaultKind, Verdict};
 use crate::domain::templates::{self, Text, counted};
@@ -14,6 +13,7 @@ use crate::domain::thread::end_words;
 use crate::domain::time::rfc3339;
 use crate::limits::Limits;
 use crate::next::{Ending, soft_stop};
+use crate::ports::commit::RunEnd;
 use crate::ports::runs::{MOST_TAKES, StoredRun};
 use crate::record::Record;
 use crate::record::current;
@@ -21,29 +21,17 @@ use crate::strategy::Strategy;
 use crate::strategy::plan::Progress;
 use crate::{approvals, derive, doom_loop, flow};
 
-/// The public summary of a run that has ended.
-pub(super) struct RunSummary {
-    pub(super) status: RunStatus,
-    pub(super) summary: Option<String>,
-    pub(super) output: Option<Arc<RawValue>>,
-    pub(super) formatted: bool,
-    pub(super) error_message: Option<String>,
-    pub(super) stop_reason: Option<StopReason>,
+/// Marks a run as failed because calls are in doubt: it does not count as completed (promise: truthful states).
+pub(super) fn fail_in_doubt(end: &mut RunEnd) {
+    let tools: BTreeSet<_> = end.in_doubt.iter().map(|call| call.tool.as_str()).collect();
+    let tools: Vec<_> = tools.into_iter().collect();
+    end.error_message = Some(Text::InDoubt.with(&[("actions", &tools.join(", "))]));
+    end.status = RunStatus::Failed;
+    end.stop_reason = Some(StopReason::InDoubt);
 }
 
-impl RunSummary {
-    /// Marks a run as failed because these calls are in doubt: it does not count as completed (promise: truthful
-    /// states).
-    pub(super) fn in_doubt(&mut self, calls: &[InDoubtCall]) {
-        let tools: BTreeSet<_> = calls.iter().map(|call| call.tool.as_str()).collect();
-        let tools: Vec<_> = tools.into_iter().collect();
-        self.status = RunStatus::Failed;
-        self.stop_reason = Some(StopReason::InDoubt);
-        self.error_message = Some(Text::InDoubt.with(&[("actions", &tools.join(", "))]));
-    }
-}
-
-/// `formatted`: the final text, if the definition formats the output.
+/// How the end of a run is shown: its status and its texts. `formatted`: the final text, if the definition formats the
+/// output.
 // Longer than a screen: a table, with one branch for each ending.
 pub(super) fn summarize(
     record: &Record,
@@ -51,79 +39,71 @@ pub(super) fn summarize(
     limits: &Limits,
     ending: &Ending,
     formatted: Option<String>,
-) -> RunSummary {
+) -> RunEnd {
     let so_far = || progress(record, strategy);
-    let mut summary = RunSummary {
-        status: RunStatus::Failed,
-        summary: None,
-        output: None,
-        formatted: false,
-        error_message: None,
-        stop_reason: None,
-    };
+    let mut end = RunEnd::new(RunStatus::Failed);
     match ending {
         Ending::Responded(text) => {
-            summary.status = RunStatus::Completed;
-            summary.summary = Some(text.clone());
+            end.status = RunStatus::Completed;
+            end.summary = Some(text.clone());
         }
         Ending::Verdict(Verdict::Complete { output, .. }) | Ending::Flow(output) => {
-            summary.status = RunStatus::Completed;
-            summary.formatted = formatted.is_some();
-            summary.summary = Some(formatted.unwrap_or_else(|| derive::words(output)));
+            end.status = RunStatus::Completed;
+            end.summary = Some(formatted.unwrap_or_else(|| derive::words(output)));
             if let Completion::Output(json) = output {
-                summary.output = RawValue::from_string(json.to_string()).ok().map(Arc::from);
+                end.output = RawValue::from_string(json.to_string()).ok().map(Arc::from);
             }
         }
         Ending::Verdict(Verdict::Clarify { question: words, .. } | Verdict::Refuse { message: words, .. }) => {
-            summary.status = RunStatus::Completed;
-            summary.summary = Some(words.clone());
+            end.status = RunStatus::Completed;
+            end.summary = Some(words.clone());
         }
         Ending::Stopped(reason, words) => {
-            summary.status = RunStatus::Paused;
-            summary.summary = words.clone().or_else(so_far);
-            summary.stop_reason = Some(*reason);
-            summary.error_message = Some(stopped(*reason, limits));
+            end.status = RunStatus::Paused;
+            end.summary = words.clone().or_else(so_far);
+            end.stop_reason = Some(*reason);
+            end.error_message = Some(stopped(*reason, limits));
         }
         Ending::Waiting(why) => {
-            summary.status = RunStatus::Paused;
-            summary.summary = so_far();
+            end.status = RunStatus::Paused;
+            end.summary = so_far();
             let in_doubt = record.journal.ledger().calls().any(|call| call.is_in_doubt());
-            summary.stop_reason = Some(if in_doubt {
+            end.stop_reason = Some(if in_doubt {
                 StopReason::InDoubt
             } else {
                 StopReason::Unavailable
             });
-            summary.error_message = Some(why.clone());
+            end.error_message = Some(why.clone());
         }
         Ending::DoomLoop(name) => {
-            summary.stop_reason = Some(StopReason::DoomLoop);
-            summary.summary = so_far();
+            end.stop_reason = Some(StopReason::DoomLoop);
+            end.summary = so_far();
             let times = counted(doom_loop::ENDS_AT as u64, "time");
-            summary.error_message = Some(Text::DoomLoop.with(&[("tool", name), ("times", &times)]));
+            end.error_message = Some(Text::DoomLoop.with(&[("tool", name), ("times", &times)]));
         }
         Ending::MissingOutput(words) => {
-            summary.stop_reason = Some(StopReason::MissingOutput);
-            summary.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
-            summary.error_message = Some(Text::MissingOutput.with(&[]));
+            end.stop_reason = Some(StopReason::MissingOutput);
+            end.summary = Some(words.clone()).filter(|words| !words.trim().is_empty());
+            end.error_message = Some(Text::MissingOutput.with(&[]));
         }
         Ending::InvalidOutput(turns, errors) => {
-            summary.stop_reason = Some(StopReason::InvalidOutput);
-            summary.summary = so_far();
+            end.stop_reason = Some(StopReason::InvalidOutput);
+            end.summary = so_far();
             let times = counted(u64::from(*turns), "time");
-            summary.error_message = Some(Text::InvalidOutput.with(&[("times", &times), ("errors", errors)]));
+            end.error_message = Some(Text::InvalidOutput.with(&[("times", &times), ("errors", errors)]));
         }
         Ending::TooLong(why) => {
-            summary.stop_reason = Some(StopReason::SizeLimit);
-            summary.summary = so_far();
-            summary.error_message = Some(why.clone());
+            end.stop_reason = Some(StopReason::SizeLimit);
+            end.summary = so_far();
+            end.error_message = Some(why.clone());
         }
         Ending::StepFailed(why) | Ending::Unable(why) | Ending::Task(_, why) => {
-            summary.summary = so_far();
-            summary.error_message = Some(why.clone());
+            end.summary = so_far();
+            end.error_message = Some(why.clone());
         }
         Ending::Fault(kind) => {
-            summary.summary = so_far();
-            summary.error_message = Some(match derive::cut(&record.journal) {
+            end.summary = so_far();
+            end.error_message = Some(match derive::cut(&record.journal) {
                 Some(_) => Text::ModelCut.with(&[]),
                 None => fault(*kind),
             });
@@ -133,53 +113,45 @@ pub(super) fn summarize(
             let action = ledger.call(*call).map(approvals::render_call).unwrap_or_default();
             let words = Text::Rejected.with(&[("action", &action)]);
             if *fails {
-                summary.summary = so_far();
-                summary.error_message = Some(words);
+                end.summary = so_far();
+                end.error_message = Some(words);
             } else {
-                summary.status = RunStatus::Completed;
-                summary.summary = Some(words);
+                end.status = RunStatus::Completed;
+                end.summary = Some(words);
             }
         }
         Ending::LoopLimit => {
-            summary.summary = so_far();
-            summary.error_message = Some(stopped(StopReason::StepLimit, limits));
-            summary.stop_reason = Some(StopReason::StepLimit);
+            end.summary = so_far();
+            end.error_message = Some(stopped(StopReason::StepLimit, limits));
+            end.stop_reason = Some(StopReason::StepLimit);
         }
         Ending::TimeLimit => {
-            summary.summary = so_far();
-            summary.error_message = Some(stopped(StopReason::TimeLimit, limits));
-            summary.stop_reason = Some(StopReason::TimeLimit);
+            end.summary = so_far();
+            end.error_message = Some(stopped(StopReason::TimeLimit, limits));
+            end.stop_reason = Some(StopReason::TimeLimit);
         }
         Ending::Cancelled => {
-            summary.status = RunStatus::Cancelled;
-            summary.summary = with_words_under_way(record, so_far());
+            end.status = RunStatus::Cancelled;
+            end.summary = with_words_under_way(record, so_far());
         }
         // A suspended run has not ended, and a reflection alone ends none.
         Ending::Suspended(_) | Ending::Unsettled(_) | Ending::Broken | Ending::Verdict(Verdict::Reflect(_)) => {
-            summary.summary = so_far();
-            summary.error_message = Some(Text::Broken.with(&[]));
+            end.summary = so_far();
+            end.error_message = Some(Text::Broken.with(&[]));
         }
     }
-    summary
+    end
 }
 
 /// Does it end without a final text from a model that knows the results of its calls?
-pub(super) fn lacks_model_summary(summary: &RunSummary, ending: &Ending) -> bool {
-    summary.status != RunStatus::Completed || matches!(ending, Ending::Rejected(..))
+pub(super) fn lacks_model_summary(end: &RunEnd, ending: &Ending) -> bool {
+    end.status != RunStatus::Completed || matches!(ending, Ending::Rejected(..))
 }
 
 /// The thread message at the end of a run. `completed_effects`: the effects that it had nevertheless.
-pub(super) fn final_message(
-    stored: &StoredRun,
-    summary: &RunSummary,
-    completed_effects: Option<&str>,
-) -> Option<Arc<str>> {
+pub(super) fn final_message(stored: &StoredRun, end: &RunEnd, completed_effects: Option<&str>) -> Option<Arc<str>> {
     stored.origin.thread()?;
-    let words = end_words(
-        summary.status,
-        summary.summary.as_deref(),
-        summary.error_message.as_deref(),
-    );
+    let words = end_words(end.status, end.summary.as_deref(), end.error_message.as_deref());
     Some(match completed_effects {
         Some(completed_effects) => format!("{words}\n\n{completed_effects}").into(),
         None => words.into(),

@@ -32,7 +32,14 @@ use crate::transition::{any, run_may_become};
 
 impl Batch<'_> {
     /// Ends a run, and with an outermost run everything below it.
-    pub(crate) async fn end_run(&self, conn: &mut Conn, lease: Lease, run: RunId, end: &RunEnd) -> Result<(), Fault> {
+    pub(crate) async fn end_run(
+        &self,
+        conn: &mut Conn,
+        lease: Lease,
+        run: RunId,
+        end: &RunEnd,
+        acted: bool,
+    ) -> Result<(), Fault> {
         let settled = self.settled_among(conn, lease.run, !end.in_doubt.is_empty()).await?;
         let mut end = end.clone();
         end.in_doubt.retain(|call| !settled.contains(&call.action_id));
@@ -50,7 +57,7 @@ impl Batch<'_> {
         let mut values = values![run];
         values.extend(RUN.end(&end, self.writing));
         conn.execute(finish, values).await?;
-        if !end.acted {
+        if !acted {
             return Ok(());
         }
         self.close_requests(conn, run).await?;
@@ -77,7 +84,7 @@ impl Batch<'_> {
 
     /// Ends the remaining child runs of an ended root run, based on their intents. No process can write their ends any
     /// more.
-    async fn end_called(&self, conn: &mut Conn, root: RunId, completed_at: i64) -> Result<(), Fault> {
+    async fn end_called(&self, conn: &mut Conn, root: RunId, completed_at: Option<i64>) -> Result<(), Fault> {
         let lock = sql!(
             "SELECT id FROM agent_run WHERE root_id = $1 AND parent_run_id IS NOT NULL AND {IN_PROGRESS} ORDER BY id \
              @postgres(FOR UPDATE)"
@@ -143,11 +150,11 @@ impl Batch<'_> {
         );
         let ended = conn.one(give_up, values![root, self.writing.owner.clone()]).await?;
         // No row: a worker has taken it meanwhile, or it was given up in a commit that was not acknowledged.
-        let Some(completed_at) = ended else {
+        if ended.is_none() {
             return Ok(());
-        };
+        }
         let started: Vec<_> = self.started_calls(conn, root).await?.into_values().flatten().collect();
-        self.end_called(conn, root, completed_at).await?;
+        self.end_called(conn, root, ended).await?;
         // The root lists the calls of its child runs as well, so that the user finds them there.
         self.set_in_doubt(conn, root, &started).await?;
         let close = sql!("{} WHERE id = $1 AND status = 'open'", close(&GIVEN_UP));

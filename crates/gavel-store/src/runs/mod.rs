@@ -128,7 +128,7 @@ impl Runs for Store {
     }
 
     async fn run_state(&self, run: RunId) -> Result<Option<RunState>, QueryError> {
-        let sql = sql!("SELECT {} FROM agent_run run WHERE run.id = $1", read::STATE);
+        let sql = sql!("SELECT {} FROM agent_run run WHERE run.id = $1", read::state());
         self.working.one(sql, values![run]).await
     }
 

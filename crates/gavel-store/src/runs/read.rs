@@ -8,6 +8,7 @@ use super::{ENTRY, RUN};
 use crate::api::runs::AgentRun;
 use crate::config::ContentMode;
 use crate::db::{Conn, sql, values};
+use crate::decisions::DECISION;
 use crate::domain::ids::{RunId, TenantId, UserId};
 use crate::error::Fault;
 use crate::ports::commit::Spent;
@@ -19,29 +20,25 @@ use crate::table::Insert;
 use crate::{ReadOnly, Store};
 
 /// What the state of a run and the run whole have in common.
-pub(super) const STATE: &str = "run.status, run.parent_run_id AS \"origin.parent_run_id\", \
-     run.parent_action_id AS \"origin.parent_action_id\", run.thread_id AS \"origin.thread_id\", \
-     run.session_id AS \"origin.session_id\", run.attempt, run.in_doubt, run.steps, \
-     run.input_tokens AS \"usage.input_tokens\", run.output_tokens AS \"usage.output_tokens\", \
-     run.thought_tokens AS \"usage.thought_tokens\", run.cached_tokens AS \"usage.cached_tokens\"";
+pub(super) fn state() -> String {
+    format!(
+        "run.parent_run_id AS \"origin.parent_run_id\", run.parent_action_id AS \"origin.parent_action_id\", \
+         run.thread_id AS \"origin.thread_id\", run.session_id AS \"origin.session_id\", run.attempt, {}",
+        RUN.selected_end("run", "end")
+    )
+}
 
 impl Store {
     pub(super) async fn stored_run(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
         let sql = sql!(
-            "SELECT {STATE}, run.id, run.project_id AS project, run.agent_id AS agent, run.version, run.input, \
+            "SELECT {}, run.id, run.project_id AS project, run.agent_id AS agent, run.version, run.input, \
              run.settings, run.cancel_requested OR root.cancel_requested AS cancel, \
              run.fence - run.reopened_fence AS takes, run.takes > {MOST_TAKES} AS is_lost, run.worked_us AS worked, \
-             run.started_at, run.summary, run.output, run.error_message, run.stop_reason, \
-             snapshot.hash AS \"snapshot.hash\", snapshot.text AS \"snapshot.text\", decision.id AS \"decision.id\", \
-             decision.tenant AS \"decision.tenant\", decision.surface AS \"decision.surface\", \
-             decision.user_id AS \"decision.user\", decision.conversation_id AS \"decision.conversation\", \
-             COALESCE(decision.message, '') AS \"decision.message\", \
-             decision.definition_hash AS \"decision.definition_hash\", \
-             decision.requested_model AS \"decision.requested_model\", decision.request_id AS \"decision.request_id\", \
-             decision.created_at AS \"decision.created_at\" \
-             FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+             run.started_at, snapshot.hash AS \"snapshot.hash\", snapshot.text AS \"snapshot.text\", {} FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
              JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
-             JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1"
+             JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1",
+            state(),
+            DECISION.selected_beginning("decision", "decision")
         );
         let mut found: Option<StoredRun> = self.working.one(sql, values![run]).await?;
         // A hash is no message.

@@ -16,7 +16,7 @@ use crate::api::runs::{AgentRun, InDoubtCall};
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::budget::{Exceeded, Scope, Share};
 use crate::domain::canonical;
-use crate::domain::decision::{DecisionType, Outcome, Usage};
+use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::definition::ArgumentError;
 use crate::domain::ids::{ActionId, ProjectId, RunId, UserId};
 use crate::engine::agent::{Fresh, Given, Settings};
@@ -443,20 +443,8 @@ impl Runs {
         error_detail: Option<Arc<str>>,
     ) -> Result<(), Problem> {
         let refused = ClosedDecision {
-            open,
-            decision_type,
-            outcome,
-            intent: Arc::from("none"),
-            response: Arc::from(""),
-            model: None,
-            service_tier: None,
-            iterations: 0,
-            usage: Usage::default(),
-            duration_us: 0,
             error_detail,
-            calls: Vec::new(),
-            answer: None,
-            opened: false,
+            ..ClosedDecision::refused(open, decision_type, outcome)
         };
         let commit = Commit::of_process(vec![Fact::Closed(refused)]);
         let closed = self.agents.engine.recorder.commit(commit).await;
@@ -504,11 +492,11 @@ impl Runs {
             return Err(Problem::new(Code::PartOfRun, detail).about(run));
         }
         let before = read_settings(&paused)?;
-        let lost = paused.stop_reason == Some(StopReason::ProcessLost)
+        let lost = paused.end.stop_reason == Some(StopReason::ProcessLost)
             && paused.origin.thread().is_none()
             && (paused.origin.session().is_none() || before.execution.is_some());
-        if paused.status != RunStatus::Paused && !lost {
-            return Err(not_paused(paused.status));
+        if paused.end.status != RunStatus::Paused && !lost {
+            return Err(not_paused(paused.end.status));
         }
         if let Some(until_us) = before.until_us
             && until_us <= self.now_us()
@@ -530,7 +518,7 @@ impl Runs {
             },
             session: paused.origin.session().copied(),
             settings: settings.to_raw(),
-            entry: log::resumed(paused.steps, paused.usage),
+            entry: log::resumed(paused.end.steps, paused.end.usage),
             at_us: self.now_us(),
         };
         let start = Start {
@@ -564,7 +552,7 @@ impl Runs {
         let mut settings = Settings::top(definition, resume.timeout, resume.meta.traceparent.clone());
         (settings.zone, settings.until_us) = (before.zone, before.until_us);
         if let Some(most) = definition.limits.max_turns {
-            let left = MOST_STEPS.saturating_sub(paused.steps);
+            let left = MOST_STEPS.saturating_sub(paused.end.steps);
             if left == 0 {
                 return Err(Problem::new(
                     Code::StepLimitExceeded,
@@ -591,7 +579,7 @@ impl Runs {
 
 /// Every in-doubt call must be settled, and no other call. A session waits for that itself, at its end.
 fn check_settled(paused: &StoredRun, waits: bool, settled: &BTreeMap<ActionId, bool>) -> Result<(), Problem> {
-    let known = |id: &ActionId| paused.in_doubt.iter().any(|call| call.action_id == *id);
+    let known = |id: &ActionId| paused.end.in_doubt.iter().any(|call| call.action_id == *id);
     let unknown: Vec<_> = settled
         .keys()
         .filter(|id| !known(id))
@@ -601,6 +589,7 @@ fn check_settled(paused: &StoredRun, waits: bool, settled: &BTreeMap<ActionId, b
         return Err(Problem::from(unknown));
     }
     let open = paused
+        .end
         .in_doubt
         .iter()
         .filter(|call| !settled.contains_key(&call.action_id));
