@@ -151,7 +151,7 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
     let shared: &Run = run;
     let results = join_all(group.iter().map(|one| async move {
         match &one.callee {
-            Callee::Tool(tool) => Ok(traced(engine, shared, one, tool).await),
+            Callee::Tool(tool) => Ok(traced(engine, shared, one, tool, None).await),
             Callee::Agent => called(shared, one.call, &one.arguments).await,
         }
     }));
@@ -172,7 +172,7 @@ async fn results(engine: &Engine, run: &mut Run, group: &[&Cleared<'_>]) -> Resu
 /// Calls another agent.
 async fn called(run: &Run, call: &Proposed, arguments: &Arc<RawValue>) -> Result<CallResult, Stop> {
     let children = run.context.children.as_ref().ok_or(Stop::LeaseLost)?;
-    children.call(&run.record, call, arguments).await
+    children.call(run, call, arguments).await
 }
 
 const LEASE_LOST: &str = "another process may have claimed the run; the call was not sent";
@@ -308,24 +308,12 @@ fn known(run: &Run, words: &[String], calls: &[Proposed]) -> Known {
 fn intents(engine: &Engine, run: &Run, cleared: &[&Cleared<'_>]) -> Vec<OpenCall> {
     let now = engine.clock.now_us();
     let ledger = run.record.journal.ledger();
-    let effects = cleared.iter().filter_map(|one| match one.callee {
-        Callee::Tool(tool) if tool.side_effect => Some((one, tool)),
-        _ => None,
+    let effects = cleared.iter().filter(|one| match one.callee {
+        Callee::Tool(tool) => tool.side_effect,
+        Callee::Agent => false,
     });
-    effects
-        .map(|(one, tool)| OpenCall {
-            id: one.call.id,
-            decision: run.record.decision.id,
-            tenant: run.record.decision.tenant.clone(),
-            sequence: one.call.sequence,
-            tool: Some(Arc::clone(tool)),
-            name: Arc::from(one.call.call.name.as_str()),
-            arguments: Arc::clone(&one.arguments),
-            policy: ledger.call(one.call.id).and_then(Call::policy),
-            idempotency_key: Some(Arc::from(one.key.as_str())),
-            created_at: now,
-        })
-        .collect()
+    let calls = effects.filter_map(|one| ledger.call(one.call.id));
+    calls.map(|call| run.record.open_call(call, Some(now))).collect()
 }
 
 /// Commit 1: makes intents durable before their calls are sent.

@@ -111,16 +111,8 @@ pub(super) fn asked(run: &Run) -> Vec<ActionId> {
 
 /// Calls whose start is not written yet.
 fn newly_started(run: &Run) -> Vec<ActionId> {
-    let started = run
-        .record
-        .journal
-        .iter()
-        .skip(run.record.written())
-        .filter_map(|entry| match entry {
-            Entry::Started { call, .. } => Some(*call),
-            _ => None,
-        });
-    started.collect()
+    let new = run.record.journal.iter().skip(run.record.written());
+    new.filter_map(Entry::started).collect()
 }
 
 /// Actions that start without an approval request: side effects, and read-only calls that a grant allows.
@@ -284,15 +276,9 @@ const MOST_RECEIPT: usize = 64 * 1024;
 /// Outcomes of actions in the entries of a record that are not written yet.
 pub(crate) fn outcomes(record: &Record) -> Vec<ActionOutcome> {
     let journal = &record.journal;
-    let new = &journal[record.written().min(journal.len())..];
-    if !new.iter().any(|entry| matches!(entry, Entry::Result { .. })) {
-        return Vec::new();
-    }
     let ledger = journal.ledger();
-    let results = new.iter().filter_map(|entry| match entry {
-        Entry::Result { call, result } => Some((ledger.call(*call)?, result)),
-        _ => None,
-    });
+    let results = journal.iter().skip(record.written()).filter_map(Entry::result);
+    let results = results.filter_map(|(call, result)| Some((ledger.call(call)?, result)));
     results
         .filter(|(call, _)| call.is_action())
         .map(|(call, result)| {

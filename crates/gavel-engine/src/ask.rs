@@ -14,16 +14,16 @@ use super::strategy::react::{self, Shortened};
 use super::{next, record, spans};
 use crate::api::events::Event;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Speaker, Target};
+use crate::domain::journal::{Entry, FaultKind, FunctionCall, Line, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
 /// The mode in force: that of the last prompt since the last resume.
 fn mode(journal: &Journal) -> &CallMode {
-    let prompts = record::current(journal).iter().rev().filter_map(|entry| match entry {
+    let mut prompts = record::current(journal).iter().rev().filter_map(|entry| match entry {
         Entry::Prompted { mode, .. } => Some(mode),
         _ => None,
     });
-    prompts.into_iter().next().unwrap_or(&CallMode::Auto)
+    prompts.next().unwrap_or(&CallMode::Auto)
 }
 
 /// D-R6: an agent's thoughts are stored and streamed unless its definition disables it; a chat's are not, unless its
@@ -197,14 +197,14 @@ fn contents<'a>(
             if at == range.start {
                 contents.push(Content::Text(Speaker::User, text));
             }
-            if matches!(entry, Entry::ModelTurn { calls, .. } if !calls.is_empty()) {
+            if entry.turn().is_some_and(|(_, calls)| !calls.is_empty()) {
                 responses.next();
             }
             continue;
         }
-        match entry {
-            Entry::User(text) => contents.push(Content::Text(Speaker::User, text)),
-            Entry::ModelTurn { turn, calls } => {
+        match entry.line() {
+            Some(Line::User(text)) => contents.push(Content::Text(Speaker::User, text)),
+            Some(Line::Turn(turn, calls)) => {
                 let verbatim: &RawValue = &turn.content;
                 contents.extend(notices.drain(..).map(|text| Content::Text(Speaker::User, text)));
                 contents.push(Content::Turn(verbatim, turn.served.model.as_deref()));
@@ -214,22 +214,12 @@ fn contents<'a>(
                     contents.push(Content::Responses(answers));
                 }
             }
-            Entry::Prompted { text, .. } => notices.push(text),
-            Entry::ModelFault { said: Some(said), .. } => {
+            Some(Line::Notice(text)) => notices.push(text),
+            Some(Line::Cut(said)) => {
                 contents.extend(notices.drain(..).map(|text| Content::Text(Speaker::User, text)));
                 contents.push(Content::Text(Speaker::Assistant, said));
             }
-            Entry::ModelFault { said: None, .. }
-            | Entry::Step { .. }
-            | Entry::Halted
-            | Entry::Suspended
-            | Entry::Recovered
-            | Entry::OutcomeSettled { .. }
-            | Entry::Resumed { .. }
-            | Entry::Decided { .. }
-            | Entry::ApprovalResolved { .. }
-            | Entry::Started { .. }
-            | Entry::Result { .. } => {}
+            None => {}
         }
     }
     contents.extend(notices.into_iter().map(|text| Content::Text(Speaker::User, text)));

@@ -80,15 +80,9 @@ pub fn words(output: &Completion) -> String {
 }
 
 /// Tokens over all model calls.
-pub fn usage(journal: &Journal) -> Usage {
+pub fn usage(journal: &[Entry]) -> Usage {
     let mut total = Usage::default();
-    for entry in journal {
-        match entry {
-            Entry::ModelTurn { turn, .. } => total += turn.usage,
-            Entry::ModelFault { usage, .. } => total += *usage,
-            _ => {}
-        }
-    }
+    (journal.iter().filter_map(Entry::model_call)).for_each(|(usage, _)| total += *usage);
     total
 }
 
@@ -105,12 +99,12 @@ pub fn progress(journal: &Journal) -> Progress {
 
 /// The model that answered last, usable or not.
 pub fn served(journal: &[Entry]) -> Option<&Served> {
-    let served = journal.iter().rev().filter_map(|entry| match entry {
-        Entry::ModelTurn { turn, .. } => Some(&turn.served),
-        Entry::ModelFault { served, .. } => Some(served),
-        _ => None,
-    });
-    served.into_iter().find(|served| served.model.is_some())
+    let mut served = journal
+        .iter()
+        .rev()
+        .filter_map(Entry::model_call)
+        .map(|(_, served)| served);
+    served.find(|served| served.model.is_some())
 }
 
 /// The text of the model's last answer, if that answer was cut off.

@@ -3,9 +3,9 @@
 use crate::journal::Journal;
 use tokio::sync::mpsc;
 
+use super::ledger::Call;
 use super::projection::Projection;
 use crate::api::events::{Event, Numbered};
-use crate::domain::ids::ActionId;
 use crate::domain::journal::Entry;
 
 /// The destination of events. Bounded: a slow reader misses deltas, never entries, since a run has fewer entries than
@@ -50,15 +50,12 @@ impl EventSink {
 
     /// Sends the event of an entry that is appended to this journal.
     pub(super) fn entry(&mut self, journal: &Journal, entry: &Entry) {
-        let is_refused = |id: &ActionId| {
-            let started = |entry: &Entry| matches!(entry, Entry::Started { call, .. } if call == id);
-            !journal.iter().rev().any(started)
-        };
         let Some(event) = self.projection.event(entry) else {
             return;
         };
-        match entry {
-            Entry::Result { call, .. } if is_refused(call) => self.refused(event),
+        let was_started = |id| journal.ledger().call(id).is_some_and(Call::was_started);
+        match entry.result() {
+            Some((call, _)) if !was_started(call) => self.refused(event),
             _ => self.tell(event),
         }
     }

@@ -9,7 +9,7 @@ use super::projection::tool_name;
 use crate::domain::action::{ActionStatus, Details};
 use crate::domain::canonical;
 use crate::domain::ids::{ActionId, GrantId, RunId};
-use crate::domain::journal::{CallFailure, CallResult, Entry, PolicyDecision, Proposed, Target};
+use crate::domain::journal::{CallFailure, CallNews, CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::nesting;
 use crate::domain::policy::{DecidedBy, Effect};
 use crate::domain::tool::{FailureCode, Tool};
@@ -42,35 +42,23 @@ pub(super) struct State {
 
 /// Adds an entry at this position to the states of the calls.
 pub(super) fn add(calls: &mut Vec<State>, entries: &[Entry], at: usize) {
-    let turn = calls.last().map_or(0, |last| last.turn);
-    match &entries[at] {
-        Entry::ModelTurn { calls: proposed, .. } => {
-            let new = proposed.iter().enumerate();
-            calls.extend(new.map(|(place, call)| State::new(call.id, (at, place), turn + 1)));
-        }
-        Entry::Step { step, round, call } => calls.push(State {
-            step: Some((*step, *round)),
-            ..State::new(call.id, (at, 0), turn + 1)
-        }),
-        Entry::Decided { call, decision } => change(calls, *call, |call| call.decided(at, decision, entries)),
-        Entry::ApprovalResolved { call, .. } => change(calls, *call, |call| call.resolution = Some(at)),
-        Entry::Started { call, at_us, child } => change(calls, *call, |call| call.start(at, *at_us, *child)),
-        Entry::Result { call, .. } => change(calls, *call, |call| call.result = Some(at)),
-        Entry::User(_)
-        | Entry::ModelFault { .. }
-        | Entry::Prompted { .. }
-        | Entry::Halted
-        | Entry::Suspended
-        | Entry::Recovered
-        | Entry::OutcomeSettled { .. }
-        | Entry::Resumed { .. } => {}
-    }
-}
-
-fn change(calls: &mut [State], id: ActionId, change: impl FnOnce(&mut State)) {
+    let entry = &entries[at];
+    let turn = calls.last().map_or(0, |last| last.turn) + 1;
+    let new = entry.calls().iter().enumerate().map(|(place, call)| State {
+        step: entry.step(),
+        ..State::new(call.id, (at, place), turn)
+    });
+    calls.extend(new);
     // Usually a call of the last turn.
-    if let Some(call) = calls.iter_mut().rev().find(|call| call.id == id) {
-        change(call);
+    if let Some((id, news)) = entry.news()
+        && let Some(call) = calls.iter_mut().rev().find(|call| call.id == id)
+    {
+        match news {
+            CallNews::Decided(decision) => call.decided(at, decision, entries),
+            CallNews::Resolved => call.resolution = Some(at),
+            CallNews::Started { at_us, child } => call.start(at, at_us, child),
+            CallNews::Result(_) => call.result = Some(at),
+        }
     }
 }
 
@@ -125,8 +113,8 @@ impl State {
 }
 
 fn decision_at(entries: &[Entry], at: usize) -> Option<&PolicyDecision> {
-    match entries.get(at) {
-        Some(Entry::Decided { decision, .. }) => Some(decision),
+    match entries.get(at)?.news()? {
+        (_, CallNews::Decided(decision)) => Some(decision),
         _ => None,
     }
 }
@@ -193,11 +181,7 @@ impl<'a> Ledger<'a> {
         let source = entries.get(at)?;
         Some(Call {
             source: (at, source),
-            proposed: match source {
-                Entry::ModelTurn { calls, .. } => calls.get(place)?,
-                Entry::Step { call, .. } => call,
-                _ => return None,
-            },
+            proposed: source.calls().get(place)?,
             turn: state.turn,
             step: state.step,
             decision: state.decision.and_then(decision),
@@ -214,10 +198,7 @@ impl<'a> Ledger<'a> {
             resolution: state.resolution.and_then(|at| entries.get(at)),
             started: state.started,
             child: state.child,
-            result: state.result.and_then(|at| match entries.get(at) {
-                Some(Entry::Result { result, .. }) => Some((at, result)),
-                _ => None,
-            }),
+            result: state.result.and_then(|at| Some((at, entries.get(at)?.result()?.1))),
         })
     }
 
@@ -272,10 +253,7 @@ impl<'a> Call<'a> {
     /// The model that proposed it.
     #[must_use]
     pub fn model(self) -> Option<&'a str> {
-        match self.source.1 {
-            Entry::ModelTurn { turn, .. } => Some(turn.model()),
-            _ => None,
-        }
+        self.source.1.turn().map(|(turn, _)| turn.model())
     }
 
     /// Its status, as users see it.

@@ -59,19 +59,15 @@ impl Log {
     /// The journal of a child run, under the same lease.
     pub(super) fn of(&self, child: RunId, flows: Vec<Spent>) -> Self {
         Self {
-            runs: Arc::clone(&self.runs),
-            hold: self.hold.clone(),
             run: child,
             written: 0,
             flows,
             live: self.live.of(child),
-            halt: self.halt.clone(),
             is_fresh: false,
             cleans_up: false,
-            is_lost: self.is_lost,
-            unseen: self.unseen,
             intending: false,
             writing: Arc::default(),
+            ..self.clone()
         }
     }
 }

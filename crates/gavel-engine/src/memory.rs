@@ -22,7 +22,7 @@ static REMEMBERED: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(Pool::Jo
 pub(super) fn may_end(next: &Next<'_>, journal: &[Entry]) -> bool {
     match next {
         Next::Ask | Next::AskAfter(_) | Next::Step(..) | Next::Open | Next::Phase(..) => true,
-        Next::End(_) => !journal.iter().any(|entry| matches!(entry, Entry::Started { .. })),
+        Next::End(_) => !journal.iter().any(|entry| entry.started().is_some()),
         Next::Act(_)
         | Next::Recover(_)
         | Next::Refuse(..)

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::doom_loop;
 use super::journal::Journal;
 use super::ledger::{Call, Ledger};
 use super::limits::{AtLimit, Limits, OnReject};
-use super::record::{current, iterations, tokens};
+use super::record::{current, iterations};
+use super::{derive, doom_loop};
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Cause, Completion, Entry, FaultKind, ModelTurn, Phase, Proposed, Target, Verdict};
@@ -176,15 +176,7 @@ impl<'a> Situation<'a, '_> {
             }));
         }
         // The model is reminded once that its output is due.
-        let reminded = |entry: &Entry| {
-            matches!(
-                entry,
-                Entry::Prompted {
-                    cause: Cause::OutputDue,
-                    ..
-                }
-            )
-        };
+        let reminded = |entry: &Entry| matches!(entry.cause(), Some(Cause::OutputDue));
         if before.iter().any(reminded) {
             return Some(Next::End(Ending::MissingOutput(text)));
         }
@@ -218,7 +210,10 @@ impl<'a> Situation<'a, '_> {
                 false => Next::Ask,
             };
         }
-        let tokens_exceeded = self.limits.tokens.is_some_and(|most| tokens(self.journal) >= most);
+        let tokens_exceeded = self
+            .limits
+            .tokens
+            .is_some_and(|most| derive::usage(self.journal).total() >= most);
         match (self.out_of_time, steps_exceeded, tokens_exceeded) {
             (true, _, _) => Next::SoftStop(StopReason::TimeLimit),
             (false, true, _) => Next::SoftStop(StopReason::StepLimit),
@@ -253,11 +248,8 @@ fn in_doubt_child_runs(journal: &Journal) -> Option<Next<'_>> {
 
 /// The soft stop, and when it happened.
 pub(super) fn soft_stop(journal: &[Entry]) -> Option<(StopReason, Duration)> {
-    journal.iter().rev().find_map(|entry| match entry {
-        Entry::Prompted {
-            cause: Cause::Limit { reason, elapsed_us },
-            ..
-        } => {
+    journal.iter().rev().find_map(|entry| match entry.cause() {
+        Some(Cause::Limit { reason, elapsed_us }) => {
             let at = Duration::from_micros(u64::try_from(*elapsed_us).unwrap_or(0));
             Some((*reason, at))
         }

@@ -131,11 +131,9 @@ impl Record {
     /// Outcomes of side effects in the entries that are not written yet.
     pub(super) fn ended(&self) -> Option<Vec<ClosedCall>> {
         let written = self.written();
-        let has_new_result = |entry: &Entry| matches!(entry, Entry::Result { .. });
-        if !self.journal.iter().skip(written).any(has_new_result) {
+        if !(self.journal.iter().skip(written)).any(|entry| entry.result().is_some()) {
             return None;
         }
-        let _ledger = self.journal.ledger();
         // Includes calls that were started but could not be sent.
         let ended = of_attempt(&self.journal).filter(|call| {
             let is_new = call.has_result_from(written) && call.was_started();
@@ -145,22 +143,26 @@ impl Record {
         (!effects.is_empty()).then_some(effects)
     }
 
+    /// The row of a call that is sent at this time, or not at all.
+    pub(super) fn open_call(&self, call: Call<'_>, sent_us: Option<i64>) -> OpenCall {
+        OpenCall {
+            id: call.id(),
+            decision: self.decision.id,
+            tenant: self.decision.tenant.clone(),
+            sequence: call.proposed.sequence,
+            tool: call.tool().map(Arc::clone),
+            name: Arc::from(call.proposed.call.name.as_str()),
+            arguments: call.arguments(),
+            policy: call.policy(),
+            idempotency_key: sent_us.map(|_| Arc::from(call.id().to_string())),
+            created_at: sent_us.unwrap_or(self.decision.created_at),
+        }
+    }
+
     fn ended_call(&self, call: Call<'_>) -> ClosedCall {
-        let (id, sent_us, result) = (call.id(), call.sent_us(), call.result());
-        let decision = &self.decision;
+        let (sent_us, result) = (call.sent_us(), call.result());
         ClosedCall {
-            open: OpenCall {
-                id,
-                decision: decision.id,
-                tenant: decision.tenant.clone(),
-                sequence: call.proposed.sequence,
-                tool: call.tool().map(Arc::clone),
-                name: Arc::from(call.proposed.call.name.as_str()),
-                arguments: call.arguments(),
-                policy: call.policy(),
-                idempotency_key: sent_us.map(|_| Arc::from(id.to_string())),
-                created_at: sent_us.unwrap_or(decision.created_at),
-            },
+            open: self.open_call(call, sent_us),
             started_at: sent_us,
             duration_us: result.map_or(0, |result| result.duration_us),
             outcome: result.map_or_else(|| Err(without_result(call)), |result| result.outcome.clone()),
@@ -170,12 +172,9 @@ impl Record {
     /// Total usage of the run and of the flows that it is a step of, if entries that are not written yet change it.
     pub(super) fn spent(&self, strategy: &Strategy) -> Vec<Spent> {
         let Some(log) = self.log() else { return Vec::new() };
-        let changes = |entry: &Entry| match entry {
-            Entry::ModelTurn { .. } | Entry::ModelFault { .. } => true,
-            // A step of a flow has ended.
-            Entry::Result { .. } => strategy.has_steps(),
-            _ => false,
-        };
+        // The end of a step of a flow counts.
+        let changes =
+            |entry: &Entry| entry.model_call().is_some() || (strategy.has_steps() && entry.result().is_some());
         if !self.journal.iter().skip(log.written).any(changes) {
             return Vec::new();
         }
@@ -284,21 +283,7 @@ pub(super) fn current(journal: &[Entry]) -> &[Entry] {
 
 /// The number of model calls so far.
 pub fn iterations(journal: &[Entry]) -> u32 {
-    let count = journal
-        .iter()
-        .filter(|entry| matches!(entry, Entry::ModelTurn { .. } | Entry::ModelFault { .. }))
-        .count();
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-/// The tokens of all model calls.
-pub(super) fn tokens(journal: &[Entry]) -> u64 {
-    let used = journal.iter().map(|entry| match entry {
-        Entry::ModelTurn { turn, .. } => turn.usage.total(),
-        Entry::ModelFault { usage, .. } => usage.total(),
-        _ => 0,
-    });
-    used.fold(0, u64::saturating_add)
+    u32::try_from(journal.iter().filter_map(Entry::model_call).count()).unwrap_or(u32::MAX)
 }
 
 /// The number of calls proposed so far.

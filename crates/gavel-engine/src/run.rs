@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +20,6 @@ use crate::domain::ids::RunId;
 use crate::domain::journal::{CallResult, Entry, Proposed, Speaker};
 use crate::domain::policy::Policy;
 use crate::domain::tool::FailureCode;
-use crate::ports::BoxFuture;
 use crate::ports::clock::Clock;
 use crate::ports::commit::Recorder;
 use crate::ports::model::{Model, ModelSettings};
@@ -119,24 +119,20 @@ impl Run {
 //
 // [`agent`]: super::agent
 
-/// The child runs of one run, whose record each method gets.
+/// The child runs of one run, which each method gets.
+#[async_trait]
 pub trait ChildRuns: Send + Sync {
     /// Creates the child run of a started call, unless it exists, and drives it to its end. A child run that was cut
     /// short, and started again since, is reopened first.
-    fn call<'a>(
-        &'a self,
-        record: &'a Record,
-        call: &'a Proposed,
-        arguments: &'a Arc<RawValue>,
-    ) -> BoxFuture<'a, Result<CallResult, Stop>>;
+    async fn call(&self, run: &Run, call: &Proposed, arguments: &Arc<RawValue>) -> Result<CallResult, Stop>;
 
     /// The child run that continues a started call, and whether it must be started again: it was cut short, and this run
     /// is resumed since.
-    fn continuing<'a>(&'a self, record: &'a Record, call: &'a Proposed) -> BoxFuture<'a, Result<(RunId, bool), Stop>>;
+    async fn continuing(&self, run: &Run, call: &Proposed) -> Result<(RunId, bool), Stop>;
 
     /// Ends the child runs that have not ended, in their current state. Returns the results of their calls.
-    fn cancel<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<Vec<Entry>, Stop>>;
+    async fn cancel(&self, run: &Run) -> Result<Vec<Entry>, Stop>;
 
     /// Returns when no child run is being driven.
-    fn idle(&self) -> BoxFuture<'_, ()>;
+    async fn idle(&self);
 }

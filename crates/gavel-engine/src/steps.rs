@@ -82,7 +82,7 @@ impl Engine {
             run.close_calls(why, FailureCode::LimitReached);
         } else {
             if let Some(children) = children {
-                let results = children.cancel(&run.record).await?;
+                let results = children.cancel(run).await?;
                 results.into_iter().for_each(|result| run.push(result));
             }
             match ending {

@@ -195,9 +195,13 @@ impl Commit {
 
     /// The end of the run that it records.
     pub fn end(&self) -> Option<&RunEnd> {
-        self.facts
-            .iter()
-            .find_map(|fact| if let Fact::Ended(end, _) = fact { Some(end) } else { None })
+        self.facts.iter().find_map(|fact| {
+            if let Fact::Ended(end, _) = fact {
+                Some(end)
+            } else {
+                None
+            }
+        })
     }
 
     /// The wait that it records.

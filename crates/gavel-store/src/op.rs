@@ -252,9 +252,12 @@ fn records_the_past(commit: &Commit) -> bool {
 /// and a call that was sent is in doubt, or is repeated where that does no harm.
 fn survives_power_loss(fact: &Fact) -> bool {
     match fact {
-        Fact::Intended(_) | Fact::Begun(_) | Fact::Outcome(_) | Fact::Waits(_) | Fact::Ended(..) | Fact::Planned(..) => {
-            true
-        }
+        Fact::Intended(_)
+        | Fact::Begun(_)
+        | Fact::Outcome(_)
+        | Fact::Waits(_)
+        | Fact::Ended(..)
+        | Fact::Planned(..) => true,
         Fact::Closed(decision) => decision
             .calls
             .iter()

@@ -134,7 +134,10 @@ impl<O, C> Table<O, C> {
 
     /// What the beginning of a row of `table` sets and nothing changes, as the list of a SELECT, for the record in `field`.
     pub(super) fn selected_beginning(&self, table: &str, field: &str) -> String {
-        let kept = self.columns.iter().filter(|column| column.open.is_some() && column.close.is_none());
+        let kept = self
+            .columns
+            .iter()
+            .filter(|column| column.open.is_some() && column.close.is_none());
         let kept = kept.map(|column| format!("{table}.{0} AS \"{field}.{0}\"", column.sql));
         kept.collect::<Vec<_>>().join(", ")
     }

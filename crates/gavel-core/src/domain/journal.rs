@@ -60,34 +60,6 @@ impl Proposed {
     }
 }
 
-/// Approximate size of an entry without its texts, in bytes.
-const ENTRY: usize = 256;
-
-impl Entry {
-    /// Approximate memory size in bytes: its texts plus a constant.
-    pub fn size(&self) -> usize {
-        let args = |call: &Proposed| call.call.args.get().len();
-        let words = match self {
-            Self::User(text) | Self::Prompted { text, .. } => text.len(),
-            Self::ModelFault { said, .. } => said.as_ref().map_or(0, String::len),
-            Self::ModelTurn { turn, calls } => turn.content.get().len() + calls.iter().map(args).sum::<usize>(),
-            Self::Step { call, .. } => args(call),
-            Self::Decided { decision, .. } => match decision {
-                PolicyDecision::Allow { arguments, .. } | PolicyDecision::RequireApproval { arguments, .. } => {
-                    arguments.get().len()
-                }
-                PolicyDecision::Refuse { message, .. } => message.len(),
-            },
-            Self::Result { result, .. } => match &result.outcome {
-                Ok(data) => data.get().len(),
-                Err(failure) => failure.message.len(),
-            },
-            _ => 0,
-        };
-        ENTRY + words
-    }
-}
-
 /// May the model call functions?
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -241,6 +213,40 @@ pub enum Entry {
     },
 }
 
+/// Approximate size of an entry without its texts, in bytes.
+const ENTRY: usize = 256;
+
+/// What an entry says of a call that an earlier one proposed.
+#[derive(Clone, Copy, Debug)]
+pub enum CallNews<'a> {
+    /// The policy decided on it.
+    Decided(&'a PolicyDecision),
+    /// Its approval request is resolved.
+    Resolved,
+    /// It is about to be sent.
+    Started {
+        /// Microseconds since the epoch.
+        at_us: i64,
+        /// The run of the called agent.
+        child: Option<RunId>,
+    },
+    /// It has a result.
+    Result(&'a CallResult),
+}
+
+/// What the model sees of an entry, besides the results of its calls.
+#[derive(Clone, Copy, Debug)]
+pub enum Line<'a> {
+    /// The user's message.
+    User(&'a str),
+    /// A turn of its own, with its calls.
+    Turn(&'a ModelTurn, &'a [Proposed]),
+    /// Its own text, of a turn that was cut.
+    Cut(&'a str),
+    /// The engine's text, which comes after the responses to its calls.
+    Notice(&'a str),
+}
+
 impl Entry {
     /// The result of a call that failed without being sent.
     pub fn failed(call: ActionId, code: FailureCode, message: impl Into<String>) -> Self {
@@ -250,9 +256,89 @@ impl Entry {
         }
     }
 
+    /// What it says of a call, if it is about one.
+    pub fn news(&self) -> Option<(ActionId, CallNews<'_>)> {
+        match self {
+            Self::Decided { call, decision } => Some((*call, CallNews::Decided(decision))),
+            Self::ApprovalResolved { call, .. } => Some((*call, CallNews::Resolved)),
+            &Self::Started { call, at_us, child } => Some((call, CallNews::Started { at_us, child })),
+            Self::Result { call, result } => Some((*call, CallNews::Result(result))),
+            Self::User(_)
+            | Self::ModelTurn { .. }
+            | Self::ModelFault { .. }
+            | Self::Step { .. }
+            | Self::Prompted { .. }
+            | Self::Halted
+            | Self::Suspended
+            | Self::OutcomeSettled { .. }
+            | Self::Recovered
+            | Self::Resumed { .. } => None,
+        }
+    }
+
+    /// What the model sees of it.
+    pub fn line(&self) -> Option<Line<'_>> {
+        match self {
+            Self::User(text) => Some(Line::User(text)),
+            Self::ModelTurn { turn, calls } => Some(Line::Turn(turn, calls)),
+            Self::ModelFault { said, .. } => said.as_deref().map(Line::Cut),
+            Self::Prompted { text, .. } => Some(Line::Notice(text)),
+            Self::Decided { .. }
+            | Self::ApprovalResolved { .. }
+            | Self::Started { .. }
+            | Self::Result { .. }
+            | Self::Step { .. }
+            | Self::Halted
+            | Self::Suspended
+            | Self::OutcomeSettled { .. }
+            | Self::Recovered
+            | Self::Resumed { .. } => None,
+        }
+    }
+
+    /// Approximate memory size in bytes: its texts plus a constant.
+    pub fn size(&self) -> usize {
+        let line = match self.line() {
+            Some(Line::User(text) | Line::Cut(text) | Line::Notice(text)) => text.len(),
+            Some(Line::Turn(turn, _)) => turn.content.get().len(),
+            None => 0,
+        };
+        let calls = self.calls().iter().map(|call| call.call.args.get().len());
+        let news = match self.news() {
+            Some((_, CallNews::Decided(decision))) => match decision {
+                PolicyDecision::Allow { arguments, .. } | PolicyDecision::RequireApproval { arguments, .. } => {
+                    arguments.get().len()
+                }
+                PolicyDecision::Refuse { message, .. } => message.len(),
+            },
+            Some((_, CallNews::Result(result))) => match &result.outcome {
+                Ok(data) => data.get().len(),
+                Err(failure) => failure.message.len(),
+            },
+            Some((_, CallNews::Resolved | CallNews::Started { .. })) | None => 0,
+        };
+        ENTRY + line + calls.sum::<usize>() + news
+    }
+
+    /// The call that starts with it.
+    pub fn started(&self) -> Option<ActionId> {
+        match self.news()? {
+            (call, CallNews::Started { .. }) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The result of a call.
+    pub fn result(&self) -> Option<(ActionId, &CallResult)> {
+        match self.news()? {
+            (call, CallNews::Result(result)) => Some((call, result)),
+            _ => None,
+        }
+    }
+
     /// Does it bring the run further? What a process adds when it takes a run over does not.
-    pub const fn is_progress(&self) -> bool {
-        matches!(self, Self::ModelTurn { .. } | Self::Result { .. })
+    pub fn is_progress(&self) -> bool {
+        self.turn().is_some() || self.result().is_some()
     }
 
     /// The turn of the model, with its calls.
@@ -263,13 +349,27 @@ impl Entry {
         }
     }
 
+    /// What the model call used that it ends, and which model answered, usable or not.
+    pub fn model_call(&self) -> Option<(&Usage, &Served)> {
+        match self {
+            Self::ModelTurn { turn, .. } => Some((&turn.usage, &turn.served)),
+            Self::ModelFault { usage, served, .. } => Some((usage, served)),
+            _ => None,
+        }
+    }
+
+    /// Why the engine says something to the model.
+    pub const fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Prompted { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+
     /// The phase of a step that begins, and whether the model is asked for it again.
     pub const fn phase(&self) -> Option<(Phase, bool)> {
-        match self {
-            Self::Prompted {
-                cause: Cause::Phase { phase, again, .. },
-                ..
-            } => Some((*phase, *again)),
+        match self.cause() {
+            Some(Cause::Phase { phase, again, .. }) => Some((*phase, *again)),
             _ => None,
         }
     }
@@ -293,6 +393,14 @@ impl Entry {
             Self::ModelTurn { calls, .. } => calls,
             Self::Step { call, .. } => std::slice::from_ref(call),
             _ => &[],
+        }
+    }
+
+    /// The step of a flow that begins, from 0, and its round, from 1.
+    pub const fn step(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::Step { step, round, .. } => Some((*step, *round)),
+            _ => None,
         }
     }
 }

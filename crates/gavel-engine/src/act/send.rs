@@ -24,24 +24,38 @@ const WORTH_A_SECOND: Duration = Duration::from_secs(1);
 /// The pauses between further attempts at a call whose outcome stays unknown.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 
-/// Makes the call in a span of its own.
-pub(super) async fn traced(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
+/// Makes the call in a span of its own. `lost`: how its first attempt ended, if a process that has died made it.
+pub(super) async fn traced(
+    engine: &Engine,
+    run: &Run,
+    one: &Cleared<'_>,
+    tool: &Arc<Tool>,
+    lost: Option<CallFailure>,
+) -> CallResult {
     let span = spans::tool_call(tool, one.call.id);
-    let result = call(engine, run, one, tool).instrument(span.clone()).await;
+    let result = call(engine, run, one, tool, lost).instrument(span.clone()).await;
     spans::called(&span, &result);
     result
 }
 
 /// Sends the call. If its outcome is unknown and repeating it is harmless, it is sent again in the time left.
-pub(super) async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
+async fn call(
+    engine: &Engine,
+    run: &Run,
+    one: &Cleared<'_>,
+    tool: &Arc<Tool>,
+    lost: Option<CallFailure>,
+) -> CallResult {
     let began = engine.clock.instant();
     let took = || engine.clock.instant().saturating_duration_since(began);
     let time = run.context.limits.tool_time(tool.timeout, run.record.elapsed(began));
-    let reply = if time.is_zero() {
-        let message = "no time was left for this call; it was not sent".to_owned();
-        CallReply::NotSent(CallFailure::new(FailureCode::LimitReached, message))
-    } else {
-        attempt(engine, run, one, tool, time, Nth::First).await
+    let reply = match lost {
+        Some(failure) => CallReply::Unknown(failure),
+        None if time.is_zero() => {
+            let message = "no time was left for this call; it was not sent";
+            CallReply::NotSent(CallFailure::new(FailureCode::LimitReached, message))
+        }
+        None => attempt(engine, run, one, tool, time, Nth::First).await,
     };
     let (outcome, sent) = match reply {
         CallReply::Data(data) => (Ok(data), true),
@@ -53,9 +67,8 @@ pub(super) async fn call(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &A
         }
     };
     CallResult {
-        outcome,
         sent,
-        duration_us: i64::try_from(took().as_micros()).unwrap_or(i64::MAX),
+        ..CallResult::sent(outcome, took())
     }
 }
 
@@ -125,7 +138,7 @@ fn repository(run: &Run) -> Option<String> {
 /// Repeats a call whose outcome is unknown, where that is harmless, at most three times. Only the tool's data proves the outcome. A second
 /// attempt that was not sent proves nothing. Neither does a tool's error: a second delete finds nothing because the
 /// first one worked, and a server without its database cannot look up our key.
-pub(super) async fn retry_call(
+async fn retry_call(
     engine: &Engine,
     run: &Run,
     one: &Cleared<'_>,
@@ -219,7 +232,7 @@ pub(crate) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
             (Target::Agent(_), Some(arguments)) => {
                 let one = cleared(call, Callee::Agent, arguments);
                 let children = run.context.children.as_ref().ok_or(Stop::LeaseLost)?;
-                let (child, again) = children.continuing(&run.record, call).await?;
+                let (child, again) = children.continuing(run, call).await?;
                 if again {
                     started(engine, run, &one, Some(child));
                     write::flush(engine, run, Vec::new()).await?;
@@ -231,7 +244,8 @@ pub(crate) async fn recover(engine: &Engine, run: &mut Run, calls: &[Proposed]) 
                     cut_off(tool.side_effect)
                 } else {
                     let one = cleared(call, Callee::Tool(tool), arguments);
-                    called_again(engine, run, &one, tool).await
+                    let lost = CallFailure::new(FailureCode::Unavailable, CUT_OFF);
+                    traced(engine, run, &one, tool, Some(lost)).await
                 }
             }
             (Target::Tool(tool), _) => cut_off(tool.side_effect),
@@ -255,39 +269,14 @@ fn is_too_late(engine: &Engine, first_started_us: Option<i64>, tool: &Tool) -> b
 
 const CUT_OFF: &str = "the process that ran it ended during this call, or lost the database";
 
-/// Repeats a call whose process died, under the same key. As after an attempt without an answer, only the tool's data
-/// proves the outcome.
-async fn called_again(engine: &Engine, run: &Run, one: &Cleared<'_>, tool: &Arc<Tool>) -> CallResult {
-    let began = engine.clock.instant();
-    let time = run.context.limits.tool_time(tool.timeout, run.record.elapsed(began));
-    let first = CallFailure::new(FailureCode::Unavailable, CUT_OFF.to_owned());
-    let span = spans::tool_call(tool, one.call.id);
-    let outcome = retry_call(engine, run, one, tool, time, first)
-        .instrument(span.clone())
-        .await;
-    let took = engine.clock.instant().saturating_duration_since(began);
-    let result = CallResult {
-        outcome,
-        sent: true,
-        duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
-    };
-    spans::called(&span, &result);
-    result
-}
-
 /// The result of a call whose process died and that must not be repeated.
 fn cut_off(side_effect: bool) -> CallResult {
-    let (code, message) = if side_effect {
-        (FailureCode::InDoubt, format!("{CUT_OFF}; its outcome is unknown"))
-    } else {
-        (
+    let failure = match side_effect {
+        true => CallFailure::new(FailureCode::InDoubt, format!("{CUT_OFF}; its outcome is unknown")),
+        false => CallFailure::new(
             FailureCode::Unavailable,
             format!("{CUT_OFF}, and it cannot be repeated"),
-        )
+        ),
     };
-    CallResult {
-        outcome: Err(CallFailure::new(code, message)),
-        sent: true,
-        duration_us: 0,
-    }
+    CallResult::sent(Err(failure), Duration::ZERO)
 }

@@ -4,10 +4,10 @@ use crate::journal::Journal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
-use tokio_util::sync::CancellationToken;
 
 use super::finish::outcome;
 use super::{Agents, Ended, Left, Round, Settings};
@@ -20,16 +20,14 @@ use crate::domain::plan::TaskId;
 use crate::domain::tool::FailureCode;
 use crate::flow;
 use crate::ledger::Call;
-use crate::limits::{AtLimit, Limits};
-use crate::limits::{CutStep, Stop};
+use crate::limits::{AtLimit, CutStep, Stop};
 use crate::log::{self, Log};
-use crate::ports::BoxFuture;
 use crate::ports::commit::Spent;
 use crate::ports::records::OpenDecision;
 use crate::ports::runs::{Created, NewRun, Origin, Parent, Reopen, Reopened, ReopenedFor};
+use crate::record;
 use crate::record::current;
-use crate::record::{self, Record};
-use crate::run::ChildRuns;
+use crate::run::{ChildRuns, Run};
 use crate::snapshot::DefinitionSnapshot;
 use crate::strategy::Strategy;
 use crate::strategy::plan::Progress;
@@ -43,117 +41,15 @@ pub(super) struct Children {
     /// The definitions that the run needs.
     pub(super) snapshot: Arc<DefinitionSnapshot>,
     pub(super) settings: Settings,
-    pub(super) strategy: Strategy,
-    pub(super) limits: Limits,
-    /// Fires when the run is cancelled.
-    pub(super) cancel: CancellationToken,
     /// Held while a child run is driven.
     pub(super) driving: Mutex<()>,
 }
 
+#[async_trait]
 impl ChildRuns for Children {
-    fn call<'a>(
-        &'a self,
-        record: &'a Record,
-        call: &'a Proposed,
-        arguments: &'a Arc<RawValue>,
-    ) -> BoxFuture<'a, Result<CallResult, Stop>> {
-        Box::pin(self.call_child(record, call, arguments))
-    }
-
-    fn continuing<'a>(&'a self, record: &'a Record, call: &'a Proposed) -> BoxFuture<'a, Result<(RunId, bool), Stop>> {
-        Box::pin(async move {
-            if record.log().is_none() {
-                return Err(Stop::LeaseLost);
-            }
-            let journal = &record.journal;
-            let ledger = journal.ledger();
-            let state = ledger.call(call.id);
-            let Some(child) = state.and_then(Call::child) else {
-                return Ok((RunId::new(), true));
-            };
-            let started = state.and_then(Call::last_start).map(|(at, _)| at);
-            let resumed = journal.len() - current(journal).len();
-            let run_state = self.agents.runs.run_state(child).await?;
-            let is_paused = run_state.is_some_and(|child| child.end.status == RunStatus::Paused);
-            Ok((child, is_paused && started.is_some_and(|started| started < resumed)))
-        })
-    }
-
-    fn cancel<'a>(&'a self, record: &'a Record) -> BoxFuture<'a, Result<Vec<Entry>, Stop>> {
-        Box::pin(async move {
-            let mut results = Vec::new();
-            let Some(log) = record.log() else {
-                return Ok(results);
-            };
-            let ledger = record.journal.ledger();
-            // A call that was resumed to settle its outcome counts as in progress until it has ended again.
-            for call in ledger.calls().filter(|call| call.is_in_progress()) {
-                let (Target::Agent(name), Some(child)) = (&call.proposed.target, call.child()) else {
-                    continue;
-                };
-                if self.agents.runs.run_state(child).await?.is_none() {
-                    continue;
-                }
-                let began = self.now();
-                let ended = self.drive(record, log, child).await?;
-                // A step that was cut short has no result.
-                if let Ok(outcome) = outcome(&self.strategy, &self.settings, name, ended) {
-                    let result = self.ended_after(began, outcome);
-                    results.push(Entry::Result {
-                        call: call.id(),
-                        result,
-                    });
-                }
-            }
-            Ok(results)
-        })
-    }
-
-    fn idle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move { drop(self.driving.lock().await) })
-    }
-}
-
-impl Children {
-    fn now(&self) -> Instant {
-        self.agents.engine.clock.instant()
-    }
-
-    /// Drives a child run. If this run is cancelled, the child run is cancelled too, and awaited.
-    async fn drive(&self, record: &Record, log: &Log, child: RunId) -> Result<Ended, Stop> {
-        let _driving = self.driving.lock().await;
-        let log = log.of(child, self.flows(record, log));
-        let cancel = self.cancel.child_token();
-        self.agents.drive_logged(log, cancel, Some(&self.snapshot)).await
-    }
-
-    /// The flows to which the child run belongs as a step. A run that a model calls is no step: the parent counts its
-    /// own model calls.
-    fn flows(&self, record: &Record, log: &Log) -> Vec<Spent> {
-        if !self.strategy.has_steps() {
-            return Vec::new();
-        }
-        let (steps, usage) = self.strategy.total(&record.journal);
-        record::with_flows(log, steps, usage)
-    }
-
-    fn ended_after(&self, began: Instant, outcome: Result<Arc<RawValue>, CallFailure>) -> CallResult {
-        let took = self.now().saturating_duration_since(began);
-        CallResult {
-            outcome,
-            sent: true,
-            duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
-        }
-    }
-
-    async fn call_child(
-        &self,
-        record: &Record,
-        call: &Proposed,
-        arguments: &Arc<RawValue>,
-    ) -> Result<CallResult, Stop> {
+    async fn call(&self, run: &Run, call: &Proposed, arguments: &Arc<RawValue>) -> Result<CallResult, Stop> {
         let began = self.now();
+        let (record, strategy) = (&run.record, &run.context.strategy);
         let ledger = record.journal.ledger();
         let state = ledger.call(call.id);
         let child = state.and_then(Call::child);
@@ -165,7 +61,7 @@ impl Children {
             let message = format!("{name:?} was not among the agents when this run began");
             return Ok(CallResult::not_sent(FailureCode::UnknownTool, message));
         };
-        let (input, settings) = self.given(record, call, &member.definition, arguments);
+        let (input, settings) = self.given(run, call, &member.definition, arguments);
         if starts > 1 {
             self.reopen(log, child, starts, &settings).await?;
         }
@@ -207,9 +103,73 @@ impl Children {
                 return Ok(CallResult::not_sent(FailureCode::Unavailable, message));
             }
         }
-        let ended = self.drive(record, log, child).await?;
-        let outcome = outcome(&self.strategy, &self.settings, name, ended)?;
+        let ended = self.drive(run, log, child).await?;
+        let outcome = outcome(strategy, &self.settings, name, ended)?;
         Ok(self.ended_after(began, outcome))
+    }
+
+    async fn continuing(&self, run: &Run, call: &Proposed) -> Result<(RunId, bool), Stop> {
+        let journal = &run.record.journal;
+        let ledger = journal.ledger();
+        let state = ledger.call(call.id);
+        let Some(child) = state.and_then(Call::child) else {
+            return Ok((RunId::new(), true));
+        };
+        let started = state.and_then(Call::last_start).map(|(at, _)| at);
+        let resumed = journal.len() - current(journal).len();
+        let run_state = self.agents.runs.run_state(child).await?;
+        let is_paused = run_state.is_some_and(|child| child.end.status == RunStatus::Paused);
+        Ok((child, is_paused && started.is_some_and(|started| started < resumed)))
+    }
+
+    async fn cancel(&self, run: &Run) -> Result<Vec<Entry>, Stop> {
+        let mut results = Vec::new();
+        let Some(log) = run.record.log() else {
+            return Ok(results);
+        };
+        let ledger = run.record.journal.ledger();
+        // A call that was resumed to settle its outcome counts as in progress until it has ended again.
+        for call in ledger.calls().filter(|call| call.is_in_progress()) {
+            let (Target::Agent(name), Some(child)) = (&call.proposed.target, call.child()) else {
+                continue;
+            };
+            if self.agents.runs.run_state(child).await?.is_none() {
+                continue;
+            }
+            let began = self.now();
+            let ended = self.drive(run, log, child).await?;
+            // A step that was cut short has no result.
+            if let Ok(outcome) = outcome(&run.context.strategy, &self.settings, name, ended) {
+                let result = self.ended_after(began, outcome);
+                results.push(Entry::Result {
+                    call: call.id(),
+                    result,
+                });
+            }
+        }
+        Ok(results)
+    }
+
+    async fn idle(&self) {
+        drop(self.driving.lock().await);
+    }
+}
+
+impl Children {
+    fn now(&self) -> Instant {
+        self.agents.engine.clock.instant()
+    }
+
+    /// Drives a child run. If this run is cancelled, the child run is cancelled too, and awaited.
+    async fn drive(&self, run: &Run, log: &Log, child: RunId) -> Result<Ended, Stop> {
+        let _driving = self.driving.lock().await;
+        let log = log.of(child, flows(run, log));
+        let cancel = run.context.cancel.child_token();
+        self.agents.drive_logged(log, cancel, Some(&self.snapshot)).await
+    }
+
+    fn ended_after(&self, began: Instant, outcome: Result<Arc<RawValue>, CallFailure>) -> CallResult {
+        CallResult::sent(outcome, self.now().saturating_duration_since(began))
     }
 
     /// Reopens a child run that was cut short, and whose call was started this often, if that was not done yet.
@@ -249,13 +209,13 @@ impl Children {
     /// definition sets it, for a sub-agent or for a step.
     fn given(
         &self,
-        record: &Record,
+        run: &Run,
         call: &Proposed,
         called: &Definition,
         arguments: &Arc<RawValue>,
     ) -> (Arc<RawValue>, Settings) {
-        let left = self.left(record);
-        if let Strategy::Plan(execution) = &self.strategy {
+        let (left, record, strategy) = (self.left(run), &run.record, &run.context.strategy);
+        if let Strategy::Plan(execution) = strategy {
             let progress = Progress::of(&record.journal, execution);
             let step = record.journal.ledger().call(call.id).and_then(|call| call.step);
             let task = TaskId::of(step.map_or(0, |(number, _)| number));
@@ -266,7 +226,7 @@ impl Children {
                 self.settings.called(called, None, left).on_task(work, progress.created),
             );
         }
-        if let Strategy::Steps(flow) = &self.strategy {
+        if let Strategy::Steps(flow) = strategy {
             let ledger = record.journal.ledger();
             let place = ledger.call(call.id).and_then(|call| call.step);
             let step = place.and_then(|(step, _)| flow.steps().get(step as usize));
@@ -291,12 +251,10 @@ impl Children {
     }
 
     /// The limits that this run has left.
-    fn left(&self, record: &Record) -> Left {
-        let time = self
-            .limits
-            .time
-            .map(|time| time.saturating_sub(record.elapsed(self.now())));
-        if !self.strategy.has_steps() {
+    fn left(&self, run: &Run) -> Left {
+        let (record, limits) = (&run.record, &run.context.limits);
+        let time = limits.time.map(|time| time.saturating_sub(record.elapsed(self.now())));
+        if !run.context.strategy.has_steps() {
             return Left {
                 time,
                 steps: None,
@@ -306,17 +264,27 @@ impl Children {
         }
         // A flow counts its steps' usage as its own, and only its steps can write a summary.
         let (steps, tokens) = flow::spent(&record.journal, &CutStep::default());
-        let grace = match self.limits.at_limit {
+        let grace = match limits.at_limit {
             AtLimit::SumUp { grace } => grace,
             AtLimit::End => Duration::ZERO,
         };
         Left {
             time,
-            steps: self.limits.iterations.map(|most| most.saturating_sub(steps)),
-            tokens: self.limits.tokens.map(|most| most.saturating_sub(tokens)),
+            steps: limits.iterations.map(|most| most.saturating_sub(steps)),
+            tokens: limits.tokens.map(|most| most.saturating_sub(tokens)),
             grace,
         }
     }
+}
+
+/// The flows to which a child run of this run belongs as a step. A run that a model calls is no step: the parent counts
+/// its own model calls.
+fn flows(run: &Run, log: &Log) -> Vec<Spent> {
+    if !run.context.strategy.has_steps() {
+        return Vec::new();
+    }
+    let (steps, usage) = run.context.strategy.total(&run.record.journal);
+    record::with_flows(log, steps, usage)
 }
 
 /// The current round, if the agent itself is the loop. `place`: the step and the round of the call.

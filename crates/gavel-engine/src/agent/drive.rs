@@ -93,12 +93,8 @@ impl Agents {
                 is_fresh: true,
                 ..self.log(stored.id, hold, live, halt)
             };
-            let history = History {
-                journal,
-                ..History::default()
-            };
             let bundle = Arc::clone(&given.bundle);
-            let driven = self.driven(log.clone(), cancel, stored, history, Known::All(Box::new(given)));
+            let driven = self.driven(log.clone(), cancel, stored, journal.into(), Known::All(Box::new(given)));
             self.guarded(log, driven, Some(&bundle)).await
         })
     }
@@ -186,14 +182,14 @@ impl Agents {
         history: History,
         known: Known<'_>,
     ) -> Result<Ended, Stop> {
-        let (id, History { journal, clock }) = (stored.id, history);
+        let mut before = self.clock(&history).await?;
+        let (id, journal) = (stored.id, history.journal);
         let is_new = log.is_fresh || journal.is_empty();
         let begins = is_new || is_resumed(&journal);
         log.is_lost |= stored.is_lost && !stored.cancel;
         if stored.cancel || log.is_lost {
             cancel.cancel();
         }
-        let mut before = self.clock(clock).await?;
         if stored.origin.parent().is_none() {
             log.unseen = stored.worked.saturating_sub(before);
         }

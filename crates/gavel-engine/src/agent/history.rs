@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::prepare::Parts;
 use super::{Agents, Settings};
-use crate::domain::ids::{ActionId, RunId};
+use crate::domain::ids::RunId;
 use crate::domain::journal::{Entry, Speaker};
 use crate::domain::thread::{MessageKind, MessageRole};
 use crate::limits::Stop;
@@ -13,7 +13,8 @@ use crate::log::{self, Log};
 use crate::next::Ending;
 use crate::notices;
 use crate::ports::BoxFuture;
-use crate::ports::runs::{StoredEntry, StoredRun};
+use crate::ports::runs::StoredRun;
+use crate::record::current;
 
 /// At most this many messages of a thread are shown to the model.
 const MOST_HISTORY: u32 = 200;
@@ -27,32 +28,30 @@ const PAGE: u32 = 500;
 #[derive(Default)]
 pub(super) struct History {
     pub(super) journal: Journal,
-    /// The run's clock at its end.
-    pub(super) clock: Clock,
+    /// The run's clock at each entry.
+    elapsed: Vec<Duration>,
 }
 
-/// A run's clock, according to its journal.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Clock {
-    /// The clock at the last entry.
-    last: Duration,
-    /// The agent call without a result so far: its id, its run, and when it started.
-    calling: Option<(ActionId, RunId, Duration)>,
+impl History {
+    /// The run of the agent call in progress, and the clock at its start. After a resume the clock begins again, and a
+    /// call that is continued is started once more.
+    fn calling(&self) -> Option<(RunId, Duration)> {
+        let resumed = self.journal.len() - current(&self.journal).len();
+        let ledger = self.journal.ledger();
+        let mut calls = ledger.calls().rev().filter(|call| call.is_in_progress());
+        calls.find_map(|call| {
+            let (at, _) = call.last_start().filter(|(at, _)| *at >= resumed)?;
+            Some((call.child()?, *self.elapsed.get(at)?))
+        })
+    }
 }
 
-impl Clock {
-    fn read(&mut self, stored: &StoredEntry, entry: &Entry) {
-        self.last = Duration::from_micros(u64::try_from(stored.elapsed_us).unwrap_or(0));
-        match entry {
-            Entry::Started {
-                call,
-                child: Some(child),
-                ..
-            } => self.calling = Some((*call, *child, self.last)),
-            // The clock begins again, and a call that is continued is started once more.
-            Entry::Resumed { .. } => self.calling = None,
-            Entry::Result { call, .. } if self.calling.is_some_and(|(id, ..)| id == *call) => self.calling = None,
-            _ => {}
+impl From<Journal> for History {
+    /// Of a run that begins now.
+    fn from(journal: Journal) -> Self {
+        Self {
+            journal,
+            elapsed: Vec::new(),
         }
     }
 }
@@ -99,49 +98,38 @@ impl Agents {
     /// The whole history, or why it cannot be read.
     async fn history(&self, run: RunId) -> Result<Result<History, String>, Stop> {
         let mut history = History::default();
-        let read = self.entries(run, |stored, entry| {
-            history.clock.read(stored, &entry);
-            history.journal.push(entry);
-        });
-        Ok(read.await?.map(|()| history))
-    }
-
-    /// Passes every entry of a journal to `take`. Returns the reason if the journal cannot be read.
-    async fn entries(
-        &self,
-        run: RunId,
-        mut take: impl FnMut(&StoredEntry, Entry) + Send,
-    ) -> Result<Result<(), String>, Stop> {
         let mut after = 0;
         loop {
             let page = self.runs.journal(run, after, PAGE).await?;
             for stored in &page {
                 match log::read(stored) {
-                    Ok(entry) => take(stored, entry),
+                    Ok(entry) => history.journal.push(entry),
                     Err(error) => {
                         tracing::error!(run_id = %run, %error, "the journal of a run cannot be read");
                         return Ok(Err("its journal cannot be read".to_owned()));
                     }
                 }
+                let elapsed = u64::try_from(stored.elapsed_us).unwrap_or(0);
+                history.elapsed.push(Duration::from_micros(elapsed));
                 after = stored.number;
             }
             if page.len() < PAGE as usize {
-                return Ok(Ok(()));
+                return Ok(Ok(history));
             }
         }
     }
 
-    /// A run's clock, including the time that its active child run has used since.
-    pub(super) fn clock(&self, clock: Clock) -> BoxFuture<'_, Result<Duration, Stop>> {
+    /// A run's clock at the end of its history, including the time that its active child run has used since.
+    pub(super) fn clock<'a>(&'a self, history: &'a History) -> BoxFuture<'a, Result<Duration, Stop>> {
         Box::pin(async move {
-            let Some((_, child, began)) = clock.calling else {
-                return Ok(clock.last);
+            let last = history.elapsed.last().copied().unwrap_or_default();
+            let Some((child, began)) = history.calling() else {
+                return Ok(last);
             };
-            let mut called = Clock::default();
             // If the child's journal cannot be read, the child run reports that itself.
-            let _ = self.entries(child, |stored, entry| called.read(stored, &entry)).await?;
+            let called = self.history(child).await?.unwrap_or_default();
             // The parent may have been claimed before, and may have counted a part of this time.
-            Ok(clock.last.max(began + self.clock(called).await?))
+            Ok(last.max(began + self.clock(&called).await?))
         })
     }
 

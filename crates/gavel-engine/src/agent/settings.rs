@@ -138,21 +138,13 @@ impl Settings {
             grace_us: micros(grace),
             tokens: tokens.into_iter().chain(left.tokens).min(),
             depth: self.depth + 1,
-            round: None,
-            in_loop: false,
             traceparent: self.traceparent.clone(),
             zone: self.zone,
-            in_thread: false,
             floor: self.floor,
-            on_reject: OnReject::Continue,
             bound: self.bound.clone(),
             words: self.words.clone(),
-            opening: None,
-            planning: None,
-            execution: None,
-            task: None,
             scope: self.scope.clone(),
-            settled: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -243,11 +235,7 @@ impl Settings {
                 "the user says that this call did not have its effect".to_owned(),
             ))
         };
-        let result = CallResult {
-            outcome,
-            sent: true,
-            duration_us: 0,
-        };
+        let result = CallResult::sent(outcome, Duration::ZERO);
         Some(Entry::Result { call, result })
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::domain::agent_run::{RunStatus, StopReason};
-use crate::domain::journal::{Cause, Completion, Entry, FaultKind, Verdict};
+use crate::domain::journal::{Cause, Completion, Entry, FaultKind, Line, Verdict};
 use crate::domain::templates::{self, Text, counted};
 use crate::domain::thread::end_words;
 use crate::domain::time::rfc3339;
@@ -224,13 +224,13 @@ fn with_words_under_way(record: &Record, before: Option<String>) -> Option<Strin
 fn last_words(journal: &Journal) -> Option<String> {
     let mut words = Vec::new();
     for entry in journal.iter().rev() {
-        match entry {
-            Entry::ModelTurn { turn, .. } if !turn.text().trim().is_empty() => {
+        match entry.line() {
+            Some(Line::Turn(turn, _)) if !turn.text().trim().is_empty() => {
                 words.push(turn.text());
                 break;
             }
-            Entry::ModelFault { said: Some(said), .. } => words.push(said.clone()),
-            _ => {}
+            Some(Line::Cut(said)) => words.push(said.to_owned()),
+            Some(Line::Turn(..) | Line::User(_) | Line::Notice(_)) | None => {}
         }
     }
     words.reverse();
@@ -240,23 +240,14 @@ fn last_words(journal: &Journal) -> Option<String> {
 /// The stop reason or crash that the run recovered from.
 pub(super) fn recovered_from(own: &[Entry], status: RunStatus) -> Option<StopReason> {
     let current = current(own);
-    let has = |which: fn(&Entry) -> bool| current.iter().any(which);
     let soft_stop = soft_stop(current).map(|(reason, _)| reason);
     if status == RunStatus::Completed && soft_stop.is_some() {
         return soft_stop;
     }
-    if status == RunStatus::Completed
-        && has(|entry| {
-            matches!(
-                entry,
-                Entry::Prompted {
-                    cause: Cause::OutputDue,
-                    ..
-                }
-            )
-        })
-    {
+    let reminded = |entry: &Entry| matches!(entry.cause(), Some(Cause::OutputDue));
+    if status == RunStatus::Completed && current.iter().any(reminded) {
         return Some(StopReason::MissingOutput);
     }
-    has(|entry| matches!(entry, Entry::Recovered)).then_some(StopReason::Crash)
+    let recovered = |entry: &Entry| matches!(entry, Entry::Recovered);
+    current.iter().any(recovered).then_some(StopReason::Crash)
 }

@@ -241,11 +241,9 @@ fn failure(task: &crate::domain::plan::Task) -> String {
 /// What the entries from `written` on change in the session: a task has begun or ended.
 pub(super) fn worked(journal: &Journal, written: usize, execution: &Execution) -> Option<Worked> {
     let ledger = journal.ledger();
-    let of_task = |id: &ActionId| ledger.call(*id).is_some_and(|call| is_task(&call.proposed.target));
-    let changes = |entry: &Entry| match entry {
-        Entry::Started { call, .. } | Entry::Result { call, .. } => of_task(call),
-        _ => false,
-    };
+    let of_task = |id: ActionId| ledger.call(id).is_some_and(|call| is_task(&call.proposed.target));
+    let result = |entry: &Entry| entry.result().map(|(call, _)| call);
+    let changes = |entry: &Entry| entry.started().or_else(|| result(entry)).is_some_and(of_task);
     journal.iter().skip(written).any(changes).then(|| Worked {
         plan: Progress::of(journal, execution).plan,
         changed: None,

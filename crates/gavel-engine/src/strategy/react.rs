@@ -28,7 +28,7 @@ use crate::journal::Journal;
 use crate::ledger::{Call, Ledger};
 use crate::limits::Limits;
 use crate::next::{Ending, Next};
-use crate::{doom_loop, record};
+use crate::{derive, doom_loop};
 
 /// After this many claims in a row that no result shows, a task fails.
 const UNPROVEN: usize = 3;
@@ -117,7 +117,7 @@ impl<'a> Now<'a, '_> {
             .rules
             .limits
             .max_tokens
-            .is_some_and(|most| record::tokens(self.journal) >= most)
+            .is_some_and(|most| derive::usage(self.journal).total() >= most)
     }
 
     fn ask(&self) -> Next<'a> {
@@ -452,13 +452,10 @@ fn bytes(journal: &Journal, shortened: &Shortened) -> u64 {
     let left_out = shortened.left_out.as_ref();
     let is_left_out = |at: usize| left_out.is_some_and(|(range, _)| range.contains(&at));
     let kept = journal.iter().enumerate().filter(|(at, _)| !is_left_out(*at));
-    let sizes = kept.map(|(_, entry)| match entry {
-        Entry::Result { call, .. } => match shortened.results.get(call) {
-            Some(short) => short.get().len(),
-            None => entry.size(),
-        },
-        Entry::User(_) | Entry::Prompted { .. } | Entry::ModelTurn { .. } => entry.size(),
-        _ => 0,
+    let sizes = kept.map(|(_, entry)| match (entry.result(), entry.line()) {
+        (Some((call, _)), _) => (shortened.results.get(&call)).map_or_else(|| entry.size(), |short| short.get().len()),
+        (None, Some(_)) => entry.size(),
+        (None, None) => 0,
     });
     let text = left_out.map_or(0, |(_, text)| text.len());
     (sizes.sum::<usize>() + text) as u64

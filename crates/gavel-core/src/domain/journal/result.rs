@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -89,6 +90,15 @@ pub enum WordsOf {
 }
 
 impl CallResult {
+    /// What came of a call that was sent, after this time.
+    pub fn sent(outcome: Result<Arc<RawValue>, CallFailure>, took: Duration) -> Self {
+        Self {
+            outcome,
+            sent: true,
+            duration_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+        }
+    }
+
     /// A call that failed without being sent, with gavel's own text.
     pub fn not_sent(code: FailureCode, message: impl Into<String>) -> Self {
         Self {

@@ -143,16 +143,13 @@ fn count(reflection: &Reflection) -> u32 {
 /// What the entries from `written` on change in the session: a step was reflected on, perhaps with changes of the plan.
 pub(crate) fn worked(journal: &Journal, written: usize, work: &TaskWork) -> Option<Worked> {
     let ledger = journal.ledger();
-    let accepted = |entry: &Entry| match entry {
-        Entry::Result { call, result } => {
-            result.outcome.is_ok()
-                && ledger
-                    .call(*call)
-                    .is_some_and(|call| matches!(call.proposed.target, Target::Verdict(_)))
-        }
-        _ => false,
+    let is_verdict = |call| {
+        ledger
+            .call(call)
+            .is_some_and(|call| matches!(call.proposed.target, Target::Verdict(_)))
     };
-    if !journal.iter().skip(written).any(accepted) {
+    let mut results = journal.iter().skip(written).filter_map(Entry::result);
+    if !results.any(|(call, result)| result.outcome.is_ok() && is_verdict(call)) {
         return None;
     }
     let state = TaskState::of(journal, work);

@@ -137,10 +137,8 @@ impl Chat {
 /// The error when recording failed; it depends on whether a call was sent.
 pub(super) fn unrecorded(record: &Record, error: &RecordError) -> Problem {
     let id = record.decision.id;
-    let acted = record.journal.iter().any(|entry| match entry {
-        Entry::Started { call, .. } => intended(record).contains(call),
-        _ => false,
-    });
+    let mut started = record.journal.iter().filter_map(Entry::started);
+    let acted = started.any(|call| intended(record).contains(&call));
     tracing::error!(decision_id = %id, %error, acted, "a decision could not be recorded");
     if acted {
         Problem::unrecorded(id)
