@@ -98,13 +98,12 @@ impl From<FinishedRun> for Commit {
     fn from(run: FinishedRun) -> Self {
         let end = RunEnd {
             status: run.status,
-            summary: run.summary,
+            summary: run.summary.as_deref().map(str::to_owned),
             output: run.output,
-            error_message: run.error_message,
+            error_message: run.error_message.as_deref().map(str::to_owned),
             stop_reason: run.stop_reason,
             recovered_from: run.recovered_from,
             in_doubt: run.in_doubt,
-            acted: true,
             steps: 2,
             usage: Usage {
                 input_tokens: 11,
@@ -112,10 +111,10 @@ impl From<FinishedRun> for Commit {
                 thought_tokens: 3,
                 cached_tokens: 1,
             },
-            completed_at: run.completed_at,
+            completed_at: Some(run.completed_at),
         };
         let facts = run.outcomes.into_iter().map(Fact::Outcome);
-        let facts = facts.chain([Fact::Closed(run.decision), Fact::Ended(end)]);
+        let facts = facts.chain([Fact::Closed(run.decision), Fact::Ended(end, true)]);
         Self {
             writer: Writer::Holder {
                 lease: run.lease,

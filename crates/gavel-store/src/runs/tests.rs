@@ -139,17 +139,11 @@ async fn no_op_scans_a_table() {
         words: "it did".into(),
     };
     let end = RunEnd {
-        status: RunStatus::Paused,
-        summary: None,
-        output: None,
         error_message: Some("stopped".into()),
         stop_reason: Some(StopReason::StepLimit),
-        recovered_from: None,
-        in_doubt: Vec::new(),
-        acted: true,
         steps: 1,
-        usage: Usage::default(),
-        completed_at: 1,
+        completed_at: Some(1),
+        ..RunEnd::new(RunStatus::Paused)
     };
     let commit = |facts| {
         Op::Commit(Commit {
@@ -198,7 +192,7 @@ async fn no_op_scans_a_table() {
                 Fact::Planned(session, Planned::None(SessionReason::Internal, "so".into())),
                 Fact::Worked(session, Box::new(worked)),
                 Fact::Said("done".into()),
-                Fact::Ended(end),
+                Fact::Ended(end, true),
             ]),
             false,
         ),
