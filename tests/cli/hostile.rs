@@ -222,7 +222,7 @@ const AT: &str = "2026-11-22T10:00:00Z";
 
 fn decision() -> Value {
     json!({
-        "decision_id": EVIL, "conversation_id": EVIL, "response": EVIL, "model": EVIL, "requested_model": EVIL, "usage": {},
+        "decision_id": EVIL, "conversation_id": EVIL, "response": EVIL, "model": EVIL, "requested_model": EVIL, "usage": null,
         "surface": EVIL, "user_id": EVIL, "status": "closed", "intent": EVIL, "message": EVIL, "created_at": AT,
         "definition_hash": EVIL, "error_detail": EVIL, "request_id": EVIL, "recovered": false,
         "tool_calls": [{

@@ -77,7 +77,7 @@ impl Record {
 fn whole<T: DeserializeOwned>(some: &Value) -> T {
     let mut row = json!({
         "decision_id": "", "conversation_id": "", "requested_model": "", "surface": "chat", "user_id": "",
-        "status": "started", "definition_hash": "", "request_id": "", "recovered": false, "usage": {}, "tool_calls": [],
+        "status": "started", "definition_hash": "", "request_id": "", "recovered": false, "usage": null, "tool_calls": [],
         "created_at": 0, "tool_invocation_id": "", "sequence": 1, "tool": "", "side_effect": false,
         "result": { "success": false },
     });

@@ -382,7 +382,6 @@ pub(crate) async fn a_session_that_was_ended_meanwhile_keeps_its_end(db: TestDb)
             version: 2,
             cleanup: Some(cleanup()),
             usage: after.usage,
-            model_calls: after.model_calls,
             // Its result is final from now on.
             is_at_work: false,
             ..ended
@@ -495,12 +494,11 @@ pub(crate) async fn a_confirmed_plan_never_waits_for_its_confirmation_again(db: 
         let before = shown(&store, work.session).await;
         finish(&store, work.session, &work.run, work.lease, planned).await;
         let after = shown(&store, work.session).await;
-        let (usage, model_calls) = (after.usage, after.model_calls);
+        let usage = after.usage;
         assert_eq!(
             after,
             StoredSession {
                 usage,
-                model_calls,
                 is_at_work: false,
                 ..before
             }

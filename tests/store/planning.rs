@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
-use gavel::api::planning::{RepositoryRead, Version, VersionKind};
+use gavel::api::planning::{RepositoryRead, SessionUsage, Version, VersionKind};
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::budget::{Exceeded, Scope, SessionLimits};
-use gavel::domain::decision::Usage;
 use gavel::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use gavel::domain::plan::{Draft, DraftTask, Plan, difference};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
@@ -181,8 +180,7 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
         notes: PlanNotes::default(),
         run: run.id,
         refinement_failed: None,
-        usage: Usage::default(),
-        model_calls: 0,
+        usage: SessionUsage::default(),
         created_us: T0,
         updated_us: T0,
         started_us: None,
@@ -395,7 +393,7 @@ pub(crate) async fn every_version_of_a_plan_is_kept_whole(db: TestDb) {
     assert_eq!((now.plan.last, &now.notes), (3, &third.notes));
     assert_eq!(now.plan.to_json(), third.plan.to_json());
     assert_eq!(
-        (now.usage.input_tokens, now.usage.cached_tokens, now.model_calls),
+        (now.usage.input_tokens, now.usage.cached_tokens, now.usage.model_calls),
         (22, 2, 4)
     );
     let history = versions(&store, session).await;
@@ -546,7 +544,6 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     assert_eq!(
         StoredSession {
             usage: ended.usage,
-            model_calls: ended.model_calls,
             is_at_work: ended.is_at_work,
             ..after
         },
@@ -568,7 +565,6 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     assert_eq!(
         StoredSession {
             usage: ended.usage,
-            model_calls: ended.model_calls,
             is_at_work: ended.is_at_work,
             ..shown(&store, session).await
         },

@@ -8,7 +8,7 @@ use super::filter::{Filter, Kind, Listed, names as names_of};
 use super::names::described_here;
 use super::names::sent;
 use super::page;
-use crate::domain::decision::{DecisionType, Outcome};
+use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::names::names;
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
@@ -105,8 +105,8 @@ sent! {
         requested_model: String,
         /// The tier that served the answer, such as `standard`, if Google names it.
         service_tier: Option<String>,
-        /// Tokens of all model calls.
-        usage: RecordedUsage,
+        /// Tokens of all model calls; null while it is open.
+        usage: Option<Usage>,
         /// Time from the parsed request to the record of its outcome.
         duration_ms: Option<u64>,
         /// The surface that decided: `chat`.
@@ -129,20 +129,6 @@ sent! {
         request_id: String,
         /// Whether recovery closed the decision after its process had died.
         recovered: bool,
-    }
-}
-
-sent! {
-    /// Token counts, null while unknown.
-    RecordedUsage as "RecordedUsage" {
-        /// Of what the model read.
-        input_tokens: Option<u64>,
-        /// Of what the model wrote.
-        output_tokens: Option<u64>,
-        /// Of the model's thoughts.
-        thought_tokens: Option<u64>,
-        /// Of what the model read, those that came from a cache.
-        cached_tokens: Option<u64>,
     }
 }
 

@@ -289,7 +289,7 @@ sent! {
 sent! {
     /// Model calls and their tokens, summed over all runs of a session.
     #[serde(rename_all = "camelCase")]
-    #[derive(Copy, PartialEq, Eq)]
+    #[derive(Copy, PartialEq, Eq, Default)]
     SessionUsage as "PlanningUsage" {
         /// Model calls.
         model_calls: u64,

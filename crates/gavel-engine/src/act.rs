@@ -278,8 +278,8 @@ fn facts(engine: &Engine, run: &Run, calls: &[Proposed], grants: Vec<Grant>) -> 
 /// What these calls may send out of the session of a run unasked. Pages of the repository count as long as the session
 /// cannot have written them: in a planning run, and in the first task before its first side effect.
 fn known(run: &Run, words: &[String], calls: &[Proposed]) -> Known {
-    let asks = |call: &Proposed| matches!(&call.target, Target::Tool(tool) if tool.asks_the_world());
-    if !calls.iter().any(asks) {
+    let mut tools = calls.iter().filter_map(|call| call.target.tool());
+    if !tools.any(|tool| tool.asks_the_world()) {
         return Known::default();
     }
     let mut known = Known::of(words);
@@ -357,14 +357,12 @@ const LONGEST_ACCOUNT: usize = 320;
 async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
     let shared: &Run = run;
     let ledger = shared.record.journal.ledger();
-    let waiting = calls.iter().filter_map(|call| match &call.target {
-        Target::Tool(tool) => {
-            // A person decides first whether the text of a read may leave.
-            let name = tool.settings.preflight.as_deref().filter(|_| !tool.asks_the_world())?;
-            let state = ledger.call(call.id).filter(|state| state.requires_approval())?;
-            Some((state, tool, name))
-        }
-        _ => None,
+    let waiting = calls.iter().filter_map(|call| {
+        let tool = call.target.tool()?;
+        // A person decides first whether the text of a read may leave.
+        let name = tool.settings.preflight.as_deref().filter(|_| !tool.asks_the_world())?;
+        let state = ledger.call(call.id).filter(|state| state.requires_approval())?;
+        Some((state, tool, name))
     });
     let replies = waiting.map(|(call, tool, name)| async move {
         let reply = looked_at(engine, shared, call, tool, name).await;

@@ -47,7 +47,7 @@ pub(super) async fn grants(run: &Run, calls: &[Proposed]) -> Vec<Grant> {
     };
     let mut grants = Vec::new();
     let mut known = BTreeSet::new();
-    for tool in calls.iter().filter_map(tool) {
+    for tool in calls.iter().filter_map(|call| call.target.tool()) {
         if tool.settings.recipients.is_empty() || !known.insert((&tool.server, &tool.name)) {
             continue;
         }
@@ -257,13 +257,6 @@ fn callee(run: &Run, call: Call<'_>) -> Option<ToolRef> {
 fn model(run: &Run) -> Arc<str> {
     let served = derive::served(&run.record.journal);
     served.and_then(|served| served.model.clone()).unwrap_or_default()
-}
-
-fn tool(call: &Proposed) -> Option<&Arc<Tool>> {
-    match &call.target {
-        Target::Tool(tool) => Some(tool),
-        _ => None,
-    }
 }
 
 // What became of the calls that approvers see, with the id of what was created.

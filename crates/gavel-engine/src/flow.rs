@@ -14,13 +14,13 @@ use super::ledger::Call;
 use super::limits::CutStep;
 use super::limits::Limits;
 use super::next::{Ending, Next};
-use super::record::{self, current};
+use super::record::current;
 use crate::domain::agent_run::StopReason;
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
 use crate::domain::definition::{Flow, InputType, Step};
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Completion, Entry, FunctionCall, Proposed, Target};
+use crate::domain::journal::{Completion, Entry, Target};
 use crate::domain::templates::{MOST_RENDERED, Template};
 use crate::domain::tool::FailureCode;
 
@@ -190,17 +190,8 @@ pub(super) fn step(place: Option<&AgentContext>, journal: &Journal, step: u32, r
         Some(place) => arguments(place, journal, step)?,
         None => (String::new(), Map::new()),
     };
-    let call = Proposed {
-        id: ActionId::new(),
-        sequence: record::proposed(journal) + 1,
-        target: Target::Agent(Arc::from(agent.as_str())),
-        call: FunctionCall {
-            id: None,
-            name: agent,
-            args: canonical::to_raw(&Value::Object(arguments)),
-        },
-    };
-    Ok(Entry::Step { step, round, call })
+    let target = Target::Agent(Arc::from(agent.as_str()));
+    Ok(journal.step((step, round), target, agent, &Value::Object(arguments)))
 }
 
 /// The agent of a step, and its inputs.

@@ -2,8 +2,13 @@
 
 use std::ops::Deref;
 
+use serde_json::Value;
+
 use super::ledger::{self, Ledger};
-use crate::domain::journal::Entry;
+use super::record::proposed;
+use crate::domain::canonical;
+use crate::domain::ids::ActionId;
+use crate::domain::journal::{Entry, FunctionCall, Proposed, Target};
 
 /// The entries of a run, in order. The state of each call follows them: an entry is read once, when it is added.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +27,21 @@ impl Journal {
     /// The entries, to change what is in them. Their order, kinds and ids must stay: the calls refer to them by position.
     pub(super) fn entries_mut(&mut self) -> &mut [Entry] {
         &mut self.entries
+    }
+
+    /// The entry of a call that code makes, as the next step.
+    pub(super) fn step(&self, (step, round): (u32, u32), target: Target, name: String, arguments: &Value) -> Entry {
+        let call = Proposed {
+            id: ActionId::new(),
+            sequence: proposed(self) + 1,
+            target,
+            call: FunctionCall {
+                id: None,
+                name,
+                args: canonical::to_raw(arguments),
+            },
+        };
+        Entry::Step { step, round, call }
     }
 
     /// The calls, and what became of them.

@@ -283,10 +283,7 @@ impl<'a> Call<'a> {
     /// Its tool, if it is one of the toolset.
     #[must_use]
     pub fn tool(self) -> Option<&'a Arc<Tool>> {
-        match &self.proposed.target {
-            Target::Tool(tool) => Some(tool),
-            Target::Unresolved(_) | Target::Agent(_) | Target::Verdict(_) | Target::Unknown => None,
-        }
+        self.proposed.target.tool()
     }
 
     /// The server of its tool, also of one that is no longer offered.

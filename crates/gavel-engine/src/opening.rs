@@ -12,11 +12,8 @@ use super::flow;
 use super::ledger::{Call, Ledger};
 use super::limits::Limits;
 use super::next::{self, Ending, Next};
-use super::record;
 use super::toolset::Toolset;
-use crate::domain::canonical;
-use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallResult, Entry, FunctionCall, Proposed, Target};
+use crate::domain::journal::{CallResult, Entry};
 use crate::domain::templates::Template;
 use crate::domain::text;
 
@@ -117,19 +114,7 @@ pub(super) fn results<'a>(opening: &'a Opening, journal: &'a Journal) -> Vec<(&'
 pub(super) fn step(opening: &Opening, toolset: &Toolset, journal: &Journal, step: u32) -> Entry {
     let read = opening.reads.get(step as usize);
     let (name, arguments) = read.map_or_else(Default::default, |read| (read.tool.clone(), read.arguments.clone()));
-    let call = Proposed {
-        id: ActionId::new(),
-        sequence: record::proposed(journal) + 1,
-        target: toolset
-            .tool(&name)
-            .map_or(Target::Unknown, |tool| Target::Tool(tool.clone())),
-        call: FunctionCall {
-            id: None,
-            name,
-            args: canonical::to_raw(&Value::Object(arguments)),
-        },
-    };
-    Entry::Step { step, round: 1, call }
+    journal.step((step, 1), toolset.target(&name), name, &Value::Object(arguments))
 }
 
 /// The first message, with everything that was read.

@@ -169,6 +169,12 @@ impl Toolset {
         }
     }
 
+    /// The target of a call that code makes.
+    pub(super) fn target(&self, name: &str) -> Target {
+        let tool = self.tool(name).map(Arc::clone);
+        tool.map_or(Target::Unknown, Target::Tool)
+    }
+
     /// The missing tools and the unconnected servers, for the decision log; `None` if no tool is missing.
     pub fn shortage(&self) -> Option<String> {
         if self.missing.is_empty() {

@@ -83,18 +83,28 @@ fn stopped(committed: Committed) -> Result<(), Stop> {
 /// Commits new journal entries together with these facts, and records in the log that they are written.
 pub(super) async fn commit(engine: &Engine, record: &mut Record, facts: Vec<Fact>) -> Result<Committed, Stop> {
     let commit = record.commit(engine, facts).ok_or(Stop::LeaseLost)?;
-    let Some(log) = record.log_mut() else {
-        return Err(Stop::LeaseLost);
-    };
-    let written = log.written + commit.entries.len();
-    log.intending = commit.announces();
-    log.writing.store(written, Ordering::Relaxed);
+    let written = record.written() + commit.entries.len();
+    if let Some(log) = record.log_mut() {
+        log.intending = commit.announces();
+    }
+    let committed = append(engine, record, commit).await;
+    if let Some(log) = record.log_mut() {
+        log.intending = false;
+        if matches!(committed, Ok(Committed::Written | Committed::Answered)) {
+            log.written = written;
+        }
+    }
+    committed
+}
+
+/// Commits, so that what ends the run meanwhile knows how many entries are being written, and watchers see them.
+async fn append(engine: &Engine, record: &Record, commit: Commit) -> Result<Committed, Stop> {
+    let log = record.log().ok_or(Stop::LeaseLost)?;
+    log.writing.store(log.written + commit.entries.len(), Ordering::Relaxed);
     let committed = engine.recorder.commit(commit).await;
     log.writing.store(0, Ordering::Relaxed);
-    log.intending = false;
     let committed = committed?;
     if matches!(committed, Committed::Written | Committed::Answered) {
-        log.written = written;
         log.live.written();
     }
     Ok(committed)
@@ -126,18 +136,7 @@ pub(super) async fn meanwhile<T>(
         .commit(engine, facts(run, Vec::new()))
         .ok_or(Stop::LeaseLost)?;
     let starts = async {
-        let log = run.record.log();
-        if let Some(log) = log {
-            log.writing.store(run.record.journal.len(), Ordering::Relaxed);
-        }
-        let committed = engine.recorder.commit(commit).await;
-        if let Some(log) = log {
-            log.writing.store(0, Ordering::Relaxed);
-        }
-        stopped(committed?)?;
-        if let Some(log) = log {
-            log.live.written();
-        }
+        stopped(append(engine, &run.record, commit).await?)?;
         Ok::<_, Stop>(run.record.journal.len())
     };
     let (done, written) = tokio::join!(reads, starts);

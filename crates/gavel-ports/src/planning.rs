@@ -4,7 +4,7 @@
 //! [`InSession`](super::runs::InSession). The end of that run moves it on, in the same commit: see
 //! [`Fact::Planned`](super::commit::Fact::Planned). Everything else is written here, each by one conditional UPDATE.
 
-use crate::api::planning::{Cleanup, RepositoryRead, Version};
+use crate::api::planning::{Cleanup, RepositoryRead, SessionUsage, Version};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -13,7 +13,6 @@ use serde::{Deserialize, Deserializer};
 use super::claims::Claim;
 use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::domain::action::ActionStatus;
-use crate::domain::decision::Usage;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::plan::{Change, Plan};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
@@ -134,9 +133,7 @@ pub struct StoredSession {
     #[serde(deserialize_with = "reason")]
     pub refinement_failed: Option<(SessionReason, Arc<str>)>,
     /// The tokens of all its runs.
-    pub usage: Usage,
-    /// The model calls of all its runs.
-    pub model_calls: u64,
+    pub usage: SessionUsage,
     /// When it was created.
     #[serde(rename = "created_at")]
     pub created_us: i64,

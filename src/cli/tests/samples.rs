@@ -58,11 +58,11 @@ samples! {
         "number": 1, "role": "user", "kind": "message", "text": "", "runId": ID, "createdAt": AT
     }
     DecisionRecord => {
-        "decision_id": ID, "conversation_id": "c", "requested_model": "m", "usage": {}, "surface": "chat", "user_id": "ann",
+        "decision_id": ID, "conversation_id": "c", "requested_model": "m", "usage": null, "surface": "chat", "user_id": "ann",
         "status": "closed", "created_at": AT, "definition_hash": "", "request_id": "", "recovered": false
     }
     DecisionDetail => {
-        "decision_id": ID, "conversation_id": "c", "requested_model": "m", "usage": {}, "surface": "chat", "user_id": "ann",
+        "decision_id": ID, "conversation_id": "c", "requested_model": "m", "usage": null, "surface": "chat", "user_id": "ann",
         "status": "closed", "created_at": AT, "definition_hash": "", "request_id": "", "recovered": false, "tool_calls": []
     }
     ToolInvocation => {

@@ -456,6 +456,16 @@ pub enum Target {
     Unknown,
 }
 
+impl Target {
+    /// The tool, if it is one of the toolset.
+    pub fn tool(&self) -> Option<&Arc<Tool>> {
+        match self {
+            Self::Tool(tool) => Some(tool),
+            Self::Unresolved(_) | Self::Agent(_) | Self::Verdict(_) | Self::Unknown => None,
+        }
+    }
+}
+
 /// The part of a tool that a journal stores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolRef {

@@ -18,19 +18,19 @@ pub(crate) use self::end::clean_up;
 use crate::api::planning::Confirmation;
 use crate::domain::agent_run::StopReason;
 use crate::domain::ids::{ActionId, PlanningSessionId};
-use crate::domain::journal::{Completion, Entry, FunctionCall, Proposed, Target};
+use crate::domain::journal::{Completion, Entry, Target};
 use crate::domain::plan::{Plan, Task, TaskId, TaskReason, TaskStatus};
 pub use crate::domain::planning_session::CLEANUP_TOOL;
 use crate::domain::planning_session::TASK_WORKER;
 use crate::domain::settings::TaskLimits;
+use crate::domain::text;
 use crate::domain::time::Timestamp;
-use crate::domain::{canonical, text};
+use crate::flow;
 use crate::journal::Journal;
 use crate::ledger::Call;
 use crate::limits::Limits;
 use crate::next::{Ending, Next};
 use crate::ports::commit::Worked;
-use crate::{flow, record};
 
 /// The tool with which a task makes what that one removes.
 pub const CONTAINER_TOOL: &str = "createContainer";
@@ -261,21 +261,8 @@ pub(crate) fn step(execution: &Execution, journal: &Journal, number: u32) -> Ent
     let progress = Progress::of(journal, execution);
     let task = progress.plan.task(TaskId::of(number));
     let words = task.map(|task| message(execution, &progress, task)).unwrap_or_default();
-    let call = Proposed {
-        id: ActionId::new(),
-        sequence: record::proposed(journal) + 1,
-        target: Target::Agent(Arc::from(TASK_WORKER)),
-        call: FunctionCall {
-            id: None,
-            name: TASK_WORKER.to_owned(),
-            args: canonical::to_raw(&json!({"task": words})),
-        },
-    };
-    Entry::Step {
-        step: number,
-        round: 1,
-        call,
-    }
+    let target = Target::Agent(TASK_WORKER.into());
+    journal.step((number, 1), target, TASK_WORKER.to_owned(), &json!({"task": words}))
 }
 
 /// What the worker of a task is given. All of it comes from the person, from the plan and from earlier results; the

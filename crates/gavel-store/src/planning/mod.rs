@@ -179,11 +179,11 @@ pub(super) static SESSION: Table<NewRun> = Table { name: "planning_session", col
     Session::elsewhere("refinement_code").shown_as("refinement_failed.code"),
     Session::elsewhere("refinement_detail").shown_as("refinement_failed.detail"),
     Session::elsewhere("cleanup").shown(),
-    of_runs!("input_tokens").shown_as("usage.input_tokens"),
-    of_runs!("output_tokens").shown_as("usage.output_tokens"),
-    of_runs!("thought_tokens").shown_as("usage.thought_tokens"),
-    of_runs!("cached_tokens").shown_as("usage.cached_tokens"),
-    of_runs!("steps").shown_as("model_calls"),
+    of_runs!("steps").shown_as("usage.modelCalls"),
+    of_runs!("input_tokens").shown_as("usage.inputTokens"),
+    of_runs!("output_tokens").shown_as("usage.outputTokens"),
+    of_runs!("thought_tokens").shown_as("usage.thoughtTokens"),
+    of_runs!("cached_tokens").shown_as("usage.cachedTokens"),
     Session::elsewhere("EXISTS (SELECT 1 FROM agent_run run WHERE run.id = planning_session.run_id \
         AND run.completed_at IS NULL)").shown_as("is_at_work"),
 ] };

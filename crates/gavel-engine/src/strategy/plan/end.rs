@@ -10,9 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CLEANUP_STEP, CLEANUP_TOOL, CONTAINER_TOOL, Execution, Progress, Scope};
 use crate::api::planning::Cleanup;
 use crate::domain::agent_run::StopReason;
-use crate::domain::canonical;
-use crate::domain::ids::ActionId;
-use crate::domain::journal::{Entry, FaultKind, FunctionCall, Proposed, Target};
+use crate::domain::journal::{Entry, FaultKind};
 use crate::domain::plan::{Task, TaskReason};
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::domain::tool::FailureCode;
@@ -166,26 +164,21 @@ pub(crate) async fn clean_up(engine: &Engine, run: &mut Run, execution: &Executi
     {
         return Ok(());
     }
-    let call = Proposed {
-        id: ActionId::new(),
-        sequence: record::proposed(&run.record.journal) + 1,
-        target: tool.map_or(Target::Unknown, |tool| Target::Tool(Arc::clone(tool))),
-        call: FunctionCall {
-            id: None,
-            name: CLEANUP_TOOL.to_owned(),
-            args: canonical::to_raw(&json!({"group": execution.session.to_string()})),
-        },
-    };
-    run.push(Entry::Step {
-        step: CLEANUP_STEP,
-        round: 1,
-        call: call.clone(),
-    });
+    let (target, arguments) = (
+        toolset.target(CLEANUP_TOOL),
+        json!({"group": execution.session.to_string()}),
+    );
+    let journal = &run.record.journal;
+    let step = journal.step((CLEANUP_STEP, 1), target, CLEANUP_TOOL.to_owned(), &arguments);
+    let calls = step.calls().to_vec();
+    run.push(step);
     if let Some(missing) = toolset.missing.first() {
         tracing::warn!(session = %execution.session, missing.reason, "the containers of a session cannot be removed");
         let message =
             "no connected server offers the tool that removes containers, which end by themselves when they expire";
-        run.push(Entry::failed(call.id, FailureCode::Unavailable, message));
+        for call in &calls {
+            run.push(Entry::failed(call.id, FailureCode::Unavailable, message));
+        }
         return Ok(());
     }
     // What ended the tasks does not end the cleanup, and the person who confirmed the plan need not allow it.
@@ -202,11 +195,16 @@ pub(crate) async fn clean_up(engine: &Engine, run: &mut Run, execution: &Executi
         by_code: true,
         ..Scope::default()
     }));
-    act::act(engine, run, std::slice::from_ref(&call)).await?;
-    let is_open = run.record.journal.ledger().call(call.id).is_some_and(Call::is_open);
-    if is_open {
+    act::act(engine, run, &calls).await?;
+    let open = run
+        .record
+        .journal
+        .ledger()
+        .calls()
+        .filter(|call| is_cleanup(call) && call.is_open());
+    for call in open.map(Call::id).collect::<Vec<_>>() {
         let message = "it requires an approval, and nothing waits at the end of a session";
-        run.push(Entry::failed(call.id, FailureCode::Denied, message));
+        run.push(Entry::failed(call, FailureCode::Denied, message));
     }
     Ok(())
 }

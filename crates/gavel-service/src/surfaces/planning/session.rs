@@ -8,8 +8,8 @@ use super::checks::project;
 use super::execute::Confirmable;
 use super::log::OPENS_PULL_REQUEST;
 use crate::api::planning::{
-    DryRunAnswer, LoggedAction, PullRequest, Reason, Refinement, Session, SessionResult, SessionScope, SessionUsage,
-    WaitingFor, WaitingKind,
+    DryRunAnswer, LoggedAction, PullRequest, Reason, Refinement, Session, SessionResult, SessionScope, WaitingFor,
+    WaitingKind,
 };
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{PlanningSessionId, RunId, UserId};
@@ -62,13 +62,7 @@ pub(super) fn session(stored: StoredSession, now_us: i64, confirm_us: i64) -> Se
             detail: detail.to_string(),
         }),
         run_id: stored.run,
-        usage: SessionUsage {
-            model_calls: stored.model_calls,
-            input_tokens: stored.usage.input_tokens,
-            output_tokens: stored.usage.output_tokens,
-            thought_tokens: stored.usage.thought_tokens,
-            cached_tokens: stored.usage.cached_tokens,
-        },
+        usage: stored.usage,
         created_at: Timestamp(stored.created_us),
         updated_at: Timestamp(stored.updated_us),
         started_at: stored.started_us.map(Timestamp),
