@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use crate::domain::canonical;
 use crate::domain::journal::{CallFailure, CallResult};
 use crate::domain::tool::FailureCode;
 
