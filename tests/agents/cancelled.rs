@@ -47,7 +47,7 @@ async fn cancelled_when(rig: &Rig, begun: Begun, waited_for: &tokio::sync::Notif
         waited_for.notified().await;
         cancel.cancel();
     });
-    assert_eq!(ended.unwrap().status, RunStatus::Cancelled);
+    assert_eq!(ended.unwrap().end.status, RunStatus::Cancelled);
     rig.outcome(begun.id).await
 }
 
@@ -184,7 +184,7 @@ async fn a_sub_agent_that_is_cancelled_alone_is_an_error_to_its_caller() {
         let child = rows[0][0].as_deref().unwrap();
         process.running.cancel(gavel::domain::ids::RunId::parse(child).unwrap());
     });
-    assert_eq!(ended.unwrap().status, RunStatus::Completed);
+    assert_eq!(ended.unwrap().end.status, RunStatus::Completed);
     assert_eq!(rig.model.asked_of("boss")[1].failures(), [Some(FailureCode::Cancelled)]);
     assert_eq!(rig.runs().await, ["boss completed", "helper cancelled"]);
 }

@@ -637,8 +637,8 @@ async fn fails_once_damaged(damage: &str, reason: &str) {
     rig.db.run(damage).await;
     let begun = rig.take_over(begun).await.unwrap();
     let ended = rig.drive(&rig.process(rig.store.clone()), begun).await.unwrap();
-    assert_eq!(ended.status, RunStatus::Failed, "{damage}");
-    let said = ended.error_message.unwrap();
+    assert_eq!(ended.end.status, RunStatus::Failed, "{damage}");
+    let said = ended.end.error_message.unwrap();
     assert!(said.starts_with(reason), "{said}");
     assert_eq!(rig.tools.effects().len(), 0);
     assert!(rig.take_over(begun).await.is_none());

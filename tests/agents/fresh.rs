@@ -41,7 +41,7 @@ pub(crate) async fn a_run_with_one_read_is_read_from_nowhere_and_written_twice_a
         .script("reader", [call("read", json!({"n": 1})), words("It says hello.")]);
     let store = Dying::never(&rig.store);
     let (begun, ended) = rig.run_fresh(&store, "reader").await;
-    assert_eq!(ended.unwrap().status, RunStatus::Completed);
+    assert_eq!(ended.unwrap().end.status, RunStatus::Completed);
     // After its creation with the task: the read with its result, and the end.
     assert_eq!((store.writes(), store.reads()), (2, 0));
     let run = rig.outcome(begun.id).await;
@@ -139,7 +139,7 @@ async fn the_start_of_a_slow_read_is_written_meanwhile() {
         rig.tools.continues.notify_one();
     };
     let (ended, ()) = tokio::join!(rig.drive(&process, begun), seen);
-    assert_eq!(ended.unwrap().status, RunStatus::Completed);
+    assert_eq!(ended.unwrap().end.status, RunStatus::Completed);
     let run = rig.outcome(begun.id).await;
     assert_eq!(run.summary(), "It says hello.");
 }
@@ -151,6 +151,6 @@ async fn a_run_that_was_cancelled_before_its_first_step_makes_none() {
     rig.model.script("reader", [words("Never said.")]);
     let cancel = |process: &Agents, run| process.running.cancel(run);
     let (_, ended) = rig.run_fresh_after(&Dying::never(&rig.store), "reader", cancel).await;
-    assert_eq!(ended.unwrap().status, RunStatus::Cancelled);
+    assert_eq!(ended.unwrap().end.status, RunStatus::Cancelled);
     assert_eq!(rig.model.asked().len(), 0);
 }

@@ -55,7 +55,7 @@ async fn a_call_without_an_answer_is_not_repeated_after_the_lease_has_expired() 
     let begun = rig.begin("clerk", go(), None).await;
     let ended = rig.drive_for(&rig.process(rig.store.clone()), begun, seconds(10)).await;
     // No other process claimed the run, so this one may record what it knows.
-    assert_eq!(ended.unwrap().stop_reason, Some(StopReason::InDoubt));
+    assert_eq!(ended.unwrap().end.stop_reason, Some(StopReason::InDoubt));
     assert_eq!(rig.tools.calls("put"), 1);
 
     let rig = rig.afresh();
@@ -63,7 +63,7 @@ async fn a_call_without_an_answer_is_not_repeated_after_the_lease_has_expired() 
     rig.tools.script("put", [Does::LosesTheAnswerAfter(seconds(8))]);
     let begun = rig.begin("clerk", go(), None).await;
     let ended = rig.drive_for(&rig.process(rig.store.clone()), begun, seconds(10)).await;
-    assert_eq!(ended.unwrap().status, RunStatus::Completed);
+    assert_eq!(ended.unwrap().end.status, RunStatus::Completed);
     assert_eq!(
         rig.tools.calls("put"),
         2,

@@ -310,7 +310,7 @@ impl Rig {
                 claim: None,
             },
             settings: settings.to_raw(),
-            entry: log::resumed(stored.steps, stored.usage),
+            entry: log::resumed(stored.end.steps, stored.end.usage),
             at_us: self.clock.now_us(),
         };
         match self.store.reopen(reopen).await.unwrap() {

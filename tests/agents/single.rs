@@ -152,7 +152,7 @@ pub(crate) async fn steps_and_tokens_of_a_running_run_are_known(db: TestDb) {
         });
         let ended = ended.unwrap();
         assert_eq!(
-            (ended.steps, ended.usage.input_tokens),
+            (ended.end.steps, ended.end.usage.input_tokens),
             (3 * scripts, 15 * u64::from(scripts)),
             "{agent}"
         );

@@ -62,7 +62,7 @@ pub(crate) async fn a_run_is_claimed_from_the_queue_and_from_dead_processes(db: 
     let started = "SELECT started_at FROM agent_run";
     let began = db.count(started).await;
     assert!(began > 0);
-    assert_eq!(one.load(run.id).await.unwrap().unwrap().status, RunStatus::Running);
+    assert_eq!(one.load(run.id).await.unwrap().unwrap().end.status, RunStatus::Running);
     assert_eq!(two.take(run.id).await.unwrap(), None);
     assert_eq!(
         one.take(run.id).await.unwrap(),

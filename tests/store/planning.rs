@@ -153,7 +153,7 @@ async fn open(db: &TestDb) -> i64 {
 }
 
 pub(crate) async fn run_status(store: &Store, run: RunId) -> RunStatus {
-    store.run_state(run).await.unwrap().unwrap().status
+    store.run_state(run).await.unwrap().unwrap().end.status
 }
 
 /// P-102, P-103: a session begins in one commit with its run, the run's decision and the claim of the request. The same

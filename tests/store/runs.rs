@@ -183,7 +183,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
 
     let stored = store.load(run.id).await.unwrap().unwrap();
     assert_eq!(
-        (stored.id, stored.status, stored.takes),
+        (stored.id, stored.end.status, stored.takes),
         (run.id, RunStatus::Running, 1)
     );
     assert_eq!(
@@ -201,7 +201,7 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
         (stored.origin, stored.attempt, stored.cancel),
         (Origin::Trigger, 0, false)
     );
-    assert_eq!((stored.started_at, stored.steps), (Some(T0), 0));
+    assert_eq!((stored.started_at, stored.end.steps), (Some(T0), 0));
     assert_eq!(shown(&store, run.id).await.status, RunStatus::Running);
     assert!(store.load(RunId::new()).await.unwrap().is_none());
 
@@ -233,13 +233,13 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     );
     let stored = store.load(run.id).await.unwrap().unwrap();
     assert_eq!(
-        (stored.status, stored.steps, stored.in_doubt),
+        (stored.end.status, stored.end.steps, stored.end.in_doubt),
         (RunStatus::Paused, 2, vec![in_doubt])
     );
-    assert_eq!(stored.output.unwrap().get(), r#"{"z":1, "a":2}"#);
-    assert_eq!(stored.summary.as_deref(), Some("It was mom."));
-    assert_eq!(stored.error_message.as_deref(), Some("cut short"));
-    assert_eq!(stored.stop_reason, Some(StopReason::InDoubt));
+    assert_eq!(stored.end.output.unwrap().get(), r#"{"z":1, "a":2}"#);
+    assert_eq!(stored.end.summary.as_deref(), Some("It was mom."));
+    assert_eq!(stored.end.error_message.as_deref(), Some("cut short"));
+    assert_eq!(stored.end.stop_reason, Some(StopReason::InDoubt));
     assert_eq!(store.journal(run.id, 70, 10).await.unwrap(), [entry(71)]);
     assert_eq!(
         db.line(DECISION).await,
@@ -779,7 +779,7 @@ pub(crate) async fn a_run_is_cancelled_in_every_state(db: TestDb) {
     for run in [&run, &child, &sibling, &grandchild] {
         let stored = store.load(run.id).await.unwrap().unwrap();
         assert!(stored.cancel);
-        assert_eq!(stored.status, RunStatus::Running, "its worker ends it");
+        assert_eq!(stored.end.status, RunStatus::Running, "its worker ends it");
     }
     let all = [run.id, child.id, sibling.id, grandchild.id];
     assert_eq!(store.renew(vec![lease, beside]).await.unwrap().cancelled, all);

@@ -128,7 +128,7 @@ pub(crate) async fn an_action_of_a_session_is_settled_while_its_run_is_in_progre
                 let mut end = finished(work.lease, run, RunStatus::Failed, calls);
                 end.in_doubt = vec![in_doubt.clone()];
                 assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
-                assert!(store.run_state(run.id).await.unwrap().unwrap().in_doubt.is_empty());
+                assert!(store.run_state(run.id).await.unwrap().unwrap().end.in_doubt.is_empty());
             }
             assert_eq!(db.line(&state).await, settled);
         }
