@@ -12,7 +12,6 @@ use super::run::{Engine, Run};
 use super::strategy::Strategy;
 use super::strategy::react::{self, Shortened};
 use super::{next, record, spans};
-use crate::api::events::Event;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FaultKind, FunctionCall, Line, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
@@ -77,19 +76,11 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             let live = run.record.log().map(|log| &log.live);
             match (&run.context.events, live) {
                 (Some(sink), _) => {
-                    let mut tell = |event: ModelEvent<'_>| match event {
-                        ModelEvent::Delta(text) => sink.delta(Event::Delta { text: text.into() }),
-                        ModelEvent::Thought(text) => sink.delta(Event::Thought { text: text.into() }),
-                        ModelEvent::Reset => sink.reset(),
-                    };
+                    let mut tell = |event: ModelEvent<'_>| sink.arrived(event);
                     engine.model.generate(request, Some(&mut tell)).await
                 }
                 (None, Some(live)) => {
-                    let mut tell = |event: ModelEvent<'_>| match event {
-                        ModelEvent::Delta(text) => live.delta(text),
-                        ModelEvent::Thought(text) => live.thought(text),
-                        ModelEvent::Reset => live.reset(),
-                    };
+                    let mut tell = |event: ModelEvent<'_>| live.arrived(event);
                     engine.model.generate(request, Some(&mut tell)).await
                 }
                 (None, None) => engine.model.generate(request, None).await,

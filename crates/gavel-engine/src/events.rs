@@ -7,6 +7,7 @@ use super::ledger::Call;
 use super::projection::Projection;
 use crate::api::events::{Event, Numbered};
 use crate::domain::journal::Entry;
+use crate::ports::model::ModelEvent;
 
 /// The destination of events. Bounded: a slow reader misses deltas, never entries, since a run has fewer entries than
 /// [`EventSink::RESERVE`].
@@ -68,17 +69,14 @@ impl EventSink {
         }
     }
 
-    /// Reports that the text and thoughts since the last turn are void. Unlike them, this event uses a reserved slot.
-    pub(super) fn reset(&self) {
-        let _ = self.sender.try_send(Numbered {
-            number: self.number,
-            event: Event::Reset,
-        });
-    }
-
-    /// Sends more text or thoughts, if the reader keeps up.
-    pub(super) fn delta(&self, event: Event) {
-        if self.sender.capacity() > Self::RESERVE {
+    /// Sends what arrives of a turn, if the reader keeps up. That it is void uses a reserved slot.
+    pub(super) fn arrived(&self, event: ModelEvent<'_>) {
+        let (event, is_reserved) = match event {
+            ModelEvent::Delta(text) => (Event::Delta { text: text.into() }, false),
+            ModelEvent::Thought(text) => (Event::Thought { text: text.into() }, false),
+            ModelEvent::Reset => (Event::Reset, true),
+        };
+        if is_reserved || self.sender.capacity() > Self::RESERVE {
             let _ = self.sender.try_send(Numbered {
                 number: self.number,
                 event,

@@ -117,18 +117,13 @@ impl Limits {
     pub const AGENT: Self = Self {
         iterations: None,
         time: None,
-        until: None,
-        tokens: None,
         ask: Duration::from_secs(600),
-        parallel_calls: 16,
         answer_reserve: Duration::ZERO,
         at_limit: AtLimit::SumUp { grace: GRACE },
         doom_loop: true,
-        output_due: false,
         invalid_outputs: Some(INVALID_OUTPUTS),
-        on_reject: OnReject::Continue,
-        one_by_one: false,
         pause_in_doubt: true,
+        ..Self::CHAT
     };
 
     /// Has the deadline passed?

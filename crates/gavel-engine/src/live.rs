@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::broadcast;
 
 use crate::domain::ids::RunId;
+use crate::ports::model::ModelEvent;
 
 /// Sends live events. Child runs share the watchers of their parent.
 #[derive(Clone, Debug)]
@@ -100,26 +101,22 @@ impl Live {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn delta(&self, text: &str) {
+    /// Sends what arrives of a turn.
+    pub(super) fn arrived(&self, event: ModelEvent<'_>) {
+        // Held while it is sent, so that a new watcher gets every delta exactly once.
         let mut said = self.so_far();
-        said.words.push_str(text);
-        // While holding the lock, so that a new watcher gets every delta exactly once.
-        self.tell(|| LiveEvent::Delta(self.run, Arc::from(text)));
-    }
-
-    pub(super) fn thought(&self, text: &str) {
-        let mut said = self.so_far();
-        // No watcher gets more of them.
-        if said.thoughts.len() <= Self::HANDED_OVER {
-            said.thoughts.push_str(text);
+        match event {
+            ModelEvent::Delta(text) => said.words.push_str(text),
+            // No watcher gets more of them.
+            ModelEvent::Thought(text) if said.thoughts.len() <= Self::HANDED_OVER => said.thoughts.push_str(text),
+            ModelEvent::Thought(_) => {}
+            ModelEvent::Reset => *said = Said::default(),
         }
-        self.tell(|| LiveEvent::Thought(self.run, Arc::from(text)));
-    }
-
-    pub(super) fn reset(&self) {
-        let mut said = self.so_far();
-        *said = Said::default();
-        self.tell(|| LiveEvent::Reset(self.run));
+        self.tell(|| match event {
+            ModelEvent::Delta(text) => LiveEvent::Delta(self.run, text.into()),
+            ModelEvent::Thought(text) => LiveEvent::Thought(self.run, text.into()),
+            ModelEvent::Reset => LiveEvent::Reset(self.run),
+        });
     }
 
     pub(super) fn written(&self) {

@@ -211,9 +211,8 @@ pub(super) fn unfinished_calls(record: &Record, why: &str, harmless: FailureCode
             Entry::Result {
                 call: call.id(),
                 result: CallResult {
-                    outcome: Err(CallFailure::new(code, message)),
                     sent,
-                    duration_us: 0,
+                    ..CallResult::not_sent(code, message)
                 },
             }
         })
