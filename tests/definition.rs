@@ -179,7 +179,7 @@ outputConfig:
             "x.md:4: tools[1]: found \"a\" a second time; allowed: each name once",
             "x.md:6: model_config.temp: found 3; allowed: a number from 0 to 2",
             "x.md:7: model_config.top_k: found an unknown field; allowed: did you mean `top_p`?",
-            "x.md:9: run_config.max_turns: found 0; allowed: a whole number from 1",
+            "x.md:9: run_config.max_turns: found 0; allowed: a whole number from 1 to 2147483647",
             "x.md:10: approval: found \"sometimes\"; allowed: never, side_effects or always",
             "x.md:11: kind: found \"remote\"; allowed: local",
             "x.md:14: inputConfig.inputs.a.type: found \"text\"; allowed: string, number, integer, boolean, string[], number[], integer[] or boolean[]",

@@ -24,7 +24,6 @@ use gavel::domain::decision::Outcome;
 use gavel::domain::definition::Constitution;
 use gavel::domain::ids::{ActionId, InstanceId, TenantId, UserId};
 use gavel::domain::journal::Speaker;
-use gavel::domain::templates::Templates;
 use gavel::engine::Engine;
 use gavel::ports::clock::SystemClock;
 use gavel::ports::records::{Decisions, ListQuery};
@@ -67,7 +66,7 @@ impl Real {
         };
         let quota = Arc::new(LocalQuota::new(NonZeroU32::MAX, NonZeroU32::MAX));
         let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
-        let chat = Chat::new(engine, quota, constitution, Templates::built_in(), 64);
+        let chat = Chat::new(engine, quota, constitution, 64);
         mcp.ready(chat.allowlist(), Instant::now() + Duration::from_secs(20))
             .await;
         assert_eq!(chat.unavailable_tools(), []);

@@ -37,7 +37,6 @@ use crate::adapters::mcp::{Mcp, McpConfig};
 use crate::adapters::store::Store;
 use crate::config::{Config, Console};
 use crate::domain::ids::InstanceId;
-use crate::domain::templates::Templates;
 use crate::engine::Engine;
 use crate::engine::agent::{Agents, Running};
 use crate::ports::clock::SystemClock;
@@ -213,7 +212,7 @@ impl App {
         // A process that dies has worked no longer than this uncounted.
         let every = (config.runs.lease_seconds / 3).min(Duration::from_secs(1));
         background.spawn(Arc::clone(&runs).keep_leases(every));
-        let chat = Chat::new(engine, quota, constitution, Templates::built_in(), config.max_in_flight);
+        let chat = Chat::new(engine, quota, constitution, config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
         let stopping = Arc::new(AtomicBool::new(false));

@@ -147,7 +147,7 @@ settings! {
         model: String = word("a model's name, such as gemini-3.8-flash, or demo"), variables(&["GEMINI_MODEL"]),
             flag("--model", "NAME"), default(DEFAULT_MODEL);
         /// How much the model thinks, where a definition sets neither thinkingLevel nor thinkingBudget.
-        thinking_level: Option<ThinkingLevel> = OneOf(&ThinkingLevel::NAMES), variables(&["GEMINI_THINKING_LEVEL"]),
+        thinking_level: Option<ThinkingLevel> = OneOf(ThinkingLevel::NAMES), variables(&["GEMINI_THINKING_LEVEL"]),
             absent("the model's default");
         /// Key of the Gemini Developer API.
         api_key: Option<SecretString> = secret("an API key of the Gemini API"),

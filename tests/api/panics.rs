@@ -14,7 +14,6 @@ use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::definition::{self, Constitution, Form, Source, check};
 use gavel::domain::ids::{InstanceId, TenantId, UserId};
 use gavel::domain::journal::ModelTurn;
-use gavel::domain::templates::Templates;
 use gavel::engine::Engine;
 use gavel::engine::agent::{self, Agents, Models};
 use gavel::http::caller::Auth;
@@ -206,7 +205,6 @@ async fn serve(database: Database) -> Served {
         engine,
         Arc::new(Fused(behind(), Fixed(quota))),
         Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap(),
-        Templates::built_in(),
         8,
     );
     let settings = ThreadSettings {

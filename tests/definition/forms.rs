@@ -259,7 +259,7 @@ fn an_invalid_message_is_reported_by_field() {
             "x: output_config.schema.type: found 5; allowed: array, boolean, integer, null, number, object, string, or a list of these",
             "x: prompt_config.query: found the placeholder ${topic}; allowed: an input: query; or `$${` for a literal `${`",
             "x: model_config.temperature: found \"NaN\"; allowed: a number from 0 to 2",
-            "x: run_config.max_turns: found -1; allowed: a whole number from 1",
+            "x: run_config.max_turns: found -1; allowed: a whole number from 1 to 2147483647",
         ]
     );
 }
@@ -272,7 +272,7 @@ fn json_is_read_strictly_and_its_errors_have_lines() {
     assert_eq!(definition.description, "😀\t!");
     for (invalid, line) in [
         ("{\n\"name\": 'a'\n}", 2),
-        ("{\n\"name\": \"a\",\n}", 2),
+        ("{\n\"name\": \"a\",\n}", 3),
         ("name: a", 1),
         ("{\n# no\n}", 2),
         ("{\"name\":\n\"\\ud83d\"}", 2),

@@ -9,7 +9,6 @@ use actix_web::dev::ServerHandle;
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::definition::Constitution;
 use gavel::domain::ids::InstanceId;
-use gavel::domain::templates::Templates;
 use gavel::engine::Engine;
 use gavel::engine::agent::{self, Agents, Models};
 use gavel::http::caller::Auth;
@@ -131,7 +130,7 @@ pub async fn serve(setup: Setup) -> Running {
         Duration::from_secs(60),
     );
     let approvals = Approvals::new(runs.clone(), directory.clone(), kept.clone(), kept);
-    let chat = Chat::new(engine, quota, constitution, Templates::built_in(), setup.max_in_flight);
+    let chat = Chat::new(engine, quota, constitution, setup.max_in_flight);
     let edge = Edge {
         chat,
         agents: Arc::new(DeclaredAgents::new(runs.clone(), directory.clone())),

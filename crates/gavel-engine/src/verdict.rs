@@ -10,7 +10,6 @@ use crate::domain::canonical;
 use crate::domain::decision::Outcome;
 use crate::domain::definition::Output;
 use crate::domain::journal::{Completion, Verdict};
-use crate::domain::malformed;
 use crate::domain::model_schema::translate;
 use crate::domain::nesting;
 use crate::domain::plan::{Basis, PlanError};
@@ -116,7 +115,7 @@ enum Unread {
 }
 
 fn unfit(error: serde_json::Error) -> Unread {
-    Unread::Invalid(malformed::words(&error))
+    Unread::Invalid(error.to_string())
 }
 
 /// Maximum bytes of a schema in a description.

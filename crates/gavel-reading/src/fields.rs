@@ -5,10 +5,42 @@ use std::collections::BTreeMap;
 
 use crate::error::unknown_name_message;
 use crate::error::{Errors, ReadError};
-use crate::node::{Content, Key, Node};
+use crate::node::{Content, Key, Node, SyntaxError};
 
 /// The most bytes of a name that paths show; errors show no more of a path.
 const LONGEST_NAME: usize = 200;
+
+/// Reads the whole of a file, in the form of this name.
+///
+/// # Errors
+/// Every error in it, each with its place.
+pub fn read_file<T>(
+    file: &str,
+    form: &'static str,
+    parsed: Result<(Node, Vec<Key>), SyntaxError>,
+    read: impl FnOnce(&At<'_>) -> Option<T>,
+) -> Result<T, Vec<ReadError>> {
+    let errors = RefCell::default();
+    let value = match parsed {
+        Ok((node, twice)) => {
+            let at = At::root(&errors, file, &node);
+            at.given_twice(&twice);
+            read(&at)
+        }
+        Err(error) => {
+            let (found, allowed) = error.describe(form);
+            let nothing = Node::bare(Content::Null);
+            let at = At::root(&errors, file, &nothing).on_line(error.line.unwrap_or_default());
+            at.error(found, allowed);
+            None
+        }
+    };
+    let errors = errors.into_inner();
+    match value {
+        Some(value) if errors.is_empty() => Ok(value),
+        _ => Err(errors.into_vec(file)),
+    }
+}
 
 /// Reads one value, and knows what is allowed.
 pub trait Parser {
@@ -31,6 +63,8 @@ pub struct At<'a> {
     pub path: String,
     /// The value.
     pub node: &'a Node,
+    /// The line that errors show: the value's, unless they are about its key.
+    pub line: u64,
     found: fn(&Node) -> String,
 }
 
@@ -42,6 +76,7 @@ impl<'a> At<'a> {
             file,
             path: String::new(),
             node,
+            line: node.line,
             found: Node::found,
         }
     }
@@ -53,12 +88,24 @@ impl<'a> At<'a> {
         self
     }
 
+    /// The same value; errors show this line.
+    #[must_use]
+    pub fn on_line(mut self, line: u64) -> Self {
+        self.line = line;
+        self
+    }
+
     /// Another value in the same place.
     pub fn holding<'b>(&self, node: &'b Node) -> At<'b>
     where
         'a: 'b,
     {
-        At { node, ..self.clone() }
+        let line = node.line;
+        At {
+            node,
+            line,
+            ..self.clone()
+        }
     }
 
     /// The same value, with another list for what is reported.
@@ -88,28 +135,41 @@ impl<'a> At<'a> {
 
     /// Reports what was found, and what is allowed.
     pub fn error(&self, found: impl Into<String>, allowed: impl Into<String>) {
-        self.report(self.node.line, self.path.clone(), found.into(), allowed.into());
+        self.report(|| (self.line, found.into(), allowed.into()));
     }
 
-    fn report(&self, line: u64, field: String, found: String, allowed: String) {
-        self.errors.borrow_mut().add(|| ReadError {
-            file: self.file.to_owned(),
-            line: Some(line),
-            field: match field.is_empty() {
-                true => "the file".to_owned(),
-                false => field,
-            },
-            found,
-            allowed,
+    /// As [`Self::error`], with the line, if the words are expensive: there may be as many errors as the file has bytes.
+    pub fn report(&self, words: impl FnOnce() -> (u64, String, String)) {
+        self.errors.borrow_mut().add(|| {
+            let (line, found, allowed) = words();
+            ReadError {
+                file: self.file.to_owned(),
+                line: Some(line),
+                field: match self.path.is_empty() {
+                    true => "the file".to_owned(),
+                    false => self.path.clone(),
+                },
+                found,
+                allowed,
+            }
         });
     }
 
-    fn inner(&self, path: String, node: &'a Node) -> Self {
-        Self {
-            path,
-            node,
-            ..self.clone()
+    /// Reports keys that are given a second time.
+    pub fn given_twice(&self, keys: &[Key]) {
+        for key in keys {
+            let at = self.clone().named(&key.name).on_line(key.line);
+            at.error("the key a second time", "each key once");
         }
+    }
+
+    /// An entry of this map, whose errors are about its key.
+    pub fn entry(&self, key: &Key, node: &'a Node) -> Self {
+        self.inner(self.below(&key.name), node).on_line(key.line)
+    }
+
+    fn inner(&self, path: String, node: &'a Node) -> Self {
+        self.holding(node).named(path)
     }
 
     /// Its items. Anything but a list is an error, and so is a longer one.
@@ -185,7 +245,7 @@ impl<'a> At<'a> {
             // A misspelled field has an error of its own.
             let is_misspelled = |key: &&Key| crate::nearest(&key.name, known.iter().copied()) == Some(name);
             if !unknown.iter().any(is_misspelled) {
-                self.report(self.node.line, self.below(name), "nothing".to_owned(), allowed);
+                self.clone().named(self.below(name)).error("nothing", allowed);
             }
         }
         let at = self.clone();
@@ -212,8 +272,8 @@ impl Rest<'_> {
 
     /// Reports one of them, and what is allowed instead.
     pub fn report(&self, key: &Key, allowed: &str) {
-        let (path, found) = (self.at.below(&key.name), "an unknown field".to_owned());
-        self.at.report(key.line, path, found, allowed.to_owned());
+        let at = self.at.clone().named(self.at.below(&key.name)).on_line(key.line);
+        at.error("an unknown field", allowed);
     }
 
     /// The same, with another list for what is reported.

@@ -6,119 +6,44 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
+use crate::nesting;
 use crate::node::{Content, Key, MOST_NODES, Node, SyntaxError, quoted, too_many};
-use crate::{malformed, nesting};
 
 /// Parses one JSON value and also returns duplicate keys, by their paths. The first value is kept.
 ///
 /// # Errors
 /// The text is not JSON, or is too large.
 pub fn parse(text: &str) -> Result<(Node, Vec<Key>), SyntaxError> {
+    parse_up_to(text, MOST_NODES)
+}
+
+fn parse_up_to(text: &str, values: usize) -> Result<(Node, Vec<Key>), SyntaxError> {
+    let too_large = |message| SyntaxError { line: None, message };
     // Each level is parsed once for every level around it, so their number is limited.
     if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
-        return Err(SyntaxError {
-            line: None,
-            message: format!("more than {} levels", nesting::MAX_LEVELS),
-        });
+        return Err(too_large(format!("more than {} levels", nesting::MAX_LEVELS)));
     }
-    if nesting::has_more(text.as_bytes(), MOST_NODES) {
-        return Err(SyntaxError {
-            line: None,
-            message: too_many(MOST_NODES),
-        });
+    if nesting::has_more(text.as_bytes(), values) {
+        return Err(too_large(too_many(values)));
     }
+    let whole: &RawValue = serde_json::from_str(text).map_err(|error| invalid(&error, 1))?;
     let ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
-    let reader = Reader { text, ends };
-    let whole: &RawValue = serde_json::from_str(text).map_err(|error| reader.no_json(&error))?;
-    let mut node = reader.node(whole)?;
+    let mut node = Reader { text, ends }.node(whole)?;
     let twice = node.take_twice();
     Ok((node, twice))
 }
 
-/// Parses one JSON value and rejects duplicate keys, in one pass. Otherwise like [`parse`], but without lines.
-///
-/// # Errors
-/// What is invalid, with its line.
-fn strict(text: &str) -> Result<Value, SyntaxError> {
-    if !nesting::within(text.as_bytes(), nesting::MAX_LEVELS) {
-        return Err(SyntaxError {
-            line: None,
-            message: format!("more than {} levels", nesting::MAX_LEVELS),
-        });
-    }
-    if nesting::has_more(text.as_bytes(), MOST_VALUES) {
-        return Err(SyntaxError {
-            line: None,
-            message: too_many(MOST_VALUES),
-        });
-    }
-    serde_json::from_str(text).map(|Strict(value)| value).map_err(|error| {
-        if error.is_data() {
-            return SyntaxError {
-                line: Some(error.line() as u64),
-                message: malformed::words(&error),
-            };
-        }
-        let ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
-        Reader { text, ends }.no_json(&error)
-    })
-}
-
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Strict;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-    fn visit_unit<E>(self) -> Result<Strict, E> {
-        Ok(Strict(Value::Null))
-    }
-    fn visit_bool<E>(self, value: bool) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-    fn visit_i64<E>(self, value: i64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-    fn visit_u64<E>(self, value: u64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-    fn visit_f64<E>(self, value: f64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-    fn visit_str<E>(self, text: &str) -> Result<Strict, E> {
-        Ok(Strict(text.into()))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Strict, A::Error> {
-        let mut list = Vec::new();
-        while let Some(Strict(item)) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Strict(Value::Array(list)))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Strict, A::Error> {
-        let mut map = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            if map.contains_key(&key) {
-                return Err(A::Error::custom(format_args!("the key {} a second time", quoted(&key))));
-            }
-            let Strict(value) = entries.next_value()?;
-            map.insert(key, value);
-        }
-        Ok(Strict(Value::Object(map)))
+/// What serde says of a text that begins on `line`.
+fn invalid(error: &serde_json::Error, line: u64) -> SyntaxError {
+    let whole = error.to_string();
+    let message = whole.rsplit_once(" at line ").map_or(&*whole, |(message, _)| message);
+    SyntaxError {
+        line: Some(line + (error.line().max(1) - 1) as u64),
+        message: format!("{message}, column {}", error.column()),
     }
 }
 
@@ -172,48 +97,7 @@ impl<'a> Reader<'a> {
     }
 
     fn read<T: Deserialize<'a>>(&self, raw: &'a RawValue, line: u64) -> Result<T, SyntaxError> {
-        serde_json::from_str(raw.get()).map_err(|error| self.error(&error, line))
-    }
-
-    /// Where the text stops being JSON, and why if known.
-    fn no_json(&self, error: &serde_json::Error) -> SyntaxError {
-        let start = match error.line() {
-            0 | 1 => 0,
-            line => self.ends.get(line - 2).map_or(0, |end| end + 1),
-        };
-        // The column counts the bytes up to and including the unexpected one.
-        let at = (start + error.column().saturating_sub(1)).min(self.text.len());
-        let before = self.text.get(..at).unwrap_or_default().trim_end();
-        let next = self.text.get(at..).and_then(|rest| rest.chars().next());
-        let (at, message) = match next {
-            Some(end @ ('}' | ']')) if before.ends_with(',') => {
-                (before.len() - 1, format!("a trailing comma before `{end}`"))
-            }
-            _ if error.is_eof() => (self.text.trim_end().len(), "it ends too early".to_owned()),
-            _ => (at, malformed::syntax(error).to_owned()),
-        };
-        let line = self.ends.partition_point(|end| *end < at);
-        let start = line
-            .checked_sub(1)
-            .and_then(|line| self.ends.get(line))
-            .map_or(0, |end| end + 1);
-        let column = self.text.get(start..at).map_or(0, |text| text.chars().count()) + 1;
-        SyntaxError {
-            line: Some(line as u64 + 1),
-            message: format!("{message}, column {column}"),
-        }
-    }
-
-    /// An error in a text that begins on `line`.
-    fn error(&self, error: &serde_json::Error, line: u64) -> SyntaxError {
-        let message = match error.is_data() {
-            true => malformed::words(error),
-            false => malformed::syntax(error).to_owned(),
-        };
-        SyntaxError {
-            line: Some(line + (error.line().max(1) - 1) as u64),
-            message,
-        }
+        serde_json::from_str(raw.get()).map_err(|error| invalid(&error, line))
     }
 
     /// The line on which a part of the text begins.
@@ -255,10 +139,14 @@ impl<'de> Visitor<'de> for EntriesVisitor {
 /// What is invalid, with its line.
 pub fn strict_json(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    strict(text).map_err(|SyntaxError { line, message }| match line {
+    let (node, twice) = parse_up_to(text, MOST_VALUES).map_err(|SyntaxError { line, message }| match line {
         Some(line) => format!("{message}, line {line}"),
         None => message,
-    })
+    })?;
+    match twice.first() {
+        Some(Key { line, name }) => Err(format!("the key {} a second time, line {line}", quoted(name))),
+        None => Ok(node.to_json()),
+    }
 }
 
 /// A text as editors write it (comments, trailing commas, a byte order mark) as plain JSON; line numbers do not change.

@@ -10,7 +10,6 @@
 mod error;
 mod fields;
 pub mod json;
-pub mod malformed;
 pub mod nesting;
 mod node;
 mod parsers;
@@ -18,7 +17,7 @@ mod settings;
 
 pub use error::{Errors, MOST_REPORTED, ReadError};
 pub use error::{nearest, unknown_name_message};
-pub use fields::{At, Fields, Parser, Rest, Taken};
+pub use fields::{At, Fields, Parser, Rest, Taken, read_file};
 pub use json::strict_json;
 pub use node::{Content, Key, MOST_NODES, Node, SyntaxError, quoted};
 pub use parsers::{

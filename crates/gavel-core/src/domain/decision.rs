@@ -98,6 +98,7 @@ impl Outcome {
     }
 
     /// The placeholders that its reply may use; `None` if it has no fixed reply, because the model answers.
+    #[cfg(test)]
     pub(super) const fn placeholders(self) -> Option<&'static [&'static str]> {
         self.about().1
     }

@@ -1,7 +1,7 @@
 //! Plain data and its state machines. No I/O, no wall clock, and no randomness except for new ids. One stopwatch: a
 //! check by a schema from outside gavel has a time limit (`schema`).
 
-pub use gavel_reading::{malformed, nesting};
+pub use gavel_reading::nesting;
 
 pub mod action;
 pub mod address;

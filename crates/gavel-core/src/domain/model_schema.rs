@@ -20,6 +20,7 @@
 //! A server may send half a megabyte of schema, and references multiply. So each byte that is read or copied counts,
 //! and a tool that needs too many is left out.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
@@ -468,24 +469,9 @@ impl Translation<'_> {
 }
 
 /// The pointer of a URI fragment may be percent-encoded (RFC 6901 section 6).
-fn percent_decoded(pointer: &str) -> String {
-    let bytes = pointer.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) if bytes[at] == b'%' => {
-                out.push(byte);
-                at += 3;
-            }
-            _ => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).unwrap_or_else(|_| pointer.to_owned())
+fn percent_decoded(pointer: &str) -> Cow<'_, str> {
+    let decoded = percent_encoding::percent_decode_str(pointer).decode_utf8();
+    decoded.unwrap_or(Cow::Borrowed(pointer))
 }
 
 #[cfg(test)]

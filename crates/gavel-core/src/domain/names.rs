@@ -115,16 +115,26 @@ pub(crate) fn camel(name: &str) -> String {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __names {
-    ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $variant_doc:literal])* $variant:ident = $text:tt,)+ }) => {
+    (
+        $(#[doc = $doc:literal])* $(#[derive($($derive:ident),+)])*
+        $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:tt,)+ }
+    ) => {
         $(#[doc = $doc])*
+        $(#[derive($($derive),+)])*
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
         )]
-        pub enum $name { $($(#[doc = $variant_doc])* #[serde(rename = $text)] $variant,)+ }
+        pub enum $name { $($(#[$variant_meta])* #[serde(rename = $text)] $variant,)+ }
 
         impl $name {
             /// Every value.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// Every value with its name, as files are read.
+            pub const NAMES: &'static [(&'static str, Self)] = &[$(($text, Self::$variant),)+];
+
+            /// The names alone.
+            pub const WORDS: &'static [&'static str] = &[$($text,)+];
 
             /// The name on the wire and in the database.
             #[must_use]

@@ -27,14 +27,10 @@ settings! {
         }, default("workspace");
         /// What happens to a message while a run of its thread is in progress: it is refused with 409 and that run, or
         /// it waits its turn.
-        while_busy: WhileBusy = OneOf(&[("refuse", WhileBusy::Refuse), ("queue", WhileBusy::Queue)]), default("refuse");
+        while_busy: WhileBusy = OneOf(WhileBusy::NAMES), default("refuse");
         /// What happens to a thread's run when an approver rejects an action: the agent reads the reason and continues,
         /// or the run ends as completed or as failed.
-        on_reject: OnReject = OneOf(&[
-            ("continue", OnReject::Continue),
-            ("complete", OnReject::Complete),
-            ("fail", OnReject::Fail),
-        ]), default("continue");
+        on_reject: OnReject = OneOf(OnReject::NAMES), default("continue");
     }
 }
 

@@ -1,7 +1,5 @@
 //! A thread: a stored conversation of one user with an agent.
 
-use serde::Serialize;
-
 use super::action::ActionStatus;
 use super::agent_run::RunStatus;
 use super::names::names;
@@ -45,27 +43,29 @@ impl MessageKind {
     }
 }
 
-/// What happens to a new message while a run of its thread is in progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhileBusy {
-    /// It is rejected, with the run's id.
-    Refuse,
-    /// Its run waits for its turn.
-    Queue,
+names! {
+    /// What happens to a new message while a run of its thread is in progress.
+    WhileBusy {
+        /// It is rejected, with the run's id.
+        Refuse = "refuse",
+        /// Its run waits for its turn.
+        Queue = "queue",
+    }
 }
 
-/// What happens to a run when an approver rejects a call of it (`runs.on_reject`).
 //
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnReject {
-    /// The model receives the rejection and its reason, and the run continues.
-    #[default]
-    Continue,
-    /// The run ends as completed.
-    Complete,
-    /// The run ends as failed.
-    Fail,
+names! {
+    /// What happens to a run when an approver rejects a call of it (`runs.on_reject`).
+    #[derive(Default)]
+    OnReject {
+        /// The model receives the rejection and its reason, and the run continues.
+        #[default]
+        Continue = "continue",
+        /// The run ends as completed.
+        Complete = "complete",
+        /// The run ends as failed.
+        Fail = "fail",
+    }
 }
 
 /// The wire's `status` of a run, and its `state`, which is more precise for runs that did not complete. The flags tell

@@ -4,31 +4,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gavel_reading::{At, Content, Entries, FLAG, List, Mapped, Node, OneOf, Parser, Record, Scalar, record};
+use gavel_reading::{At, Content, Entries, FLAG, List, Mapped, Node, OneOf, Parser, Record, Scalar, read_file, record};
 use serde_json::Value;
 
 use super::argument_path::ArgumentPath;
 use super::definition::quoted;
+use super::names::names;
 use super::times::Times;
 
-/// Whether a call may be sent twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Idempotency {
-    /// No: a second call has a second effect.
-    None,
-    /// Yes: the tool itself makes a second call harmless.
-    Natural,
-    /// Yes, with the same `gavel/idempotency_key`.
-    Key,
+names! {
+    /// Whether a call may be sent twice.
+    Idempotency {
+        /// No: a second call has a second effect.
+        None = "none",
+        /// Yes: the tool itself makes a second call harmless.
+        Natural = "natural",
+        /// Yes, with the same `gavel/idempotency_key`.
+        Key = "key",
+    }
 }
 
-/// A tool's default for approval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ApprovalDefault {
-    /// Calls require approval.
-    Required,
-    /// Calls require no approval.
-    NotRequired,
+names! {
+    /// A tool's default for approval.
+    ApprovalDefault {
+        /// Calls require approval.
+        Required = "required",
+        /// Calls require no approval.
+        NotRequired = "not_required",
+    }
 }
 
 /// Values of an argument with which a call has the effect of another tool.
@@ -49,18 +52,11 @@ record! {
         /// Does a call have a side effect?
         side_effect: Option<bool> = "sideEffect": FLAG;
         /// Does a call require approval? If absent, the agent's rule decides.
-        approval: Option<ApprovalDefault> = "approval": OneOf(&[
-            ("required", ApprovalDefault::Required),
-            ("not_required", ApprovalDefault::NotRequired),
-        ]);
+        approval: Option<ApprovalDefault> = "approval": OneOf(ApprovalDefault::NAMES);
         /// Call timeout.
         timeout: Option<Duration> = "timeoutMs": MILLIS;
         /// May a call be repeated?
-        idempotency: Option<Idempotency> = "idempotency": OneOf(&[
-            ("none", Idempotency::None),
-            ("natural", Idempotency::Natural),
-            ("key", Idempotency::Key),
-        ]);
+        idempotency: Option<Idempotency> = "idempotency": OneOf(Idempotency::NAMES);
         /// Arguments that the model neither sees nor gives: the server sets them itself.
         hidden: Vec<Arc<str>> = "hidden": List(ARGUMENT);
         /// Paths of the arguments that name recipients.
@@ -72,7 +68,7 @@ record! {
         /// The arguments that contain times.
         times: Option<Times> = "times": Record("a map with a `start`", Times::read);
         /// What arguments have to match in a planning session. All of it holds.
-        scope: Option<Vec<(ArgumentPath, SessionValue)>> = "scope": ByPath(OneOf(&SessionValue::NAMES));
+        scope: Option<Vec<(ArgumentPath, SessionValue)>> = "scope": ByPath(OneOf(SessionValue::NAMES));
         /// Where a result has what a later argument of this name may then be.
         creates: BTreeMap<Arc<str>, ArgumentPath> = "creates": Mapped(ByPath(IN_RESULT), creates);
         /// Values of arguments that have the effect of another tool.
@@ -90,11 +86,13 @@ impl ToolSettings {
     /// # Errors
     /// Every error, each with its place.
     pub fn said(value: &Value) -> Result<Self, String> {
-        let (errors, node) = (Default::default(), Node::from(value));
-        let settings = At::root(&errors, "", &node).record(Self::read);
-        let errors = errors.into_inner().into_vec("");
-        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-        settings.filter(|_| errors.is_empty()).ok_or_else(|| errors.join("; "))
+        let settings = read_file("", "JSON", Ok((Node::from(value), Vec::new())), |at| {
+            at.record(Self::read)
+        });
+        settings.map_err(|errors| {
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            errors.join("; ")
+        })
     }
 
     /// What `mcp.json` and the server say, together. What restricts a call holds, whether the file or the server says
@@ -235,41 +233,27 @@ impl<P: Parser> Parser for ByPath<P> {
     }
 }
 
-/// What of a planning session an argument of a tool has to match (`scope` of `mcp.json`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SessionValue {
-    /// `session.owner`: the owner of the session's repository.
-    Owner,
-    /// `session.repo`: the name of the session's repository.
-    Repo,
-    /// `session.branch`: a branch that the session may write, known by its prefix.
-    Branch,
-    /// `session.base`: a branch that may receive the session's changes: the repository's default one, or one of the
-    /// session's.
-    Base,
-    /// `session.created`: what a call of this session created, as `creates` of its tool says.
-    Created,
+names! {
+    /// What of a planning session an argument of a tool has to match (`scope` of `mcp.json`).
+    SessionValue {
+        /// `session.owner`: the owner of the session's repository.
+        Owner = "session.owner",
+        /// `session.repo`: the name of the session's repository.
+        Repo = "session.repo",
+        /// `session.branch`: a branch that the session may write, known by its prefix.
+        Branch = "session.branch",
+        /// `session.base`: a branch that may receive the session's changes: the repository's default one, or one of the
+        /// session's.
+        Base = "session.base",
+        /// `session.created`: what a call of this session created, as `creates` of its tool says.
+        Created = "session.created",
+    }
 }
 
 impl SessionValue {
-    /// Each with its name in `mcp.json`.
-    pub const NAMES: [(&'static str, Self); 5] = [
-        ("session.owner", Self::Owner),
-        ("session.repo", Self::Repo),
-        ("session.branch", Self::Branch),
-        ("session.base", Self::Base),
-        ("session.created", Self::Created),
-    ];
-
     /// Does it say where an effect takes place? Without such an argument the server would choose.
     #[must_use]
     pub const fn names_a_place(self) -> bool {
         matches!(self, Self::Owner | Self::Repo | Self::Branch)
-    }
-
-    /// Its name in `mcp.json`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        Self::NAMES[self as usize].0
     }
 }

@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::address::look_alikes;
+use super::argument_path::pointer;
 use super::hypertext::{self, ReadOut};
 use super::schema::resolved;
 use super::text::{is_hidden, is_visible};
@@ -74,8 +75,7 @@ impl<'a> Search<'a> {
 
     fn below(&mut self, name: &str, value: &Value, schema: &'a Value) {
         let before = self.place.len();
-        self.place.push('/');
-        self.place.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        self.place = pointer(&self.place, name);
         self.value(value, schema);
         self.place.truncate(before);
     }

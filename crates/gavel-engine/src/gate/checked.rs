@@ -18,7 +18,7 @@ use crate::domain::schema::{CheckError, Effort};
 use crate::domain::text::{self, is_visible};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::domain::tool_settings::SessionValue;
-use crate::domain::{malformed, nesting, warnings};
+use crate::domain::{nesting, warnings};
 use crate::limits::MOST_DEPTH;
 
 /// Maximum bytes of arguments that are searched for misleading text on a shared thread; this takes some milliseconds.
@@ -320,10 +320,7 @@ fn object(given: &RawValue) -> Result<Map<String, Value>, Refused> {
     match serde_json::from_str(given.get()) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(invalid("the arguments must be a JSON object".to_owned())),
-        Err(error) => Err(invalid(format!(
-            "the arguments are not valid JSON: {}",
-            malformed::words(&error)
-        ))),
+        Err(error) => Err(invalid(format!("the arguments are not valid JSON: {error}"))),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::fields::Field;
+use super::read::Read;
 use super::{Definition, Flow, Form, Prompt, form};
 use gavel_reading::ReadError;
 
@@ -44,8 +45,8 @@ impl Constitution {
     /// # Errors
     /// All errors: those of [`Definition::read`], and fields that do not apply to a chat.
     pub fn from_markdown(text: &str, path: &str) -> Result<Self, Vec<ReadError>> {
-        let (definition, places) =
-            form::read(text.as_bytes(), Form::Markdown, path).map_err(|refused| refused.errors)?;
+        let Read { definition, places, .. } = form::read(text.as_bytes(), Form::Markdown, path);
+        let definition = definition?;
         let mut errors = Vec::new();
         let mut error = |field: Field, found: String, allowed: String| {
             let line = places.line(&field.portable());

@@ -7,7 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use gavel_reading::{Content, Errors, Key, Node, ReadError, nearest};
+use gavel_reading::{At, Content, Key, Node, nearest};
+
+use super::flow::FlowType;
+use super::values::SECONDS;
+use super::{Approval, Provider, ThinkingLevel};
 
 /// The type of a field, for its description. The reader implements the conversion.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +104,7 @@ table! {
         "Required. What the agent does: a parent agent reads it to decide on delegation.";
     Kind: None, &["kind"], Holds::Choice(&["local"]),
         "Gemini CLI's marker for an agent that runs locally, as all agents of gavel do.";
-    FlowType: None, &["flow_type", "flowType"], Holds::Choice(&["single", "sequential", "loop"]),
+    FlowType: None, &["flow_type", "flowType"], Holds::Choice(FlowType::WORDS),
         "How it works: once (default), its steps in order, or in a loop.";
     Inputs: Some((INPUT, &["inputs"])), &[], Holds::Inputs,
         "Its arguments by name: description, type, required (default false). Absent: one required string, `query`.";
@@ -120,7 +124,7 @@ table! {
         "The first message to the model; ${INPUT} is replaced by an input. Absent: `${query}`.";
     SystemPrompt: Some((PROMPT, &["systemPrompt", "system_prompt"])), &["systemPrompt", "system_prompt"], Holds::Text,
         "Required, unless there are steps. Persona and rules; in Markdown the text below the front matter.";
-    Provider: Some((MODEL, &["provider"])), &[], Holds::Choice(&["gemini", "vertex"]),
+    Provider: Some((MODEL, &["provider"])), &[], Holds::Choice(Provider::WORDS),
         "The Gemini Developer API or Vertex AI. Absent: the configured one.";
     Model: Some((MODEL, &["model", "name"])), &["model"], Holds::Text,
         "The model's name. Absent, or `inherit`: the configured one.";
@@ -132,7 +136,7 @@ table! {
         &["thinkingBudget", "thinking_budget"], Holds::Whole(-1),
         "Tokens for thinking; -1: no limit. Not beside thinkingLevel.";
     ThinkingLevel: Some((MODEL, &["thinkingLevel", "thinking_level"])),
-        &["thinkingLevel", "thinking_level"], Holds::Choice(&["minimal", "low", "medium", "high", "xhigh"]),
+        &["thinkingLevel", "thinking_level"], Holds::Choice(ThinkingLevel::WORDS),
         "How much the model thinks. A level that the model does not know becomes the nearest one. Absent: the configured \
          level.";
     IncludeThoughts: Some((MODEL, &["includeThoughts", "include_thoughts"])),
@@ -157,7 +161,7 @@ table! {
     DeadlineSeconds: Some((RUN, &["deadline_seconds", "deadlineSeconds", "default_timeout", "defaultTimeout"])),
         &["deadline_seconds", "default_timeout", "defaultTimeout"], Holds::Seconds,
         "The same limit in seconds, or as a text such as 90s, 5m or 1h30m.";
-    Approval: None, &["approval"], Holds::Choice(&["never", "side_effects", "always"]),
+    Approval: None, &["approval"], Holds::Choice(Approval::WORDS),
         "When a tool call requires approval: never, for tools that can change something (default), always.";
 }
 
@@ -194,62 +198,46 @@ impl Row {
 
 // Sorts the keys of a definition by field, and reports unknown ones.
 
-/// A field as given in the text.
-pub(super) struct Given<'a> {
-    /// As spelled in the text, with its group.
-    pub(crate) path: String,
-    /// The line of its key.
-    pub(crate) line: u64,
-    pub(crate) node: &'a Node,
-}
+/// The given fields. An explicit null counts as absent.
+pub(super) type Fields<'a> = BTreeMap<Field, At<'a>>;
 
-impl Given<'_> {
-    /// Whether it is an explicit null, which counts as absent.
-    pub(crate) fn is_null(&self) -> bool {
-        matches!(self.node.content, Content::Null)
-    }
-}
-
-/// All given fields, each with all of its occurrences.
-pub(super) type Fields<'a> = BTreeMap<Field, Vec<Given<'a>>>;
-
-/// A group as given in the text.
-pub(super) struct GivenGroup {
-    /// Its portable name.
-    pub(crate) name: &'static str,
-    /// As spelled in the text.
-    pub(crate) spelled: String,
-    /// The line of its key.
-    pub(crate) line: u64,
-    /// Whether it is a map. If not, its content is unknown.
-    pub(crate) is_map: bool,
-}
-
-/// Sorts the entries of a text by the table: fields, and groups that are not null. Unknown names go to `errors`.
-pub(crate) fn sort<'a>(root: &'a [(Key, Node)], file: &str, errors: &mut Errors) -> (Fields<'a>, Vec<GivenGroup>) {
+/// Sorts the entries of `whole` by the table: fields, and groups that are not null, by their portable names. Reports
+/// unknown names.
+pub(super) fn sort<'a>(whole: &At<'a>, entries: &'a [(Key, Node)]) -> (Fields<'a>, Vec<(&'static str, At<'a>)>) {
     let (mut fields, mut groups) = (Fields::new(), Vec::new());
-    for (key, node) in root {
+    for (key, node) in entries {
+        let at = whole.entry(key, node);
         if let Some(group) = group_named(&key.name) {
-            if !matches!(node.content, Content::Null) {
-                let is_map = sort_group(group, key, node, file, errors, &mut fields);
-                groups.push(GivenGroup {
-                    name: group,
-                    spelled: key.name.clone(),
-                    line: key.line,
-                    is_map,
-                });
+            if !node.is_null() {
+                sort_group(group, &at, &mut fields);
+                groups.push((group, at));
             }
         } else if let Some(row) = TABLE.iter().find(|row| row.flat.contains(&key.name.as_str())) {
-            fields.entry(row.field).or_default().push(Given {
-                path: key.name.clone(),
-                line: key.line,
-                node,
-            });
+            insert(&mut fields, row.field, at);
         } else {
-            errors.add(|| unknown_at_the_top(key, file));
+            at.report(|| unknown_at_the_top(key));
         }
     }
     (fields, groups)
+}
+
+/// Adds a field. One that is given under several names must have one value.
+pub(super) fn insert<'a>(fields: &mut Fields<'a>, field: Field, at: At<'a>) {
+    match fields.get(&field).filter(|first| !first.node.is_null()) {
+        Some(first) if !at.node.is_null() && !is_same(field, at.node, first.node) => {
+            let found = format!("{}, while line {} says {}", at.found(), first.line, first.found());
+            let allowed = format!("one value; `{}` and `{}` are the same field", at.path, first.path);
+            at.error(found, allowed);
+        }
+        Some(_) => {}
+        None => drop(fields.insert(field, at)),
+    }
+}
+
+/// Whether both say the same: `300` seconds are `5m`.
+fn is_same(field: Field, one: &Node, other: &Node) -> bool {
+    let seconds = |node| (SECONDS.read)(node).filter(|_| matches!(field.row().holds, Holds::Seconds));
+    one.to_json() == other.to_json() || seconds(one).is_some_and(|time| seconds(other) == Some(time))
 }
 
 fn group_named(name: &str) -> Option<&'static str> {
@@ -259,47 +247,22 @@ fn group_named(name: &str) -> Option<&'static str> {
         .map(|(group, _)| *group)
 }
 
-/// Returns false for a group that is not a map.
-fn sort_group<'a>(
-    group: &'static str,
-    group_key: &Key,
-    node: &'a Node,
-    file: &str,
-    errors: &mut Errors,
-    fields: &mut Fields<'a>,
-) -> bool {
-    let entries = match &node.content {
-        Content::Map(entries) => entries,
-        _ => {
-            errors.push(ReadError {
-                file: file.to_owned(),
-                line: Some(node.line),
-                field: group_key.name.clone(),
-                found: node.found(),
-                allowed: "a map".to_owned(),
-            });
-            return false;
-        }
+fn sort_group<'a>(group: &'static str, at: &At<'a>, fields: &mut Fields<'a>) {
+    let Content::Map(entries) = &at.node.content else {
+        return at.invalid("a map");
     };
     let in_group = |row: &'static Row| row.grouped.filter(|(name, _)| *name == group).map(|(_, names)| names);
     for (key, node) in entries {
-        let path = format!("{}.{}", group_key.name, key.name);
-        let row = TABLE
-            .iter()
-            .find(|row| in_group(row).is_some_and(|names| names.contains(&key.name.as_str())));
-        match row {
-            Some(row) => fields.entry(row.field).or_default().push(Given {
-                path,
-                line: key.line,
-                node,
-            }),
-            None => errors.add(|| {
+        let at = at.entry(key, node);
+        let has_name = |names: &[&str]| names.contains(&key.name.as_str());
+        match TABLE.iter().find(|row| in_group(row).is_some_and(has_name)) {
+            Some(row) => insert(fields, row.field, at),
+            None => at.report(|| {
                 let known = TABLE.iter().filter_map(in_group).flatten().copied().collect();
-                unknown(key, path, known, file)
+                unknown(key, known)
             }),
         }
     }
-    true
 }
 
 /// Fields of other programs' agents that gavel does not support. Ignoring one would change the agent.
@@ -353,39 +316,31 @@ const NOT_SUPPORTED: &[(&[&str], &str)] = &[
 ];
 
 /// The error for an unknown name at the top level.
-pub(super) fn unknown_at_the_top(key: &Key, file: &str) -> ReadError {
+fn unknown_at_the_top(key: &Key) -> (u64, String, String) {
+    let has_name = |names: &[&str]| names.contains(&key.name.as_str());
+    if let Some((_, why)) = NOT_SUPPORTED.iter().find(|(names, _)| has_name(names)) {
+        let found = "a field that gavel does not support".to_owned();
+        return (key.line, found, (*why).to_owned());
+    }
+    let in_group = TABLE
+        .iter()
+        .find_map(|row| row.grouped.filter(|(_, names)| has_name(names)));
+    if let Some((group, names)) = in_group {
+        let (_, found, _) = unknown(key, Vec::new());
+        return (key.line, found, format!("did you mean `{group}.{}`?", names[0]));
+    }
     let known = TABLE
         .iter()
         .flat_map(|row| row.flat)
         .chain(GROUPS.iter().map(|(name, _)| name));
-    let mut error = unknown(key, key.name.clone(), known.copied().collect(), file);
-    let in_group = TABLE.iter().find_map(|row| {
-        let (group, names) = row.grouped?;
-        names.contains(&key.name.as_str()).then_some((group, names[0]))
-    });
-    if let Some((group, name)) = in_group {
-        error.allowed = format!("did you mean `{group}.{name}`?");
-    }
-    if let Some((_, why)) = NOT_SUPPORTED
-        .iter()
-        .find(|(names, _)| names.contains(&key.name.as_str()))
-    {
-        error.found = "a field that gavel does not support".to_owned();
-        error.allowed = (*why).to_owned();
-    }
-    error
+    unknown(key, known.copied().collect())
 }
 
 /// The error for an unknown name, given the known names.
-pub(super) fn unknown(key: &Key, path: String, known: Vec<&str>, file: &str) -> ReadError {
-    ReadError {
-        file: file.to_owned(),
-        line: Some(key.line),
-        field: path,
-        found: "an unknown field".to_owned(),
-        // Lists all of them: they come from the table, and the author of a definition may not have it at hand.
-        allowed: nearest_of(&key.name, &known).unwrap_or_else(|| known.join(", ")),
-    }
+fn unknown(key: &Key, known: Vec<&str>) -> (u64, String, String) {
+    // Lists all of them: they come from the table, and the author of a definition may not have it at hand.
+    let allowed = nearest_of(&key.name, &known).unwrap_or_else(|| known.join(", "));
+    (key.line, "an unknown field".to_owned(), allowed)
 }
 
 fn nearest_of(name: &str, known: &[&str]) -> Option<String> {

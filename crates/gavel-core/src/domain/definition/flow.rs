@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use gavel_reading::{At, Content, Node, Parser, Scalar, quoted, unknown_name_message};
+use gavel_reading::{At, Content, OneOf, Parser, Scalar, quoted, unknown_name_message};
 
 use super::Input;
 use super::fields::Field;
-use super::values::TIMEOUT;
-use super::values::{AGENT, Places, SOME_TEXT, Values};
+use super::values::{AGENT, Places, SECONDS, SOME_TEXT, Values};
+use crate::domain::names::names;
 use crate::domain::templates::{Template, malformed_at};
 
 /// The flow of an agent's work.
@@ -59,11 +59,12 @@ impl Flow {
 
     /// The name in a definition.
     pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Sequential { .. } => "sequential",
-            Self::Loop { .. } => "loop",
-        }
+        let kind = match self {
+            Self::Single => FlowType::Single,
+            Self::Sequential { .. } => FlowType::Sequential,
+            Self::Loop { .. } => FlowType::Loop,
+        };
+        kind.as_str()
     }
 
     /// The steps whose output step `n` can use: the earlier ones; in a loop all, with their outputs of the previous
@@ -79,36 +80,35 @@ impl Flow {
 
 // Reads the fields of a flow.
 
-#[derive(Clone, Copy, PartialEq)]
-enum Type {
-    Single,
-    Sequential,
-    Loop,
+names! {
+    /// The type of a flow (`flow_type`).
+    FlowType {
+        /// Once.
+        Single = "single",
+        /// Its steps, one after another.
+        Sequential = "sequential",
+        /// Its steps, repeatedly.
+        Loop = "loop",
+    }
 }
-
-const TYPES: [(&str, Type); 3] = [
-    ("single", Type::Single),
-    ("sequential", Type::Sequential),
-    ("loop", Type::Loop),
-];
 
 /// Reads the flow. An invalid flow is returned as far as it could be read. `inputs` is `None` if they are invalid.
 pub(super) fn flow(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Input>>) -> Flow {
-    let kind = values.choice(Field::FlowType, &TYPES);
-    let invalid_type = kind.is_none() && values.line(Field::FlowType).is_some();
+    let kind = values.take(Field::FlowType, OneOf(FlowType::NAMES));
+    let invalid_type = kind.is_none() && values.has(Field::FlowType);
     let (steps, all_read) = steps(values, inputs);
     let rounds = values.count(Field::MaxIterations);
     // Steps are checked even if the type is invalid, as in a loop, where each may use all of them.
     let otherwise = if invalid_type && !steps.is_empty() {
-        Type::Loop
+        FlowType::Loop
     } else {
-        Type::Single
+        FlowType::Single
     };
     let kind = kind.unwrap_or(otherwise);
     let flow = match kind {
-        Type::Single => Flow::Single,
-        Type::Sequential => Flow::Sequential { steps },
-        Type::Loop => Flow::Loop {
+        FlowType::Single => Flow::Single,
+        FlowType::Sequential => Flow::Sequential { steps },
+        FlowType::Loop => Flow::Loop {
             steps,
             max_iterations: rounds.unwrap_or(Flow::DEFAULT_ITERATIONS),
         },
@@ -119,34 +119,27 @@ pub(super) fn flow(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Inp
         }
         values.names.flow = flow.clone();
     }
-    if invalid_type {
-        return flow;
-    }
-    let only = |values: &mut Values<'_>, field: Field, fits: bool, types: &str| {
-        if let Some(line) = values.line(field).filter(|_| !fits) {
-            let found = format!("a flow of the type {}", flow.as_str());
-            let allowed = format!("flow_type {types}, or nothing here");
-            let path = values.spelled(field);
-            values.error(Some(line), &path, &found, &allowed);
-        }
-    };
-    let rounds_given = values.line(Field::MaxIterations).is_some();
+    let has_rounds = values.has(Field::MaxIterations);
     // Without a type, both errors have the same cause.
-    if kind == Type::Single && values.line(Field::Steps).is_some() {
-        only(
-            values,
-            Field::Steps,
-            false,
-            if rounds_given { "loop" } else { "sequential or loop" },
-        );
-    } else {
-        only(values, Field::MaxIterations, kind == Type::Loop, "loop");
+    let invalid = match kind {
+        _ if invalid_type => None,
+        FlowType::Single if values.has(Field::Steps) => match has_rounds {
+            true => Some((Field::Steps, "loop")),
+            false => Some((Field::Steps, "sequential or loop")),
+        },
+        FlowType::Single | FlowType::Sequential if has_rounds => Some((Field::MaxIterations, "loop")),
+        FlowType::Single | FlowType::Sequential | FlowType::Loop => None,
+    };
+    if let Some((field, types)) = invalid {
+        let found = format!("a flow of the type {}", flow.as_str());
+        let allowed = format!("flow_type {types}, or nothing here");
+        values.place(field).error(found, allowed);
     }
     flow
 }
 
 /// A flow of steps calls no model itself, so settings for a model have no effect: one error for all of them.
-pub(super) fn only_for_models(values: &mut Values<'_>) {
+pub(super) fn only_for_models(values: &Values<'_>) {
     let fields = [
         Field::OutputName,
         Field::OutputDescription,
@@ -167,35 +160,30 @@ pub(super) fn only_for_models(values: &mut Values<'_>) {
         Field::Approval,
     ];
     // An empty list is the same as none.
-    let says_something = |node: &Node| !matches!(&node.content, Content::List(items) if items.is_empty());
+    let says_something = |at: &&At<'_>| !at.node.items().is_some_and(<[_]>::is_empty);
     let given = fields.into_iter().filter_map(|field| values.given(field));
-    let given = given.filter(|given| says_something(given.node));
-    let mut given: Vec<_> = given.map(|given| (given.line, given.path.clone())).collect();
-    given.sort();
-    let paths: Vec<_> = given.iter().map(|(_, path)| format!("`{path}`")).collect();
-    if let Some((line, path)) = given.first() {
-        let found = format!("{} beside `steps`", paths.join(", "));
+    let mut given: Vec<_> = given.filter(says_something).collect();
+    given.sort_by_key(|at| (at.line, &at.path));
+    if let Some(first) = given.first() {
+        let paths: Vec<_> = given.iter().map(|at| format!("`{}`", at.path)).collect();
         let allowed = "only steps, whose agents have their own prompts, models and tools; or only these, without steps: \
                        then the agent itself is the only step";
-        values.error(Some(*line), path, &found, allowed);
+        first.error(format!("{} beside `steps`", paths.join(", ")), allowed);
     }
 }
 
 /// The steps, and whether all of them could be read.
 fn steps(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Input>>) -> (Vec<Step>, bool) {
     let allowed = "a list of steps, at least one: the name of an agent, or {name, agent, input, timeout}";
-    let is_list = |content: &Content| matches!(content, Content::List(items) if !items.is_empty());
-    let Some(part) = values.part(Field::Steps, allowed, is_list) else {
-        return (Vec::new(), false);
-    };
-    let Content::List(items) = &part.node.content else {
-        return (Vec::new(), false);
-    };
+    let items = values.items(Field::Steps, allowed);
+    if let Some(at) = values.given(Field::Steps)
+        && at.node.items().is_some_and(<[_]>::is_empty)
+    {
+        at.invalid(allowed);
+    }
     let mut steps: Vec<Step> = Vec::new();
-    for (n, node) in items.iter().enumerate() {
-        let path = format!("{}[{n}]", part.path);
-        values.places.insert(format!("steps[{n}]"), path.clone(), node.line);
-        let Some(step) = step(values, &path, n, node) else {
+    for (n, at) in items.iter().enumerate() {
+        let Some(step) = step(at, n, &mut values.places) else {
             continue;
         };
         values.names.agents.push((format!("steps[{n}]"), step.agent.clone()));
@@ -207,36 +195,34 @@ fn steps(values: &mut Values<'_>, inputs: Option<&BTreeMap<String, Input>>) -> (
             None
         };
         if let Some(taken) = taken {
-            let found = format!("{}; {taken}", quoted(&step.name));
             let allowed = "a unique `name` for each step, because later steps refer to its output by name";
-            values.error(Some(node.line), &format!("{path}.name"), &found, allowed);
+            let at = at.clone().named(format!("{}.name", at.path));
+            at.error(format!("{}; {taken}", quoted(&step.name)), allowed);
         }
         steps.push(step);
     }
-    let all_read = steps.len() == items.len();
+    let all_read = !items.is_empty() && steps.len() == items.len();
     (steps, all_read)
 }
 
-fn step(values: &mut Values<'_>, path: &str, n: usize, node: &Node) -> Option<Step> {
-    let at = At::root(&values.errors, values.file, node).named(path);
-    if !matches!(node.content, Content::Map(_)) {
+fn step(at: &At<'_>, n: usize, places: &mut Places) -> Option<Step> {
+    if !matches!(at.node.content, Content::Map(_)) {
         let agent = Scalar {
             allowed: "the name of an agent, or a map of name, agent, input and timeout",
             read: AGENT.read,
         };
-        return agent.parse(&at).map(|agent| Step {
+        return agent.parse(at).map(|agent| Step {
             name: agent.clone(),
             agent,
             input: BTreeMap::new(),
             timeout: None,
         });
     }
-    let places = &mut values.places;
     at.record(|fields| {
         let name = fields.take("name", AGENT);
         let agent = fields.need_as("agent", "the name of an agent", AGENT);
         let input = fields.get("input").map(|at| templates(&at, places, n));
-        let timeout = fields.take("timeout", TIMEOUT);
+        let timeout = fields.take("timeout", SECONDS);
         // Of an invalid step nothing is known.
         let is_absent = |field| fields.get(field).is_none();
         let is_valid = (name.is_some() || is_absent("name")) && (timeout.is_some() || is_absent("timeout"));
@@ -258,7 +244,7 @@ fn templates(at: &At<'_>, places: &mut Places, n: usize) -> Option<BTreeMap<Stri
     }
     let mut templates = BTreeMap::new();
     for (name, at) in at.entries()? {
-        places.insert(format!("steps[{n}].input.{name}"), at.path.clone(), at.node.line);
+        places.insert(format!("steps[{n}].input.{name}"), &at);
         // An invalid template still counts as given.
         templates.insert(name.to_owned(), SOME_TEXT.parse(&at).unwrap_or_default());
     }
@@ -266,7 +252,7 @@ fn templates(at: &At<'_>, places: &mut Places, n: usize) -> Option<BTreeMap<Stri
 }
 
 /// Each placeholder of a step must name an input of the flow, or a step whose output exists by then.
-fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, Input>) {
+fn check_names(values: &Values<'_>, flow: &Flow, inputs: &BTreeMap<String, Input>) {
     // For a duplicate name, which is an error, the first step.
     let numbered = flow.steps().iter().enumerate().rev();
     let places: HashMap<&str, usize> = numbered.map(|(n, step)| (step.name.as_str(), n)).collect();
@@ -275,12 +261,10 @@ fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, I
         let listed: Vec<&str> = inputs.keys().map(String::as_str).chain(steps).collect();
         let known: HashSet<&str> = listed.iter().copied().collect();
         for (argument, text) in &step.input {
-            let path = format!("steps[{n}].input.{argument}");
-            let line = values.places.line(&path);
-            let path = values.places.spelled(&path);
+            let place = values.place_of(&format!("steps[{n}].input.{argument}"));
             let (template, malformed) = Template::read(text);
             for at in malformed {
-                values.error_within(line, &path, (text, at), || malformed_at(text, at));
+                values.error_within(&place, (text, at), || malformed_at(text, at));
             }
             let mut reported = HashSet::new();
             let unknown = template.places().filter(|(name, _)| !known.contains(name));
@@ -298,7 +282,7 @@ fn check_names(values: &mut Values<'_>, flow: &Flow, inputs: &BTreeMap<String, I
                     };
                     (format!("the placeholder ${{{name}}}"), allowed)
                 };
-                values.error_within(line, &path, (text, at), found_and_allowed);
+                values.error_within(&place, (text, at), found_and_allowed);
             }
         }
     }

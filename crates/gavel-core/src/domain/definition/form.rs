@@ -5,7 +5,7 @@ use std::path::Path;
 use gavel_reading::{Content, Key, Node, SyntaxError, json};
 
 use super::canonical::Tree;
-use super::read::{self, Refused, Text};
+use super::read::{self, Read, Text};
 use super::{Definition, canonical, proto};
 use crate::domain::templates::MOST_RENDERED;
 
@@ -59,20 +59,19 @@ impl Form {
 /// Parses a definition with its locations. Line ends may be LF or CRLF; a byte order mark is skipped.
 ///
 /// A definition is stored as JSON, which may be longer than its original form and must be readable again.
-pub(super) fn read(bytes: &[u8], form: Form, file: &str) -> read::Result {
-    let (definition, places) = read_any_length(bytes, form, file)?;
-    let length = canonical::length(&definition);
+pub(super) fn read(bytes: &[u8], form: Form, file: &str) -> Read {
+    let mut read = read_any_length(bytes, form, file);
+    let length = read.definition.as_ref().map_or(0, canonical::length);
     if length > MAX_BYTES {
         let found = format!("{length} bytes as JSON, the form in which it is stored");
-        let mut refused = Refused::whole(file, None, "the definition", found, "at most 1 MiB (1048576 bytes)");
-        refused.name = Some(definition.name);
-        return Err(refused);
+        let allowed = "at most 1 MiB (1048576 bytes)";
+        read.definition = Read::refused(file, None, "the definition", found, allowed).definition;
     }
-    Ok((definition, places))
+    read
 }
 
-fn read_any_length(bytes: &[u8], form: Form, file: &str) -> read::Result {
-    let fail = |line, found, allowed| Err(Refused::whole(file, line, "the file", found, allowed));
+fn read_any_length(bytes: &[u8], form: Form, file: &str) -> Read {
+    let fail = |line, found, allowed| Read::refused(file, line, "the file", found, allowed);
     if bytes.len() > MAX_BYTES {
         return fail(None, format!("{} bytes", bytes.len()), "at most 1 MiB");
     }
@@ -140,8 +139,8 @@ pub(super) fn write(definition: &Definition, form: Form) -> Vec<u8> {
 }
 
 /// Parses a definition from text with LF line ends.
-fn read_markdown(text: &str, file: &str) -> read::Result {
-    let fail = |line, found, allowed| Err(Refused::whole(file, line, "front matter", found, allowed));
+fn read_markdown(text: &str, file: &str) -> Read {
+    let fail = |line, found, allowed| Read::refused(file, line, "front matter", found, allowed);
     let Some(parts) = split(text) else {
         let first = gavel_reading::quoted(text.lines().next().unwrap_or_default());
         return fail(

@@ -103,7 +103,7 @@ fn group_schema(group: &str) -> Value {
 /// The schema of `row`, under the name at `path`.
 fn property(row: &Row, path: &str) -> Value {
     let portable = row.field.portable();
-    let mut schema = holds(row.holds);
+    let (mut schema, _) = holds(row.holds);
     let about = if path == portable {
         row.about.to_owned()
     } else {
@@ -113,62 +113,89 @@ fn property(row: &Row, path: &str) -> Value {
     schema
 }
 
-fn holds(holds: Holds) -> Value {
+/// What a field holds: as a schema, and in words.
+fn holds(holds: Holds) -> (Value, String) {
+    let named = |words: &str, schema| (schema, words.to_owned());
     match holds {
-        Holds::Text => text(),
-        Holds::Name => name(),
-        Holds::Choice(words) => json!({"enum": words}),
-        Holds::Number(most) => json!({"type": "number", "minimum": 0, "maximum": most}),
-        Holds::Whole(least) => json!({"type": "integer", "minimum": least, "maximum": i32::MAX}),
-        Holds::Bool => json!({"type": "boolean"}),
-        Holds::Tools => {
-            json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\s*]{1,128}$"}, "uniqueItems": true, "maxItems": MOST_ITEMS})
+        Holds::Text => named("text", text()),
+        Holds::Name => named("a name: 1 to 64 letters, digits, `_`, `-`", name()),
+        Holds::Choice(words) => {
+            let listed: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+            (json!({"enum": words}), listed.join(", "))
         }
-        Holds::Seconds => seconds(),
-        Holds::Minutes => json!({"type": "number", "exclusiveMinimum": 0, "maximum": i32::MAX}),
-        Holds::SubAgents => json!({
-            "type": "array",
-            "uniqueItems": true,
-            "maxItems": MOST_ITEMS,
-            "items": {"anyOf": [name(), {
+        Holds::Number(most) => (
+            json!({"type": "number", "minimum": 0, "maximum": most}),
+            format!("a number from 0 to {most}"),
+        ),
+        Holds::Whole(least) => (
+            json!({"type": "integer", "minimum": least, "maximum": i32::MAX}),
+            format!("a whole number from {least}"),
+        ),
+        Holds::Bool => named("`true`, `false`", json!({"type": "boolean"})),
+        Holds::Tools => named(
+            "a list of tools",
+            json!({"type": "array", "items": {"type": "string", "pattern": "^[^\\s*]{1,128}$"}, "uniqueItems": true, "maxItems": MOST_ITEMS}),
+        ),
+        Holds::Seconds => named("seconds", seconds()),
+        Holds::Minutes => named(
+            "minutes",
+            json!({"type": "number", "exclusiveMinimum": 0, "maximum": i32::MAX}),
+        ),
+        Holds::SubAgents => named(
+            "a list of agents",
+            json!({
+                "type": "array",
+                "uniqueItems": true,
+                "maxItems": MOST_ITEMS,
+                "items": {"anyOf": [name(), {
+                    "type": "object",
+                    "properties": {"agent": name(), "timeout": seconds()},
+                    "required": ["agent"],
+                    "additionalProperties": false,
+                }]},
+            }),
+        ),
+        Holds::Inputs => named(
+            "a map",
+            json!({
                 "type": "object",
-                "properties": {"agent": name(), "timeout": seconds()},
-                "required": ["agent"],
-                "additionalProperties": false,
-            }]},
-        }),
-        Holds::Inputs => json!({
-            "type": "object",
-            "propertyNames": name(),
-            "maxProperties": MOST_ITEMS,
-            "additionalProperties": {
-                "type": "object",
-                "properties": {
-                    "description": text(),
-                    "type": {"enum": InputType::NAMES.map(|(name, _)| name)},
-                    "required": {"type": "boolean"},
+                "propertyNames": name(),
+                "maxProperties": MOST_ITEMS,
+                "additionalProperties": {
+                    "type": "object",
+                    "properties": {
+                        "description": text(),
+                        "type": {"enum": InputType::WORDS},
+                        "required": {"type": "boolean"},
+                    },
+                    "required": ["description", "type"],
+                    "additionalProperties": false,
                 },
-                "required": ["description", "type"],
-                "additionalProperties": false,
-            },
-        }),
-        Holds::Schema => json!({"anyOf": [name(), {"type": "object"}, {"type": "string", "pattern": "^\\s*\\{"}]}),
-        Holds::Steps => json!({
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MOST_ITEMS,
-            "items": {"anyOf": [name(), {
-                "type": "object",
-                "properties": {
-                    "name": name(),
-                    "agent": name(),
-                    "input": {"type": "object", "additionalProperties": text()},
-                    "timeout": seconds(),
-                },
-                "required": ["agent"],
-                "additionalProperties": false,
-            }]},
-        }),
+            }),
+        ),
+        Holds::Schema => named(
+            "a JSON Schema or a name",
+            json!({"anyOf": [name(), {"type": "object"}, {"type": "string", "pattern": "^\\s*\\{"}]}),
+        ),
+        Holds::Steps => named(
+            "a list of steps",
+            json!({
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MOST_ITEMS,
+                "items": {"anyOf": [name(), {
+                    "type": "object",
+                    "properties": {
+                        "name": name(),
+                        "agent": name(),
+                        "input": {"type": "object", "additionalProperties": text()},
+                        "timeout": seconds(),
+                    },
+                    "required": ["agent"],
+                    "additionalProperties": false,
+                }]},
+            }),
+        ),
     }
 }
 
@@ -194,7 +221,7 @@ pub fn reference() -> String {
         let cells = [
             format!("`{}`", row.field.portable()),
             other_names(row),
-            described(row.holds),
+            holds(row.holds).1,
             row.about.to_owned(),
         ];
         text.push_str(&format!("| {} |\n", cells.join(" | ")));
@@ -211,26 +238,4 @@ fn other_names(row: &Row) -> String {
     let flat = row.flat.iter().skip(usize::from(row.grouped.is_none()));
     let all: Vec<_> = grouped.chain(flat.map(|name| format!("`{name}`"))).collect();
     all.join(", ")
-}
-
-fn described(holds: Holds) -> String {
-    match holds {
-        Holds::Text => "text".to_owned(),
-        Holds::Name => "a name: 1 to 64 letters, digits, `_`, `-`".to_owned(),
-        Holds::Choice(words) => words
-            .iter()
-            .map(|word| format!("`{word}`"))
-            .collect::<Vec<_>>()
-            .join(", "),
-        Holds::Number(most) => format!("a number from 0 to {most}"),
-        Holds::Whole(least) => format!("a whole number from {least}"),
-        Holds::Bool => "`true`, `false`".to_owned(),
-        Holds::Tools => "a list of tools".to_owned(),
-        Holds::Seconds => "seconds".to_owned(),
-        Holds::Minutes => "minutes".to_owned(),
-        Holds::SubAgents => "a list of agents".to_owned(),
-        Holds::Inputs => "a map".to_owned(),
-        Holds::Schema => "a JSON Schema or a name".to_owned(),
-        Holds::Steps => "a list of steps".to_owned(),
-    }
 }

@@ -27,16 +27,18 @@ pub use agents::{Agent, Agents, Checked, GrantedTool, SchemaSource, Source, answ
 pub use arguments::ArgumentError;
 pub use constitution::{ChatLimits, Constitution};
 pub use fields::Field;
-pub use flow::{Flow, Step};
+pub use flow::{Flow, FlowType, Step};
 pub use form::{Form, MAX_BYTES};
+use gavel_reading::OneOf;
 pub use gavel_reading::ReadError;
 pub use gavel_reading::{MOST_REPORTED, quoted, strict_json, unknown_name_message};
 pub use json_schema::reference;
 pub use json_schema::{json_schema, json_schema_of_front_matter};
 pub use read::well_known_tool;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use values::{Held, Values};
+
+use super::names::names;
 
 /// An agent: persona, allowlist of tools, model and limits.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,19 +82,14 @@ impl Definition {
     /// # Errors
     /// All errors, in the order of their lines.
     pub fn read(bytes: &[u8], form: Form, path: &str) -> Result<Self, Vec<ReadError>> {
-        match form::read(bytes, form, path) {
-            Ok((definition, _)) => Ok(definition),
-            Err(refused) => Err(refused.errors),
-        }
+        form::read(bytes, form, path).definition
     }
 
     /// As [`Self::read`], for a caller that already has the errors: an invalid definition returns its name, if it has
     /// one.
     pub fn read_named(bytes: &[u8], form: Form) -> Result<Self, Option<String>> {
-        match form::read(bytes, form, "") {
-            Ok((definition, _)) => Ok(definition),
-            Err(refused) => Err(refused.name),
-        }
+        let read = form::read(bytes, form, "");
+        read.definition.map_err(|_| read.name)
     }
 
     /// Writes the definition in any form; each form parses back into the same definition.
@@ -156,44 +153,25 @@ pub struct Input {
     pub required: bool,
 }
 
-/// The type of an [`Input`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputType {
-    /// `string`
-    String,
-    /// `number`
-    Number,
-    /// `integer`
-    Integer,
-    /// `boolean`
-    Boolean,
-    /// `string[]`
-    Strings,
-    /// `number[]`
-    Numbers,
-    /// `integer[]`
-    Integers,
-    /// `boolean[]`
-    Booleans,
-}
-
-impl InputType {
-    /// Every type with its name in a definition.
-    pub const NAMES: [(&'static str, Self); 8] = [
-        ("string", Self::String),
-        ("number", Self::Number),
-        ("integer", Self::Integer),
-        ("boolean", Self::Boolean),
-        ("string[]", Self::Strings),
-        ("number[]", Self::Numbers),
-        ("integer[]", Self::Integers),
-        ("boolean[]", Self::Booleans),
-    ];
-
-    /// The name in a definition.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize].0
+names! {
+    /// The type of an [`Input`].
+    InputType {
+        /// `string`
+        String = "string",
+        /// `number`
+        Number = "number",
+        /// `integer`
+        Integer = "integer",
+        /// `boolean`
+        Boolean = "boolean",
+        /// `string[]`
+        Strings = "string[]",
+        /// `number[]`
+        Numbers = "number[]",
+        /// `integer[]`
+        Integers = "integer[]",
+        /// `boolean[]`
+        Booleans = "boolean[]",
     }
 }
 
@@ -237,51 +215,27 @@ pub struct RunLimits {
     pub max_time: Option<Duration>,
 }
 
-/// When a tool call requires approval, from the least to the most often.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Approval {
-    /// Never: the listed tools require no approval.
-    Never,
-    /// For every tool that can change something.
-    #[default]
-    SideEffects,
-    /// For every tool.
-    Always,
-}
-
-impl Approval {
-    /// Every mode with its name in a definition.
-    pub const NAMES: [(&'static str, Self); 3] = [
-        ("never", Self::Never),
-        ("side_effects", Self::SideEffects),
-        ("always", Self::Always),
-    ];
-
-    /// The name in a definition.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize].0
+names! {
+    /// When a tool call requires approval, from the least to the most often.
+    #[derive(Default)]
+    Approval {
+        /// Never: the listed tools require no approval.
+        Never = "never",
+        /// For every tool that can change something.
+        #[default]
+        SideEffects = "side_effects",
+        /// For every tool.
+        Always = "always",
     }
 }
 
-/// A Google service that offers Gemini.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
-    /// The Gemini Developer API.
-    Gemini,
-    /// Vertex AI.
-    Vertex,
-}
-
-impl Provider {
-    /// Each service with its name in a definition.
-    pub const NAMES: [(&'static str, Self); 2] = [("gemini", Self::Gemini), ("vertex", Self::Vertex)];
-
-    /// The name in a definition.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize].0
+names! {
+    /// A Google service that offers Gemini.
+    Provider {
+        /// The Gemini Developer API.
+        Gemini = "gemini",
+        /// Vertex AI.
+        Vertex = "vertex",
     }
 }
 
@@ -295,7 +249,7 @@ macro_rules! settings {
         pub struct $group { $($(#[$about])+ pub $name: Option<$type>,)+ }
 
         impl $group {
-            fn read(values: &mut Values<'_>) -> Self {
+            fn read(values: &Values<'_>) -> Self {
                 Self { $($name: <$type>::read(values, Field::$field),)+ }
             }
 
@@ -329,41 +283,25 @@ settings! {
     }
 }
 
-/// How much a model thinks, from the least to the most. No model knows all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ThinkingLevel {
-    /// As little as possible.
-    Minimal,
-    /// Little.
-    Low,
-    /// Some.
-    Medium,
-    /// Much.
-    High,
-    /// More than a budget can ask for.
-    Xhigh,
-}
-
-impl ThinkingLevel {
-    /// Every level, with the name that definitions and settings use.
-    pub const NAMES: [(&'static str, Self); 5] = [
-        ("minimal", Self::Minimal),
-        ("low", Self::Low),
-        ("medium", Self::Medium),
-        ("high", Self::High),
-        ("xhigh", Self::Xhigh),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::NAMES[self as usize].0
+names! {
+    /// How much a model thinks, from the least to the most. No model knows all of them.
+    ThinkingLevel {
+        /// As little as possible.
+        Minimal = "minimal",
+        /// Little.
+        Low = "low",
+        /// Some.
+        Medium = "medium",
+        /// Much.
+        High = "high",
+        /// More than a budget can ask for.
+        Xhigh = "xhigh",
     }
 }
 
 impl Held for ThinkingLevel {
-    fn read(values: &mut Values<'_>, field: Field) -> Option<Self> {
-        values.choice(field, &Self::NAMES)
+    fn read(values: &Values<'_>, field: Field) -> Option<Self> {
+        values.take(field, OneOf(Self::NAMES))
     }
 
     fn to_json(&self) -> Value {

@@ -9,8 +9,9 @@ use serde_json::{Map, Value, json};
 
 use gavel_reading::{Content, Node};
 
-use super::Definition;
 use super::canonical::shortest;
+use super::flow::FlowType;
+use super::{Approval, Definition, Provider};
 use crate::domain::canonical as json_text;
 
 /// Generated from the `.proto` file; `tests/definition/protobuf.rs` keeps it current.
@@ -136,6 +137,6 @@ macro_rules! choice {
     };
 }
 
-choice!(approval, ["never", "side_effects", "always"]);
-choice!(flow_type, ["single", "sequential", "loop"]);
-choice!(provider, ["gemini", "vertex"]);
+choice!(approval, Approval::WORDS);
+choice!(flow_type, FlowType::WORDS);
+choice!(provider, Provider::WORDS);

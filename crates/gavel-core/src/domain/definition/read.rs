@@ -3,35 +3,33 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use gavel_reading::{At, Content, Errors, Key, Node, Parser, ReadError, Scalar, quoted};
+use gavel_reading::{At, Content, Key, Node, OneOf, Parser, ReadError, Scalar, With, quoted};
 
 use super::ModelSettings;
 use super::fields::{self, Field};
 use super::flow::{flow, only_for_models};
 use super::inputs::{inputs, output, prompt};
-use super::values::{self, AGENT, BODY, Named, Part, Places, TIMEOUT, Values};
+use super::values::{self, AGENT, BODY, MINUTES, NAME, Named, Places, SECONDS, SOME_TEXT, Values};
 use super::{Approval, Definition, Flow, Provider, RunLimits, SubAgent, canonical};
 
 /// Reserved names: the functions that end an agent.
 const TAKEN: [&str; 2] = ["complete_task", "exit_loop"];
 
-/// A definition with its locations, or all errors.
-pub(super) type Result = std::result::Result<(Definition, Places), Refused>;
-
-/// An invalid definition.
+/// What was read of a text.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct Read {
     /// Its name, if valid: other definitions may refer to it.
     pub(super) name: Option<String>,
-    pub(super) errors: Vec<ReadError>,
     /// Its references, as far as they could be read.
-    pub(super) names: Box<Named>,
+    pub(super) names: Named,
     pub(super) places: Places,
+    /// The definition, or every error.
+    pub(super) definition: Result<Definition, Vec<ReadError>>,
 }
 
-impl Refused {
+impl Read {
     /// A text that is not a definition at all, with a single error.
-    pub(super) fn whole(file: &str, line: Option<u64>, field: &str, found: String, allowed: &str) -> Self {
+    pub(super) fn refused(file: &str, line: Option<u64>, field: &str, found: String, allowed: &str) -> Self {
         let error = ReadError {
             file: file.to_owned(),
             line,
@@ -41,9 +39,9 @@ impl Refused {
         };
         Self {
             name: None,
-            errors: vec![error.clipped()],
-            names: Box::default(),
+            names: Named::default(),
             places: Places::default(),
+            definition: Err(vec![error.clipped()]),
         }
     }
 }
@@ -70,92 +68,69 @@ impl<'a> Text<'a> {
 }
 
 /// Reads a definition. `body` is the system prompt, with its line, of a form that keeps it apart from the fields.
-pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Result {
+pub(super) fn read(root: &Node, body: Option<&Node>, text: Text<'_>) -> Read {
     let Text { file, text, twice } = text;
-    let mut errors = Errors::default();
-    for key in &twice {
-        errors.add(|| given_twice(key, file));
-    }
+    let errors = RefCell::default();
+    let whole = At::root(&errors, file, root);
+    whole.given_twice(&twice);
     let entries = match &root.content {
         Content::Map(entries) => entries.as_slice(),
         Content::Null => &[],
         _ => {
             let (line, found) = (Some(root.line), root.found());
-            return Err(Refused::whole(file, line, "the definition", found, "a map of fields"));
+            return Read::refused(file, line, "the definition", found, "a map of fields");
         }
     };
-    let (mut fields, groups) = fields::sort(entries, file, &mut errors);
+    let (mut fields, groups) = fields::sort(&whole, entries);
     if let Some(node) = body {
-        let given = fields::Given {
-            path: BODY.to_owned(),
-            line: node.line,
-            node,
-        };
-        fields.entry(Field::SystemPrompt).or_default().push(given);
+        fields::insert(&mut fields, Field::SystemPrompt, whole.holding(node).named(BODY));
     }
     let mut values = Values {
-        file,
+        whole,
         text,
         fields,
         groups,
-        errors: RefCell::new(errors),
+        errors: &errors,
         places: Places::default(),
         names: Named::default(),
     };
-    let name = name(&mut values);
+    let name = name(&values);
     let definition = definition(&mut values, name.clone());
     let mut places = values.places;
-    for (field, given) in &values.fields {
-        for given in given.iter().filter(|given| !given.is_null()).take(1) {
-            places.insert(field.portable(), given.path.clone(), given.line);
-        }
+    for (field, at) in values.fields.iter().filter(|(_, at)| !at.node.is_null()) {
+        places.insert(field.portable(), at);
     }
-    match definition {
-        Some(definition) if values.errors.borrow().is_empty() => Ok((definition, places)),
-        _ => Err(Refused {
-            name,
-            errors: values.errors.into_inner().into_vec(file),
-            names: Box::new(values.names),
-            places,
-        }),
-    }
-}
-
-/// The error for a duplicate key; the key's name is its path.
-pub(super) fn given_twice(key: &Key, file: &str) -> ReadError {
-    ReadError {
-        file: file.to_owned(),
-        line: Some(key.line),
-        field: key.name.clone(),
-        found: "the key a second time".to_owned(),
-        allowed: "each key once".to_owned(),
+    let errors = errors.take();
+    Read {
+        name,
+        names: values.names,
+        places,
+        definition: match definition {
+            Some(definition) if errors.is_empty() => Ok(definition),
+            _ => Err(errors.into_vec(file)),
+        },
     }
 }
 
 fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definition> {
     values.text(Field::SchemaOfFile);
-    values.choice(Field::Kind, &[("local", ())]);
+    values.take(Field::Kind, OneOf(&[("local", ())]));
     let display_name = values.text(Field::DisplayName);
-    let description = values.text(Field::Description);
-    if values.line(Field::Description).is_none() {
-        values.missing(
-            Field::Description,
-            "what the agent does, so that a caller can decide to use it",
-        );
-    }
+    let needed = "what the agent does, so that a caller can decide to use it";
+    let description = values.need(Field::Description, needed, SOME_TEXT);
     let before = values.errors.borrow().count();
     let inputs = inputs(values);
     values.names.inputs = inputs.clone().filter(|_| values.errors.borrow().count() == before);
     let flow = flow(values, inputs.as_ref());
     // Steps without a flow type are already an error, so a missing prompt is not reported in addition.
-    let steps_given = values.line(Field::Steps).is_some();
+    let steps_given = values.has(Field::Steps);
     let has_steps = steps_given && !matches!(flow, Flow::Single);
     if has_steps {
         only_for_models(values);
     }
     let (output, process_output) = output(values);
     // Outer `Option`: whether it is valid. Inner: whether there is one.
-    let prompt = if has_steps || (steps_given && values.line(Field::SystemPrompt).is_none()) {
+    let prompt = if has_steps || (steps_given && !values.has(Field::SystemPrompt)) {
         Some(None)
     } else {
         let persona = match flow {
@@ -165,11 +140,11 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
         prompt(values, inputs.as_ref(), persona).map(Some)
     };
     let model = model(values);
-    let provider = values.choice(Field::Provider, &Provider::NAMES);
+    let provider = values.take(Field::Provider, OneOf(Provider::NAMES));
     let tools = tools(values);
     let sub_agents = sub_agents(values, &tools);
     let limits = limits(values);
-    let approval = values.choice(Field::Approval, &Approval::NAMES).unwrap_or_default();
+    let approval = values.take(Field::Approval, OneOf(Approval::NAMES)).unwrap_or_default();
     let mut definition = Definition {
         name: name?,
         display_name,
@@ -191,28 +166,22 @@ fn definition(values: &mut Values<'_>, name: Option<String>) -> Option<Definitio
     Some(definition)
 }
 
-fn name(values: &mut Values<'_>) -> Option<String> {
-    if values.line(Field::Name).is_none() {
-        values.missing(Field::Name, values::NAME);
-    }
-    let near = values.given(Field::Name).and_then(|given| match &given.node.content {
-        Content::Text(text) => near_name(text),
-        _ => None,
-    });
-    let allowed = match near {
-        Some(near) => format!("{}, such as `{near}`", values::NAME),
-        None => values::NAME.to_owned(),
+fn name(values: &Values<'_>) -> Option<String> {
+    let name = |at: &At<'_>| match (AGENT.read)(at.node) {
+        Some(name) if TAKEN.contains(&name.as_str()) => {
+            at.invalid("another name: it is reserved for a function that ends an agent");
+            None
+        }
+        Some(name) => Some(name),
+        None => {
+            at.invalid(match at.node.text().and_then(near_name) {
+                Some(near) => format!("{NAME}, such as `{near}`"),
+                None => NAME.to_owned(),
+            });
+            None
+        }
     };
-    let name = values.get(Field::Name, &allowed, |node| {
-        values::text(node).filter(|text| values::is_name(text))
-    })?;
-    if TAKEN.contains(&name.as_str()) {
-        let line = values.line(Field::Name);
-        let allowed = "another name: it is reserved for a function that ends an agent";
-        values.error(line, "name", &format!("{name:?}"), allowed);
-        return None;
-    }
-    Some(name)
+    values.need(Field::Name, NAME, With(NAME, name))
 }
 
 /// A valid name similar to an invalid one: its words, joined by `-`.
@@ -223,14 +192,11 @@ fn near_name(text: &str) -> Option<String> {
     values::is_name(&name).then_some(name)
 }
 
-fn model(values: &mut Values<'_>) -> ModelSettings {
+fn model(values: &Values<'_>) -> ModelSettings {
     let mut model = ModelSettings::read(values);
-    let place = values
-        .given(Field::ThinkingLevel)
-        .map(|given| (given.line, given.path.clone()));
-    if let (Some((line, path)), Some(budget), Some(level)) = (place, model.thinking_budget, model.thinking_level) {
+    if let (Some(budget), Some(level)) = (model.thinking_budget, model.thinking_level) {
         let found = format!("{:?} beside a thinkingBudget of {budget}", level.as_str());
-        values.error(Some(line), &path, &found, "one of the two");
+        values.place(Field::ThinkingLevel).error(found, "one of the two");
     }
     // Gemini CLI's name for the configured model.
     model.model = model.model.filter(|model| model != "inherit");
@@ -238,10 +204,9 @@ fn model(values: &mut Values<'_>) -> ModelSettings {
 }
 
 /// `max_time_minutes` and `deadline_seconds` are one limit in two units.
-fn limits(values: &mut Values<'_>) -> RunLimits {
-    let max_turns = values.count(Field::MaxTurns);
-    let minutes = values.minutes(Field::MaxTimeMinutes);
-    let seconds = values.seconds(Field::DeadlineSeconds);
+fn limits(values: &Values<'_>) -> RunLimits {
+    let minutes = values.take(Field::MaxTimeMinutes, MINUTES);
+    let seconds = values.take(Field::DeadlineSeconds, SECONDS);
     if let (Some(minutes), Some(seconds)) = (minutes, seconds)
         && minutes != seconds
     {
@@ -250,15 +215,11 @@ fn limits(values: &mut Values<'_>) -> RunLimits {
             seconds.as_secs(),
             minutes.as_secs()
         );
-        let place = values
-            .given(Field::DeadlineSeconds)
-            .map(|given| (given.line, given.path.clone()));
-        if let Some((line, path)) = place {
-            values.error(Some(line), &path, &found, "one value; both are the same limit");
-        }
+        let place = values.place(Field::DeadlineSeconds);
+        place.error(found, "one value; both are the same limit");
     }
     RunLimits {
-        max_turns,
+        max_turns: values.count(Field::MaxTurns),
         max_tokens: values.count(Field::MaxTokens),
         max_time: seconds.or(minutes),
     }
@@ -266,20 +227,29 @@ fn limits(values: &mut Values<'_>) -> RunLimits {
 
 // The tools and the sub-agents of a definition.
 
+const TOOL: Scalar<String> = Scalar {
+    allowed: "the name of one tool: up to 128 characters without spaces or `*`, since the list names every tool",
+    read: |node| {
+        let is_of_name = |c: char| !c.is_whitespace() && !c.is_control() && c != '*';
+        (SOME_TEXT.read)(node).filter(|name| name.len() <= 128 && name.chars().all(is_of_name))
+    },
+};
+
 fn tools(values: &mut Values<'_>) -> Vec<String> {
-    let item = "the name of one tool: up to 128 characters without spaces or `*`, since the list names every tool";
-    let written = values.given(Field::Tools).and_then(|given| match &given.node.content {
-        Content::Text(text) => Some(as_list(text)),
-        _ => None,
-    });
-    let names = values.names(Field::Tools, item, written, |name| {
-        name.len() <= 128 && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '*')
-    });
-    for (n, name) in &names {
+    let written = values.given(Field::Tools).and_then(|at| at.node.text()).map(as_list);
+    let allowed = written.unwrap_or_else(|| format!("a list, each item {}", TOOL.allowed));
+    let mut tools: Vec<String> = Vec::new();
+    for (n, at) in values.items(Field::Tools, &allowed).iter().enumerate() {
+        let Some(name) = TOOL.parse(at) else { continue };
+        if tools.contains(&name) {
+            at.error(format!("{} a second time", quoted(&name)), "each name once");
+            continue;
+        }
         let path = format!("{}[{n}]", Field::Tools.portable());
         values.names.tools.push((path, name.clone()));
+        tools.push(name);
     }
-    names.into_iter().map(|(_, name)| name).collect()
+    tools
 }
 
 /// The list to write for tools that are given as one text, as in Claude Code.
@@ -300,59 +270,37 @@ fn as_list(text: &str) -> String {
 
 fn sub_agents(values: &mut Values<'_>, tools: &[String]) -> Vec<SubAgent> {
     let allowed = "a list of agents: names, or maps of agent and timeout";
-    let Some(Part { path, node }) =
-        values.part(Field::SubAgents, allowed, |content| matches!(content, Content::List(_)))
-    else {
-        return Vec::new();
-    };
-    let Content::List(items) = &node.content else {
-        return Vec::new();
-    };
     let mut sub_agents: Vec<SubAgent> = Vec::new();
-    for (n, node) in items.iter().enumerate() {
-        let (path, portable) = (format!("{path}[{n}]"), format!("{}[{n}]", Field::SubAgents.portable()));
-        values.places.insert(portable.clone(), path.clone(), node.line);
-        let Some(sub_agent) = sub_agent(values, &path, node) else {
-            continue;
-        };
+    for (n, at) in values.items(Field::SubAgents, allowed).iter().enumerate() {
+        let Some(sub_agent) = sub_agent(at) else { continue };
         let name = quoted(&sub_agent.agent);
         if sub_agents.iter().any(|other| other.agent == sub_agent.agent) {
-            values.error(
-                Some(node.line),
-                &path,
-                &format!("{name} a second time"),
-                "each agent once",
-            );
+            at.error(format!("{name} a second time"), "each agent once");
             continue;
         }
         if tools.contains(&sub_agent.agent) {
             let allowed = "each name in one of the two: an agent that `tools` names is called as a tool too";
-            values.error(
-                Some(node.line),
-                &path,
-                &format!("{name}, which `tools` names too"),
-                allowed,
-            );
+            at.error(format!("{name}, which `tools` names too"), allowed);
         }
-        values.names.agents.push((portable, sub_agent.agent.clone()));
+        let path = format!("{}[{n}]", Field::SubAgents.portable());
+        values.names.agents.push((path, sub_agent.agent.clone()));
         sub_agents.push(sub_agent);
     }
     sub_agents
 }
 
 /// A name, or a map of agent and timeout.
-fn sub_agent(values: &Values<'_>, path: &str, node: &Node) -> Option<SubAgent> {
-    let at = At::root(&values.errors, values.file, node).named(path);
-    if !matches!(node.content, Content::Map(_)) {
+fn sub_agent(at: &At<'_>) -> Option<SubAgent> {
+    if !matches!(at.node.content, Content::Map(_)) {
         let agent = Scalar {
             allowed: "the name of an agent, or a map of agent and timeout",
             read: AGENT.read,
         };
-        return agent.parse(&at).map(|agent| SubAgent { agent, timeout: None });
+        return agent.parse(at).map(|agent| SubAgent { agent, timeout: None });
     }
     at.record(|fields| {
         let agent = fields.need_as("agent", "the name of an agent", AGENT);
-        let timeout = fields.take("timeout", TIMEOUT);
+        let timeout = fields.take("timeout", SECONDS);
         Some(SubAgent { agent: agent?, timeout })
     })
 }

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
-use gavel_reading::{Content, Errors, Node, OneOf, Parser, ReadError, Scalar, quoted};
+use gavel_reading::{At, Content, Errors, FLAG, Node, Parser, ReadError, Scalar, Whole};
 use serde_json::Value;
 
 use super::canonical::shortest;
-use super::fields::{Field, Fields, Given, GivenGroup, Holds};
+use super::fields::{Field, Fields, Holds};
 use super::{Flow, Input};
 
 /// The allowed names of agents, inputs, outputs and steps.
@@ -33,14 +34,15 @@ pub(super) const BODY: &str = "the text below the front matter";
 /// comparison.
 pub(super) const MOST_ITEMS: usize = 512;
 
-/// Reads fields and collects every error.
+/// Reads fields; every error is reported.
 pub(super) struct Values<'a> {
-    pub(super) file: &'a str,
+    pub(super) whole: At<'a>,
     /// The text of the file; empty for a form without lines.
     pub(super) text: &'a str,
     pub(super) fields: Fields<'a>,
-    pub(super) groups: Vec<GivenGroup>,
-    pub(super) errors: RefCell<Errors>,
+    /// The groups that are given, by their portable names.
+    pub(super) groups: Vec<(&'static str, At<'a>)>,
+    pub(super) errors: &'a RefCell<Errors>,
     /// Locations of the items of lists and maps; fields are added at the end.
     pub(super) places: Places,
     /// References to other files.
@@ -64,280 +66,152 @@ pub(super) struct Named {
     pub(super) flow: Flow,
 }
 
-/// A node in the place of a list or a map.
-pub(super) struct Part<'a> {
-    pub(super) path: String,
-    pub(super) node: &'a Node,
-}
-
-/// Compares two spellings of a field by value.
-struct Same<'a>(&'a Node);
-
-impl PartialEq for Same<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.to_json() == other.0.to_json()
-    }
-}
-
 impl<'a> Values<'a> {
-    /// Records an error.
-    pub(super) fn error(&mut self, line: Option<u64>, field: &str, found: &str, allowed: &str) {
-        self.error_with(line, field, found, || allowed.to_owned());
+    /// A field, as first given; a null counts as absent.
+    pub(super) fn given(&self, field: Field) -> Option<&At<'a>> {
+        self.fields.get(&field).filter(|at| !at.node.is_null())
     }
 
-    /// As [`Self::error`], if computing what is allowed is expensive.
-    pub(super) fn error_with(&mut self, line: Option<u64>, field: &str, found: &str, allowed: impl FnOnce() -> String) {
-        let file = self.file;
-        self.errors.get_mut().add(|| ReadError {
-            file: file.to_owned(),
-            line,
-            field: field.to_owned(),
-            found: found.to_owned(),
-            allowed: allowed(),
-        });
+    /// Whether a field is given, valid or not.
+    pub(super) fn has(&self, field: Field) -> bool {
+        self.given(field).is_some()
     }
 
-    /// Records an error at the `${` at offset `at` in a text that begins on `line`: what was found and what is allowed.
+    /// The value of a field; `None` if it is absent or invalid.
+    pub(super) fn take<P: Parser>(&self, field: Field, parser: P) -> Option<P::Value> {
+        parser.parse(self.given(field)?)
+    }
+
+    /// As [`Self::take`]; an absent field is an error, which says what is needed.
+    pub(super) fn need<P: Parser>(&self, field: Field, needed: &str, parser: P) -> Option<P::Value> {
+        if !self.has(field) {
+            self.missing(field, needed);
+        }
+        self.take(field, parser)
+    }
+
+    /// Where errors about a field are; the portable spelling if it is not given, or is the text below the fields.
+    pub(super) fn place(&self, field: Field) -> At<'a> {
+        match self.given(field) {
+            Some(at) if at.path == BODY => at.clone().named(field.portable()),
+            Some(at) => at.clone(),
+            None => self.nowhere(&field.portable()),
+        }
+    }
+
+    /// The same for a part with a portable path.
+    pub(super) fn place_of(&self, path: &str) -> At<'a> {
+        let at = self.nowhere(&self.places.spelled(path));
+        at.on_line(self.places.line(path).unwrap_or_default())
+    }
+
+    fn nowhere(&self, path: &str) -> At<'a> {
+        self.whole.clone().named(path).on_line(0)
+    }
+
+    /// Reports the `${` at offset `at` in a text: what was found and what is allowed.
     pub(super) fn error_within(
-        &mut self,
-        line: Option<u64>,
-        field: &str,
+        &self,
+        place: &At<'_>,
         (text, at): (&str, usize),
-        reported: impl FnOnce() -> (String, String),
+        words: impl FnOnce() -> (String, String),
     ) {
-        let (file, whole) = (self.file, self.text);
-        self.errors.get_mut().add(|| {
-            let (found, allowed) = reported();
-            ReadError {
-                file: file.to_owned(),
-                line: line.map(|line| {
-                    let within = lines_of(whole, line, text).find(|(mark, _)| *mark == at);
-                    within.map_or(line, |(_, line)| line)
-                }),
-                field: field.to_owned(),
-                found,
-                allowed,
-            }
+        place.report(|| {
+            let (found, allowed) = words();
+            let mut marks = lines_of(self.text, place.line, text);
+            let line = marks.find(|(mark, _)| *mark == at).map(|(_, line)| line);
+            (line.filter(|_| place.line > 0).unwrap_or(place.line), found, allowed)
         });
     }
 
-    /// Records that a required field is absent or null. If its group is not a map, only the group has an error.
-    pub(super) fn missing(&mut self, field: Field, allowed: &str) {
+    /// Reports that a required field is absent or null. If its group is not a map, only the group has an error.
+    pub(super) fn missing(&self, field: Field, allowed: &str) {
         if field.row().grouped.is_some_and(|(group, _)| self.is_invalid(group)) {
             return;
         }
-        let null = self.fields.get(&field).and_then(|given| given.first());
-        match null.map(|null| (null.line, null.path.clone())) {
-            Some((line, path)) => self.error(Some(line), &path, "nothing", allowed),
-            None => self.missing_at(&field.row().spellings(), allowed),
+        if let Some(null) = self.fields.get(&field) {
+            return null.error("nothing", allowed);
         }
-    }
-
-    /// Whether a group is given but not a map. Then its content is unknown.
-    pub(super) fn is_invalid(&self, group: &str) -> bool {
-        self.groups.iter().any(|given| given.name == group && !given.is_map)
-    }
-
-    /// A misspelled field already has an error.
-    fn missing_at(&mut self, spellings: &[String], allowed: &str) {
+        // A misspelled field already has an error.
+        let spellings = field.row().spellings();
         let meant = |error: &ReadError| {
             let near = error.allowed.strip_prefix("did you mean `")?.strip_suffix("`?")?;
             let parent = error.field.rsplit_once('.').map(|(parent, _)| format!("{parent}."));
             Some(parent.unwrap_or_default() + near)
         };
-        let misspelled = self
-            .errors
-            .get_mut()
-            .listed()
-            .iter()
-            .filter_map(meant)
-            .any(|meant| spellings.contains(&meant));
-        if let Some(path) = spellings.first().filter(|_| !misspelled) {
-            self.error(None, path, "nothing", allowed);
+        let is_misspelled = |error: &ReadError| meant(error).is_some_and(|meant| spellings.contains(&meant));
+        if !self.errors.borrow().listed().iter().any(is_misspelled) {
+            self.nowhere(&spellings[0]).error("nothing", allowed);
         }
     }
 
-    /// The line of a field; a null counts as absent.
-    pub(super) fn line(&self, field: Field) -> Option<u64> {
-        self.given(field).map(|given| given.line)
+    /// Whether a group is given but not a map. Then its content is unknown.
+    pub(super) fn is_invalid(&self, group: &str) -> bool {
+        let is_map = |at: &At<'_>| matches!(at.node.content, Content::Map(_));
+        self.groups.iter().any(|(name, at)| *name == group && !is_map(at))
     }
 
-    /// The first occurrence of a field; a null counts as absent.
-    pub(super) fn given(&self, field: Field) -> Option<&Given<'a>> {
-        self.fields.get(&field)?.iter().find(|given| !given.is_null())
-    }
-
-    /// The value of a field; `read` returns `None` for a value that is not `allowed`. An explicit null counts as
-    /// absent. If a field is given under several names, all must have the same value.
-    pub(super) fn get<T: PartialEq>(
-        &mut self,
-        field: Field,
-        allowed: &str,
-        read: impl Fn(&'a Node) -> Option<T>,
-    ) -> Option<T> {
-        let given = self.fields.remove(&field)?;
-        let mut kept: Option<T> = None;
-        let mut first: Option<(Option<T>, &Given<'_>)> = None;
-        for one in given.iter().filter(|one| !one.is_null()) {
-            let value = read(one.node);
-            if value.is_none() {
-                self.error(Some(one.node.line), &one.path, &one.node.found(), allowed);
-            }
-            let Some((known, place)) = &first else {
-                first = Some((value, one));
-                continue;
-            };
-            let is_same = match (&value, known) {
-                (Some(value), Some(known)) => value == known,
-                // Two different invalid values are still different.
-                _ => Same(one.node) == Same(place.node),
-            };
-            if !is_same {
-                let found = format!(
-                    "{}, while line {} says {}",
-                    one.node.found(),
-                    place.line,
-                    place.node.found()
-                );
-                let allowed = format!("one value; `{}` and `{}` are the same field", one.path, place.path);
-                self.error(Some(one.node.line), &one.path, &found, &allowed);
-            }
-            kept = kept.or(value);
-        }
-        let kept = first.and_then(|(value, _)| value).or(kept);
-        self.fields.insert(field, given);
-        kept
-    }
-
-    /// The spelling of a field in the text; the portable spelling if it is not given, or is the text below the fields.
-    pub(super) fn spelled(&self, field: Field) -> String {
-        match self.given(field) {
-            Some(given) if given.path != BODY => given.path.clone(),
-            Some(_) | None => field.portable(),
-        }
-    }
-
-    /// A list or a map, whose parts are read one by one.
-    pub(super) fn part(&mut self, field: Field, allowed: &str, fits: fn(&Content) -> bool) -> Option<Part<'a>> {
-        let Same(node) = self.get(field, allowed, |node| fits(&node.content).then_some(Same(node)))?;
-        let given = self
-            .fields
-            .get(&field)?
-            .iter()
-            .find(|one| std::ptr::eq(one.node, node))?;
-        let path = given.path.clone();
-        let items = match &node.content {
-            Content::List(items) => items.len(),
-            Content::Map(entries) => entries.len(),
-            _ => 0,
-        };
-        if items > MOST_ITEMS {
-            let allowed = format!("at most {MOST_ITEMS}");
-            self.error(Some(node.line), &path, &format!("{items} of them"), &allowed);
-            return None;
-        }
-        Some(Part { path, node })
-    }
-
-    /// A list of distinct texts, each with its index. `fits` accepts an item. `written` is what to write if it is not a
-    /// list.
-    pub(super) fn names(
-        &mut self,
-        field: Field,
-        item: &str,
-        written: Option<String>,
-        fits: fn(&str) -> bool,
-    ) -> Vec<(usize, String)> {
-        let allowed = written.unwrap_or_else(|| format!("a list, each item {item}"));
-        let Some(Part { path, node }) = self.part(field, &allowed, |content| matches!(content, Content::List(_)))
-        else {
+    /// The items of a list, each with its place.
+    pub(super) fn items(&mut self, field: Field, allowed: &str) -> Vec<At<'a>> {
+        let Some(at) = self.given(field).cloned() else {
             return Vec::new();
         };
-        let Content::List(items) = &node.content else {
+        if at.node.items().is_none() {
+            at.invalid(allowed);
             return Vec::new();
-        };
-        let mut names: Vec<(usize, String)> = Vec::new();
-        for (n, node) in items.iter().enumerate() {
-            let path = format!("{path}[{n}]");
-            match text(node).filter(|name| fits(name)) {
-                None => self.error(Some(node.line), &path, &node.found(), item),
-                Some(name) if names.iter().any(|(_, other)| *other == name) => {
-                    let found = format!("{} a second time", quoted(&name));
-                    self.error(Some(node.line), &path, &found, "each name once");
-                }
-                Some(name) => names.push((n, name)),
-            }
-            self.places
-                .insert(format!("{}[{n}]", field.portable()), path, node.line);
         }
-        names
+        let items = at.items(MOST_ITEMS).unwrap_or_default();
+        for (n, item) in items.iter().enumerate() {
+            self.places.insert(format!("{}[{n}]", field.portable()), item);
+        }
+        items
     }
 
     /// A text that is not blank.
-    pub(super) fn text(&mut self, field: Field) -> Option<String> {
-        self.get(field, "text that is not blank", text)
+    pub(super) fn text(&self, field: Field) -> Option<String> {
+        self.take(field, SOME_TEXT)
     }
 
     /// A whole number in the range of the table.
-    fn whole(&mut self, field: Field) -> Option<i32> {
+    fn whole<T: Copy + PartialOrd + Display + TryFrom<i128> + TryFrom<i32>>(&self, field: Field) -> Option<T> {
         let Holds::Whole(least) = field.row().holds else {
             unreachable!("the field holds a whole number")
         };
-        let allowed = format!("a whole number from {least}");
-        self.get(field, &allowed, |node| whole(node).filter(|value| *value >= least))
-    }
-
-    /// A duration in seconds, or as a text with units.
-    pub(super) fn seconds(&mut self, field: Field) -> Option<Duration> {
-        self.get(field, SECONDS, seconds)
-    }
-
-    /// A duration in minutes.
-    pub(super) fn minutes(&mut self, field: Field) -> Option<Duration> {
-        self.get(field, MINUTES, minutes)
+        let range = T::try_from(least).ok()?..=T::try_from(i32::MAX).ok()?;
+        self.take(field, Whole(range))
     }
 
     /// A whole number from 1.
-    pub(super) fn count(&mut self, field: Field) -> Option<u32> {
-        self.whole(field).and_then(|value| u32::try_from(value).ok())
+    pub(super) fn count(&self, field: Field) -> Option<u32> {
+        self.whole(field)
     }
 
     /// A number in the range of the table, stored as a protobuf float.
-    fn float(&mut self, field: Field) -> Option<f32> {
+    fn float(&self, field: Field) -> Option<f32> {
         let Holds::Number(most) = field.row().holds else {
             unreachable!("the field holds a number")
         };
-        let allowed = format!("a number from 0 to {most}");
-        self.get(field, &allowed, |node| {
-            float(node).filter(|value| (0.0..=most).contains(value))
-        })
-    }
-
-    /// True or false.
-    fn boolean(&mut self, field: Field) -> Option<bool> {
-        self.get(field, "true or false", |node| match node.content {
-            Content::Bool(value) => Some(value),
-            _ => None,
-        })
-    }
-
-    /// One of a few names.
-    pub(super) fn choice<T: Copy + PartialEq>(&mut self, field: Field, names: &[(&str, T)]) -> Option<T> {
-        self.get(field, &OneOf(names).allowed(), |node| choice(node, names))
+        let at = self.given(field)?;
+        let value = float(at.node).filter(|value| (0.0..=most).contains(value));
+        if value.is_none() {
+            at.invalid(format!("a number from 0 to {most}"));
+        }
+        value
     }
 }
 
 /// The type of an optional field that is read and written alone.
 pub(super) trait Held: Sized {
-    fn read(values: &mut Values<'_>, field: Field) -> Option<Self>;
+    fn read(values: &Values<'_>, field: Field) -> Option<Self>;
     fn to_json(&self) -> Value;
 }
 
 macro_rules! held {
     ($($type:ty: $read:expr, $write:expr;)+) => {
         $(impl Held for $type {
-            fn read(values: &mut Values<'_>, field: Field) -> Option<Self> {
-                $read(values, field)
+            fn read(values: &Values<'_>, field: Field) -> Option<Self> {
+                let read: fn(&Values<'_>, Field) -> Option<Self> = $read;
+                read(values, field)
             }
             fn to_json(&self) -> Value {
                 let write: fn(&Self) -> Value = $write;
@@ -348,11 +222,11 @@ macro_rules! held {
 }
 
 held! {
-    String: Values::text, |text| Value::from(text.as_str());
-    bool: Values::boolean, |value| Value::from(*value);
-    i32: Values::whole, |value| Value::from(*value);
-    u32: Values::count, |value| Value::from(*value);
-    f32: Values::float, |value| Value::from(shortest(*value));
+    String: |values, field| values.text(field), |text| Value::from(text.as_str());
+    bool: |values, field| values.take(field, FLAG), |value| Value::from(*value);
+    i32: |values, field| values.whole(field), |value| Value::from(*value);
+    u32: |values, field| values.count(field), |value| Value::from(*value);
+    f32: |values, field| values.float(field), |value| Value::from(shortest(*value));
 }
 
 /// Locations of fields and list items by their portable path, for later checks.
@@ -361,22 +235,22 @@ pub(super) struct Places(BTreeMap<String, (String, u64)>);
 
 impl Places {
     /// Records the location and the spelling of `path`.
-    pub(crate) fn insert(&mut self, path: String, spelled: String, line: u64) {
-        self.0.entry(path).or_insert((spelled, line));
+    pub(super) fn insert(&mut self, path: String, at: &At<'_>) {
+        self.0.entry(path).or_insert_with(|| (at.path.clone(), at.line));
     }
 
     /// The line of a portable path, if it is given.
-    pub(crate) fn line(&self, path: &str) -> Option<u64> {
+    pub(super) fn line(&self, path: &str) -> Option<u64> {
         self.0.get(path).map(|(_, line)| *line).filter(|line| *line > 0)
     }
 
     /// Whether it is given.
-    pub(crate) fn has(&self, path: &str) -> bool {
+    pub(super) fn has(&self, path: &str) -> bool {
         self.0.contains_key(path)
     }
 
     /// The spelling of a portable path in the file.
-    pub(crate) fn spelled(&self, path: &str) -> String {
+    pub(super) fn spelled(&self, path: &str) -> String {
         self.0.get(path).map_or(path, |(spelled, _)| spelled).to_owned()
     }
 }
@@ -411,26 +285,9 @@ fn has_words(text: &str) -> bool {
 }
 
 /// Text that is not blank, unchanged.
-pub(super) fn text(node: &Node) -> Option<String> {
+fn text(node: &Node) -> Option<String> {
     match &node.content {
         Content::Text(text) if has_words(text) => Some(text.clone()),
-        _ => None,
-    }
-}
-
-/// One of a few names.
-pub(super) fn choice<T: Copy>(node: &Node, names: &[(&str, T)]) -> Option<T> {
-    let Content::Text(text) = &node.content else {
-        return None;
-    };
-    names.iter().find(|(name, _)| name == text).map(|(_, value)| *value)
-}
-
-fn whole(node: &Node) -> Option<i32> {
-    match node.content {
-        Content::Integer(value) => i32::try_from(value).ok(),
-        // 5.0 is 5, as in JSON.
-        Content::Float(value) if value.fract() == 0.0 && value.abs() <= f64::from(i32::MAX) => Some(value as i32),
         _ => None,
     }
 }
@@ -452,17 +309,17 @@ pub(super) fn is_name(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
-/// What a field in seconds accepts.
-pub(super) const SECONDS: &str = "a number of seconds from 1, or a text such as 90s, 5m or 1h30m";
-
 /// A field in seconds.
-pub(super) const TIMEOUT: Scalar<Duration> = Scalar {
-    allowed: SECONDS,
+pub(super) const SECONDS: Scalar<Duration> = Scalar {
+    allowed: "a number of seconds from 1, or a text such as 90s, 5m or 1h30m",
     read: seconds,
 };
 
-/// What a field in minutes accepts.
-pub(super) const MINUTES: &str = "a number of minutes above 0; a fraction is rounded to whole seconds";
+/// A field in minutes.
+pub(super) const MINUTES: Scalar<Duration> = Scalar {
+    allowed: "a number of minutes above 0; a fraction is rounded to whole seconds",
+    read: minutes,
+};
 
 /// The texts that [`seconds`] accepts, for the JSON Schema. No sum of them exceeds an `int32` of seconds.
 pub(super) const PATTERN: &str = "^(?:[1-9][0-9]{0,4}h)?(?:[1-9][0-9]{0,6}m)?(?:[1-9][0-9]{0,8}s)?$";
@@ -471,7 +328,7 @@ pub(super) const PATTERN: &str = "^(?:[1-9][0-9]{0,4}h)?(?:[1-9][0-9]{0,6}m)?(?:
 const UNITS: [(char, u64, usize); 3] = [('h', 3600, 5), ('m', 60, 7), ('s', 1, 9)];
 
 /// Whole seconds from a number of seconds or a text with units.
-pub(super) fn seconds(node: &Node) -> Option<Duration> {
+fn seconds(node: &Node) -> Option<Duration> {
     let seconds = match &node.content {
         Content::Integer(value) => u64::try_from(*value).ok()?,
         Content::Float(value) if *value >= 1.0 => nearest(*value)?,
@@ -484,7 +341,7 @@ pub(super) fn seconds(node: &Node) -> Option<Duration> {
 }
 
 /// Whole seconds from a number of minutes; beyond what an `int32` of seconds holds, whole minutes.
-pub(super) fn minutes(node: &Node) -> Option<Duration> {
+fn minutes(node: &Node) -> Option<Duration> {
     let seconds = match node.content {
         Content::Integer(value) => u64::try_from(value).ok().filter(|minutes| *minutes <= MOST_UNITS)? * 60,
         Content::Float(value) if value > 0.0 && value <= MOST_UNITS as f64 => match nearest(value * 60.0) {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::domain::decision::Usage;
+use crate::domain::names::names;
 
 /// A part of a model's turn, as far as gavel reads it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,44 +95,26 @@ impl ModelTurn {
     }
 }
 
-/// Why a model call returned no turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FaultKind {
-    /// Unreachable, or the provider returned an error, after retries.
-    Unavailable,
-    /// The provider does not accept the key or the token.
-    Credentials,
-    /// The key or account lacks the permission.
-    Permission,
-    /// The provider has no model of this name.
-    NoSuchModel,
-    /// The provider's quota is exhausted.
-    Quota,
-    /// The provider rejected the request as invalid.
-    Rejected,
-    /// The model took too long.
-    Timeout,
-    /// The answer was truncated, empty, invalid or unknown.
-    Malformed,
-    /// The provider blocked the prompt or the answer.
-    Blocked,
-}
-
-impl FaultKind {
-    /// Its name in metrics and traces.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Credentials => "credentials",
-            Self::Permission => "permission",
-            Self::NoSuchModel => "no_such_model",
-            Self::Quota => "quota",
-            Self::Rejected => "rejected",
-            Self::Timeout => "timeout",
-            Self::Malformed => "malformed",
-            Self::Blocked => "blocked",
-        }
+names! {
+    /// Why a model call returned no turn.
+    FaultKind {
+        /// Unreachable, or the provider returned an error, after retries.
+        Unavailable = "unavailable",
+        /// The provider does not accept the key or the token.
+        Credentials = "credentials",
+        /// The key or account lacks the permission.
+        Permission = "permission",
+        /// The provider has no model of this name.
+        NoSuchModel = "no_such_model",
+        /// The provider's quota is exhausted.
+        Quota = "quota",
+        /// The provider rejected the request as invalid.
+        Rejected = "rejected",
+        /// The model took too long.
+        Timeout = "timeout",
+        /// The answer was truncated, empty, invalid or unknown.
+        Malformed = "malformed",
+        /// The provider blocked the prompt or the answer.
+        Blocked = "blocked",
     }
 }

@@ -20,6 +20,7 @@ use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
 use super::definition::{Approval, ReadError};
 use super::ids::UserId;
+use super::names::names;
 use super::repository::AllowedRepositories;
 
 /// The surface of threads.
@@ -72,34 +73,15 @@ impl Policy {
     }
 }
 
-/// The decision on a call, from least to most strict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// The call may run.
-    Allow,
-    /// The call requires approval.
-    RequireApproval,
-    /// The call must not run.
-    Deny,
-}
-
-impl Effect {
-    /// Each value with its name in a policy file.
-    pub const NAMES: [(&'static str, Self); 3] = [
-        ("allow", Self::Allow),
-        ("require_approval", Self::RequireApproval),
-        ("deny", Self::Deny),
-    ];
-
-    /// The name in a policy file.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::RequireApproval => "require_approval",
-            Self::Deny => "deny",
-        }
+names! {
+    /// The decision on a call, from least to most strict.
+    Effect {
+        /// The call may run.
+        Allow = "allow",
+        /// The call requires approval.
+        RequireApproval = "require_approval",
+        /// The call must not run.
+        Deny = "deny",
     }
 }
 

@@ -1,10 +1,10 @@
 //! Parses the text of a policy file into a [`Policy`], or returns every error in it.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use gavel_reading::{
-    At, Content, FLAG, Fields, List, Node, OneOf, ReadError, Record, Scalar, WORDS, Whole, With, quoted,
+    At, Content, FLAG, Fields, List, Node, OneOf, ReadError, Record, Scalar, SyntaxError, WORDS, Whole, With, quoted,
+    read_file,
 };
 use globset::{Glob, GlobBuilder, GlobSetBuilder};
 use serde_json::{Value, json};
@@ -34,36 +34,19 @@ const NAME: Scalar<String> = Scalar {
 };
 
 pub(super) fn read(text: &str, file: &str) -> Result<Policy, Vec<ReadError>> {
-    let errors = RefCell::default();
-    let mut root = Node {
-        line: 1,
-        content: Content::Map(Vec::new()),
+    let parsed = match text.len() > MOST_BYTES {
+        true => Err(SyntaxError {
+            line: None,
+            message: format!("more than {MOST_BYTES} bytes"),
+        }),
+        false => Node::parse(text, MOST_NODES),
     };
-    let whole = At::root(&errors, file, &root);
-    let parsed = if text.len() > MOST_BYTES {
-        whole.error(format!("{} bytes", text.len()), format!("at most {MOST_BYTES}"));
-        None
-    } else {
-        let parsed = Node::parse(text, MOST_NODES);
-        let fail = |error: gavel_reading::SyntaxError| {
-            let line = error.line.unwrap_or(1);
-            let node = Node { line, ..root.clone() };
-            whole.holding(&node).error(error.message.replace('\n', " "), "YAML");
-        };
-        parsed.map_err(fail).ok()
-    };
-    let policy = parsed.and_then(|parsed| {
-        // An empty file has no rules.
-        if !parsed.is_null() {
-            root = parsed;
-        }
-        At::root(&errors, file, &root).record(|fields| policy(fields, file))
+    // An empty file has no rules.
+    let parsed = parsed.map(|node| match node.is_null() {
+        true => (Node::bare(Content::Map(Vec::new())), Vec::new()),
+        false => (node, Vec::new()),
     });
-    let errors = errors.into_inner();
-    match policy {
-        Some(policy) if errors.is_empty() => Ok(policy),
-        _ => Err(errors.into_vec(file)),
-    }
+    read_file(file, "YAML", parsed, |at| at.record(|fields| policy(fields, file)))
 }
 
 fn policy(fields: &Fields<'_>, file: &str) -> Option<Policy> {
@@ -139,7 +122,7 @@ const PATH: Scalar<ArgumentPath> = Scalar {
 fn case(fields: &Fields<'_>) -> Option<Case> {
     let name = fields.need("name", NAME);
     let call = fields.need("call", Record("a call: {tool, arguments, …}", call));
-    let expect = fields.need("expect", OneOf(&Effect::NAMES));
+    let expect = fields.need("expect", OneOf(Effect::NAMES));
     let rule = fields.take("rule", WORDS).map(Arc::from);
     Some(Case {
         name: name?.into(),
@@ -167,7 +150,7 @@ fn call(fields: &Fields<'_>) -> Option<CaseCall> {
     let session = fields.take("session", Record("a map with id, owner and repo", session));
     let side_effect = fields.take("side_effect", FLAG).unwrap_or(true);
     let recipients = fields.take("recipients", List(PATH)).unwrap_or_default();
-    let approval = fields.take("approval", OneOf(&Approval::NAMES)).unwrap_or_default();
+    let approval = fields.take("approval", OneOf(Approval::NAMES)).unwrap_or_default();
     let tool = tool?;
     if tool.starts_with(&format!("{AGENTS}__")) || server.as_deref() == Some(AGENTS) {
         for at in ["side_effect", "recipients", "approval"]
@@ -304,7 +287,7 @@ fn rule(fields: &Fields<'_>) -> Option<Rule> {
     {
         at.invalid("a condition without `recipients`: a call of an agent has none");
     }
-    let then = fields.need("then", OneOf(&Effect::NAMES));
+    let then = fields.need("then", OneOf(Effect::NAMES));
     let reason = fields.need("reason", REASON);
     if let Some(at) = fields
         .get("reason")

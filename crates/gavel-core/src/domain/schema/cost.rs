@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::SchemaError;
+use crate::domain::argument_path::pointer;
 use crate::domain::text::capped;
 
 /// The most schemas that apply to one value, with every reference expanded.
@@ -243,15 +244,8 @@ fn is_draft_4(root: &Value) -> bool {
 fn schemas<'a>(place: &str, key: &str, value: &'a Value) -> Vec<(String, &'a Value)> {
     match value {
         Value::Object(named) if BY_NAME.contains(&key) => {
-            let named = named.iter();
-            named
-                .map(|(name, schema)| {
-                    (
-                        format!("{place}/{key}/{}", name.replace('~', "~0").replace('/', "~1")),
-                        schema,
-                    )
-                })
-                .collect()
+            let (place, named) = (format!("{place}/{key}"), named.iter());
+            named.map(|(name, schema)| (pointer(&place, name), schema)).collect()
         }
         Value::Array(list) => {
             let list = list.iter().enumerate();

@@ -13,7 +13,7 @@ mod counted;
 mod pattern;
 mod repair;
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use serde_json::Value;
@@ -22,6 +22,7 @@ use serde_json::value::RawValue;
 pub use self::counted::Effort;
 use self::counted::{Counted, Looks};
 pub use self::repair::{Repair, repair};
+use super::text::capped;
 
 /// The most errors that are reported for one value.
 const MOST_ERRORS: usize = 8;
@@ -163,30 +164,13 @@ fn message(error: &jsonschema::ValidationError<'_>) -> String {
     limited(format_args!("{place}: {error}"))
 }
 
-/// A message about a value of any size.
+/// A message may quote the whole value.
 fn limited(message: impl fmt::Display) -> String {
-    let mut limited = Message::default();
-    // A full message rejects more text; no other error is possible.
-    if write!(limited, "{message}").is_err() {
-        limited.0.push('…');
-    }
-    limited.0
+    capped(&message.to_string(), MOST_MESSAGE).into_owned()
 }
 
-#[derive(Default)]
-struct Message(String);
-
-impl Message {
-    const MOST_BYTES: usize = 512;
-}
-
-impl fmt::Write for Message {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let fits = text.floor_char_boundary(Self::MOST_BYTES - self.0.len());
-        self.0.push_str(&text[..fits]);
-        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
-    }
-}
+/// The longest message of an error, in bytes.
+const MOST_MESSAGE: usize = 512;
 
 impl fmt::Debug for JsonSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

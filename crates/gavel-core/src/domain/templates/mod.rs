@@ -2,9 +2,11 @@
 
 mod replies;
 
-pub use replies::{Progress, ReplyArgs, Templates, TemplatesError};
+pub use replies::{Progress, ReplyArgs};
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+
+use super::names::names;
 
 /// The longest rendered text, in bytes: twice the longest request body, so that the longest input fits beside the
 /// longest text. The length is checked before the text is built.
@@ -166,21 +168,14 @@ pub(crate) fn malformed_at(text: &str, at: usize) -> (String, String) {
 
 macro_rules! texts {
     ($($(#[$doc:meta])* $variant:ident = $name:literal [$($value:literal),*],)+) => {
-        /// A fixed text of a run or an approval.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Text { $($(#[$doc])* $variant,)+ }
+        names! {
+            /// A fixed text of a run or an approval.
+            Text { $($(#[$doc])* $variant = $name,)+ }
+        }
 
         impl Text {
-            /// Every text.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// Its name in the file.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $name,)+ }
-            }
-
             /// The placeholders it may use.
+            #[cfg(test)]
             const fn values(self) -> &'static [&'static str] {
                 match self { $(Self::$variant => &[$($value),*],)+ }
             }
@@ -270,9 +265,6 @@ texts! {
     /// A person settled an in-doubt action as not executed.
     DidNotHappen = "SETTLEMENT:DID_NOT_HAPPEN" ["by", "tool"],
 }
-
-/// The texts of a file.
-type Texts = BTreeMap<Text, Template>;
 
 /// A number of things: `1 step`, `3 steps`.
 pub fn counted(many: u64, thing: &str) -> String {

@@ -1,13 +1,13 @@
 //! The fixed replies: what the user reads when no model wrote the answer (C-FR-010, C-FR-013).
 //!
-//! They are in `templates/responses.toml`, one for each outcome that can need one. Loading checks that none is missing,
+//! They are in `templates/responses.toml`, one for each outcome that can need one. A test checks that none is missing,
 //! none is unknown, and each uses only the placeholders of its outcome.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use super::Template;
-use super::{Text, Texts, counted, time};
+use super::{Text, counted, time};
 use crate::domain::decision::Outcome;
 
 /// The values for the replies. Each outcome may use only some of them.
@@ -37,158 +37,32 @@ pub enum Progress {
     InDoubt,
 }
 
-/// The fixed replies of one file.
-#[derive(Clone, Debug)]
-pub struct Templates {
-    replies: BTreeMap<Outcome, Template>,
-    partial: Template,
-    in_doubt: Template,
-    pub(super) texts: Texts,
-}
-
-/// An error in a template file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {field}: found {found}; allowed: {allowed}")]
-pub struct TemplatesError {
-    /// The file name.
-    pub file: String,
-    /// The reply.
-    pub field: String,
-    /// What was found.
-    pub found: String,
-    /// What is allowed.
-    pub allowed: String,
-}
+/// The texts that are compiled into the binary, by name.
+static TEXTS: LazyLock<BTreeMap<String, Template>> = LazyLock::new(|| {
+    let texts: BTreeMap<String, String> = toml::from_str(include_str!("../../../../../templates/responses.toml"))
+        .unwrap_or_else(|error| unreachable!("a test reads the fixed texts: {error}"));
+    let template = |(name, text): (String, String)| (name, Template::read(text.trim()).0);
+    texts.into_iter().map(template).collect()
+});
 
 const PARTIAL: &str = "PROGRESS:PARTIAL";
 const IN_DOUBT: &str = "PROGRESS:IN_DOUBT";
 
-impl Templates {
-    /// The replies compiled into the binary.
-    pub const BUILT_IN: &'static str = include_str!("../../../../../templates/responses.toml");
-
-    /// The replies compiled into the binary, parsed.
-    ///
-    /// # Panics
-    /// Never: a test parses them.
-    pub fn built_in() -> Self {
-        Self::from_toml(Self::BUILT_IN, "templates/responses.toml")
-            .unwrap_or_else(|errors| unreachable!("a test parses the built-in replies: {errors:?}"))
-    }
-
-    /// Parses a template file: TOML, outcome = text. `file` is used only in errors.
-    ///
-    /// # Errors
-    /// All errors at once: invalid TOML, an unknown or missing outcome, a blank text, a placeholder that the outcome
-    /// does not provide.
-    pub fn from_toml(text: &str, file: &str) -> Result<Self, Vec<TemplatesError>> {
-        let mut errors = Vec::new();
-        let mut error = |field: &str, found: String, allowed: String| {
-            errors.push(TemplatesError {
-                file: file.to_owned(),
-                field: field.to_owned(),
-                found,
-                allowed,
-            });
-        };
-        let mut texts = match toml::from_str::<BTreeMap<String, String>>(text) {
-            Ok(texts) => texts,
-            Err(invalid) => {
-                error(
-                    "the file",
-                    invalid.to_string(),
-                    "TOML with one text for each outcome".to_owned(),
-                );
-                return Err(errors);
-            }
-        };
-        let mut take = |field: &str, names: &[&str]| match texts.remove(field) {
-            None => {
-                error(field, "nothing".to_owned(), "a text".to_owned());
-                None
-            }
-            Some(text) if text.trim().is_empty() => {
-                error(field, "a blank text".to_owned(), "a text for users".to_owned());
-                None
-            }
-            Some(text) => match template(text.trim(), names) {
-                Ok(template) => Some(template),
-                Err((found, allowed)) => {
-                    error(field, found, allowed);
-                    None
-                }
-            },
-        };
-        let mut replies = BTreeMap::new();
-        for outcome in Outcome::ALL {
-            if let Some(names) = outcome.placeholders()
-                && let Some(template) = take(outcome.as_str(), names)
-            {
-                replies.insert(*outcome, template);
-            }
-        }
-        let mut fixed = Texts::new();
-        for text in Text::ALL {
-            if let Some(template) = take(text.as_str(), text.values()) {
-                fixed.insert(*text, template);
-            }
-        }
-        let partial = take(PARTIAL, &[]);
-        let in_doubt = take(IN_DOUBT, &[]);
-        for unknown in texts.keys() {
-            let mut known: Vec<_> = Outcome::ALL
-                .iter()
-                .filter(|o| o.placeholders().is_some())
-                .map(|o| o.as_str())
-                .collect();
-            known.extend([PARTIAL, IN_DOUBT]);
-            known.extend(Text::ALL.iter().map(|text| text.as_str()));
-            error(unknown, "an unknown reply".to_owned(), known.join(", "));
-        }
-        match (partial, in_doubt) {
-            (Some(partial), Some(in_doubt)) if errors.is_empty() => Ok(Self {
-                replies,
-                partial,
-                in_doubt,
-                texts: fixed,
-            }),
-            _ => Err(errors),
-        }
-    }
-
-    /// The reply for `outcome`, followed by what has already been done. An outcome that the model answers (SUCCESS,
-    /// AMBIGUITY, OUT_OF_SCOPE) has no fixed reply. If the model left such an answer empty, the reply is that of
-    /// INTERNAL.
-    pub fn render(&self, outcome: Outcome, args: &ReplyArgs<'_>) -> String {
-        let template = self
-            .replies
-            .get(&outcome)
-            .or_else(|| self.replies.get(&Outcome::Internal));
+impl Outcome {
+    /// Its reply, followed by what has already been done. An outcome that the model answers (SUCCESS, AMBIGUITY,
+    /// OUT_OF_SCOPE) has no fixed reply. If the model left such an answer empty, the reply is that of INTERNAL.
+    pub fn reply(self, args: &ReplyArgs<'_>) -> String {
+        let template = TEXTS.get(self.as_str()).or_else(|| TEXTS.get(Self::Internal.as_str()));
         let mut reply = template.map(|template| fill(template, args)).unwrap_or_default();
         let progress = match args.progress {
             Progress::Nothing => return reply,
-            Progress::Partial => &self.partial,
-            Progress::InDoubt => &self.in_doubt,
+            Progress::Partial => PARTIAL,
+            Progress::InDoubt => IN_DOUBT,
         };
         reply.push(' ');
-        reply.push_str(&fill(progress, args));
+        reply.push_str(&fill(&TEXTS[progress], args));
         reply
     }
-}
-
-/// A template with no other placeholders than `names`; otherwise what was found, and what is allowed.
-fn template(text: &str, names: &[&str]) -> Result<Template, (String, String)> {
-    let template = Template::parse(text).map_err(|error| (error.found, error.allowed))?;
-    let Some(unknown) = template.names().find(|name| !names.contains(name)) else {
-        return Ok(template);
-    };
-    let known: Vec<_> = names.iter().map(|name| format!("${{{name}}}")).collect();
-    let known = if known.is_empty() {
-        "no placeholder".to_owned()
-    } else {
-        known.join(", ")
-    };
-    Err((format!("${{{unknown}}}"), known))
 }
 
 fn fill(template: &Template, args: &ReplyArgs<'_>) -> String {
@@ -201,10 +75,8 @@ fn fill(template: &Template, args: &ReplyArgs<'_>) -> String {
     };
     template
         .render(value)
-        .unwrap_or_else(|name| unreachable!("loading accepts no other name: {name}"))
+        .unwrap_or_else(|name| unreachable!("a test knows each name: {name}"))
 }
-
-static BUILT_IN: LazyLock<Templates> = LazyLock::new(Templates::built_in);
 
 impl Text {
     /// The text with these values, by name.
@@ -214,7 +86,7 @@ impl Text {
             let found = values.iter().find(|(known, _)| *known == name);
             Some(found.map_or_else(String::new, |(_, value)| (*value).to_owned()))
         };
-        let rendered = BUILT_IN.texts.get(&self).map(|template| template.render(find));
+        let rendered = TEXTS.get(self.as_str()).map(|template| template.render(find));
         // Callers cut values before they become longer than a text may be.
         rendered.and_then(Result::ok).unwrap_or_default()
     }
@@ -260,9 +132,8 @@ mod tests {
     /// C-FR-013, C-FR-010
     #[test]
     fn every_outcome_has_words_for_a_person() {
-        let templates = Templates::built_in();
         for outcome in Outcome::ALL {
-            let reply = templates.render(*outcome, &ARGS);
+            let reply = outcome.reply(&ARGS);
             assert!(reply.len() > 20, "{outcome:?}: {reply}");
             for jargon in ["${", "null", "HTTP", "JSON", "token", "exception", "iteration"] {
                 assert!(!reply.contains(jargon), "{outcome:?}: {reply}");
@@ -272,17 +143,15 @@ mod tests {
 
     #[test]
     fn a_reply_tells_the_numbers_it_has() {
-        let templates = Templates::built_in();
-        assert!(templates.render(Outcome::RateLimited, &ARGS).contains("7 second"));
-        let reply = templates.render(Outcome::UserInput, &ARGS);
+        assert!(Outcome::RateLimited.reply(&ARGS).contains("7 second"));
+        let reply = Outcome::UserInput.reply(&ARGS);
         assert!(reply.contains("message") && reply.contains("32 KiB"), "{reply}");
     }
 
     /// Promise: truthful states. A partly finished task is never shown as done, nor as nothing done.
     #[test]
     fn a_reply_does_not_hide_what_has_happened() {
-        let templates = Templates::built_in();
-        let reply = |progress| templates.render(Outcome::ModelTimeout, &ReplyArgs { progress, ..ARGS });
+        let reply = |progress| Outcome::ModelTimeout.reply(&ReplyArgs { progress, ..ARGS });
         let nothing = reply(Progress::Nothing);
         let partial = reply(Progress::Partial);
         let in_doubt = reply(Progress::InDoubt);
@@ -291,27 +160,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_refused_with_all_its_errors_at_once() {
-        let text = Templates::BUILT_IN
-            .replace("\"ERROR:DEADLINE\"", "\"ERROR:DEADLNE\"")
-            .replace(
-                "\"REFUSAL:POLICY_DENIED\" = \"",
-                "\"REFUSAL:POLICY_DENIED\" = \"${seconds} ",
-            );
-        let errors = Templates::from_toml(&text, "x.toml").unwrap_err();
-        let fields: Vec<_> = errors.iter().map(|error| error.field.as_str()).collect();
-        assert_eq!(fields, ["REFUSAL:POLICY_DENIED", "ERROR:DEADLINE", "ERROR:DEADLNE"]);
-        assert_eq!(errors[0].found, "${seconds}");
+    fn the_file_has_what_is_used_and_nothing_else() {
+        let outcomes = Outcome::ALL.iter();
+        let outcomes = outcomes.filter_map(|outcome| Some((outcome.as_str(), outcome.placeholders()?)));
+        let texts = Text::ALL.iter().map(|text| (text.as_str(), text.values()));
+        let known: BTreeMap<_, _> = outcomes
+            .chain(texts)
+            .chain([(PARTIAL, &[][..]), (IN_DOUBT, &[])])
+            .collect();
         assert_eq!(
-            errors[0].to_string(),
-            "x.toml: REFUSAL:POLICY_DENIED: found ${seconds}; allowed: no placeholder"
+            TEXTS.keys().map(String::as_str).collect::<Vec<_>>(),
+            known.keys().copied().collect::<Vec<_>>()
         );
-    }
-
-    #[test]
-    fn text_that_is_not_toml_is_one_error() {
-        let errors = Templates::from_toml("\"ERROR:DEADLINE\" = ", "x.toml").unwrap_err();
-        assert_eq!(errors.len(), 1);
-        assert_eq!(errors[0].field, "the file");
+        for (name, template) in &*TEXTS {
+            for placeholder in template.names() {
+                assert!(known[name.as_str()].contains(&placeholder), "{name}: {placeholder}");
+            }
+        }
     }
 }

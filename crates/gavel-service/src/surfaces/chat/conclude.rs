@@ -34,7 +34,7 @@ impl Chat {
             limit: "16 MiB",
             progress: derive::progress(journal),
         };
-        self.templates.render(outcome, &args)
+        outcome.reply(&args)
     }
 
     /// Answers a request without asking the model.
@@ -50,7 +50,7 @@ impl Chat {
             limit: over.map_or("", |over| over.limit),
             ..ReplyArgs::default()
         };
-        let response = self.templates.render(outcome, &args);
+        let response = outcome.reply(&args);
         let derived = Derived {
             decision_type: outcome.decision_type(false),
             outcome,

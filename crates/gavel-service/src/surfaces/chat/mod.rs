@@ -29,7 +29,6 @@ use crate::domain::definition::{Approval, Constitution};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::policy;
-use crate::domain::templates::Templates;
 pub use crate::engine::EventSink;
 use crate::engine::verdict::VerdictFunction;
 use crate::engine::{Context, Durability, Ending, Engine, Limits, Record, Run, Strategy, Toolset, context, derive};
@@ -50,7 +49,6 @@ pub struct Chat {
     /// The model that every message asks.
     requested_model: Arc<str>,
     limits: Limits,
-    templates: Templates,
     toolset: ArcSwapOption<Toolset>,
     /// The generation of the catalog for which missing tools were logged.
     logged_missing: AtomicU64,
@@ -86,13 +84,7 @@ struct Accepted {
 
 impl Chat {
     /// Builds the surface. `max_in_flight` requests run at once; further ones are rejected.
-    pub fn new(
-        engine: Engine,
-        quota: Arc<dyn Quota>,
-        constitution: Constitution,
-        templates: Templates,
-        max_in_flight: usize,
-    ) -> Arc<Self> {
+    pub fn new(engine: Engine, quota: Arc<dyn Quota>, constitution: Constitution, max_in_flight: usize) -> Arc<Self> {
         let limits = Limits {
             iterations: Some(constitution.limits.iterations),
             time: Some(constitution.limits.deadline),
@@ -107,7 +99,6 @@ impl Chat {
             system: Arc::from(constitution.system_prompt.as_str()),
             settings,
             limits,
-            templates,
             toolset: ArcSwapOption::empty(),
             logged_missing: AtomicU64::new(u64::MAX),
             admission: Budget::new(Pool::Chats, Pool::Chats.limits(max_in_flight as u64)),

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::api::problem::FieldError;
 use crate::domain::ids::{ConversationId, UserId};
 use crate::domain::journal::Speaker;
-use crate::domain::malformed;
 use crate::domain::object::Object;
 
 /// Maximum bytes of a message.
@@ -188,10 +187,7 @@ fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
     let value: Value = match serde_json::from_slice(body) {
         Ok(value) => value,
         Err(error) => {
-            return vec![FieldError::new(
-                "",
-                format!("the body is not JSON: {}", malformed::words(&error)),
-            )];
+            return vec![FieldError::new("", format!("the body is not JSON: {error}"))];
         }
     };
     let Value::Object(object) = value else {
@@ -226,7 +222,7 @@ fn diagnose(body: &[u8], error: &serde_json::Error) -> Vec<FieldError> {
         }
     }
     if errors.is_empty() {
-        errors.push(FieldError::new("", malformed::words(error)));
+        errors.push(FieldError::new("", error.to_string()));
     }
     errors
 }

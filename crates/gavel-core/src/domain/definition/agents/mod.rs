@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use gavel_reading::{Errors, ReadError, json, quoted, unknown_name_message};
+use gavel_reading::{Errors, ReadError, json, quoted, read_file, unknown_name_message};
 use serde_json::{Map, Value};
 use steps::called;
 
 use super::fields::Field;
 use super::inputs::{known_in_output, schema_errors, unknown_in_output};
-use super::read::{Refused, given_twice};
+use super::read::Read;
 use super::values::{self, Named, Places};
 use super::{Definition, Flow, Form, Input, OutputSchema, form};
 use crate::domain::family::Family;
@@ -162,70 +162,43 @@ impl Place {
 pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
     let mut checked = Checked::default();
     let directory = read(sources, schemas, &mut checked.errors);
-    for agent in directory.agents.values() {
+    for entry in &directory.entries {
+        let (names, place) = (&entry.names, &entry.place);
         let mut errors = Errors::default();
-        let output_schema = output_schema(agent, &directory, &mut errors);
-        let called = steps::called(&agent.definition, &directory);
-        let tools = agent.definition.tools.iter().enumerate();
-        let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.clone()));
-        checked
-            .tools
-            .extend(tools.map(|tool| agent.place.granted(tool, &directory)));
-        steps::check_calls(&called, &agent.definition.name, &agent.place, &directory, &mut errors);
-        let definition = &agent.definition;
-        let unused = steps::check(
-            &definition.flow,
-            &definition.inputs,
-            &agent.place,
-            &directory,
-            &mut errors,
-        );
-        checked.warnings.extend(unused);
-        unused_inputs(agent, &mut checked.warnings);
-        check_limits(agent, &directory, &mut checked.warnings);
-        gemini_cli(agent, &mut checked.warnings);
-        other_model(agent, &mut checked.warnings);
-        unknown_level(agent, &mut checked.warnings);
-        if errors.is_empty() {
-            let right = Agent {
-                definition: agent.definition.clone(),
-                file: agent.place.file.clone(),
-                form: agent.form,
-                output_schema,
-            };
-            checked.agents.insert(agent.definition.name.clone(), right);
-        }
-        checked.errors.extend(errors.into_vec(&agent.place.file));
-    }
-    for broken in &directory.broken {
-        let tools = broken.names.tools.iter().cloned();
-        checked
-            .tools
-            .extend(tools.map(|tool| broken.place.granted(tool, &directory)));
-        let own = broken.name.as_deref().unwrap_or_default();
-        let called: Vec<_> = broken
-            .names
-            .agents
-            .iter()
-            .map(|(path, name)| (path.clone(), name.as_str()))
-            .collect();
-        let mut errors = Errors::default();
-        steps::check_calls(&called, own, &broken.place, &directory, &mut errors);
-        if let Some(name) = &broken.names.schema {
+        let tools = names.tools.iter().cloned();
+        checked.tools.extend(tools.map(|tool| place.granted(tool, &directory)));
+        steps::check_calls(entry, &directory, &mut errors);
+        if let Some(name) = &names.schema {
             // An invalid registered schema already has an error.
-            let error = unknown_schema(name, &broken.place, &directory);
-            if let Some(error) = error.filter(|_| !directory.broken_schemas.contains_key(name)) {
+            let is_known = entry.definition.is_none() && directory.broken_schemas.contains_key(name);
+            if let Some(error) = unknown_schema(name, place, &directory).filter(|_| !is_known) {
                 errors.push(error);
             }
-            if let (Some((output, template)), Some(schema)) = (&broken.names.process_output, directory.schema(name)) {
-                template_of_output(template, output, schema, &broken.place, &mut errors);
+            if let (Some((output, template)), Some(schema)) = (&names.process_output, directory.schema(name)) {
+                template_of_output(template, output, schema, place, &mut errors);
             }
         }
-        if let Some(inputs) = &broken.names.inputs {
-            let unused = steps::check(&broken.names.flow, inputs, &broken.place, &directory, &mut errors);
+        if let Some(inputs) = &names.inputs {
+            let unused = steps::check(&names.flow, inputs, place, &directory, &mut errors);
             checked.warnings.extend(unused);
         }
-        checked.errors.extend(errors.into_vec(&broken.place.file));
+        if let Some(definition) = &entry.definition {
+            unused_inputs(definition, place, &mut checked.warnings);
+            check_limits(entry, definition, &directory, &mut checked.warnings);
+            gemini_cli(place, &mut checked.warnings);
+            other_model(definition, place, &mut checked.warnings);
+            unknown_level(definition, place, &mut checked.warnings);
+            if errors.is_empty() {
+                let right = Agent {
+                    definition: definition.clone(),
+                    file: place.file.clone(),
+                    form: entry.form,
+                    output_schema: output_schema(definition, &directory),
+                };
+                checked.agents.insert(definition.name.clone(), right);
+            }
+        }
+        checked.errors.extend(errors.into_vec(&place.file));
     }
     steps::cycles(&directory, &mut checked.errors, &mut checked.agents);
     steps::drop_those_without_all(&directory, &mut checked.agents);
@@ -241,21 +214,17 @@ pub fn check(sources: &[Source], schemas: &[SchemaSource]) -> Checked {
 const MOST_STEPS: u32 = 500;
 
 /// Checks one agent's limits, and those of the agents that it calls.
-fn check_limits(agent: &Read, directory: &Directory, warnings: &mut Vec<ReadError>) {
-    let definition = &agent.definition;
+fn check_limits(entry: &Entry, definition: &Definition, directory: &Directory, warnings: &mut Vec<ReadError>) {
+    let place = &entry.place;
     let turns = Field::MaxTurns.portable();
     match definition.limits.max_turns {
         Some(most) if most > MOST_STEPS => {
             let allowed = format!("at most {MOST_STEPS}: a run ends there over all its resumes");
-            warnings.push(agent.place.error(&turns, most.to_string(), allowed));
+            warnings.push(place.error(&turns, most.to_string(), allowed));
         }
         Some(1) if !definition.tools.is_empty() || !definition.sub_agents.is_empty() => {
             let found = "1, so the model never sees the result of a tool".to_owned();
-            warnings.push(
-                agent
-                    .place
-                    .error(&turns, found, "2 or more for an agent with tools".to_owned()),
-            );
+            warnings.push(place.error(&turns, found, "2 or more for an agent with tools".to_owned()));
         }
         _ => {}
     }
@@ -265,7 +234,7 @@ fn check_limits(agent: &Read, directory: &Directory, warnings: &mut Vec<ReadErro
     {
         let found = format!("{thinking}, which leaves nothing of {most} output tokens for an answer");
         let allowed = "less than maxOutputTokens, which counts thinking too".to_owned();
-        warnings.push(agent.place.error(&Field::ThinkingBudget.portable(), found, allowed));
+        warnings.push(place.error(&Field::ThinkingBudget.portable(), found, allowed));
     }
     let Some(whole) = definition.limits.max_time else {
         return;
@@ -281,8 +250,8 @@ fn check_limits(agent: &Read, directory: &Directory, warnings: &mut Vec<ReadErro
         .map(|sub_agent| (sub_agent.agent.as_str(), sub_agent.timeout))
         .chain(steps)
         .collect();
-    for (path, name) in called(definition, directory) {
-        let own = || directory.agents.get(name)?.definition.limits.max_time;
+    for (path, name) in called(&entry.names, directory) {
+        let own = || directory.valid(name)?.limits.max_time;
         let given = given
             .iter()
             .find(|(agent, _)| *agent == name)
@@ -295,27 +264,19 @@ fn check_limits(agent: &Read, directory: &Directory, warnings: &mut Vec<ReadErro
                 whole.as_secs()
             );
             let allowed = "no more time than its caller has: it is stopped together with its caller".to_owned();
-            warnings.push(agent.place.error(&path, found, allowed));
+            warnings.push(place.error(path, found, allowed));
         }
     }
 }
 
 // The schema of an agent's output.
 
-/// The schema of an agent's output. Also checks what `processOutput` refers to in it.
-fn output_schema(agent: &Read, directory: &Directory, errors: &mut Errors) -> Option<Arc<Value>> {
-    let output = agent.definition.output.as_ref()?;
-    let name = match &output.schema {
-        OutputSchema::Inline(schema) => return Some(Arc::new(schema.clone())),
-        OutputSchema::Named(name) => name,
-    };
-    if let Some(error) = unknown_schema(name, &agent.place, directory) {
-        errors.push(error);
+/// The schema of an agent's output.
+fn output_schema(definition: &Definition, directory: &Directory) -> Option<Arc<Value>> {
+    match &definition.output.as_ref()?.schema {
+        OutputSchema::Inline(schema) => Some(Arc::new(schema.clone())),
+        OutputSchema::Named(name) => directory.schemas.get(name).cloned(),
     }
-    if let (Some(template), Some(schema)) = (&agent.definition.process_output, directory.schema(name)) {
-        template_of_output(template, &output.name, schema, &agent.place, errors);
-    }
-    directory.schemas.get(name).cloned()
 }
 
 /// Each placeholder of `processOutput` must name the output or one of its properties.
@@ -352,18 +313,13 @@ fn unknown_schema(name: &str, place: &Place, directory: &Directory) -> Option<Re
 }
 
 /// Warns about an input that neither prompt uses, so that it never reaches the model.
-fn unused_inputs(agent: &Read, warnings: &mut Vec<ReadError>) {
-    let Some(prompt) = &agent.definition.prompt else { return };
+fn unused_inputs(definition: &Definition, place: &Place, warnings: &mut Vec<ReadError>) {
+    let Some(prompt) = &definition.prompt else { return };
     let templates = [&prompt.query, &prompt.system_prompt].map(|text| Template::read(text).0);
     let named: BTreeSet<&str> = templates.iter().flat_map(Template::names).collect();
-    for input in agent
-        .definition
-        .inputs
-        .keys()
-        .filter(|input| !named.contains(input.as_str()))
-    {
+    for input in definition.inputs.keys().filter(|input| !named.contains(input.as_str())) {
         let path = format!("{}.{input}", Field::Inputs.portable());
-        let path = match agent.place.places.has(&path) {
+        let path = match place.places.has(&path) {
             true => path,
             false => Field::Query.portable(),
         };
@@ -372,25 +328,25 @@ fn unused_inputs(agent: &Read, warnings: &mut Vec<ReadError>) {
             quoted(input)
         );
         let allowed = format!("${{{input}}} in the query or the system prompt");
-        warnings.push(agent.place.error(&path, found, allowed));
+        warnings.push(place.error(&path, found, allowed));
     }
 }
 
 /// Warns about a model that is not Google's.
-fn other_model(agent: &Read, warnings: &mut Vec<ReadError>) {
+fn other_model(definition: &Definition, place: &Place, warnings: &mut Vec<ReadError>) {
     const OTHERS: [&str; 7] = ["claude", "sonnet", "opus", "haiku", "gpt", "o3", "o4"];
-    let model = agent.definition.model.model.as_deref();
+    let model = definition.model.model.as_deref();
     if let Some(model) = model.filter(|model| OTHERS.iter().any(|other| model.to_ascii_lowercase().starts_with(other)))
     {
         let found = format!("{}, which is not a Google model", quoted(model));
         let allowed = "a model of Gemini, or no model: the configured one".to_owned();
-        warnings.push(agent.place.error(&Field::Model.portable(), found, allowed));
+        warnings.push(place.error(&Field::Model.portable(), found, allowed));
     }
 }
 
 /// Warns about a level that the definition's own model does not know.
-fn unknown_level(agent: &Read, warnings: &mut Vec<ReadError>) {
-    let settings = &agent.definition.model;
+fn unknown_level(definition: &Definition, place: &Place, warnings: &mut Vec<ReadError>) {
+    let settings = &definition.model;
     let (Some(model), Some(level)) = (&settings.model, settings.thinking_level) else {
         return;
     };
@@ -400,42 +356,39 @@ fn unknown_level(agent: &Read, warnings: &mut Vec<ReadError>) {
             quoted(level.as_str()),
             quoted(model)
         );
-        warnings.push(agent.place.error(&Field::ThinkingLevel.portable(), found, allowed));
+        warnings.push(place.error(&Field::ThinkingLevel.portable(), found, allowed));
     }
 }
 
 /// Warns if an agent file of Gemini CLI means something else in gavel.
-fn gemini_cli(agent: &Read, warnings: &mut Vec<ReadError>) {
-    let is_theirs = agent.place.file.replace('\\', "/").contains(".gemini/agents/");
-    if is_theirs && !agent.place.places.has(&Field::Tools.portable()) {
+fn gemini_cli(place: &Place, warnings: &mut Vec<ReadError>) {
+    let is_theirs = place.file.replace('\\', "/").contains(".gemini/agents/");
+    if is_theirs && !place.places.has(&Field::Tools.portable()) {
         let found = "nothing, which allows every tool in Gemini CLI and none here".to_owned();
         let allowed = "the list of tools that it may use".to_owned();
-        warnings.push(agent.place.error(&Field::Tools.portable(), found, allowed));
+        warnings.push(place.error(&Field::Tools.portable(), found, allowed));
     }
 }
 
-/// A definition that is valid by itself.
-struct Read {
-    definition: Arc<Definition>,
-    place: Place,
-    form: Form,
-}
-
-/// An invalid definition, with the references that could be read.
-struct Broken {
+/// A definition, or what could be read of an invalid one.
+struct Entry {
     /// Its name, if it could be read.
     name: Option<String>,
     names: Named,
     place: Place,
+    /// If it is valid by itself.
+    definition: Option<Arc<Definition>>,
+    form: Form,
 }
 
 /// Everything that was read, for the checks.
+#[derive(Default)]
 struct Directory {
-    agents: BTreeMap<String, Read>,
-    /// Invalid definitions: other definitions may refer to them, and their own references are checked.
-    broken: Vec<Broken>,
-    /// Their names, with their indexes in `broken`; of several with the same name, the first.
-    broken_names: BTreeMap<String, usize>,
+    /// The valid definitions, by name, and then the invalid ones: other definitions may refer to them, and their own
+    /// references are checked.
+    entries: Vec<Entry>,
+    /// Their indexes; of several with the same name, the first.
+    by_name: BTreeMap<String, usize>,
     /// The likely names of those without a name: their file names. Errors never suggest them.
     likely_names: BTreeSet<String>,
     schemas: BTreeMap<String, Arc<Value>>,
@@ -444,17 +397,23 @@ struct Directory {
 }
 
 impl Directory {
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(*self.by_name.get(name)?)
+    }
+
+    /// A definition that is valid by itself.
+    fn valid(&self, name: &str) -> Option<&Definition> {
+        self.entry(name)?.definition.as_deref()
+    }
+
     /// The inputs of an agent, valid or not, if known.
     fn takes(&self, name: &str) -> Option<&BTreeMap<String, Input>> {
-        match self.agents.get(name) {
-            Some(agent) => Some(&agent.definition.inputs),
-            None => self.broken[*self.broken_names.get(name)?].names.inputs.as_ref(),
-        }
+        self.entry(name)?.names.inputs.as_ref()
     }
 
     /// Whether a name in `tools` is that of an agent with a readable name, valid or not.
     fn is_agent(&self, name: &str) -> bool {
-        self.agents.contains_key(name) || self.broken_names.contains_key(name)
+        self.by_name.contains_key(name)
     }
 
     /// Whether an agent exists, valid or not.
@@ -470,14 +429,7 @@ impl Directory {
 }
 
 fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<ReadError>) -> Directory {
-    let mut directory = Directory {
-        agents: BTreeMap::new(),
-        broken: Vec::new(),
-        broken_names: BTreeMap::new(),
-        likely_names: BTreeSet::new(),
-        schemas: BTreeMap::new(),
-        broken_schemas: BTreeMap::new(),
-    };
+    let mut directory = Directory::default();
     for source in schemas {
         match named_schema(source) {
             Ok(schema) => {
@@ -490,52 +442,50 @@ fn read(sources: &[Source], schemas: &[SchemaSource], errors: &mut Vec<ReadError
         }
     }
     for source in sources {
-        let (definition, places) = match form::read(&source.bytes, source.form, &source.file) {
-            Ok(read) => read,
-            Err(refused) => {
-                errors.extend(refused.errors);
-                let file = source.file.clone();
-                match &refused.name {
-                    Some(name) => {
-                        let place = directory.broken.len();
-                        directory.broken_names.entry(name.clone()).or_insert(place);
-                    }
-                    None => directory.likely_names.extend(stem(&file)),
+        let read = form::read(&source.bytes, source.form, &source.file);
+        let file = source.file.clone();
+        let place = Place {
+            file,
+            places: read.places,
+        };
+        let definition = match read.definition {
+            Ok(definition) => Some(Arc::new(definition)),
+            Err(invalid) => {
+                errors.extend(invalid);
+                if read.name.is_none() {
+                    directory.likely_names.extend(stem(&source.file));
                 }
-                directory.broken.push(Broken {
-                    name: refused.name,
-                    names: *refused.names,
-                    place: Place {
-                        file,
-                        places: refused.places,
-                    },
-                });
-                continue;
+                None
             }
         };
-        let name = definition.name.clone();
-        let place = Place {
-            file: source.file.clone(),
-            places,
-        };
-        let read = Read {
-            definition: Arc::new(definition),
-            place,
-            form: source.form,
-        };
-        if let Some(other) = directory.agents.get(&name) {
+        let is_other = |other: &&Entry| other.definition.is_some() && other.name == read.name;
+        if let (Some(_), Some(other)) = (&definition, directory.entries.iter().find(is_other)) {
             let path = Field::Name.portable();
-            let place = match other.place.places.line(&path) {
+            let named = match other.place.places.line(&path) {
                 Some(line) => format!("{}:{line}", other.place.file),
                 None => other.place.file.clone(),
             };
-            let found = format!("{}, as {place} is named", quoted(&name));
-            errors.push(
-                read.place
-                    .error(&path, found, "a name that no other agent has".to_owned()),
-            );
-        } else {
-            directory.agents.insert(name, read);
+            let name = quoted(read.name.as_deref().unwrap_or_default());
+            let found = format!("{name}, as {named} is named");
+            errors.push(place.error(&path, found, "a name that no other agent has".to_owned()));
+            continue;
+        }
+        directory.entries.push(Entry {
+            name: read.name,
+            names: read.names,
+            place,
+            definition,
+            form: source.form,
+        });
+    }
+    let entries = &mut directory.entries;
+    entries.sort_by_cached_key(|entry| match &entry.definition {
+        Some(definition) => (false, definition.name.clone()),
+        None => (true, String::new()),
+    });
+    for (at, entry) in entries.iter().enumerate() {
+        if let Some(name) = &entry.name {
+            directory.by_name.entry(name.clone()).or_insert(at);
         }
     }
     directory
@@ -548,40 +498,24 @@ fn stem(file: &str) -> Option<String> {
 
 /// Parses a registered schema, which is named by its file. An invalid one is returned if it is JSON.
 fn named_schema(source: &SchemaSource) -> Result<Value, (Vec<ReadError>, Option<Value>)> {
-    let fail = |line, found: String, allowed: &str| {
-        let refused = Refused::whole(&source.file, line, "the schema", found, allowed);
-        Err((refused.errors, None))
+    let fail = |found: String, allowed: &str| {
+        let refused = Read::refused(&source.file, None, "the schema", found, allowed);
+        Err((refused.definition.err().unwrap_or_default(), None))
     };
     if !values::is_name(&source.name) {
-        return fail(
-            None,
-            format!("a file of the name {}", quoted(&source.name)),
-            values::NAME,
-        );
+        return fail(format!("a file of the name {}", quoted(&source.name)), values::NAME);
     }
     if source.bytes.len() > form::MAX_BYTES {
-        return fail(None, format!("{} bytes", source.bytes.len()), "at most 1 MiB");
+        return fail(format!("{} bytes", source.bytes.len()), "at most 1 MiB");
     }
     let Ok(text) = std::str::from_utf8(&source.bytes) else {
-        return fail(None, "bytes that are not UTF-8".to_owned(), "JSON in UTF-8");
+        return fail("bytes that are not UTF-8".to_owned(), "JSON in UTF-8");
     };
-    let (node, twice) = match json::parse(text.trim_start_matches('\u{feff}')) {
-        Ok(node) => node,
-        Err(error) => {
-            let (found, allowed) = error.describe("JSON");
-            return fail(error.line, found, allowed);
-        }
-    };
-    let mut errors = Errors::default();
-    for key in &twice {
-        errors.add(|| given_twice(key, &source.file));
-    }
-    for error in schema_errors(&node, &source.file, "the schema") {
-        errors.push(error);
-    }
-    if errors.is_empty() {
-        Ok(node.to_json())
-    } else {
-        Err((errors.into_vec(&source.file), Some(node.to_json())))
-    }
+    let parsed = json::parse(text.trim_start_matches('\u{feff}'));
+    let schema = parsed.as_ref().ok().map(|(node, _)| node.to_json());
+    let checked = read_file(&source.file, "JSON", parsed, |at| {
+        schema_errors(&at.clone().named("the schema"));
+        Some(at.node.to_json())
+    });
+    checked.map_err(|errors| (errors, schema))
 }

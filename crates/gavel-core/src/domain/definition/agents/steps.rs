@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use gavel_reading::{Errors, ReadError, quoted, unknown_name_message};
 
 use super::super::fields::Field;
+use super::super::values::Named;
 use super::super::{Flow, Input, InputType, Step};
-use super::{Agents, Directory, Place};
-use crate::domain::definition::Definition;
+use super::{Agents, Directory, Entry, Place};
 use crate::domain::templates::Template;
 
 /// Checks that each step passes every required argument of its agent, with matching types and no others. Returns a
@@ -116,8 +116,7 @@ fn unused(inputs: &BTreeMap<String, Input>, used: &BTreeSet<&str>, place: &Place
 /// Whether an agent always returns text: without an output it answers with text, and `processOutput` formats the output
 /// as text. A flow returns the result of its last step, which is not checked here.
 fn gives_text(agent: &str, directory: &Directory) -> bool {
-    directory.agents.get(agent).is_some_and(|agent| {
-        let definition = &agent.definition;
+    directory.valid(agent).is_some_and(|definition| {
         definition.flow.steps().is_empty() && (definition.output.is_none() || definition.process_output.is_some())
     })
 }
@@ -146,42 +145,25 @@ fn fits(given: &Input, taken: &Input) -> bool {
 }
 
 /// The agents that an agent calls, each with the portable path of the reference.
-pub(super) fn called<'a>(definition: &'a Definition, directory: &Directory) -> Vec<(String, &'a str)> {
-    let sub_agents = definition.sub_agents.iter().enumerate();
-    let sub_agents = sub_agents.map(|(n, one)| (format!("{}[{n}]", Field::SubAgents.portable()), one.agent.as_str()));
-    let tools = definition
-        .tools
-        .iter()
-        .enumerate()
-        .filter(|(_, name)| directory.is_agent(name));
-    let tools = tools.map(|(n, name)| (format!("{}[{n}]", Field::Tools.portable()), name.as_str()));
-    let steps = definition.flow.steps().iter().enumerate();
-    let steps = steps.map(|(n, step)| (format!("steps[{n}]"), step.agent.as_str()));
-    sub_agents.chain(tools).chain(steps).collect()
+pub(super) fn called<'a>(names: &'a Named, directory: &Directory) -> Vec<(&'a str, &'a str)> {
+    let tools = names.tools.iter().filter(|(_, name)| directory.is_agent(name));
+    let called = names.agents.iter().chain(tools);
+    called.map(|(path, name)| (path.as_str(), name.as_str())).collect()
 }
 
 /// Checks that every called agent exists, valid or not.
-pub(super) fn check_calls(
-    called: &[(String, &str)],
-    own: &str,
-    place: &Place,
-    directory: &Directory,
-    errors: &mut Errors,
-) {
-    for (path, name) in called.iter().filter(|(_, name)| !directory.has(name)) {
+pub(super) fn check_calls(entry: &Entry, directory: &Directory, errors: &mut Errors) {
+    for (path, name) in entry.names.agents.iter().filter(|(_, name)| !directory.has(name)) {
         errors.add(|| {
-            let known = directory
-                .agents
-                .keys()
-                .chain(directory.broken_names.keys())
-                .map(String::as_str);
-            let others: Vec<_> = known.filter(|other| *other != own).collect();
+            let known = directory.by_name.keys();
+            let known = known.filter(|known| Some(*known) != entry.name.as_ref());
+            let others: Vec<_> = known.map(String::as_str).collect();
             let allowed = if others.is_empty() {
                 "the name of another agent, but no other agent exists".to_owned()
             } else {
                 format!("an existing agent: {}", unknown_name_message(name, &others))
             };
-            place.error(path, quoted(name), allowed)
+            entry.place.error(path, quoted(name), allowed)
         });
     }
 }
@@ -189,7 +171,10 @@ pub(super) fn check_calls(
 /// Reports each cycle once, at the call from its alphabetically first agent to the next. None of its agents is valid.
 pub(super) fn cycles(directory: &Directory, errors: &mut Vec<ReadError>, agents: &mut Agents) {
     let mut reported: Vec<Vec<&str>> = Vec::new();
-    for name in directory.agents.keys() {
+    for entry in &directory.entries {
+        let Some(name) = entry.definition.as_ref().map(|definition| definition.name.as_str()) else {
+            continue;
+        };
         let Some(way) = way_back(name, directory) else { continue };
         for name in &way {
             agents.remove(*name);
@@ -200,28 +185,23 @@ pub(super) fn cycles(directory: &Directory, errors: &mut Vec<ReadError>, agents:
             continue;
         }
         reported.push(members);
-        let agent = &directory.agents[name];
         let next = way.get(1).copied().unwrap_or(name);
-        let place = called(&agent.definition, directory)
-            .into_iter()
-            .find(|(_, called)| *called == next);
+        let calls = called(&entry.names, directory);
+        let path = calls.iter().find(|(_, called)| *called == next).map(|(path, _)| *path);
         let found = format!("the cycle {} → {name}", way.join(" → "));
         let allowed = "agents that do not lead back to the one that calls them".to_owned();
-        errors.push(
-            agent
-                .place
-                .error(&place.map_or_else(String::new, |(path, _)| path), found, allowed),
-        );
+        errors.push(entry.place.error(path.unwrap_or_default(), found, allowed));
     }
 }
 
 /// The shortest chain of calls from an agent to itself.
 fn way_back<'a>(name: &'a str, directory: &'a Directory) -> Option<Vec<&'a str>> {
     let mut ways = std::collections::VecDeque::from([vec![name]]);
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     while let Some(way) = ways.pop_front() {
-        let last = way.last().and_then(|last| directory.agents.get(*last));
-        for (_, next) in last.map(|last| called(&last.definition, directory)).unwrap_or_default() {
+        let last = way.last().and_then(|last| directory.entry(last));
+        let last = last.filter(|last| last.definition.is_some());
+        for (_, next) in last.map(|last| called(&last.names, directory)).unwrap_or_default() {
             if next == name {
                 return Some(way);
             }
