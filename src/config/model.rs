@@ -9,7 +9,7 @@ use super::read::Origin;
 use super::read::Read;
 use super::settings::{Gemini, ModelTimeouts, Vertex};
 use super::values;
-use crate::adapters::gemini::{AdcSources, adc_from_env_values};
+use crate::adapters::gemini::AdcSources;
 use crate::domain::definition::ThinkingLevel;
 use crate::domain::family::Family;
 
@@ -124,7 +124,7 @@ fn vertex(values: &Read<'_>, settings: Vertex) -> Option<Option<Provider>> {
         project: project?,
         location: location?,
         endpoint: settings.endpoint,
-        credentials: google(values),
+        credentials: AdcSources::from_env(|name| values.variable(name)),
     }))
 }
 
@@ -156,18 +156,6 @@ fn demo_by_default(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Prov
     let origin = Origin::default_because("there are no credentials for a real model");
     values.in_effect("gemini.model", DEMO, origin);
     Some(Provider::Demo { by_name: false })
-}
-
-/// The environment variables in which Google's tools look for credentials.
-fn google(values: &Read<'_>) -> AdcSources {
-    let variable = |name| values.variable(name);
-    adc_from_env_values(
-        variable("GOOGLE_APPLICATION_CREDENTIALS").as_deref(),
-        variable("CLOUDSDK_CONFIG").as_deref(),
-        variable("HOME").as_deref(),
-        variable("GCE_METADATA_HOST").as_deref(),
-        variable("GOOGLE_CLOUD_QUOTA_PROJECT").as_deref(),
-    )
 }
 
 /// A level that the configured model does not know is replaced: the operator learns it at the start.

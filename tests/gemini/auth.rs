@@ -116,10 +116,7 @@ async fn a_users_refresh_token_is_exchanged_and_the_quota_project_sent() {
 async fn the_metadata_server_gets_its_required_header() {
     let metadata = Far::start([token("ya29.machine", 3599)]).await;
     let far = Far::start([json(200, &said("a"))]).await;
-    let credentials = Credentials::Metadata {
-        base_url: metadata.url.clone(),
-        quota_project: None,
-    };
+    let credentials = Credentials::metadata(&metadata.url);
     ask(&vertex(&far.url, credentials)).await.unwrap();
     let seen = &metadata.seen()[0];
     let path = "/computeMetadata/v1/instance/service-accounts/default/token";

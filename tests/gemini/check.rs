@@ -28,10 +28,7 @@ async fn vertex_is_checked_by_counting_tokens() {
         project: "p".to_owned(),
         location: "global".to_owned(),
         endpoint: Some(far.url.clone()),
-        credentials: Credentials::Metadata {
-            base_url: metadata.url.clone(),
-            quota_project: None,
-        },
+        credentials: Credentials::metadata(&metadata.url),
     };
     let gemini = Gemini::new(quick(GeminiConfig::new(endpoint, MODEL))).unwrap();
     assert_eq!(gemini.check().await.unwrap().input_token_limit, None);

@@ -55,9 +55,11 @@ impl Auth {
 
     pub(super) fn token(credentials: Credentials, timeouts: &Timeouts) -> Result<Self, ConfigError> {
         let quota_project = credentials
-            .quota_project()
-            .map(|project| HeaderValue::from_str(project).map_err(|_| invalid("quota_project_id", "not a project id")))
-            .transpose()?;
+            .quota_project_id
+            .as_deref()
+            .map(HeaderValue::from_str)
+            .transpose();
+        let quota_project = quota_project.map_err(|_| invalid("quota_project_id", "not a project id"))?;
         Ok(Self::Token(
             Box::new(TokenCache::new(credentials, timeouts)?),
             quota_project,
@@ -129,68 +131,54 @@ pub struct AdcSources {
     pub quota_project: Option<String>,
 }
 
-/// Builds the sources from environment values that the configuration has read: `GOOGLE_APPLICATION_CREDENTIALS`,
-/// `CLOUDSDK_CONFIG`, `HOME`, `GCE_METADATA_HOST`, `GOOGLE_CLOUD_QUOTA_PROJECT`. An empty value counts as absent.
-pub fn adc_from_env_values(
-    application_credentials: Option<&str>,
-    cloudsdk_config: Option<&str>,
-    home: Option<&str>,
-    metadata_host: Option<&str>,
-    quota_project: Option<&str>,
-) -> AdcSources {
-    let set = |value: Option<&str>| {
-        value
-            .map(str::trim)
-            .filter(|value| !value.is_empty())
-            .map(str::to_owned)
-    };
-    let gcloud = set(cloudsdk_config)
-        .map(PathBuf::from)
-        .or_else(|| set(home).map(|home| Path::new(&home).join(".config/gcloud")));
-    AdcSources {
-        credentials_file: set(application_credentials).map(PathBuf::from),
-        gcloud_file: gcloud.map(|directory| directory.join("application_default_credentials.json")),
-        metadata_base: set(metadata_host).map(|host| match host.contains("://") {
-            true => host,
-            false => format!("http://{host}"),
-        }),
-        quota_project: set(quota_project),
-    }
-}
-
 impl AdcSources {
+    /// The sources that these variables of the environment name: `GOOGLE_APPLICATION_CREDENTIALS`, `CLOUDSDK_CONFIG`,
+    /// `HOME`, `GCE_METADATA_HOST`, `GOOGLE_CLOUD_QUOTA_PROJECT`. An empty value counts as absent.
+    pub fn from_env(variable: impl Fn(&'static str) -> Option<String>) -> Self {
+        let set = |name| {
+            let value = variable(name)?.trim().to_owned();
+            Some(value).filter(|value| !value.is_empty())
+        };
+        let gcloud = set("CLOUDSDK_CONFIG").map(PathBuf::from);
+        let gcloud = gcloud.or_else(|| set("HOME").map(|home| Path::new(&home).join(".config/gcloud")));
+        Self {
+            credentials_file: set("GOOGLE_APPLICATION_CREDENTIALS").map(PathBuf::from),
+            gcloud_file: gcloud.map(|directory| directory.join("application_default_credentials.json")),
+            metadata_base: set("GCE_METADATA_HOST").map(|host| match host.contains("://") {
+                true => host,
+                false => format!("http://{host}"),
+            }),
+            quota_project: set("GOOGLE_CLOUD_QUOTA_PROJECT"),
+        }
+    }
+
     /// Returns the first credentials found. Without a file, these are the metadata server's; it is contacted only when
     /// a token is needed.
     ///
     /// # Errors
     /// A named file is missing, or an existing file cannot be used.
     pub fn find(&self) -> Result<Credentials, ConfigError> {
-        let place = |path: &Path| path.display().to_string();
-        let found = if let Some(path) = &self.credentials_file {
-            let json = std::fs::read_to_string(path).map_err(|error| {
-                invalid(
-                    format!("GOOGLE_APPLICATION_CREDENTIALS={}", place(path)),
-                    error.to_string(),
-                )
-            })?;
-            Credentials::from_json(&json, &place(path))?
-        } else {
-            match self
-                .gcloud_file
-                .as_deref()
-                .map(|path| (path, std::fs::read_to_string(path)))
-            {
-                Some((path, Ok(json))) => Credentials::from_json(&json, &place(path))?,
-                Some((path, Err(error))) if error.kind() != ErrorKind::NotFound => {
-                    return Err(invalid(place(path), error.to_string()));
-                }
-                Some(_) | None => Credentials::Metadata {
-                    base_url: self.metadata_base.clone().unwrap_or_else(|| METADATA_BASE.to_owned()),
-                    quota_project: None,
-                },
+        let read = |path: &Path| std::fs::read_to_string(path);
+        let named = self.credentials_file.as_deref().map(|path| {
+            let place = format!("GOOGLE_APPLICATION_CREDENTIALS={}", path.display());
+            (path, read(path).map_err(|error| invalid(place, error.to_string())))
+        });
+        let gcloud = || {
+            let path = self.gcloud_file.as_deref()?;
+            match read(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                read => Some((
+                    path,
+                    read.map_err(|error| invalid(path.display().to_string(), error.to_string())),
+                )),
             }
         };
-        Ok(found.with_quota_project(self.quota_project.clone()))
+        let mut found = match named.or_else(gcloud) {
+            Some((path, json)) => Credentials::from_json(&json?, &path.display().to_string())?,
+            None => Credentials::metadata(self.metadata_base.as_deref().unwrap_or(METADATA_BASE)),
+        };
+        found.quota_project_id = self.quota_project.clone().or(found.quota_project_id);
+        Ok(found)
     }
 }
 
@@ -302,19 +290,33 @@ const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 /// The metadata server of Google's machines.
 pub const METADATA_BASE: &str = "http://metadata.google.internal";
 
+/// Where access tokens come from, and who is billed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Credentials {
+    /// The source.
+    #[serde(flatten)]
+    pub source: TokenSource,
+    /// The token endpoint of a file.
+    #[serde(default = "token_uri")]
+    pub token_uri: String,
+    /// The billing project.
+    #[serde(default)]
+    pub quota_project_id: Option<String>,
+}
+
 /// The source of access tokens.
-#[derive(Clone, Debug)]
-pub enum Credentials {
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TokenSource {
     /// A service account's key file.
     ServiceAccount(ServiceAccount),
     /// The file that `gcloud auth application-default login` writes.
     AuthorizedUser(AuthorizedUser),
     /// The identity of the machine.
+    #[serde(skip)]
     Metadata {
         /// Scheme, host and port; [`METADATA_BASE`] is Google's.
         base_url: String,
-        /// The billing project, if it differs from the machine's.
-        quota_project: Option<String>,
     },
 }
 
@@ -329,12 +331,6 @@ pub struct ServiceAccount {
     /// Identifies the key among the account's keys.
     #[serde(default)]
     pub private_key_id: Option<String>,
-    /// The token endpoint.
-    #[serde(default = "token_uri")]
-    pub token_uri: String,
-    /// The billing project.
-    #[serde(default)]
-    pub quota_project_id: Option<String>,
 }
 
 /// A user's refresh token.
@@ -348,12 +344,6 @@ pub struct AuthorizedUser {
     /// Exchanged for access tokens.
     #[serde(deserialize_with = "secret")]
     pub refresh_token: SecretString,
-    /// The token endpoint.
-    #[serde(default = "token_uri")]
-    pub token_uri: String,
-    /// The billing project.
-    #[serde(default)]
-    pub quota_project_id: Option<String>,
 }
 
 fn secret<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
@@ -365,63 +355,30 @@ fn token_uri() -> String {
 }
 
 impl Credentials {
+    /// The identity of the machine, which its metadata server knows.
+    pub fn metadata(base_url: &str) -> Self {
+        Self {
+            source: TokenSource::Metadata {
+                base_url: base_url.to_owned(),
+            },
+            token_uri: token_uri(),
+            quota_project_id: None,
+        }
+    }
+
     /// Parses a credentials file's JSON; `place` names the file in errors.
     ///
     /// # Errors
     /// Invalid JSON, a missing field, or a `type` other than `service_account` and `authorized_user`.
     pub fn from_json(json: &str, place: &str) -> Result<Self, ConfigError> {
-        #[derive(Deserialize)]
-        struct Kind {
-            r#type: Option<String>,
-        }
-        // The parser's message could quote a secret. Only the position or the name of the missing field is reported.
-        let reported = |error: &serde_json::Error| {
+        serde_json::from_str(json).map_err(|error| {
             let words = error.to_string();
-            if words.starts_with("missing field") {
-                words
-            } else {
-                format!(
-                    "not the expected JSON (line {}, column {})",
-                    error.line(),
-                    error.column()
-                )
-            }
-        };
-        let kind: Kind = serde_json::from_str(json).map_err(|error| invalid(place, reported(&error)))?;
-        let read = match kind.r#type.as_deref() {
-            Some("service_account") => serde_json::from_str(json).map(Self::ServiceAccount),
-            Some("authorized_user") => serde_json::from_str(json).map(Self::AuthorizedUser),
-            other => {
-                let found = other.map_or("none".to_owned(), |kind| format!("{kind:?}"));
-                return Err(invalid(
-                    place,
-                    format!("type {found} is not supported; allowed are \"service_account\" and \"authorized_user\""),
-                ));
-            }
-        };
-        read.map_err(|error| invalid(place, reported(&error)))
-    }
-
-    /// The billing project.
-    pub fn quota_project(&self) -> Option<&str> {
-        match self {
-            Self::ServiceAccount(account) => account.quota_project_id.as_deref(),
-            Self::AuthorizedUser(user) => user.quota_project_id.as_deref(),
-            Self::Metadata { quota_project, .. } => quota_project.as_deref(),
-        }
-    }
-
-    /// The same credentials with another billing project (`GOOGLE_CLOUD_QUOTA_PROJECT`).
-    #[must_use]
-    pub fn with_quota_project(mut self, project: Option<String>) -> Self {
-        if project.is_some() {
-            match &mut self {
-                Self::ServiceAccount(account) => account.quota_project_id = project,
-                Self::AuthorizedUser(user) => user.quota_project_id = project,
-                Self::Metadata { quota_project, .. } => *quota_project = project,
-            }
-        }
-        self
+            // Other messages of the parser could quote a secret.
+            let is_safe = words.starts_with("missing field") || words.starts_with("unknown variant");
+            let (line, column) = (error.line(), error.column());
+            let position = format!("not the expected JSON (line {line}, column {column})");
+            invalid(place, if is_safe { words } else { position })
+        })
     }
 }
 
@@ -456,19 +413,19 @@ struct Fetcher {
 
 impl Fetcher {
     fn new(credentials: Credentials, timeouts: &Timeouts) -> Result<Self, ConfigError> {
-        let (setting, place, key) = match &credentials {
-            Credentials::ServiceAccount(account) => {
-                ("token_uri", account.token_uri.clone(), Some(signing_key(account)?))
+        let key = match &credentials.source {
+            TokenSource::ServiceAccount(account) => Some(signing_key(account)?),
+            TokenSource::AuthorizedUser(_) | TokenSource::Metadata { .. } => None,
+        };
+        let (setting, place, is_metadata) = match &credentials.source {
+            TokenSource::Metadata { base_url } => {
+                let place = format!("{}/{METADATA_PATH}", base_url.trim_end_matches('/'));
+                ("metadata server", place, true)
             }
-            Credentials::AuthorizedUser(user) => ("token_uri", user.token_uri.clone(), None),
-            Credentials::Metadata { base_url, .. } => (
-                "metadata server",
-                format!("{}/{METADATA_PATH}", base_url.trim_end_matches('/')),
-                None,
-            ),
+            _ => ("token_uri", credentials.token_uri.clone(), false),
         };
         let url = Url::parse(&place).map_err(|error| invalid(setting, error.to_string()))?;
-        let direct = matches!(credentials, Credentials::Metadata { .. }) || is_loopback(&url);
+        let direct = is_metadata || is_loopback(&url);
         let client = client::build(timeouts, url.scheme() == "http", direct)?;
         Ok(Self {
             credentials,
@@ -529,23 +486,22 @@ impl Fetcher {
 
     fn request(&self) -> Result<Request, Failure> {
         let mut form = Serializer::new(String::new());
-        match &self.credentials {
-            Credentials::Metadata { .. } => {
+        match &self.credentials.source {
+            TokenSource::Metadata { .. } => {
                 let mut request = Request::new(reqwest::Method::GET, self.url.clone());
                 request
                     .headers_mut()
                     .insert("Metadata-Flavor", HeaderValue::from_static("Google"));
                 return Ok(request);
             }
-            Credentials::ServiceAccount(account) => {
+            TokenSource::ServiceAccount(account) => {
                 form.append_pair("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer");
                 form.append_pair("assertion", &self.assertion(account)?);
             }
-            Credentials::AuthorizedUser(AuthorizedUser {
+            TokenSource::AuthorizedUser(AuthorizedUser {
                 client_id,
                 client_secret,
                 refresh_token,
-                ..
             }) => {
                 form.append_pair("grant_type", "refresh_token");
                 form.append_pair("client_id", client_id);
@@ -584,7 +540,7 @@ impl Fetcher {
         let claims = Claims {
             iss: &account.client_email,
             scope: SCOPE,
-            aud: &account.token_uri,
+            aud: &self.credentials.token_uri,
             iat: now,
             exp: now + 3600,
         };
@@ -625,8 +581,8 @@ mod adc_tests {
     const USER: &str = r#"{"type":"authorized_user","client_id":"ID","client_secret":"s","refresh_token":"r"}"#;
 
     fn client_id(credentials: &Credentials) -> &str {
-        match credentials {
-            Credentials::AuthorizedUser(user) => &user.client_id,
+        match &credentials.source {
+            TokenSource::AuthorizedUser(user) => &user.client_id,
             other => panic!("{other:?}"),
         }
     }
@@ -638,10 +594,17 @@ mod adc_tests {
         let named = home.join("named.json");
         std::fs::write(&named, USER.replace("ID", "named")).unwrap();
         let gcloud = home.join(".config/gcloud");
-        let values =
-            |named: Option<&str>| adc_from_env_values(named, Some(""), home.to_str(), Some("meta:80"), Some("q"));
+        let values = |named: Option<&str>| {
+            AdcSources::from_env(|name| match name {
+                "GOOGLE_APPLICATION_CREDENTIALS" => named.map(str::to_owned),
+                "HOME" => home.to_str().map(str::to_owned),
+                "GCE_METADATA_HOST" => Some("meta:80".to_owned()),
+                "GOOGLE_CLOUD_QUOTA_PROJECT" => Some("q".to_owned()),
+                _ => Some(String::new()),
+            })
+        };
         let metadata = values(None).find().unwrap();
-        assert!(matches!(&metadata, Credentials::Metadata { base_url, .. } if base_url == "http://meta:80"));
+        assert!(matches!(&metadata.source, TokenSource::Metadata { base_url } if base_url == "http://meta:80"));
         std::fs::create_dir_all(&gcloud).unwrap();
         std::fs::write(
             gcloud.join("application_default_credentials.json"),
@@ -650,12 +613,16 @@ mod adc_tests {
         .unwrap();
         assert_eq!(client_id(&values(None).find().unwrap()), "gcloud");
         let found = values(named.to_str()).find().unwrap();
-        assert_eq!((client_id(&found), found.quota_project()), ("named", Some("q")));
+        assert_eq!(
+            (client_id(&found), found.quota_project_id.as_deref()),
+            ("named", Some("q"))
+        );
     }
 
     #[test]
     fn a_named_file_that_is_missing_is_an_error_and_not_passed_over() {
-        let sources = adc_from_env_values(Some("/nowhere/adc.json"), None, None, None, None);
+        let named = |name| (name == "GOOGLE_APPLICATION_CREDENTIALS").then(|| "/nowhere/adc.json".to_owned());
+        let sources = AdcSources::from_env(named);
         let error = sources.find().unwrap_err().to_string();
         assert!(
             error.contains("GOOGLE_APPLICATION_CREDENTIALS=/nowhere/adc.json"),
@@ -671,10 +638,7 @@ mod cache_tests {
     use super::*;
 
     fn cache(left_s: u64, lifetime_s: u64) -> TokenCache {
-        let absent = Credentials::Metadata {
-            base_url: "http://127.0.0.1:1".to_owned(),
-            quota_project: None,
-        };
+        let absent = Credentials::metadata("http://127.0.0.1:1");
         let cache = TokenCache::new(absent, &Timeouts::default()).unwrap();
         cache.current.store(Some(Arc::new(Token {
             header: HeaderValue::from_static("Bearer old"),
@@ -742,22 +706,21 @@ mod credentials_tests {
     fn files_are_distinguished_by_their_type() {
         let user = r#"{"type":"authorized_user","client_id":"c","client_secret":"s","refresh_token":"r","quota_project_id":"q"}"#;
         let read = Credentials::from_json(user, "adc").unwrap();
-        assert_eq!(read.quota_project(), Some("q"));
-        assert!(matches!(&read, Credentials::AuthorizedUser(user) if user.token_uri == TOKEN_URI));
         assert_eq!(
-            read.with_quota_project(Some("other".into())).quota_project(),
-            Some("other")
+            (&*read.token_uri, read.quota_project_id.as_deref()),
+            (TOKEN_URI, Some("q"))
         );
+        assert!(matches!(read.source, TokenSource::AuthorizedUser(_)));
         let account = r#"{"type":"service_account","client_email":"e","private_key":"k","token_uri":"http://t"}"#;
         let read = Credentials::from_json(account, "adc").unwrap();
-        assert!(matches!(&read, Credentials::ServiceAccount(account) if account.token_uri == "http://t"));
+        assert!(matches!(read.source, TokenSource::ServiceAccount(_)) && read.token_uri == "http://t");
     }
 
     #[test]
     fn an_invalid_file_is_named_with_its_error_and_no_secret() {
         for (json, words) in [
             (r#"{"type":"external_account"}"#, "external_account"),
-            (r#"{}"#, "type none"),
+            (r#"{}"#, "missing field `type`"),
             (
                 r#"{"type":"authorized_user","client_id":"c","client_secret":"s3cret"}"#,
                 "missing field `refresh_token`",

@@ -460,19 +460,6 @@ impl Failure {
     }
 }
 
-/// The message of a reqwest error. URLs are omitted, because an operator's base URL may be confidential.
-pub(super) fn describe(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        words.push_str(": ");
-        words.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    words
-}
-
 /// How attempts are retried. This is the only layer that retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetrySettings {

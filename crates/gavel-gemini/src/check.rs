@@ -13,6 +13,7 @@ use super::call::Failure;
 use super::client::Waiting;
 use super::wire::{self, Count};
 use super::{Gemini, client};
+use crate::domain::journal::FaultKind;
 
 /// The model that answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,31 +80,23 @@ impl Gemini {
             let body = Bytes::from_static(br#"{"contents":[{"role":"user","parts":[{"text":"hello"}]}]}"#);
             *request.body_mut() = Some(body.into());
         }
-        let safe = |failure: Failure| self.auth.redact(failure.detail);
-        self.auth
-            .apply(request.headers_mut(), deadline)
-            .await
-            .map_err(|failure| CheckError::Credentials(safe(failure)))?;
+        let applied = self.auth.apply(request.headers_mut(), deadline).await;
+        applied.map_err(|failure| CheckError::Credentials(self.auth.redact(failure.detail)))?;
         let waiting = Waiting {
             timeouts: &self.timeouts,
             deadline,
             begun: Instant::now(),
         };
-        let unreachable = |failure| CheckError::Unreachable(safe(failure));
-        let response = waiting
-            .send(self.client.general(), request)
-            .await
-            .map_err(unreachable)?;
+        let sent = waiting.send(self.client.general(), request).await;
+        let response = sent.map_err(|failure| self.verdict(failure))?;
         let status = response.status();
         if !status.is_success() {
             let error = ApiError::of_body(status.as_u16(), &waiting.error_body(response).await);
-            return Err(self.verdict(&error));
+            return Err(self.verdict(error.into_failure(false)));
         }
         let mut held = client::held(("", "gavel doctor"));
-        let body = waiting
-            .body(response, self.max_body, &mut held)
-            .await
-            .map_err(unreachable)?;
+        let body = waiting.body(response, self.max_body, &mut held).await;
+        let body = body.map_err(|failure| self.verdict(failure))?;
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Described {
@@ -118,21 +111,18 @@ impl Gemini {
         })
     }
 
-    fn verdict(&self, error: &ApiError) -> CheckError {
-        let detail = self.auth.redact(error.to_string());
-        let reason = error.reason.as_deref().unwrap_or_default();
-        match error.code {
-            // The Developer API answers an invalid key with 400.
-            400 if reason.starts_with("API_KEY") => CheckError::Credentials(detail),
-            401 => CheckError::Credentials(detail),
-            403 => CheckError::Permission(detail),
-            404 => CheckError::UnknownModel {
+    fn verdict(&self, failure: Failure) -> CheckError {
+        let detail = self.auth.redact(failure.detail);
+        match failure.kind {
+            FaultKind::Credentials => CheckError::Credentials(detail),
+            FaultKind::Permission => CheckError::Permission(detail),
+            FaultKind::NoSuchModel => CheckError::UnknownModel {
                 model: self.default_model.to_string(),
                 detail,
             },
-            429 => CheckError::Quota(detail),
-            500.. => CheckError::Unreachable(detail),
-            _ => CheckError::Unexpected(detail),
+            FaultKind::Quota => CheckError::Quota(detail),
+            FaultKind::Unavailable | FaultKind::Timeout => CheckError::Unreachable(detail),
+            FaultKind::Rejected | FaultKind::Malformed | FaultKind::Blocked => CheckError::Unexpected(detail),
         }
     }
 }

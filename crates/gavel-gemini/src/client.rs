@@ -8,14 +8,14 @@ use bytes::Bytes;
 use gavel_upstream::breaker::BreakerState;
 use gavel_upstream::handover::SendGate;
 use gavel_upstream::labels::Labels;
-use gavel_upstream::upstream::{Limits, NoResponse, Plain, Response, is_loopback};
+use gavel_upstream::upstream::{Joined, Limits, NoResponse, Plain, Response, is_loopback, why};
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 use reqwest::Request;
 use reqwest::header::{HeaderMap, HeaderValue, USER_AGENT};
 use tokio::time::timeout_at;
 use url::Url;
 
-use super::call::{Failure, Health, describe};
+use super::call::{Failure, Health};
 use super::config::{ConfigError, Timeouts};
 use crate::domain::budget::{Budget, Exceeded, Held, Pool};
 use crate::domain::decision::Usage;
@@ -91,16 +91,16 @@ impl Client {
         *request.body_mut() = Some(body.into());
         match self.general.execute(request).await {
             Ok(response) => Ok(response.into()),
-            Err(error) => Err(no_response(error, self.connect)),
+            Err(error) => Err(no_response(&error, self.connect)),
         }
     }
 }
 
 /// `connect` is the timeout that the client enforces itself.
-fn no_response(error: reqwest::Error, connect: Duration) -> Failure {
+fn no_response(error: &reqwest::Error, connect: Duration) -> Failure {
     match error.is_timeout() && error.is_connect() {
         true => Failure::timeout("no connection", connect),
-        false => Failure::connection(describe(error)),
+        false => Failure::connection(why(error)),
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) fn build(timeouts: &Timeouts, plain: bool, direct: bool) -> Result<re
     if direct {
         builder = builder.no_proxy();
     }
-    builder.build().map_err(|error| ConfigError::Client(describe(error)))
+    builder.build().map_err(|error| ConfigError::Client(why(&error)))
 }
 
 /// Limits a wait by a timeout and by the deadline, and reports which one was reached.
@@ -150,7 +150,7 @@ impl Waiting<'_> {
             let response = client.execute(request).await;
             response
                 .map(Response::from)
-                .map_err(|error| no_response(error, connect))
+                .map_err(|error| no_response(&error, connect))
         };
         self.head(head).await
     }
@@ -189,36 +189,18 @@ impl Waiting<'_> {
         if response.content_length().is_some_and(|length| length > cap as u64) {
             return Err(too_large(cap));
         }
-        let Some(first) = self.piece(&mut response).await? else {
-            return Ok(Bytes::new());
-        };
-        if first.len() > cap {
-            return Err(too_large(cap));
-        }
-        held.add(first.len()).map_err(no_room)?;
-        // Most bodies arrive in one piece. Such a body is neither copied nor waited for again.
-        if response.is_read() {
-            return Ok(first);
-        }
-        let Some(mut next) = self.piece(&mut response).await? else {
-            return Ok(first);
-        };
-        let expected = response
-            .content_length()
-            .and_then(|length| usize::try_from(length).ok());
-        let mut body = Vec::with_capacity(expected.unwrap_or(first.len() * 2).min(cap));
-        body.extend_from_slice(&first);
-        loop {
-            if body.len() + next.len() > cap {
+        let mut body = Joined::default();
+        while let Some(piece) = self.piece(&mut response).await? {
+            if body.len() + piece.len() > cap {
                 return Err(too_large(cap));
             }
-            held.add(next.len()).map_err(no_room)?;
-            body.extend_from_slice(&next);
-            match self.piece(&mut response).await? {
-                Some(more) => next = more,
-                None => return Ok(body.into()),
+            held.add(piece.len()).map_err(no_room)?;
+            body.push(piece);
+            if response.is_read() {
+                break;
             }
         }
+        Ok(body.into())
     }
 
     /// Reads the body of an error. If it is slow or too long, it is ignored: this is not a separate failure.

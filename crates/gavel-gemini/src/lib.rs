@@ -46,7 +46,7 @@ use bytes::Bytes;
 
 use self::address::{Address, Method, Routes};
 use self::auth::Auth;
-pub use self::auth::{AdcSources, AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount, adc_from_env_values};
+pub use self::auth::{AdcSources, AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount, TokenSource};
 pub use self::call::RetrySettings;
 use self::call::{Budget, Call, Retry};
 pub use self::check::{CheckError, ModelInfo};

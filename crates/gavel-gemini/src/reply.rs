@@ -1,9 +1,6 @@
 //! The reply to one request, read piece by piece and evaluated at its end.
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
 use serde_json::value::RawValue;
 
 use super::api_error::ApiError;
@@ -292,7 +289,8 @@ fn is_call(label: &str) -> bool {
 // Why a candidate ended or a prompt was blocked, classified by what it means for the caller.
 
 /// `finishReason`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
 pub(super) enum FinishReason {
     /// The normal end, also of a turn with calls.
     Stop,
@@ -325,41 +323,24 @@ impl FinishReason {
             _ => Self::Other(label(name)),
         }
     }
-
-    /// The numbers on which both APIs agree. Larger numbers differ between the APIs.
-    fn from_number(number: i64) -> Self {
-        match number {
-            1 => Self::Stop,
-            2 => Self::from_name("MAX_TOKENS"),
-            3 => Self::from_name("SAFETY"),
-            4 => Self::from_name("RECITATION"),
-            5 => Self::from_name("OTHER"),
-            _ => Self::Other(number.to_string()),
-        }
-    }
 }
 
-impl<'de> Deserialize<'de> for FinishReason {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_enum(deserializer, Self::from_name, Self::from_number)
+impl From<String> for FinishReason {
+    fn from(name: String) -> Self {
+        Self::from_name(&name)
     }
 }
 
 /// `promptFeedback.blockReason`. `None` inside means that nothing was blocked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
 pub(super) struct BlockReason(pub(super) Option<String>);
 
-impl<'de> Deserialize<'de> for BlockReason {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_enum(
-            deserializer,
-            |name| Self((!name.is_empty() && !name.ends_with("_UNSPECIFIED")).then(|| label(name))),
-            |number| Self((number != 0).then(|| number.to_string())),
-        )
+impl From<String> for BlockReason {
+    fn from(name: String) -> Self {
+        Self((!name.is_empty() && !name.ends_with("_UNSPECIFIED")).then(|| label(&name)))
     }
 }
-
-// Enum values on the wire: names, or numbers on request.
 
 /// Makes a provider's enum value safe for logs and labels: at most 100 characters of `[A-Za-z0-9_-]`.
 pub(super) fn label(value: &str) -> String {
@@ -368,30 +349,6 @@ pub(super) fn label(value: &str) -> String {
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
         .take(100)
         .collect()
-}
-
-/// Parses an enum value: a name, or a number if the request had `enum-encoding=int`.
-pub(super) fn read_enum<'de, D, T>(deserializer: D, name: fn(&str) -> T, number: fn(i64) -> T) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    struct Reader<T>(fn(&str) -> T, fn(i64) -> T);
-    impl<T> Visitor<'_> for Reader<T> {
-        type Value = T;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an enum value")
-        }
-        fn visit_str<E>(self, value: &str) -> Result<T, E> {
-            Ok((self.0)(value))
-        }
-        fn visit_i64<E>(self, value: i64) -> Result<T, E> {
-            Ok((self.1)(value))
-        }
-        fn visit_u64<E: de::Error>(self, value: u64) -> Result<T, E> {
-            Ok((self.1)(i64::try_from(value).unwrap_or(i64::MAX)))
-        }
-    }
-    deserializer.deserialize_any(Reader(name, number))
 }
 
 #[cfg(test)]
@@ -450,22 +407,6 @@ mod finish_tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-
-    #[test]
-    fn numbers_mean_what_their_names_mean() {
-        let read = |json: &str| serde_json::from_str::<FinishReason>(json).unwrap();
-        for (number, name) in [
-            ("1", "STOP"),
-            ("2", "MAX_TOKENS"),
-            ("3", "SAFETY"),
-            ("4", "RECITATION"),
-            ("5", "OTHER"),
-        ] {
-            assert_eq!(read(number), read(&format!("\"{name}\"")));
-        }
-        assert_eq!(read("4711"), FinishReason::Other("4711".into()));
-        assert_eq!(read("-1"), FinishReason::Other("-1".into()));
-    }
 
     #[test]
     fn a_value_from_the_future_is_no_success_and_is_fit_for_a_log() {

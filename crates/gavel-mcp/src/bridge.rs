@@ -29,8 +29,6 @@ use crate::ports::tools::{CallReply, CallRequest, Catalog, LeftOut, Tools};
 const SHUTDOWN: Duration = Duration::from_secs(12);
 /// How long [`Mcp::refresh`] waits for a server.
 const REFRESH: Duration = Duration::from_secs(10);
-/// How often the number of unlogged lines is logged.
-const FLUSH: Duration = Duration::from_secs(60);
 /// How soon a tool is offered again after an operator accepted it in another process.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -65,7 +63,7 @@ impl Default for McpOptions {
 
 /// The servers of `mcp.json`, connected in the background.
 pub struct Mcp {
-    servers: Arc<BTreeMap<Arc<str>, Server>>,
+    servers: BTreeMap<Arc<str>, Server>,
     common: Arc<Common>,
     warnings: Vec<ReadError>,
 }
@@ -126,8 +124,6 @@ impl Mcp {
             let watching = look_again(listings.cloned().collect(), common.stop.clone());
             common.tasks.spawn(watching);
         }
-        let servers = Arc::new(servers);
-        common.tasks.spawn(flush_logs(servers.clone(), common.stop.clone()));
         Ok(Arc::new(Self {
             servers,
             common,
@@ -193,13 +189,6 @@ impl Mcp {
             Some((prefix, tool)) if *prefix == *server.config.name => server.config.may_offer(tool),
             _ => server.config.may_offer(name) && !known.tools.iter().any(|tool| *tool.name == **name),
         })
-    }
-}
-
-/// Logs how many lines of servers were not logged.
-async fn flush_logs(servers: Arc<BTreeMap<Arc<str>, Server>>, stop: CancellationToken) {
-    while stop.run_until_cancelled(tokio::time::sleep(FLUSH)).await.is_some() {
-        servers.values().for_each(Server::flush_log);
     }
 }
 

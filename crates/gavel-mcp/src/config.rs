@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use gavel_reading::{
     At, Content, Entries, Errors, FLAG, Fields, List, Mapped, Node, OneOf, Parser, ReadError, Record, Scalar, TEXT,
-    Whole, With, json, nearest, quoted, record,
+    Whole, With, json, nearest, quoted, read_file, record,
 };
 use reqwest::header::{HeaderName, HeaderValue};
 use secrecy::SecretString;
@@ -299,12 +299,8 @@ fn read(file: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<
         warnings: RefCell::default(),
         expanded: RefCell::default(),
     };
-    let errors = RefCell::default();
-    let (servers, identity_secret) = reader.servers(&errors, text);
-    let errors = errors.into_inner();
-    if !errors.is_empty() {
-        return Err(errors.into_vec(file));
-    }
+    let parsed = json::parse(&json::plain(text));
+    let (servers, identity_secret) = read_file(file, "JSON", parsed, |at| reader.servers(at))?;
     Ok(McpConfig {
         servers,
         warnings: reader.warnings.into_inner().into_vec(file),
@@ -325,37 +321,11 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn servers(&self, errors: &RefCell<Errors>, text: &str) -> (Vec<ServerConfig>, Option<SecretString>) {
-        let nothing = Node::bare(Content::Null);
-        let whole = At::root(errors, self.file, &nothing).named("the file");
-        let (root, twice) = match json::parse(&json::plain(text)) {
-            Ok(read) => read,
-            Err(error) => {
-                let (found, allowed) = error.describe("JSON");
-                let line = error.line.unwrap_or_default();
-                let node = Node {
-                    line,
-                    ..nothing.clone()
-                };
-                whole.holding(&node).error(found, allowed);
-                return Default::default();
-            }
-        };
-        for key in &twice {
-            let node = Node {
-                line: key.line,
-                ..nothing.clone()
-            };
-            whole
-                .holding(&node)
-                .named(&key.name)
-                .error("the key a second time", "each key once");
-        }
+    fn servers(&self, root: &At<'_>) -> Option<(Vec<ServerConfig>, Option<SecretString>)> {
         let mut servers: Vec<ServerConfig> = Vec::new();
         let mut identity_secret = None;
-        let root = At::root(errors, self.file, &root);
         // The keys of other programs are theirs.
-        let _ = root.open_record(|file| {
+        root.open_record(|file| {
             // VS Code's name for the same key.
             let (own, theirs) = (file.get("mcpServers"), file.get("servers"));
             if let (Some(_), Some(theirs)) = (&own, &theirs) {
@@ -388,9 +358,9 @@ impl Reader<'_> {
                 }
             }
             Some(())
-        });
+        })?;
         servers.sort_by(|a, b| a.name.cmp(&b.name));
-        (servers, identity_secret)
+        Some((servers, identity_secret))
     }
 
     fn warn(&self, at: &At<'_>, found: &str, allowed: &str) {

@@ -29,7 +29,7 @@ use super::inbox::{Flood, Inbox};
 use super::log;
 use super::message;
 use super::process::Process;
-use super::source::{METHOD_NOT_FOUND, Source};
+use super::source::{METHOD_NOT_FOUND, NoRoom, Source};
 use crate::domain::budget::Share;
 use crate::domain::{nesting, surrogates};
 
@@ -321,7 +321,6 @@ pub(super) async fn list(connection: &Connection) -> Result<List, Fault> {
             log::line!(
                 connection.inbox.source.log,
                 warn,
-                "cursor without effect",
                 "a `nextCursor` of its list of tools returned no new tools; the list is treated as complete"
             );
             return Ok(list);
@@ -370,7 +369,7 @@ async fn page(connection: &Connection, cursor: Option<String>, held: &mut Vec<Sh
     let tree = tree.map_err(|why| Fault::lasting(format!("its list of tools cannot be read: {why}")))?;
     let mut tree_held = connection.inbox.source.held();
     let room = tree_held.add(tree);
-    room.map_err(|no_room| Fault::passing(no_room.to_string()))?;
+    room.map_err(|exceeded| Fault::passing(NoRoom::from(exceeded).to_string()))?;
     held.extend(tree_held.take());
     let page = parse(&text).ok_or_else(|| {
         let words = "its answer to `tools/list` has no list as `tools`".to_owned();

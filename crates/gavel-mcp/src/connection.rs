@@ -22,10 +22,10 @@ use super::http::Http;
 use super::inbox::Inbox;
 use super::process::Process;
 use super::result::ERROR_BYTES;
-use super::source::{Held, Refusal};
+use super::source::Refusal;
 use super::tool_listing::Pins;
 use super::{definition, log};
-use crate::domain::budget::Budget;
+use crate::domain::budget::{Budget, Held};
 use crate::domain::tool::Tool;
 
 /// Delay before gavel listens again, and at least between two times.
@@ -107,8 +107,7 @@ impl Connection {
     /// Makes a call. If the future is dropped or the call is given up, the server is notified.
     pub(super) async fn call(&self, call: &Outgoing<'_>) -> Attempt {
         let gate = SendGate::under(call.request.hold);
-        let answers = &self.inbox.source.answers;
-        let held = Held::of_call(answers, call.request.tenant, call.request.user);
+        let held = self.inbox.source.held_for(call.request.tenant, call.request.user);
         let name = Value::from(&*call.request.tool.name).to_string();
         let members = [("name", name.as_str()), ("arguments", call.arguments.get())];
         // A call that was already given up is not sent, so this is checked first.
@@ -247,9 +246,8 @@ impl Connection {
             log::line!(
                 source.log,
                 warn,
-                "no subscription",
-                error,
-                "changes to its tools will not be noticed"
+                "no subscription: changes to its tools will not be noticed",
+                error
             );
             return None;
         }

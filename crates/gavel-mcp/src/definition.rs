@@ -280,14 +280,7 @@ fn tell(source: &Source, tool: &str, repairs: &[Repair]) {
     for repair in repairs {
         let place = line(source, &format!("/inputSchema{}", repair.pointer), MAX_REASON);
         let what = &repair.message;
-        log::line!(
-            source.log,
-            warn,
-            "schema repaired",
-            tool,
-            place,
-            "a part of the tool's schema {what}"
-        );
+        log::line!(source.log, warn, "a part of the tool's schema {what}", tool, place);
     }
 }
 
@@ -314,10 +307,9 @@ fn tell_unknown(source: &Source, tool: &str, schema: &Value, settings: &ToolSett
         log::line!(
             source.log,
             warn,
-            "unknown argument in a tool's settings",
+            "{key} names an argument that the tool does not declare",
             tool,
-            path,
-            "{key} names an argument that the tool does not declare"
+            path
         );
     }
 }

@@ -88,9 +88,8 @@ impl Inbox {
             log::line!(
                 self.source.log,
                 warn,
-                "request of the server dropped",
-                method,
-                "a request of the server is not answered: its id is too long, or {REPLIES} answers are in progress"
+                "a request of the server is not answered: its id is too long, or {REPLIES} answers are in progress",
+                method
             );
             return Ok(None);
         };

@@ -18,8 +18,8 @@ use super::attempt::{Attempt, Lost};
 use super::inbox::Inbox;
 use super::log;
 use super::message;
-use super::source::{Held, NoRoom};
-use crate::domain::budget::Share;
+use super::source::NoRoom;
+use crate::domain::budget::{Held, Share};
 
 /// Longest line, including its end.
 const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -96,7 +96,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 }
                 None => {
                     self.line.extend_from_slice(bytes);
-                    let room = self.held.add(read);
+                    let room = self.held.add(read).map_err(NoRoom::from);
                     match (end, room) {
                         _ if self.line.len() > MAX_LINE => self.unread(Unread::TooLong, end.is_some()),
                         (None, _) if self.line.len() == MAX_LINE => self.unread(Unread::TooLong, false),
@@ -120,12 +120,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     fn unread(&mut self, why: Unread, ended: bool) -> io::Result<Option<Line>> {
         let log = &self.inbox.source.log;
         let words = why.words();
-        log::line!(
-            *log,
-            warn,
-            "line on stdout not read",
-            "a line on stdout is not read: {words}"
-        );
+        log::line!(*log, warn, "a line on stdout is not read: {words}");
         let keys = Keys::read(&self.line[..HEAD.min(self.line.len())]);
         let known = keys.answers();
         let mut skipping = Skipping {
@@ -174,7 +169,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     fn given_up(&self, why: &'static str) -> io::Error {
         let log = &self.inbox.source.log;
-        log::line!(*log, error, "stdout given up", "{why}; the server is restarted");
+        log::line!(*log, error, "{why}; the server is restarted");
         io::Error::new(io::ErrorKind::InvalidData, why)
     }
 }

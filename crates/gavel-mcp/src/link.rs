@@ -220,7 +220,7 @@ impl Link {
                         // The server would probably flood again, so it is not reopened immediately.
                         Some(Fault::passing(Flood.to_string()))
                     } else {
-                        log::line!(self.source.log, warn, "connection lost", reason, "connection lost");
+                        log::line!(self.source.log, warn, "connection lost", reason);
                         let reason: Arc<str> = Arc::from(reason);
                         let lost = reason.clone();
                         self.tell(move |listener| listener.lost(&lost, true)).await;
@@ -242,7 +242,7 @@ impl Link {
             };
             let is_lasting = fault.as_ref().is_some_and(|fault| fault.is_lasting);
             if let Some(Fault { words: reason, .. }) = fault {
-                log::line!(self.source.log, warn, "not connected", reason, "not connected");
+                log::line!(self.source.log, warn, "not connected", reason);
                 let reason: Arc<str> = Arc::from(reason);
                 let lost = reason.clone();
                 self.tell(move |listener| listener.lost(&lost, false)).await;
@@ -398,8 +398,7 @@ impl Link {
             "connected",
             protocol = connection.hello.protocol,
             software = connection.hello.software.as_deref().unwrap_or_default(),
-            tools = list.tools.len(),
-            "connected"
+            tools = list.tools.len()
         );
         self.breaker.reset();
         self.tell_of(&connection, list).await;
@@ -463,9 +462,8 @@ impl Link {
                         log::line!(
                             self.source.log,
                             warn,
-                            "changed list not read",
-                            reason,
-                            "the changed list could not be read"
+                            "the changed list could not be read",
+                            reason
                         );
                         relist_at = Some(Instant::now() + relist_pause);
                         relist_pause = (relist_pause * 2).min(LONGEST_RELIST);
@@ -488,12 +486,7 @@ impl Link {
         connection.end("the connection has ended");
         // Over stdio this ends the child: its stdin is closed, then SIGTERM, then SIGKILL.
         if tokio::time::timeout(CLOSE, connection.close()).await.is_err() {
-            log::line!(
-                self.source.log,
-                warn,
-                "connection not closed",
-                "the connection did not close in time"
-            );
+            log::line!(self.source.log, warn, "the connection did not close in time");
         }
         reason
     }

@@ -10,17 +10,16 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::pin::Pin;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use gavel_upstream::handover::SendGate;
-use process_wrap::tokio::{ChildWrapper, CommandWrap, CommandWrapper, KillOnDrop, ProcessGroup};
+use rustix::process::{Pid, Signal, kill_process_group};
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +39,6 @@ use crate::domain::text::{capped, visible};
 
 /// How long a child may take to end after each signal.
 const GRACE: Duration = Duration::from_secs(3);
-const SIGTERM: i32 = 15;
 /// Messages that wait to be written. A child that does not read makes later ones wait.
 const QUEUE: usize = 64;
 
@@ -159,19 +157,21 @@ impl Process {
         process
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut wrap = CommandWrap::from(process);
-        wrap.wrap(KillOnDrop).wrap(ProcessGroup::leader()).wrap(EndsWithLeader);
-        let mut child = wrap.spawn()?;
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        let mut child = process.spawn()?;
         let not_a_pipe = || io::Error::other("a stream of the child is not a pipe");
-        let inner = child.inner_mut();
-        let stdin = inner.stdin().take().ok_or_else(not_a_pipe)?;
-        let stdout = inner.stdout().take().ok_or_else(not_a_pipe)?;
-        let stderr = inner.stderr().take().ok_or_else(not_a_pipe)?;
+        let stdin = child.stdin.take().ok_or_else(not_a_pipe)?;
+        let stdout = child.stdout.take().ok_or_else(not_a_pipe)?;
+        let stderr = child.stderr.take().ok_or_else(not_a_pipe)?;
 
+        let pid = child.id();
+        let group = pid.and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        let mut child = Leader(child, group);
         let (queue, queued) = mpsc::channel(QUEUE);
         let running = Self {
-            pid: child.id(),
+            pid,
             last_lines: LastLines::default(),
             queue,
             pending: Arc::new(Pending(Mutex::new(Some(HashMap::new())))),
@@ -266,7 +266,7 @@ impl Drop for Process {
 
 /// Ends the child. A child that floods is killed, because it would keep writing.
 async fn end(
-    child: &mut Box<dyn ChildWrapper>,
+    child: &mut Leader,
     writer: &mut JoinHandle<()>,
     floods: bool,
     kill: &CancellationToken,
@@ -276,11 +276,12 @@ async fn end(
     }
     // It may still be waiting for the child to read.
     writer.abort();
-    Box::into_pin(child.kill()).await
+    child.signal(Signal::KILL);
+    child.wait().await
 }
 
 /// Closes the child's stdin, and asks it to end. Returns whether it has.
-async fn end_gently(child: &mut Box<dyn ChildWrapper>, writer: &mut JoinHandle<()>) -> bool {
+async fn end_gently(child: &mut Leader, writer: &mut JoinHandle<()>) -> bool {
     // What is still queued is written first, such as a cancellation.
     if tokio::time::timeout(GRACE, &mut *writer).await.is_err() {
         writer.abort();
@@ -288,8 +289,7 @@ async fn end_gently(child: &mut Box<dyn ChildWrapper>, writer: &mut JoinHandle<(
     if tokio::time::timeout(GRACE, child.wait()).await.is_ok() {
         return true;
     }
-    // This fails if the child has just ended.
-    let _ = child.signal(SIGTERM);
+    child.signal(Signal::TERM);
     tokio::time::timeout(GRACE, child.wait()).await.is_ok()
 }
 
@@ -345,7 +345,7 @@ impl Reader {
             };
             if let Err(error) = handled {
                 let log = &self.inbox.source.log;
-                log::line!(*log, error, "stdout not read", %error, "stdout of a child cannot be read any more");
+                log::line!(*log, error, "stdout of a child cannot be read any more", %error);
                 return;
             }
         }
@@ -412,57 +412,33 @@ impl Reader {
             if !line.is_empty() {
                 self.inbox.noise(line.len()).map_err(io::Error::other)?;
             }
-            log::line!(
-                *log,
-                debug,
-                "line on stdout left out",
-                "a line on stdout is not a message; it is ignored"
-            );
+            log::line!(*log, debug, "a line on stdout is not a message; it is ignored");
             return Ok(());
         };
         // The reason quotes nothing of the line.
-        log::line!(*log, warn, "answer on stdout unreadable", %why, "an answer on stdout cannot be read");
+        log::line!(*log, warn, "an answer on stdout cannot be read", %why);
         let words = "the answer is not a readable JSON-RPC message";
         self.pending.end(id, Attempt::unreadable(words));
         Ok(())
     }
 }
 
-/// Ends the group with its leader. Wraps a process group, whose `kill` kills the group.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EndsWithLeader;
+/// A child, the leader of its own process group.
+struct Leader(Child, Option<Pid>);
 
-impl CommandWrapper for EndsWithLeader {
-    fn wrap_child(&mut self, inner: Box<dyn ChildWrapper>, _: &CommandWrap) -> io::Result<Box<dyn ChildWrapper>> {
-        Ok(Box::new(Leader { inner }))
-    }
-}
-
-#[derive(Debug)]
-struct Leader {
-    inner: Box<dyn ChildWrapper>,
-}
-
-impl ChildWrapper for Leader {
-    fn inner(&self) -> &dyn ChildWrapper {
-        &*self.inner
+impl Leader {
+    /// Sends a signal to the group. This fails if the group has just ended.
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.1 {
+            let _ = kill_process_group(group, signal);
+        }
     }
 
-    fn inner_mut(&mut self) -> &mut dyn ChildWrapper {
-        &mut *self.inner
-    }
-
-    fn into_inner(self: Box<Self>) -> Box<dyn ChildWrapper> {
-        self.inner
-    }
-
-    fn wait(&mut self) -> Pin<Box<dyn Future<Output = io::Result<ExitStatus>> + Send + '_>> {
-        Box::pin(async {
-            let status = self.inner.wait().await?;
-            // This fails if the group is empty, which is fine.
-            let _ = self.inner.start_kill();
-            Ok(status)
-        })
+    /// Waits for the child. Its group ends with it.
+    async fn wait(&mut self) -> io::Result<()> {
+        self.0.wait().await?;
+        self.signal(Signal::KILL);
+        Ok(())
     }
 }
 
@@ -582,11 +558,11 @@ pub(super) async fn log(source: Arc<Source>, stderr: impl AsyncRead + Unpin, las
         }
         let (level, words) = unwrapped(text);
         match level {
-            Level::ERROR => log::line!(source.log, error, "stderr", target: "gavel::mcp::stderr", "{words}"),
-            Level::WARN => log::line!(source.log, warn, "stderr", target: "gavel::mcp::stderr", "{words}"),
-            Level::DEBUG => log::line!(source.log, debug, "stderr", target: "gavel::mcp::stderr", "{words}"),
-            Level::TRACE => log::line!(source.log, trace, "stderr", target: "gavel::mcp::stderr", "{words}"),
-            _ => log::line!(source.log, info, "stderr", target: "gavel::mcp::stderr", "{words}"),
+            Level::ERROR => log::line!(source.log, error, target: "gavel::mcp::stderr", "{words}"),
+            Level::WARN => log::line!(source.log, warn, target: "gavel::mcp::stderr", "{words}"),
+            Level::DEBUG => log::line!(source.log, debug, target: "gavel::mcp::stderr", "{words}"),
+            Level::TRACE => log::line!(source.log, trace, target: "gavel::mcp::stderr", "{words}"),
+            _ => log::line!(source.log, info, target: "gavel::mcp::stderr", "{words}"),
         }
         last.add(text);
     }

@@ -12,8 +12,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use memchr::memmem;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
@@ -56,36 +55,6 @@ struct ResultMeta<'a> {
     /// The class of an error. It is only recorded, and does not affect what may run.
     #[serde(borrow, default, rename = "gavel/error_class")]
     error_class: Option<Cow<'a, str>>,
-}
-
-/// The content, limited in blocks: `[{},{},…` would take a hundred times its length.
-#[derive(Debug)]
-struct Blocks<'a>(Vec<Block<'a>>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Blocks<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Blocks<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a list of blocks")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut blocks = Vec::new();
-                while blocks.len() < MAX_BLOCKS {
-                    match list.next_element::<&RawValue>()? {
-                        Some(block) => blocks.push(Block::read(block)),
-                        None => return Ok(Blocks(blocks)),
-                    }
-                }
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Blocks(blocks))
-            }
-        }
-        deserializer.deserialize_seq(Each)
-    }
 }
 
 /// One block of content, of any type.
@@ -138,9 +107,13 @@ fn blocks(content: Option<&RawValue>) -> Result<Vec<Block<'_>>, String> {
     let Some(content) = content else { return Ok(Vec::new()) };
     match content.get() {
         "null" | "{}" => Ok(Vec::new()),
-        text if text.starts_with('[') => serde_json::from_str::<Blocks<'_>>(text)
-            .map(|blocks| blocks.0)
-            .map_err(|_| "its `content` cannot be read".to_owned()),
+        text if text.starts_with('[') => {
+            // `[{},{},…` would take a hundred times its length.
+            message::tree_bytes(text.as_bytes())?;
+            let blocks = serde_json::from_str::<Vec<&RawValue>>(text);
+            let blocks = blocks.map_err(|_| "its `content` cannot be read".to_owned())?;
+            Ok(blocks.into_iter().take(MAX_BLOCKS).map(Block::read).collect())
+        }
         text if text.starts_with(['"', '{']) => Ok(vec![Block::read(content)]),
         _ => Err("its `content` is not a list of blocks".to_owned()),
     }

@@ -258,11 +258,6 @@ impl Server {
         }
     }
 
-    /// Logs how many lines were not logged.
-    pub(super) fn flush_log(&self) {
-        self.source.log.flush();
-    }
-
     /// Waiting calls stop waiting for a slot, and no more slots are given out.
     pub(super) fn close(&self) {
         self.slots.close();

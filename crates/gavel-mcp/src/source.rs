@@ -8,7 +8,7 @@ use reqwest::StatusCode;
 use super::config::ServerConfig;
 use super::log::LogLines;
 use super::secrets::Secrets;
-use crate::domain::budget::{self, Budget, Exceeded, Pool, Share};
+use crate::domain::budget::{Budget, Exceeded, Held, Pool};
 use crate::domain::text::{capped, visible};
 
 /// One for each configured server, shared by all its connections.
@@ -47,9 +47,15 @@ impl Source {
         }
     }
 
-    /// For messages that no user requested.
+    /// For messages that no user requested, such as the list of tools.
     pub(super) fn held(&self) -> Held<'static> {
-        Held::of_server(&self.answers, &self.name)
+        let holder = format!("the server {}", self.name);
+        Held::new(Cow::Owned(self.answers.clone()), holder, "", COPIES)
+    }
+
+    /// For the answer to a call of this user.
+    pub(super) fn held_for<'a>(&'a self, tenant: &'a str, user: &'a str) -> Held<'a> {
+        Held::new(Cow::Borrowed(&self.answers), tenant, user, COPIES)
     }
 }
 
@@ -64,42 +70,7 @@ pub(super) fn budget() -> Arc<Budget> {
 /// The budget has no room for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("gavel is holding too many large answers, so this one was not read; try again ({0})")]
-pub(super) struct NoRoom(Exceeded);
-
-/// One answer's share of the budget, returned when dropped.
-#[derive(Debug)]
-pub(super) struct Held<'a>(budget::Held<'a>);
-
-impl<'a> Held<'a> {
-    /// For the answer to a call of this user.
-    pub(super) fn of_call(budget: &'a Arc<Budget>, tenant: &'a str, user: &'a str) -> Self {
-        Self(budget::Held::new(Cow::Borrowed(budget), tenant, user, COPIES))
-    }
-
-    /// For messages that no user requested, such as the list of tools.
-    pub(super) fn of_server(budget: &Arc<Budget>, server: &str) -> Held<'static> {
-        let holder = format!("the server {server}");
-        Held(budget::Held::new(Cow::Owned(budget.clone()), holder, "", COPIES))
-    }
-
-    /// Adds received bytes.
-    ///
-    /// # Errors
-    /// The budget has no room for them. The share taken so far is kept until this is dropped.
-    pub(super) fn add(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        self.0.add(bytes).map_err(NoRoom)
-    }
-
-    /// Bytes of the answer received so far.
-    pub(super) fn bytes(&self) -> usize {
-        self.0.bytes()
-    }
-
-    /// Takes the share, to be kept with the answer. The next answer starts from zero.
-    pub(super) fn take(&mut self) -> Option<Share> {
-        self.0.take()
-    }
-}
+pub(super) struct NoRoom(#[from] Exceeded);
 
 /// [`Held`], shared by the reader of the pieces and the reader of the messages.
 #[derive(Clone, Debug)]
@@ -189,26 +160,23 @@ mod tests {
     /// One user must not take the room of others.
     #[test]
     fn a_user_may_hold_three_of_the_largest_answers_and_others_still_find_room() {
-        let budget = budget();
+        let source = &crate::inbox::testing::inbox().source;
         let largest = 16 * 1024 * 1024;
-        let mut held: Vec<_> = (0..4).map(|_| Held::of_call(&budget, "t", "u")).collect();
+        let mut held: Vec<_> = (0..4).map(|_| source.held_for("t", "u")).collect();
         for held in &mut held[..3] {
             held.add(largest).unwrap();
         }
-        let refused = held[3].add(largest).unwrap_err().to_string();
+        let refused = NoRoom(held[3].add(largest).unwrap_err()).to_string();
         let words = "gavel is holding too many large answers, so this one was not read; try again \
                      (100663296 bytes of answers of servers at once are allowed for a user)";
         assert_eq!(refused, words);
         for (tenant, user) in [("t", "v"), ("o", "u")] {
-            let mut other = Held::of_call(&budget, tenant, user);
+            let mut other = source.held_for(tenant, user);
             other.add(largest).unwrap();
             held.push(other);
         }
-        assert!(
-            Held::of_server(&budget, "s").add(largest).is_err(),
-            "the process is full"
-        );
+        assert!(source.held().add(largest).is_err(), "the process is full");
         drop(held);
-        assert_eq!(budget.used(), 0);
+        assert_eq!(source.answers.used(), 0);
     }
 }

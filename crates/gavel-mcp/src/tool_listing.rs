@@ -120,19 +120,12 @@ impl ToolListing {
                     warn,
                     "tool held back",
                     tool = left.tool,
-                    reason = left.reason,
-                    "tool held back"
+                    reason = left.reason
                 );
             }
             for left in &listed.held {
                 if !held.iter().any(|still| still.tool == left.tool) {
-                    log::line!(
-                        self.source.log,
-                        info,
-                        "tool no longer held back",
-                        tool = left.tool,
-                        "tool no longer held back"
-                    );
+                    log::line!(self.source.log, info, "tool no longer held back", tool = left.tool);
                 }
             }
             offer.left_out.extend(held.iter().cloned());
@@ -188,8 +181,7 @@ impl Listener for ToolListing {
                 warn,
                 "tool left out",
                 tool = left.tool,
-                reason = left.reason,
-                "tool left out"
+                reason = left.reason
             );
         }
         listed.offer = offer;
@@ -198,9 +190,8 @@ impl Listener for ToolListing {
                 log::line!(
                     self.source.log,
                     warn,
-                    "settings for no tool",
-                    tool = name,
-                    "settings for a tool that is not offered"
+                    "settings for a tool that is not offered",
+                    tool = name
                 );
             }
         }

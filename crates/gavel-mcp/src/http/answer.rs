@@ -12,12 +12,12 @@ use sse_stream::SseStream;
 use super::body::{Body, BodyFault, MAX_ANSWER, MAX_ERROR, bounded, whole};
 use super::{Http, Kind, described};
 use crate::attempt::{Answered, Attempt, Lost};
-use crate::domain::budget::Share;
+use crate::domain::budget::{Held, Share};
 use crate::inbox::{Flood, MAX_ID};
 use crate::log;
 use crate::message::{self, Id, Incoming, RpcError, Says, Unreadable};
 use crate::result::ERROR_BYTES;
-use crate::source::{Held, Reading, Refusal, is_auth, says_not_begun};
+use crate::source::{Reading, Refusal, is_auth, says_not_begun};
 
 /// How often a stream that ends before the answer is resumed.
 const RESUMES: u32 = 8;
@@ -270,7 +270,6 @@ impl Http {
                     log::line!(
                         self.inbox.source.log,
                         warn,
-                        "no stream",
                         "the stream for the server's messages was answered with HTTP {status}; changes to its tools may be \
                          noticed late"
                     );

@@ -8,8 +8,9 @@ use futures_util::{Stream, StreamExt, stream};
 use reqwest::header::{CONTENT_ENCODING, HeaderMap};
 
 use super::Kind;
-use crate::source::{Held, NoRoom, Reading};
-use gavel_upstream::upstream::{BodyError, Response};
+use crate::domain::budget::Held;
+use crate::source::{NoRoom, Reading};
+use gavel_upstream::upstream::{BodyError, Joined, Response};
 
 /// Largest answer that is read, as JSON or as one event.
 pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
@@ -169,29 +170,22 @@ impl Decoder {
 
 /// Reads a whole body of at most `max` bytes, and charges it to the answer budget.
 pub(super) async fn whole(mut body: Body, max: usize, held: &mut Held<'_>) -> Result<Bytes, BodyFault> {
-    let mut next = async || -> Result<_, BodyFault> {
-        let chunk = body.next().await?;
-        if let Some(chunk) = &chunk {
-            if held.bytes() + chunk.len() > max {
-                return Err(BodyFault::TooLarge(max));
-            }
-            held.add(chunk.len())?;
+    let mut joined = Joined::default();
+    while let Some(piece) = body.next().await? {
+        charge(held, &piece, max)?;
+        joined.push(piece);
+        if body.is_read() {
+            break;
         }
-        Ok((chunk, body.is_read()))
-    };
-    let mut body = match next().await? {
-        (None, _) => return Ok(Bytes::new()),
-        // Most bodies arrive in one piece. Such a body is not copied.
-        (Some(first), true) => return Ok(first),
-        (Some(first), false) => match next().await?.0 {
-            None => return Ok(first),
-            Some(second) => [first, second].concat(),
-        },
-    };
-    while let (Some(chunk), _) = next().await? {
-        body.extend_from_slice(&chunk);
     }
-    Ok(body.into())
+    Ok(joined.into())
+}
+
+fn charge(held: &mut Held<'_>, piece: &Bytes, max: usize) -> Result<(), BodyFault> {
+    if held.bytes() + piece.len() > max {
+        return Err(BodyFault::TooLarge(max));
+    }
+    Ok(held.add(piece.len()).map_err(NoRoom::from)?)
 }
 
 /// The bytes of an event stream. It ends with an error if more than `max` bytes arrive without an event, or if the
@@ -208,12 +202,7 @@ pub(super) fn bounded<'a>(
     pieces
         .map(move |chunk| {
             let chunk = chunk?;
-            let mut held = reading.lock();
-            if held.bytes() + chunk.len() > max {
-                return Err(BodyFault::TooLarge(max));
-            }
-            held.add(chunk.len())?;
-            drop(held);
+            charge(&mut reading.lock(), &chunk, max)?;
             Ok(chunk)
         })
         .boxed()

@@ -23,7 +23,7 @@ use url::Url;
 use super::attempt::{Answered, Attempt, Lost, Outbound};
 use super::connection::place;
 use super::inbox::Inbox;
-use super::source::Held;
+use crate::domain::budget::Held;
 use crate::ports::tools::CallRequest;
 
 /// Requests uncompressed bodies. Without this value, every encoding is acceptable (RFC 9110 section 12.5.3).

@@ -103,6 +103,40 @@ impl Response {
     }
 }
 
+/// The pieces of a body. Most bodies arrive in one, which is not copied.
+#[derive(Default)]
+pub struct Joined {
+    first: Bytes,
+    all: Vec<u8>,
+}
+
+impl Joined {
+    pub fn push(&mut self, piece: Bytes) {
+        if self.len() == 0 {
+            self.first = piece;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&piece);
+    }
+
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.first.len().max(self.all.len())
+    }
+}
+
+impl From<Joined> for Bytes {
+    fn from(joined: Joined) -> Self {
+        match joined.all.is_empty() {
+            true => joined.first,
+            false => joined.all.into(),
+        }
+    }
+}
+
 impl From<reqwest::Response> for Response {
     fn from(response: reqwest::Response) -> Self {
         Self::General(response)
