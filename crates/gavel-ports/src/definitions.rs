@@ -110,7 +110,6 @@ pub struct ListedVersion {
     /// 1, 2, 3 …
     pub version: i64,
     /// Is it the current one?
-    #[serde(skip)]
     pub current: bool,
     /// The definition's hash.
     pub hash: Arc<str>,

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::Store;
@@ -16,6 +13,7 @@ use super::db::{Conn, sql, values};
 use super::error::Fault;
 use super::op::Op;
 use super::queue::Batch;
+use super::read::{Literal, Term, VERSIONS};
 use super::table::Insert;
 use super::table::{Column, Table};
 use crate::domain::ids::{ProjectId, TenantId};
@@ -55,8 +53,10 @@ fn by_agent(rows: Vec<Current>) -> BTreeMap<Arc<str>, i64> {
     rows.into_iter().map(|row| (row.agent, row.version)).collect()
 }
 
-/// Maximum rows of a page.
-const MAX_PAGE: u32 = 1000;
+/// What lists of an agent's versions show.
+pub(super) const LISTED: &str = "version, hash, author, created_at, version = (SELECT MAX(version) \
+     FROM agent_definition newer WHERE newer.tenant = agent_definition.tenant \
+     AND newer.project_id = agent_definition.project_id AND newer.agent_id = agent_definition.agent_id) AS current";
 
 #[async_trait]
 impl Definitions for Store {
@@ -86,7 +86,9 @@ impl Definitions for Store {
         agent: &str,
         query: &ListQuery,
     ) -> Result<Page<ListedVersion>, QueryError> {
-        self.version_page(tenant, project, agent, query).await
+        let terms = [("project_id", project.as_str()), ("agent_id", agent)];
+        let terms = terms.map(|(column, text)| Term::fixed(column, Literal::Exact(text.to_owned())));
+        self.working.page(&VERSIONS, tenant, terms.into(), query).await
     }
 
     async fn version(
@@ -103,38 +105,6 @@ impl Definitions for Store {
             DEFINITION.selected()
         );
         self.working.one(sql, values![tenant, project, agent, version]).await
-    }
-}
-
-impl Store {
-    async fn version_page(
-        &self,
-        tenant: &TenantId,
-        project: &ProjectId,
-        agent: &str,
-        query: &ListQuery,
-    ) -> Result<Page<ListedVersion>, QueryError> {
-        let list = fingerprint(tenant, project, agent);
-        let before = query.page_token.as_deref().map(|token| read_token(token, list));
-        let before = before.transpose()?;
-        let size = query.page_size.clamp(1, MAX_PAGE);
-        let sql = "SELECT version, hash, author, created_at FROM agent_definition \
-                   WHERE tenant = $1 AND project_id = $2 AND agent_id = $3 AND version < $4 \
-                   ORDER BY version DESC LIMIT $5";
-        // One extra row shows whether there is a next page.
-        let values = values![tenant, project, agent, before.unwrap_or(i64::MAX), size + 1];
-        let mut versions: Vec<ListedVersion> = self.working.all(sql, values).await?;
-        // Later pages hold older versions.
-        if let (None, Some(first)) = (before, versions.first_mut()) {
-            first.current = true;
-        }
-        let has_more = versions.len() > size as usize;
-        versions.truncate(size as usize);
-        let last = versions.last().filter(|_| has_more);
-        Ok(Page {
-            next_page_token: last.map(|last| token(last.version, list)),
-            items: versions,
-        })
     }
 }
 
@@ -187,37 +157,5 @@ impl Batch<'_> {
             }
             // Another request made that version meanwhile; the next round sees it.
         }
-    }
-}
-
-/// Distinguishes the list of one agent's versions from all others.
-fn fingerprint(tenant: &TenantId, project: &ProjectId, agent: &str) -> [u8; 8] {
-    let mut hash = Sha256::new();
-    for part in [tenant.as_str(), project.as_str(), agent] {
-        hash.update(part.len().to_be_bytes());
-        hash.update(part);
-    }
-    let mut short = [0; 8];
-    short.copy_from_slice(&hash.finalize()[..8]);
-    short
-}
-
-/// The end of a page: base64url of fingerprint and version, 8 bytes each, big endian.
-fn token(version: i64, list: [u8; 8]) -> String {
-    URL_SAFE_NO_PAD.encode([list, version.to_be_bytes()].concat())
-}
-
-fn read_token(text: &str, list: [u8; 8]) -> Result<i64, QueryError> {
-    let bytes = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
-    match bytes.split_first_chunk::<8>() {
-        Some((of, version)) if *of == list && version.len() == 8 => {
-            let mut number = [0; 8];
-            number.copy_from_slice(version);
-            Ok(i64::from_be_bytes(number))
-        }
-        _ => Err(QueryError::Invalid {
-            field: "page_token",
-            detail: "is not a page token of this list; use next_page_token of the previous page".to_owned(),
-        }),
     }
 }

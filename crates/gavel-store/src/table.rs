@@ -7,13 +7,13 @@ use crate::api::filter::{Filter, Kind};
 use crate::domain::ids::{InstanceId, RunId};
 
 /// A table whose rows begin as `O` and end as `C`.
-pub(super) struct Table<O: 'static, C: 'static = ()> {
+pub(crate) struct Table<O: 'static, C: 'static = ()> {
     pub(super) name: &'static str,
     pub(super) columns: &'static [Column<O, C>],
 }
 
 /// A column of it.
-pub(super) struct Column<O, C = ()> {
+pub(crate) struct Column<O, C = ()> {
     /// Its name, or for a column that is only read the expression.
     sql: &'static str,
     /// What it is set to when the row begins.
@@ -102,7 +102,8 @@ impl<O, C> Column<O, C> {
 }
 
 /// A field of a filter.
-pub(super) struct Field {
+#[derive(Clone, Copy)]
+pub(crate) struct Field {
     pub(super) name: &'static str,
     /// Column or expression.
     pub(super) sql: &'static str,

@@ -17,7 +17,7 @@ use super::config::capped;
 use super::db::{Conn, Value, sql, values};
 use super::error::{Fault, unavailable};
 use super::op::Op;
-use super::read::OF_USER;
+use super::read::{OF_USER, THREADS};
 use super::table::Insert;
 use super::table::{Column, Table};
 use super::{ReadOnly, Store};
@@ -154,7 +154,7 @@ impl Actions for Store {
     }
 
     async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
-        self.reading.threads(tenant, query).await
+        self.reading.page(&THREADS, tenant, vec![], query).await
     }
 
     async fn history(&self, run: RunId, most: u32) -> Result<Vec<ThreadMessage>, QueryError> {

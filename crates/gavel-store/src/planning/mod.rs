@@ -17,7 +17,7 @@ use super::audit::{AuditKind, Entry};
 use super::db::{Conn, Value, sql, values};
 use super::error::{Fault, unavailable};
 use super::op::Op;
-use super::read::OF_USER;
+use super::read::{OF_USER, PLANNING_SESSIONS};
 use super::table::{Column, Table};
 use super::transition::{any, session_may_become};
 use crate::api::planning::{Version, VersionKind};
@@ -84,7 +84,7 @@ impl PlanningSessions for Store {
     }
 
     async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<StoredSession>, QueryError> {
-        self.reading.planning_sessions(tenant, query).await
+        self.reading.page(&PLANNING_SESSIONS, tenant, vec![], query).await
     }
 
     async fn versions(&self, session: PlanningSessionId, after: u32, most: u32) -> Result<Vec<Version>, QueryError> {

@@ -6,24 +6,26 @@
 //!
 //! Each list says how it is called and ordered, and which indexes it has.
 
+use std::str::FromStr;
 use std::sync::LazyLock;
 
 use chrono::DateTime;
 
 use super::super::actions::{ACTION, GRANT, THREAD};
 use super::super::decisions::{CALL, DECISION};
+use super::super::definitions::LISTED;
 use super::super::planning::SESSION;
 use super::super::runs::RUN;
-pub(super) use super::super::table::Field;
+pub(crate) use super::super::table::Field;
 use super::super::table::Table;
 use crate::api::approvals::{ApprovalPage, GrantPage};
-use crate::api::decisions::{DecisionPage, ToolInvocationPage};
-pub(super) use crate::api::filter::Kind;
+use crate::api::decisions::{CallStatus, DecisionPage, ToolInvocationPage};
+pub(crate) use crate::api::filter::Kind;
 use crate::api::filter::{self, Listed};
 use crate::api::planning::PlanningSessionPage;
 use crate::api::runs::RunPage;
 use crate::api::threads::ThreadPage;
-use crate::domain::action::ActionStatus;
+use crate::domain::decision::Outcome;
 use crate::ports::records::QueryError;
 
 /// Maximum length of a filter, in bytes.
@@ -33,20 +35,20 @@ const MAX_TERMS: usize = 32;
 
 /// Conditions that must all hold.
 #[derive(Debug, Default)]
-pub(super) struct Filter {
-    pub(super) terms: Vec<Term>,
+pub(crate) struct Filter {
+    pub(crate) terms: Vec<Term>,
 }
 
 /// One condition.
-pub(super) struct Term {
-    pub(super) field: &'static Field,
-    pub(super) op: Op,
-    pub(super) value: Literal,
+pub(crate) struct Term {
+    pub(crate) field: Field,
+    pub(crate) op: Op,
+    pub(crate) value: Literal,
 }
 
 /// How to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
+pub(crate) enum Op {
     Eq,
     Ne,
     Lt,
@@ -56,10 +58,10 @@ pub(super) enum Op {
 }
 
 impl Op {
-    pub(super) fn as_sql(self) -> &'static str {
+    /// Of [`Op::Ne`] that of its opposite.
+    pub(crate) fn as_sql(self) -> &'static str {
         match self {
-            Self::Eq => "=",
-            Self::Ne => "<>",
+            Self::Eq | Self::Ne => "=",
             Self::Lt => "<",
             Self::Le => "<=",
             Self::Gt => ">",
@@ -70,13 +72,13 @@ impl Op {
 
 /// What to compare with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Literal {
+pub(crate) enum Literal {
     Exact(String),
     Prefix(String),
     /// One of these values of a closed list.
     OneOf(Vec<&'static str>),
     Int(i64),
-    Bool(bool),
+    Null,
 }
 
 impl std::fmt::Debug for Term {
@@ -86,20 +88,34 @@ impl std::fmt::Debug for Term {
 }
 
 impl Term {
-    /// `field` must be one of the table's.
-    pub(super) fn eq(list: &'static List, field: &'static str, value: Literal) -> Self {
-        let found = list.fields.iter().find(|known| known.name == field);
+    /// A condition that is no part of the caller's filter.
+    pub(crate) fn fixed(column: &'static str, value: Literal) -> Self {
+        let field = Field {
+            name: column,
+            sql: column,
+            kind: Kind::Text,
+        };
         Self {
-            field: found.unwrap_or_else(|| unreachable!("{} has the field {field}", list.name)),
+            field,
             op: Op::Eq,
             value,
         }
     }
 }
 
+impl Field {
+    /// The values of its closed list.
+    pub(crate) fn known(&self) -> Vec<&'static str> {
+        match self.kind {
+            Kind::Names(known) => known(),
+            _ => filter::names::<CallStatus>(),
+        }
+    }
+}
+
 impl Filter {
     /// Parses a filter; an empty filter matches every row.
-    pub(super) fn parse(list: &'static List, text: &str) -> Result<Self, QueryError> {
+    pub(crate) fn parse(list: &'static List, text: &str) -> Result<Self, QueryError> {
         if text.len() > MAX_LENGTH {
             return Err(QueryError::Invalid {
                 field: "filter",
@@ -193,7 +209,11 @@ impl Parser<'_> {
         let op = self.op(field)?;
         self.skip_space();
         let value = self.value(field)?;
-        Ok(Term { field, op, value })
+        Ok(Term {
+            field: *field,
+            op,
+            value,
+        })
     }
 
     fn op(&mut self, field: &Field) -> Result<Op, QueryError> {
@@ -227,24 +247,21 @@ impl Parser<'_> {
         let start = self.at;
         let name = field.name;
         match field.kind {
-            Kind::Text => self.string(name).map(|(text, prefix)| {
-                if prefix {
-                    Literal::Prefix(text)
-                } else {
-                    Literal::Exact(text)
-                }
+            Kind::Text => Ok(match self.string(name)? {
+                (text, true) => Literal::Prefix(text),
+                (text, false) => Literal::Exact(text),
             }),
-            Kind::Names(values) => {
+            Kind::Names(known) => {
                 let (text, prefix) = self.string(name)?;
-                let known = values();
-                let matches = |value: &&str| {
+                let known = known();
+                let is_meant = |value: &&str| {
                     if prefix {
                         value.starts_with(&text)
                     } else {
-                        **value == text
+                        *value == text
                     }
                 };
-                let chosen: Vec<_> = known.iter().copied().filter(|value| matches(value)).collect();
+                let chosen: Vec<_> = known.iter().copied().filter(is_meant).collect();
                 if chosen.is_empty() {
                     let found = self.text[start..self.at].to_owned();
                     return Err(self.error(start, format!("found {found}; {name} is one of {}", known.join(", "))));
@@ -262,27 +279,26 @@ impl Parser<'_> {
                 }
             }
             Kind::Number | Kind::Duration => {
-                let word = self.word().to_owned();
-                let Ok(number) = word.parse() else {
-                    let found = self.found(start);
-                    return Err(self.error(
-                        start,
-                        format!("found {found}; {name} is compared with a whole number, without quotes"),
-                    ));
-                };
-                self.at += word.len();
+                let number = self.bare(&format!("{name} is compared with a whole number"))?;
                 Ok(Literal::Int(number))
             }
             Kind::Success => {
-                let word = self.word().to_owned();
-                let Ok(yes) = word.parse() else {
-                    let found = self.found(start);
-                    return Err(self.error(start, format!("found {found}; {name} is true or false, without quotes")));
-                };
-                self.at += word.len();
-                Ok(Literal::Bool(yes))
+                let yes: bool = self.bare(&format!("{name} is true or false"))?;
+                let is_meant = |status: &&str| (*status == CallStatus::Completed.as_str()) == yes;
+                Ok(Literal::OneOf(field.known().into_iter().filter(is_meant).collect()))
             }
         }
+    }
+
+    /// A value without quotes.
+    fn bare<T: FromStr>(&mut self, expected: &str) -> Result<T, QueryError> {
+        let word = self.word();
+        let Ok(value) = word.parse() else {
+            let found = self.found(self.at);
+            return Err(self.error(self.at, format!("found {found}; {expected}, without quotes")));
+        };
+        self.at += word.len();
+        Ok(value)
     }
 
     /// A quoted string, unescaped. The flag is true if the string ends in an unescaped `*`, which is removed.
@@ -323,27 +339,54 @@ impl Parser<'_> {
 }
 
 /// A table that can be listed.
-pub(super) struct List {
+pub(crate) struct List {
     /// Its name in SQL.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// The time column that its lists are ordered by; `id` breaks ties.
-    pub(super) order: &'static str,
+    pub(crate) order: &'static str,
     /// The order of a list for which the caller asks none.
-    pub(super) newest_first: bool,
+    pub(crate) newest_first: bool,
     /// What is read.
-    pub(super) columns: String,
+    pub(crate) columns: String,
     /// The fields that a filter can use.
-    pub(super) fields: Vec<Field>,
-    /// Columns that an index begins with, after the tenant (and, for runs, the project).
-    pub(super) indexed: &'static [&'static str],
-    /// The partial index of rows that are open or did not complete; `None` if one index covers all states.
-    pub(super) few: Option<&'static str>,
-    /// The partial index of long durations, by class.
-    pub(super) slow: &'static str,
+    pub(crate) fields: Vec<Field>,
+    /// Its indexes, most selective first.
+    pub(crate) indexed: Vec<Index>,
+}
+
+/// An index that has the rows of each value in the order of the list.
+pub(crate) struct Index {
+    /// What it begins with, after the tenant (and, for runs, the project).
+    pub(crate) column: &'static str,
+    /// The values of most rows.
+    pub(crate) common: &'static [&'static str],
+    /// The name and the condition of one that has only some rows.
+    pub(crate) partial: Option<(&'static str, &'static str)>,
+}
+
+impl Index {
+    const fn on(column: &'static str) -> Self {
+        Self {
+            column,
+            common: &[],
+            partial: None,
+        }
+    }
+
+    const fn unless(self, common: &'static [&'static str]) -> Self {
+        Self { common, ..self }
+    }
+
+    const fn only(self, name: &'static str, condition: &'static str) -> Self {
+        Self {
+            partial: Some((name, condition)),
+            ..self
+        }
+    }
 }
 
 /// A list of a table whose pages are `P`, newest first.
-fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: &'static [&'static str]) -> List {
+fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: Vec<Index>) -> List {
     List {
         name: table.name,
         order: "created_at",
@@ -351,62 +394,88 @@ fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: &'static
         columns,
         fields: table.fields(P::FILTERS),
         indexed,
-        few: None,
-        slow: "",
     }
 }
 
-pub(super) static DECISIONS: LazyLock<List> = LazyLock::new(|| List {
-    few: Some("decision_open"),
-    slow: "decision_slow",
-    ..list::<DecisionPage, _, _>(
-        &DECISION,
-        DECISION.selected(),
-        &[
-            "conversation_id",
-            "user_id",
-            "outcome_category",
-            "decision_type",
-            "intent",
-        ],
-    )
+const SUCCESSES: &[&str] = &[Outcome::TaskCompleted.as_str(), Outcome::ResponseGiven.as_str()];
+
+pub(crate) static DECISIONS: LazyLock<List> = LazyLock::new(|| {
+    let indexed = vec![
+        Index::on("conversation_id"),
+        Index::on("user_id"),
+        Index::on("status")
+            .unless(&["closed"])
+            .only("decision_open", "status = 'open'"),
+        Index::on("duration_us / 1000").only("decision_slow", SLOW),
+        Index::on("outcome_category").unless(SUCCESSES),
+        // Those of decisions without a tool.
+        Index::on("intent").unless(&["respond", "clarify", "refuse", "none"]),
+        Index::on("decision_type"),
+    ];
+    list::<DecisionPage, _, _>(&DECISION, DECISION.selected(), indexed)
 });
 
-pub(super) static TOOL_INVOCATIONS: LazyLock<List> = LazyLock::new(|| List {
-    few: Some("tool_unsuccessful"),
-    slow: "tool_slow",
-    ..list::<ToolInvocationPage, _, _>(&CALL, CALL.selected(), &["decision_id", "user_id", "tool"])
+pub(crate) static TOOL_INVOCATIONS: LazyLock<List> = LazyLock::new(|| {
+    let unsuccessful = Index::on("status").unless(&["completed"]);
+    let indexed = vec![
+        Index::on("decision_id"),
+        Index::on("user_id"),
+        unsuccessful.only("tool_unsuccessful", "status <> 'completed'"),
+        Index::on("duration_us / 1000").only("tool_slow", SLOW),
+        Index::on("tool"),
+    ];
+    list::<ToolInvocationPage, _, _>(&CALL, CALL.selected(), indexed)
 });
 
-pub(super) static RUNS: LazyLock<List> =
-    LazyLock::new(|| list::<RunPage, _, _>(&RUN, RUN.selected(), &[PARENT, "user_id", "agent_id", "status"]));
+pub(crate) static RUNS: LazyLock<List> = LazyLock::new(|| {
+    let status = Index::on("status").unless(&["completed"]);
+    let indexed = vec![Index::on(PARENT), Index::on("user_id"), status, Index::on("agent_id")];
+    list::<RunPage, _, _>(&RUN, RUN.selected(), indexed)
+});
 
 /// Oldest first.
-pub(super) static ACTIONS: LazyLock<List> = LazyLock::new(|| List {
-    newest_first: false,
-    // Each list of actions is of those in a state, which no filter repeats.
-    fields: ACTION.fields(
-        ApprovalPage::FILTERS
-            .iter()
-            .chain(&[filter::Filter("status", Kind::Names(filter::names::<ActionStatus>))]),
-    ),
-    ..list::<ApprovalPage, _, _>(&ACTION, ACTION.selected(), &["user_id", "status"])
+pub(crate) static ACTIONS: LazyLock<List> = LazyLock::new(|| {
+    let indexed = vec![Index::on("user_id"), Index::on("status")];
+    List {
+        newest_first: false,
+        ..list::<ApprovalPage, _, _>(&ACTION, ACTION.selected(), indexed)
+    }
 });
 
-pub(super) static GRANTS: LazyLock<List> =
-    LazyLock::new(|| list::<GrantPage, _, _>(&GRANT, GRANT.selected_in_camel_case(), &["user_id"]));
+pub(crate) static GRANTS: LazyLock<List> = LazyLock::new(|| {
+    let columns = GRANT.selected_in_camel_case();
+    list::<GrantPage, _, _>(&GRANT, columns, vec![Index::on("user_id")])
+});
 
 /// Most recently active first.
-pub(super) static THREADS: LazyLock<List> = LazyLock::new(|| List {
-    order: "updated_at",
-    ..list::<ThreadPage, _, _>(&THREAD, THREAD.selected_in_camel_case(), &["user_id"])
+pub(crate) static THREADS: LazyLock<List> = LazyLock::new(|| {
+    let columns = THREAD.selected_in_camel_case();
+    List {
+        order: "updated_at",
+        ..list::<ThreadPage, _, _>(&THREAD, columns, vec![Index::on("user_id")])
+    }
 });
 
-pub(super) static PLANNING_SESSIONS: LazyLock<List> =
-    LazyLock::new(|| list::<PlanningSessionPage, _, _>(&SESSION, SESSION.selected(), &["user_id", "status"]));
+pub(crate) static PLANNING_SESSIONS: LazyLock<List> = LazyLock::new(|| {
+    let status = Index::on("status").unless(&["COMPLETED"]);
+    list::<PlanningSessionPage, _, _>(&SESSION, SESSION.selected(), vec![Index::on("user_id"), status])
+});
+
+/// Newest first.
+pub(crate) static VERSIONS: LazyLock<List> = LazyLock::new(|| List {
+    name: "agent_definition",
+    order: "version",
+    newest_first: true,
+    columns: LISTED.to_owned(),
+    fields: Vec::new(),
+    indexed: Vec::new(),
+});
+
+/// The condition of the indexes of long durations.
+pub(crate) const SLOW: &str = "duration_us >= 1000000";
 
 /// The run that called another. Lists without a condition on it show only outermost runs.
-pub(super) const PARENT: &str = "parent_run_id";
+pub(crate) const PARENT: &str = "parent_run_id";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -12,9 +12,8 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use self::filter::{
-    ACTIONS, DECISIONS, Filter, GRANTS, List, Literal, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Term,
-};
+use self::filter::{ACTIONS, DECISIONS, Filter, GRANTS, List, PARENT, TOOL_INVOCATIONS};
+pub(super) use self::filter::{Literal, PLANNING_SESSIONS, RUNS, THREADS, Term, VERSIONS};
 use self::select::{Question, Token, fingerprint, select};
 use super::config::READ_LIMIT;
 use super::connect::Target;
@@ -23,13 +22,10 @@ use super::error::{StoreError, describe, is_too_slow};
 use super::migrate;
 use crate::api::approvals::Grant;
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
-use crate::api::runs::AgentRun;
-use crate::api::threads::ThreadSummary;
 use crate::domain::action::{Action, ActionStatus};
-use crate::domain::ids::{DecisionId, ProjectId, TenantId};
+use crate::domain::ids::{DecisionId, TenantId};
 use crate::domain::time::Timestamp;
 use crate::ports::actions::{ActionQuery, Which};
-use crate::ports::planning::StoredSession;
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
 /// Parses a filter on decisions.
@@ -70,7 +66,7 @@ pub struct ReadOnly {
 #[async_trait]
 impl Decisions for ReadOnly {
     async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
-        self.page(&DECISIONS, (tenant, None), query, Vec::new()).await
+        self.page(&DECISIONS, tenant, vec![], query).await
     }
 
     async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
@@ -78,7 +74,7 @@ impl Decisions for ReadOnly {
     }
 
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
-        self.page(&TOOL_INVOCATIONS, (tenant, None), query, Vec::new()).await
+        self.page(&TOOL_INVOCATIONS, tenant, vec![], query).await
     }
 
     async fn ping(&self) -> Result<(), QueryError> {
@@ -131,48 +127,26 @@ impl ReadOnly {
         self.probe.close().await;
     }
 
-    /// A page of the runs of a project.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub async fn runs(
-        &self,
-        tenant: &TenantId,
-        project: &ProjectId,
-        query: &ListQuery,
-    ) -> Result<Page<AgentRun>, QueryError> {
-        self.page(&RUNS, (tenant, Some(project)), query, Vec::new()).await
-    }
-
     /// A page of actions.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub async fn actions(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
-        let term = |field, value| Term::eq(&ACTIONS, field, value);
-        let which = match query.which {
-            Which::In(status) => vec![term("status", Literal::OneOf(vec![status.as_str()]))],
+    pub(super) async fn actions(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
+        let status = |statuses| Term::fixed("status", Literal::OneOf(statuses));
+        let mut terms = match query.which {
+            Which::In(status_is) => vec![status(vec![status_is.as_str()])],
             Which::Answered => {
-                let answered = ActionStatus::ALL
-                    .iter()
-                    .filter(|status| **status != ActionStatus::AwaitingConfirmation);
-                let answered = answered.map(|status| status.as_str()).collect();
+                let mut answered = ActionStatus::ALL.to_vec();
+                answered.retain(|status| *status != ActionStatus::AwaitingConfirmation);
+                let policy = Literal::Exact("require_approval".to_owned());
                 vec![
-                    term("status", Literal::OneOf(answered)),
-                    term("policy", Literal::Exact("require_approval".to_owned())),
+                    status(answered.into_iter().map(ActionStatus::as_str).collect()),
+                    Term::fixed("policy", policy),
                 ]
             }
         };
-        let tool = query
-            .tool
-            .iter()
-            .map(|tool| term("tool", Literal::Prefix(tool.clone())));
-        let user = query
-            .of_user
-            .iter()
-            .map(|user| term("user_id", Literal::Exact(user.clone())));
-        let terms = tool.chain(user).chain(which).collect();
-        self.page(&ACTIONS, (tenant, None), &query.list, terms).await
+        let tool = query.tool.clone().map(Literal::Prefix);
+        terms.extend(tool.map(|tool| Term::fixed("tool", tool)));
+        let user = query.of_user.clone().map(Literal::Exact);
+        terms.extend(user.map(|user| Term::fixed("user_id", user)));
+        self.page(&ACTIONS, tenant, terms, &query.list).await
     }
 
     /// A page of grants.
@@ -180,7 +154,7 @@ impl ReadOnly {
     /// # Errors
     /// [`QueryError`].
     pub async fn grants(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<Grant>, QueryError> {
-        self.page(&GRANTS, (tenant, None), query, Vec::new()).await
+        self.page(&GRANTS, tenant, vec![], query).await
     }
 
     /// The gavel process that currently uses this database: if there is one a server, else a command that works on runs.
@@ -193,33 +167,13 @@ impl ReadOnly {
         Ok(url.map(|url| Process { url }))
     }
 
-    /// A page of threads, most recently active first.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
-        self.page(&THREADS, (tenant, None), query, Vec::new()).await
-    }
-
-    /// A page of planning sessions, newest first.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub async fn planning_sessions(
-        &self,
-        tenant: &TenantId,
-        query: &ListQuery,
-    ) -> Result<Page<StoredSession>, QueryError> {
-        self.page(&PLANNING_SESSIONS, (tenant, None), query, Vec::new()).await
-    }
-
-    /// `terms` hold in addition to the query's own filter.
-    async fn page<T: DeserializeOwned + Send>(
+    /// A page of a list, of rows for which `terms` hold in addition to the query's own filter.
+    pub(super) async fn page<T: DeserializeOwned + Send>(
         &self,
         list: &'static List,
-        (tenant, project): (&TenantId, Option<&ProjectId>),
+        tenant: &TenantId,
+        mut terms: Vec<Term>,
         query: &ListQuery,
-        terms: Vec<Term>,
     ) -> Result<Page<T>, QueryError> {
         if !(1..=MAX_PAGE).contains(&query.page_size) {
             return Err(QueryError::Invalid {
@@ -228,20 +182,20 @@ impl ReadOnly {
             });
         }
         let descending = descending(list, query.order_by.as_deref())?;
-        let mut filter = Filter::parse(list, query.filter.as_deref().unwrap_or_default())?;
-        let print = fingerprint(list.name, (tenant, project), query, &terms, descending);
-        filter.terms.extend(terms);
-        let after = match query.page_token.as_deref() {
-            Some(token) => Some(Token::read(token, print)?),
-            None => None,
-        };
+        terms.push(Term::fixed("tenant", Literal::Exact(tenant.to_string())));
+        let user = query.user.as_ref().map(|user| Literal::Exact(user.to_string()));
+        terms.extend(user.map(|user| Term::fixed("user_id", user)));
+        terms.extend(Filter::parse(list, query.filter.as_deref().unwrap_or_default())?.terms);
+        if list.name == RUNS.name && !terms.iter().any(|term| term.field.sql == PARENT) {
+            terms.push(Term::fixed(PARENT, Literal::Null));
+        }
+        let print = fingerprint(list, &terms, descending);
+        let after = query.page_token.as_deref().map(|token| Token::read(token, &print));
+        let after = after.transpose()?;
         let size = query.page_size as usize;
         let question = Question {
             list,
-            tenant,
-            project,
-            user: query.user.as_ref(),
-            filter: &filter,
+            terms: &terms,
             after: after.as_ref(),
             descending,
             // One extra row shows whether there is a next page.
@@ -255,7 +209,7 @@ impl ReadOnly {
             // A row that exceeds the limits starts the next page.
             bytes += row.bytes();
             if items.len() == size || (bytes > MAX_PAGE_BYTES && !items.is_empty()) {
-                next = last.take().map(|place: Token| place.write(print));
+                next = last.take().map(|place: Token| place.write(&print));
                 return Ok(ControlFlow::Break(()));
             }
             last = Some(Token::of_row(&row)?);

@@ -22,6 +22,7 @@ use super::decisions::DECISIONS;
 use super::error::{Fault, describe, unavailable};
 use super::op::{Locks, Op};
 use super::queue::Batch;
+use super::read::{Literal, RUNS, Term};
 use super::table::Insert;
 use super::table::{Column, Table};
 use crate::Store;
@@ -161,7 +162,8 @@ impl Runs for Store {
         project: &ProjectId,
         query: &ListQuery,
     ) -> Result<Page<AgentRun>, QueryError> {
-        self.reading.runs(tenant, project, query).await
+        let project = Term::fixed("project_id", Literal::Exact(project.to_string()));
+        self.reading.page(&RUNS, tenant, vec![project], query).await
     }
 }
 

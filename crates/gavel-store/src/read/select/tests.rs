@@ -3,18 +3,20 @@
 use super::super::super::connect::Target;
 use super::super::super::db::{Conn, explain};
 use super::super::super::migrate;
-use super::super::filter::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
+use super::super::filter::{DECISIONS, Filter, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
 use super::slow_classes;
 use super::*;
 
+fn terms(list: &'static List, filter: &str) -> Vec<Term> {
+    let mut terms = vec![Term::fixed("tenant", Literal::Exact("t".to_owned()))];
+    terms.extend(Filter::parse(list, filter).unwrap().terms);
+    terms
+}
+
 fn sql(dialect: Dialect, list: &'static List, filter: &str) -> String {
-    let filter = Filter::parse(list, filter).unwrap();
     let question = Question {
         list,
-        tenant: &TenantId::parse("t").unwrap(),
-        project: None,
-        user: None,
-        filter: &filter,
+        terms: &terms(list, filter),
         after: None,
         descending: true,
         limit: 51,
@@ -86,7 +88,6 @@ async fn plan(conn: &mut Conn, question: &Question<'_>) -> Vec<String> {
 async fn an_index_answers_each_question() {
     let directory = tempfile::tempdir().unwrap();
     let mut conn = migrated(&directory).await;
-    let project = ProjectId::parse("p").unwrap();
     for (list, filter, index) in [
         (&DECISIONS, "", "decision_by_time"),
         (&DECISIONS, "iterations > 3", "decision_by_time"),
@@ -190,13 +191,13 @@ async fn an_index_answers_each_question() {
             "planning_session_by_user",
         ),
     ] {
-        let filter = Filter::parse(list, filter).unwrap();
+        let mut terms = terms(list, filter);
+        if list.name == RUNS.name {
+            terms.insert(1, Term::fixed("project_id", Literal::Exact("p".to_owned())));
+        }
         let question = Question {
             list,
-            tenant: &TenantId::parse("t").unwrap(),
-            project: (list.name == RUNS.name).then_some(&project),
-            user: None,
-            filter: &filter,
+            terms: &terms,
             after: None,
             descending: true,
             limit: 51,
@@ -217,15 +218,10 @@ async fn an_index_answers_each_question() {
 async fn an_index_answers_the_list_of_threads() {
     let directory = tempfile::tempdir().unwrap();
     let mut conn = migrated(&directory).await;
-    let filter = Filter::parse(&THREADS, "").unwrap();
-    let (tenant, user) = (TenantId::parse("t").unwrap(), UserId::parse("ann").unwrap());
-    for (user, index) in [(Some(&user), "thread_by_user"), (None, "thread_by_activity")] {
+    for (filter, index) in [("user_id = \"ann\"", "thread_by_user"), ("", "thread_by_activity")] {
         let question = Question {
             list: &THREADS,
-            tenant: &tenant,
-            project: None,
-            user,
-            filter: &filter,
+            terms: &terms(&THREADS, filter),
             after: None,
             descending: true,
             limit: 51,
