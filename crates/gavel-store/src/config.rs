@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::audit::AuditSecrets;
 use super::db::Value;
+use super::migrate::PATIENCE;
 use crate::domain::budget::SessionLimits;
 use crate::domain::ids::InstanceId;
 use crate::domain::tool::{FailureCode, Wording};
@@ -72,6 +73,15 @@ impl StoreConfig {
             sessions: SessionLimits::default(),
             audit: AuditSecrets::default(),
             max_bytes: None,
+        }
+    }
+
+    /// How long the store waits, at start and at each later attempt, for a process that is migrating.
+    pub(super) fn migrating(&self) -> Duration {
+        match self.at_start {
+            AtStart::Fail => PATIENCE,
+            // A longer wait would delay the message that the store is unavailable.
+            AtStart::Background => Duration::from_secs(2),
         }
     }
 

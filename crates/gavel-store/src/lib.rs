@@ -49,7 +49,6 @@ use gavel_ports as ports;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -70,19 +69,14 @@ pub use read::{PastCall, Process, ReadOnly};
 use connect::Target;
 use db::{Conn, Dialect};
 use op::{Op, Ticket};
-use queue::PendingCleanup;
-use queue::Queue;
+use queue::{PendingCleanup, Queue};
 use table::Writing;
-use writer::State;
-use writer::{Shared, Writer};
+use writer::{Shared, State, Writer};
 
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
-/// How long the store waits, at start and at each later attempt, for a process that is migrating. A longer wait would
-/// delay the message that the store is unavailable.
-const CONNECTING: Duration = Duration::from_secs(2);
 /// Number of writers on PostgreSQL: while one waits for its commit, another writes.
 const POSTGRES_WRITERS: usize = 3;
 
@@ -162,29 +156,16 @@ impl Store {
         let buckets = SharedBuckets::of(&target).map(Arc::new);
         let shared = Arc::new(Shared {
             target,
-            writing: Writing::new(config.instance, config.serves, config.content),
-            secrets: config.audit,
+            writing: Writing::new(&config),
+            config,
             signer: OnceLock::new(),
-            lease: config.lease,
-            run_lease: config.run_lease,
-            runs_kept: config.runs_kept,
-            sessions: config.sessions,
-            migrating: match config.at_start {
-                AtStart::Fail => migrate::PATIENCE,
-                AtStart::Background => CONNECTING,
-            },
             state: State::up(),
             pending_cleanup: PendingCleanup::default(),
             migrated: AtomicBool::new(false),
             audit_guarded: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
         });
-        let queue = Queue::new(
-            Arc::clone(&shared),
-            sender,
-            config.write_deadline,
-            config.close_deadline,
-        );
+        let queue = Queue::new(Arc::clone(&shared), sender);
         let (keeping, writing) = (TaskTracker::new(), TaskTracker::new());
         // Those that are spawned later are waited for as well.
         keeping.close();

@@ -18,9 +18,9 @@ const PRUNE: Duration = Duration::from_secs(600);
 
 /// Runs until `stop`. It starts with a pause, since the store takes the lease when it connects.
 pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationToken) {
-    let tick = TICK.min(shared.lease / 5);
-    let mut beat = Every::new(shared.lease / 5);
-    let mut sweep = Every::new((shared.lease / 3).min(Duration::from_secs(3)));
+    let tick = TICK.min(shared.config.lease / 5);
+    let mut beat = Every::new(shared.config.lease / 5);
+    let mut sweep = Every::new((shared.config.lease / 3).min(Duration::from_secs(3)));
     // Also at the first tick: a process may live for less than this period.
     let mut prune = Every::new(PRUNE);
     prune.again();

@@ -1,6 +1,8 @@
 //! The ops of the writer, and the tickets of callers that wait for them.
 
+use std::any::Any;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -8,13 +10,13 @@ use uuid::Uuid;
 
 use super::queue::Cleanup;
 use crate::domain::ids::{PlanningSessionId, ProjectId, RunId, TenantId};
-use crate::ports::actions::{Resolve, Resolved, Revoke, Settle, SettleDone};
-use crate::ports::claims::{Claim, Claimant, Claimed};
-use crate::ports::commit::{Commit, Committed, Fact, Writer};
-use crate::ports::definitions::{NewVersion, PutVersion};
-use crate::ports::planning::{Moved, PlanEdit, SessionCancel};
+use crate::ports::actions::{Resolve, Revoke, Settle};
+use crate::ports::claims::{Claim, Claimant};
+use crate::ports::commit::{Commit, Fact, Writer};
+use crate::ports::definitions::NewVersion;
+use crate::ports::planning::{PlanEdit, SessionCancel};
 use crate::ports::records::RecordError;
-use crate::ports::runs::{Created, Lease, NewRun, Renewed, Reopen, Reopened, ReopenedFor};
+use crate::ports::runs::{Lease, NewRun, Reopen, ReopenedFor};
 use crate::ports::sessions::Session;
 use gavel_upstream::handover::{Handover, NotHandedOver};
 
@@ -22,7 +24,7 @@ use gavel_upstream::handover::{Handover, NotHandedOver};
 /// `Uuid` is an id of the request, the lease or the version, which identifies such a repetition.
 #[derive(Debug)]
 pub(super) enum Op {
-    Commit(Commit),
+    Commit(Arc<Commit>),
     Claim(Claim, Claimant),
     Cleanup(Cleanup),
     /// Renews the lease of this process.
@@ -61,13 +63,13 @@ pub(super) enum Op {
 }
 
 /// What kind of op it is.
-struct Nature {
+pub(super) struct Nature {
     /// In traces.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// Whether it must be written even if the caller gave up: true if it records something that happened.
-    must_finish: bool,
+    pub(super) must_finish: bool,
     /// Whether it must survive a power loss: acknowledged changes must.
-    survives_power_loss: bool,
+    pub(super) survives_power_loss: bool,
 }
 
 /// What a transaction must lock for its ops; only on PostgreSQL.
@@ -86,7 +88,7 @@ pub(super) struct Locks<'a> {
 }
 
 impl Op {
-    fn nature(&self) -> Nature {
+    pub(super) fn nature(&self) -> Nature {
         let (name, must_finish, survives_power_loss) = match self {
             Self::Commit(commit) => {
                 let survives = commit.facts.iter().any(survives_power_loss);
@@ -129,24 +131,9 @@ impl Op {
         }
     }
 
-    /// Its name in traces.
-    pub(super) fn name(&self) -> &'static str {
-        self.nature().name
-    }
-
-    /// Whether it must be written even if the caller gave up.
-    pub(super) fn must_finish(&self) -> bool {
-        self.nature().must_finish
-    }
-
-    /// Whether it must survive a power loss.
-    pub(super) fn survives_power_loss(&self) -> bool {
-        self.nature().survives_power_loss
-    }
-
     /// Whether it records the outcome of finished work. Its deadline is longer.
     pub(super) fn closes(&self) -> bool {
-        self.must_finish() || matches!(self, Self::Commit(commit) if commit.closed().is_some())
+        self.nature().must_finish || matches!(self, Self::Commit(commit) if commit.closed().is_some())
     }
 
     /// What follows if it was written, or may have been, without acknowledgement.
@@ -268,49 +255,12 @@ fn survives_power_loss(fact: &Fact) -> bool {
     }
 }
 
-/// The answer to each op: what the port returns.
-macro_rules! answers {
-    ($($name:ident($answer:ty),)+) => {
-        /// The result of an op.
-        #[derive(Debug)]
-        pub(super) enum Done { $($name($answer),)+ }
+/// The answer to an op: what the port returns.
+pub(super) trait Answer: Any + Debug + Send {}
 
-        $(impl From<$answer> for Done {
-            fn from(answer: $answer) -> Self {
-                Self::$name(answer)
-            }
-        }
+impl<T: Any + Debug + Send> Answer for T {}
 
-        impl TryFrom<Done> for $answer {
-            type Error = Done;
-
-            fn try_from(done: Done) -> Result<Self, Done> {
-                match done {
-                    Done::$name(answer) => Ok(answer),
-                    other => Err(other),
-                }
-            }
-        })+
-    };
-}
-
-answers! {
-    Written(()),
-    Committed(Committed),
-    Claimed(Claimed),
-    Recovered(Recovered),
-    Pruned(Pruned),
-    Created(Created),
-    Reopened(Reopened),
-    Taken(Option<Lease>),
-    Renewed(Renewed),
-    Resolved(Resolved),
-    Settled(SettleDone),
-    Revoked(bool),
-    Put(PutVersion),
-    Moved(Moved),
-    Swept(u32),
-}
+pub(super) type Done = Box<dyn Answer>;
 
 /// Numbers of rows that recovery closed.
 #[derive(Debug, PartialEq, Eq)]
@@ -348,7 +298,7 @@ impl Ticket {
 
     /// Marks that a COMMIT is about to be sent; false if the op must not be committed.
     pub(super) fn commit(&self) -> bool {
-        self.handover.hand_over() != Err(NotHandedOver::GivenUp) || self.op.must_finish()
+        self.handover.hand_over() != Err(NotHandedOver::GivenUp) || self.op.nature().must_finish
     }
 
     /// Whether a COMMIT that includes it was sent, with an unknown result.
@@ -365,6 +315,6 @@ impl Ticket {
 
     /// Whether it still needs to be written.
     pub(super) fn wanted(&self) -> bool {
-        self.op.must_finish() || !self.answer.is_closed()
+        self.op.nature().must_finish || !self.answer.is_closed()
     }
 }

@@ -1,21 +1,21 @@
 //! Sends ops to the writer, with a deadline for every caller that waits.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use gavel_upstream::handover::Handover;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
 use super::audit::{Entry, Signer, Trail};
+use super::config::StoreConfig;
 use super::db::{Conn, Value};
 use super::error::Fault;
 use super::metrics::{self, Failure};
-use super::op::{Done, Op, Ticket};
+use super::op::{Op, Ticket};
 use super::table::Writing;
 use super::writer::Shared;
-use crate::domain::budget::SessionLimits;
 use crate::domain::ids::{ActionId, DecisionId, RunId};
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::Writer;
@@ -26,32 +26,20 @@ use crate::ports::records::RecordError;
 pub(super) struct Queue {
     shared: Arc<Shared>,
     sender: mpsc::Sender<Ticket>,
-    write_deadline: Duration,
-    close_deadline: Duration,
 }
 
 impl Queue {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        sender: mpsc::Sender<Ticket>,
-        write_deadline: Duration,
-        close_deadline: Duration,
-    ) -> Self {
-        Self {
-            shared,
-            sender,
-            write_deadline,
-            close_deadline,
-        }
+    pub(super) fn new(shared: Arc<Shared>, sender: mpsc::Sender<Ticket>) -> Self {
+        Self { shared, sender }
     }
 
     /// Writes `op` and waits until it is durable, known to be unwritten, or past the deadline. After the deadline the
     /// writer keeps retrying an op that must be written. Any other op that is reported as unavailable is not written
     /// later.
-    pub(super) async fn ask<T: TryFrom<Done, Error = Done>>(&self, op: Op) -> Result<T, RecordError> {
+    pub(super) async fn ask<T: 'static>(&self, op: Op) -> Result<T, RecordError> {
         let deadline = match op.closes() {
-            true => self.close_deadline,
-            false => self.write_deadline,
+            true => self.shared.config.close_deadline,
+            false => self.shared.config.write_deadline,
         };
         let (answer, mut answered) = oneshot::channel();
         let handover = Arc::default();
@@ -74,7 +62,10 @@ impl Queue {
                 }
             }
         };
-        Ok(T::try_from(done).unwrap_or_else(|other| unreachable!("the answer of another op: {other:?}")))
+        let done: Box<dyn Any> = done;
+        Ok(*done
+            .downcast()
+            .unwrap_or_else(|_| unreachable!("the answer of another op")))
     }
 
     /// Queues a ticket without waiting for its result.
@@ -108,13 +99,7 @@ fn given_up(handover: &Handover, reason: Arc<str>) -> RecordError {
 /// What a transaction needs besides its ops.
 pub(super) struct Batch<'a> {
     pub(super) writing: &'a Writing,
-    pub(super) lease: Duration,
-    /// Another worker may take a run whose holder has not renewed its lease for this long.
-    pub(super) run_lease: Duration,
-    /// How long ended runs are kept; `None` keeps them forever.
-    pub(super) runs_kept: Option<Duration>,
-    /// How many planning sessions there may be at once.
-    pub(super) sessions: SessionLimits,
+    pub(super) config: &'a StoreConfig,
     /// The key that signs the audit log.
     pub(super) signer: Option<&'a Signer>,
     /// The audit entries of this transaction.

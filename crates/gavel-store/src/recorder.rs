@@ -8,18 +8,17 @@ use tracing::field::Empty;
 
 use super::Store;
 use super::db::Dialect;
-use super::op::{Done, Op, Ticket};
+use super::op::{Op, Ticket};
 use super::queue::Cleanup;
-use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::commit::{Commit, Committed, Recorder};
-use crate::ports::records::{ClosedDecision, RecordError};
+use crate::ports::records::RecordError;
 
 impl Store {
     /// Writes `op` in a span that covers the caller's wait: from entering the queue to the group commit.
-    pub(super) async fn write<T: TryFrom<Done, Error = Done>>(&self, op: Op) -> Result<T, RecordError> {
-        let what = op.name();
+    pub(super) async fn write<T: 'static>(&self, op: Op) -> Result<T, RecordError> {
+        let what = op.nature().name;
         let span = tracing::debug_span!(
             "commit",
             otel.name = %format_args!("COMMIT {what}"),
@@ -48,47 +47,6 @@ impl Store {
     }
 }
 
-/// The log line of a decision, written once the decision is recorded.
-pub(super) struct LogLine {
-    id: DecisionId,
-    surface: &'static str,
-    decision_type: DecisionType,
-    outcome: Outcome,
-    intent: Arc<str>,
-    tool_calls: usize,
-    duration_us: i64,
-    model: Option<Arc<str>>,
-}
-
-impl LogLine {
-    pub(super) fn of(decision: &ClosedDecision) -> Self {
-        Self {
-            id: decision.open.id,
-            surface: decision.open.surface,
-            decision_type: decision.decision_type,
-            outcome: decision.outcome,
-            intent: Arc::clone(&decision.intent),
-            tool_calls: decision.calls.len(),
-            duration_us: decision.duration_us,
-            model: decision.model.clone(),
-        }
-    }
-
-    pub(super) fn write(&self) {
-        tracing::info!(
-            decision_id = %self.id,
-            surface = self.surface,
-            decision_type = self.decision_type.as_str(),
-            outcome = self.outcome.as_str(),
-            intent = &*self.intent,
-            tool_calls = self.tool_calls,
-            duration_ms = self.duration_us / 1000,
-            model = self.model.as_deref(),
-            "a decision was recorded"
-        );
-    }
-}
-
 #[async_trait]
 impl Recorder for Store {
     fn available(&self) -> Result<(), RecordError> {
@@ -99,10 +57,20 @@ impl Recorder for Store {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, RecordError> {
-        let line = commit.closed().map(LogLine::of);
-        let committed = self.write(Op::Commit(commit)).await?;
-        if let (Some(line), Committed::Written) = (line, committed) {
-            line.write();
+        let commit = Arc::new(commit);
+        let committed = self.write(Op::Commit(Arc::clone(&commit))).await?;
+        if let (Some(decision), Committed::Written) = (commit.closed(), committed) {
+            tracing::info!(
+                decision_id = %decision.open.id,
+                surface = decision.open.surface,
+                decision_type = decision.decision_type.as_str(),
+                outcome = decision.outcome.as_str(),
+                intent = &*decision.intent,
+                tool_calls = decision.calls.len(),
+                duration_ms = decision.duration_us / 1000,
+                model = decision.model.as_deref(),
+                "a decision was recorded"
+            );
         }
         Ok(committed)
     }

@@ -1,10 +1,10 @@
 //! Tables as data. From one list of columns follow the statements that begin, end and reopen a row, and what lists read,
 //! and where a filter finds its fields.
 
-use super::config::ContentMode;
+use super::config::{ContentMode, StoreConfig};
 use super::db::{Conn, Value};
 use crate::api::filter::{Filter, Kind};
-use crate::domain::ids::{InstanceId, RunId};
+use crate::domain::ids::RunId;
 
 /// A table whose rows begin as `O` and end as `C`.
 pub(crate) struct Table<O: 'static, C: 'static = ()> {
@@ -321,11 +321,11 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn new(owner: InstanceId, serves: Option<String>, content: ContentMode) -> Self {
+    pub(super) fn new(config: &StoreConfig) -> Self {
         Self {
-            owner: owner.into(),
-            serves: Value::Text(serves.map(Into::into)),
-            content,
+            owner: config.instance.into(),
+            serves: config.serves.as_ref().into(),
+            content: config.content.clone(),
         }
     }
 

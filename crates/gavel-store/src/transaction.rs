@@ -56,7 +56,7 @@ impl Batch<'_> {
         }
         if let Conn::Sqlite(sqlite) = conn {
             sqlite.still_there()?;
-            sqlite.survive_power_loss(tickets.iter().any(|ticket| ticket.op.survives_power_loss()))?;
+            sqlite.survive_power_loss(tickets.iter().any(|ticket| ticket.op.nature().survives_power_loss))?;
         }
         conn.execute(conn.dialect().begin(), vec![]).await?;
         let new_snapshots = self
@@ -85,48 +85,50 @@ impl Batch<'_> {
     async fn execute(&self, conn: &mut Conn, op: &Op) -> Result<Done, Fault> {
         Ok(match op {
             Op::Commit(commit) => match commit.writer {
-                Writer::Process => Committed::Written.into(),
-                Writer::Holder { lease, run } => self.write_commit(conn, lease, run, commit).await?.into(),
+                Writer::Process => Box::new(Committed::Written),
+                Writer::Holder { lease, run } => Box::new(self.write_commit(conn, lease, run, commit).await?),
             },
-            Op::Claim(claim, by) => self.claim_for(conn, claim, by).await?.into(),
+            Op::Claim(claim, by) => Box::new(self.claim_for(conn, claim, by).await?),
             Op::Cleanup(Cleanup::Abandon(decision, scope)) => {
-                self.abandon(conn, *decision, scope.as_ref()).await?.into()
+                Box::new(self.abandon(conn, *decision, scope.as_ref()).await?)
             }
-            Op::Cleanup(Cleanup::AbandonRun(run, scope)) => self.abandon_run(conn, *run, scope.as_ref()).await?.into(),
-            Op::Cleanup(Cleanup::CloseLost(decision)) => self.close_lost(conn, *decision).await?.into(),
-            Op::Cleanup(Cleanup::MarkUnanswered(decision)) => self.mark_unanswered(conn, *decision).await?.into(),
-            Op::RenewLease => self.renew_lease(conn).await?.into(),
-            Op::Sweep => self.sweep(conn).await?.into(),
-            Op::Prune => self.prune(conn).await?.into(),
-            Op::EndLease => self.end_lease(conn).await?.into(),
-            Op::BeginLogin(session) => self.begin_login(conn, session).await?.into(),
-            Op::NoteLogin(id, at) => self.note_login(conn, id, *at).await?.into(),
-            Op::EndLogin(id) => self.end_login(conn, id).await?.into(),
-            Op::CreateRun(run) => self.create(conn, run).await?.into(),
-            Op::ReopenRun(run, request) => self.reopen(conn, run, *request).await?.into(),
-            Op::TakeRun(run, lease) => self.take(conn, *run, *lease).await?.into(),
-            Op::RenewRuns(leases) => self.renew(conn, leases).await?.into(),
-            Op::GiveUpRuns(roots) => self.give_up(conn, roots).await?.into(),
-            Op::ReleaseRuns(leases) => self.release(conn, leases).await?.into(),
-            Op::CancelRun(run, by) => self.cancel(conn, *run, by).await?.into(),
-            Op::Resolve(resolve) => self.resolve(conn, resolve).await?.into(),
-            Op::Settle(settle) => self.settle(conn, settle).await?.into(),
+            Op::Cleanup(Cleanup::AbandonRun(run, scope)) => {
+                Box::new(self.abandon_run(conn, *run, scope.as_ref()).await?)
+            }
+            Op::Cleanup(Cleanup::CloseLost(decision)) => Box::new(self.close_lost(conn, *decision).await?),
+            Op::Cleanup(Cleanup::MarkUnanswered(decision)) => Box::new(self.mark_unanswered(conn, *decision).await?),
+            Op::RenewLease => Box::new(self.renew_lease(conn).await?),
+            Op::Sweep => Box::new(self.sweep(conn).await?),
+            Op::Prune => Box::new(self.prune(conn).await?),
+            Op::EndLease => Box::new(self.end_lease(conn).await?),
+            Op::BeginLogin(session) => Box::new(self.begin_login(conn, session).await?),
+            Op::NoteLogin(id, at) => Box::new(self.note_login(conn, id, *at).await?),
+            Op::EndLogin(id) => Box::new(self.end_login(conn, id).await?),
+            Op::CreateRun(run) => Box::new(self.create(conn, run).await?),
+            Op::ReopenRun(run, request) => Box::new(self.reopen(conn, run, *request).await?),
+            Op::TakeRun(run, lease) => Box::new(self.take(conn, *run, *lease).await?),
+            Op::RenewRuns(leases) => Box::new(self.renew(conn, leases).await?),
+            Op::GiveUpRuns(roots) => Box::new(self.give_up(conn, roots).await?),
+            Op::ReleaseRuns(leases) => Box::new(self.release(conn, leases).await?),
+            Op::CancelRun(run, by) => Box::new(self.cancel(conn, *run, by).await?),
+            Op::Resolve(resolve) => Box::new(self.resolve(conn, resolve).await?),
+            Op::Settle(settle) => Box::new(self.settle(conn, settle).await?),
             Op::ExpireApprovals(roots) => {
                 for root in roots {
                     self.expire_actions(conn, *root).await?;
                 }
-                ().into()
+                Box::new(())
             }
-            Op::Revoke(revoke) => self.revoke(conn, revoke).await?.into(),
-            Op::Define(version, id) => self.define(conn, version, *id).await?.into(),
-            Op::EditPlan(edit) => self.edit_plan(conn, edit).await?.into(),
-            Op::CancelSession(cancel) => self.cancel_session(conn, cancel).await?.into(),
+            Op::Revoke(revoke) => Box::new(self.revoke(conn, revoke).await?),
+            Op::Define(version, id) => Box::new(self.define(conn, version, *id).await?),
+            Op::EditPlan(edit) => Box::new(self.edit_plan(conn, edit).await?),
+            Op::CancelSession(cancel) => Box::new(self.cancel_session(conn, cancel).await?),
             Op::SweepSessions(sessions, now_us, unconfirmed_us) => {
                 let mut swept = 0;
                 for session in sessions {
                     swept += u32::from(self.sweep_session(conn, *session, *now_us, *unconfirmed_us).await?);
                 }
-                swept.into()
+                Box::new(swept)
             }
         })
     }
@@ -189,7 +191,11 @@ impl Batch<'_> {
     }
 
     async fn renew_lease(&self, conn: &mut Conn) -> Result<(), Fault> {
-        let values = values![self.writing.owner.clone(), self.lease, self.writing.serves.clone()];
+        let values = values![
+            self.writing.owner.clone(),
+            self.config.lease,
+            self.writing.serves.clone()
+        ];
         let renew = "INSERT INTO instance (id, started_at, lease_until, url) VALUES ($1, @now, @now + $2, $3) \
                      ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until";
         conn.execute(renew, values).await?;
@@ -239,7 +245,7 @@ impl Batch<'_> {
         let instances = "DELETE FROM instance WHERE lease_until <= @now - $1 \
                          AND NOT EXISTS (SELECT 1 FROM decision_log WHERE owner = instance.id AND status = 'open')";
         conn.execute(instances, values![INSTANCE_KEPT]).await?;
-        let runs = match self.runs_kept {
+        let runs = match self.config.runs_kept {
             // Runs of sessions are kept as long as their sessions, so these come first.
             Some(kept) => {
                 self.prune_planning(conn, kept).await?
@@ -298,14 +304,13 @@ pub(super) fn end_started(code: FailureCode, which: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::audit::{Signer, Trail};
-    use super::super::config::ContentMode;
+    use super::super::config::StoreConfig;
     use super::super::connect::Target;
     use super::super::migrate;
     use super::super::table::Writing;
     use super::*;
     use serde_json::value::RawValue;
 
-    use crate::domain::budget::SessionLimits;
     use crate::domain::ids::{ActionId, ConversationId, InstanceId, TenantId, UserId};
     use crate::domain::tool::Tool;
     use crate::ports::commit::{Commit, Fact};
@@ -327,12 +332,10 @@ mod tests {
         target.create().unwrap();
         let mut conn = target.writer().await.unwrap();
         migrate::migrate(&mut conn, Duration::ZERO).await.unwrap();
+        let config = StoreConfig::new(url, InstanceId::new());
         let batch = Batch {
-            writing: &Writing::new(InstanceId::new(), None, ContentMode::Full),
-            lease: Duration::from_secs(10),
-            run_lease: Duration::from_secs(10),
-            runs_kept: None,
-            sessions: SessionLimits::default(),
+            writing: &Writing::new(&config),
+            config: &config,
             signer: Some(&Signer::new("a key")),
             trail: Trail::default(),
         };
@@ -365,7 +368,7 @@ mod tests {
             let facts = [Fact::Opened(decision)].into_iter().chain(intended).collect();
             let tickets = [
                 Ticket::silent(Op::RenewLease),
-                Ticket::silent(Op::Commit(Commit::of_process(facts))),
+                Ticket::silent(Op::Commit(Commit::of_process(facts).into())),
             ];
             let attempt = batch.run(&mut conn, &tickets).await;
             assert!(matches!(attempt, Attempt::Committed(_)));

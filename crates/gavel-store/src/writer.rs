@@ -1,6 +1,7 @@
 //! The group-commit writer: everything that is queued goes into one transaction immediately; there is no timer. At low
 //! load that is one decision per commit, under load as many as arrived during the last commit.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +11,8 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::audit::{self, AuditSecrets, Signer, Trail};
+use super::audit::{self, Signer, Trail};
+use super::config::StoreConfig;
 use super::connect::{self, Target, timed_out};
 use super::db::{Conn, Dialect};
 use super::error::{Fault, StoreError};
@@ -19,7 +21,6 @@ use super::op::{Done, Op, Ticket};
 use super::queue::{Batch, PendingCleanup};
 use super::table::Writing;
 use super::transaction::Attempt;
-use crate::domain::budget::SessionLimits;
 use crate::ports::claims::Claimed;
 use crate::ports::records::RecordError;
 
@@ -192,44 +193,37 @@ impl Writer {
         }
     }
 
-    /// Writes pending ops in batches. After an error the rest remains pending.
+    /// Writes pending ops in batches. After an error the rest remains pending. Of a batch that was rejected because of one
+    /// row, each op gets its own transaction.
     async fn write(&mut self) -> Result<(), ()> {
+        let mut alone = 0;
         while !self.pending.is_empty() {
-            let size = self.pending.len().min(MAX_BATCH);
+            let size = if alone > 0 {
+                1
+            } else {
+                MAX_BATCH.min(self.pending.len())
+            };
+            alone -= size.min(alone);
             let mut batch: Vec<Ticket> = self.pending.drain(..size).collect();
-            match self.attempt(&batch).await {
-                Attempt::Committed(done) => self.answer(batch, done),
-                Attempt::Failed(Fault::Refused(reason)) | Attempt::Uncertain(Fault::Refused(reason)) => {
-                    if batch.len() > 1 {
-                        self.one_by_one(batch).await?;
-                    } else if let Some(ticket) = batch.pop() {
-                        self.refuse(ticket, &reason);
-                    }
+            let (fault, uncertain) = match self.attempt(&batch).await {
+                Attempt::Committed(done) => {
+                    self.answer(batch, done);
+                    continue;
                 }
-                Attempt::Failed(Fault::Unavailable(reason)) => return self.keep(batch, &reason, false),
-                Attempt::Uncertain(Fault::Unavailable(reason)) => return self.keep(batch, &reason, true),
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives each op its own transaction, after a batch was rejected because of one row.
-    async fn one_by_one(&mut self, batch: Vec<Ticket>) -> Result<(), ()> {
-        metrics::batches_redone().increment(1);
-        let mut rest: VecDeque<Ticket> = batch.into();
-        while let Some(ticket) = rest.pop_front() {
-            let one = vec![ticket];
-            match self.attempt(&one).await {
-                Attempt::Committed(done) => self.answer(one, done),
-                Attempt::Failed(Fault::Refused(reason)) | Attempt::Uncertain(Fault::Refused(reason)) => {
-                    one.into_iter().for_each(|ticket| self.refuse(ticket, &reason));
+                Attempt::Failed(fault) => (fault, false),
+                Attempt::Uncertain(fault) => (fault, true),
+            };
+            match fault {
+                Fault::Unavailable(reason) => return self.keep(batch, &reason, uncertain),
+                Fault::Refused(_) if size > 1 => {
+                    metrics::batches_redone().increment(1);
+                    alone = size;
+                    batch
+                        .into_iter()
+                        .rev()
+                        .for_each(|ticket| self.pending.push_front(ticket));
                 }
-                Attempt::Failed(Fault::Unavailable(reason)) => {
-                    return self.keep(one.into_iter().chain(rest), &reason, false);
-                }
-                Attempt::Uncertain(Fault::Unavailable(reason)) => {
-                    return self.keep(one.into_iter().chain(rest), &reason, true);
-                }
+                Fault::Refused(reason) => batch.drain(..).for_each(|ticket| self.refuse(ticket, &reason)),
             }
         }
         Ok(())
@@ -321,10 +315,8 @@ impl Writer {
 
     fn answer(&mut self, batch: Vec<Ticket>, done: Vec<Done>) {
         for (ticket, done) in batch.into_iter().zip(done) {
-            let met = match &done {
-                Done::Claimed(claimed) => *claimed == Claimed::New,
-                _ => true,
-            };
+            let claimed = (&*done as &dyn Any).downcast_ref::<Claimed>();
+            let met = claimed.is_none_or(|claimed| *claimed == Claimed::New);
             if ticket.answer.send(Ok(done)).is_err()
                 && met
                 && let Some(cleanup) = ticket.op.outcome_unknown()
@@ -378,16 +370,9 @@ fn depth(count: usize) -> f64 {
 pub(super) struct Shared {
     pub(crate) target: Target,
     pub(crate) writing: Writing,
-    /// The configured audit keys …
-    pub(crate) secrets: AuditSecrets,
-    /// … and the key in use, set by the first connection.
+    pub(crate) config: StoreConfig,
+    /// The audit key in use, set by the first connection.
     pub(crate) signer: OnceLock<Signer>,
-    pub(crate) lease: Duration,
-    pub(crate) run_lease: Duration,
-    pub(crate) runs_kept: Option<Duration>,
-    pub(crate) sessions: SessionLimits,
-    /// How long to wait for a process that is migrating.
-    pub(crate) migrating: Duration,
     pub(crate) state: State,
     pub(crate) pending_cleanup: PendingCleanup,
     pub(crate) migrated: AtomicBool,
@@ -400,11 +385,11 @@ pub(super) struct Shared {
 impl Shared {
     /// A connection to a migrated database on which this process holds its lease.
     pub(crate) async fn connect(&self) -> Result<Conn, StoreError> {
-        let migrating = (!self.migrated.load(Ordering::Acquire)).then_some(self.migrating);
+        let migrating = (!self.migrated.load(Ordering::Acquire)).then_some(self.config.migrating());
         let (mut conn, _) = connect::connect(&self.target, migrating).await?;
         self.migrated.store(true, Ordering::Release);
         if self.signer.get().is_none() {
-            let signer = audit::signer(&self.target, &mut conn, &self.secrets).await?;
+            let signer = audit::signer(&self.target, &mut conn, &self.config.audit).await?;
             // Another writer may have set it first, to the same key.
             let _ = self.signer.set(signer);
         }
@@ -430,7 +415,7 @@ impl Shared {
         if self.audit_guarded.load(Ordering::Acquire) {
             return;
         }
-        match audit::restore_triggers(conn, &self.batch(), self.migrating).await {
+        match audit::restore_triggers(conn, &self.batch(), self.config.migrating()).await {
             Ok(found) => {
                 self.audit_guarded.store(true, Ordering::Release);
                 for damage in found {
@@ -454,10 +439,7 @@ impl Shared {
     fn batch(&self) -> Batch<'_> {
         Batch {
             writing: &self.writing,
-            lease: self.lease,
-            run_lease: self.run_lease,
-            runs_kept: self.runs_kept,
-            sessions: self.sessions,
+            config: &self.config,
             signer: self.signer.get(),
             trail: Trail::default(),
         }
@@ -490,7 +472,8 @@ impl State {
         if self.last_fault.load().is_some() {
             self.last_fault.store(None);
         }
-        if self.down.swap_if_set() {
+        // Loads first, since it is nearly always up.
+        if self.down.load().is_some() && self.down.swap(None).is_some() {
             tracing::info!("the record store is available again");
             metrics::up().set(1.0);
         }
@@ -517,16 +500,5 @@ impl State {
             tracing::error!(%reason, "the record store is unavailable");
             metrics::up().set(0.0);
         }
-    }
-}
-
-trait SwapIfSet {
-    /// Clears the value and returns whether there was one. Loads first, since the value is nearly always empty.
-    fn swap_if_set(&self) -> bool;
-}
-
-impl<T> SwapIfSet for ArcSwapOption<T> {
-    fn swap_if_set(&self) -> bool {
-        self.load().is_some() && self.swap(None).is_some()
     }
 }

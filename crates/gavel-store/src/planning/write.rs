@@ -180,7 +180,7 @@ impl Batch<'_> {
                 *used += open.count;
             }
         }
-        let most = self.sessions;
+        let most = self.config.sessions;
         let mut fits = most.at_work.check(Pool::SessionsAtWork, at_work, 1);
         if is_start {
             fits = fits.and(most.waiting.check(Pool::SessionsWaiting, waiting, 1));

@@ -446,7 +446,7 @@ impl Batch<'_> {
             ReopenedFor::Caller { queued: true, .. } => (RunStatus::Queued, Value::Text(None), 0_i64.into(), 0),
             ReopenedFor::Caller { queued: false, .. } => {
                 let owner = self.writing.owner.clone();
-                (RunStatus::Running, owner, self.run_lease.into(), 1)
+                (RunStatus::Running, owner, self.config.run_lease.into(), 1)
             }
         };
         let reopen = sql!(

@@ -72,7 +72,7 @@ fn taken_too_often(holder: &str) -> String {
 #[async_trait]
 impl Runs for Store {
     fn lease_length(&self) -> Duration {
-        self.shared.run_lease
+        self.shared.config.run_lease
     }
 
     async fn create(&self, run: NewRun) -> Result<Created, RecordError> {
@@ -391,7 +391,7 @@ impl Batch<'_> {
              AND (status <> 'queued' OR {FIRST_OF_THREAD}) AND (takes < {MOST_CLAIMS} OR holder = $2) \
              @postgres(FOR UPDATE SKIP LOCKED)) RETURNING fence"
         );
-        let values = values![run, self.writing.owner.clone(), lease, self.run_lease];
+        let values = values![run, self.writing.owner.clone(), lease, self.config.run_lease];
         let mut fence = conn.one(take, values).await?;
         if fence.is_none() {
             // This process may have taken it, in a commit that was not acknowledged.
@@ -416,7 +416,7 @@ impl Batch<'_> {
                      ELSE @now + $1 - lease_until END, \
                      lease_until = CASE WHEN status = 'running' THEN @now + $1 END \
                      WHERE holder = $2 AND id @in($3) RETURNING id, fence";
-        let values = values![self.run_lease, self.writing.owner.clone(), runs.clone()];
+        let values = values![self.config.run_lease, self.writing.owner.clone(), runs.clone()];
         let held: BTreeSet<Row> = conn.all(renew, values).await?.into_iter().collect();
         let cancelled = "SELECT run.id FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
                          WHERE run.root_id @in($1) AND run.status = 'running' \
@@ -520,7 +520,7 @@ impl Batch<'_> {
                 false => RunStatus::Running,
             },
             created_at,
-            lease: (!queued && run.origin.parent().is_none()).then_some(self.run_lease),
+            lease: (!queued && run.origin.parent().is_none()).then_some(self.config.run_lease),
             run: run.clone(),
         };
         Ok(CREATE.run(conn, RUN.begin(&beginning, self.writing)).await? > 0)

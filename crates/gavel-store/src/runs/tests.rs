@@ -5,7 +5,7 @@
 use serde_json::value::RawValue;
 
 use super::super::audit::{Signer, Trail};
-use super::super::config::ContentMode;
+use super::super::config::StoreConfig;
 use super::super::connect::Target;
 use super::super::db::{Dialect, Value, explain, used};
 use super::super::migrate;
@@ -19,7 +19,6 @@ use uuid::Uuid;
 
 use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::{RunStatus, StopReason};
-use crate::domain::budget::SessionLimits;
 use crate::domain::decision::Usage;
 use crate::domain::ids::{
     ActionId, ConversationId, InstanceId, PlanningSessionId, ProjectId, RunId, TenantId, ThreadId, UserId,
@@ -80,12 +79,13 @@ async fn no_op_scans_a_table() {
     target.create().unwrap();
     let mut conn = target.writer().await.unwrap();
     migrate::migrate(&mut conn, Duration::ZERO).await.unwrap();
-    let batch = Batch {
-        writing: &Writing::new(InstanceId::new(), None, ContentMode::Full),
-        lease: Duration::from_secs(10),
-        run_lease: Duration::from_secs(10),
+    let config = StoreConfig {
         runs_kept: Some(Duration::ZERO),
-        sessions: SessionLimits::default(),
+        ..StoreConfig::new(url, InstanceId::new())
+    };
+    let batch = Batch {
+        writing: &Writing::new(&config),
+        config: &config,
         signer: Some(&Signer::new("a key")),
         trail: Trail::default(),
     };
@@ -146,13 +146,14 @@ async fn no_op_scans_a_table() {
         ..RunEnd::new(RunStatus::Paused)
     };
     let commit = |facts| {
-        Op::Commit(Commit {
+        let commit = Commit {
             writer: Writer::Holder { lease, run: run.id },
             entries: Vec::new(),
             facts,
             cleans_up: false,
             progresses: true,
-        })
+        };
+        Op::Commit(commit.into())
     };
     let reopen = Reopen {
         run: run.id,
@@ -285,12 +286,10 @@ async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must(
     target.create().unwrap();
     let mut conn = target.writer().await.unwrap();
     migrate::migrate(&mut conn, Duration::ZERO).await.unwrap();
+    let config = StoreConfig::new(url, InstanceId::new());
     let batch = Batch {
-        writing: &Writing::new(InstanceId::new(), None, ContentMode::Full),
-        lease: Duration::from_secs(10),
-        run_lease: Duration::from_secs(10),
-        runs_kept: None,
-        sessions: SessionLimits::default(),
+        writing: &Writing::new(&config),
+        config: &config,
         signer: Some(&Signer::new("a key")),
         trail: Trail::default(),
     };
@@ -326,34 +325,18 @@ async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must(
         progresses: false,
     };
     for (op, answer, waits) in [
-        (
-            Op::CreateRun(Box::new(run.clone())),
-            "Created(New(None))".to_owned(),
-            true,
-        ),
-        (
-            Op::TakeRun(run.id, Uuid::now_v7()),
-            format!("Taken(Some({lease:?}))"),
-            false,
-        ),
-        (Op::Commit(append), "Committed(Written)".to_owned(), false),
-        (
-            Op::RenewRuns(vec![lease]),
-            format!("Renewed({:?})", Renewed::default()),
-            false,
-        ),
-        (Op::CancelRun(run.id, "ann".into()), "Written(())".to_owned(), true),
-        (Op::ReleaseRuns(vec![lease]), "Written(())".to_owned(), false),
-        (Op::Define(version.clone(), first), "Put(Made(1))".to_owned(), true),
+        (Op::CreateRun(Box::new(run.clone())), "New(None)".to_owned(), true),
+        (Op::TakeRun(run.id, Uuid::now_v7()), format!("{:?}", Some(lease)), false),
+        (Op::Commit(append.into()), "Written".to_owned(), false),
+        (Op::RenewRuns(vec![lease]), format!("{:?}", Renewed::default()), false),
+        (Op::CancelRun(run.id, "ann".into()), "()".to_owned(), true),
+        (Op::ReleaseRuns(vec![lease]), "()".to_owned(), false),
+        (Op::Define(version.clone(), first), "Made(1)".to_owned(), true),
         // The same content from another request is not a repetition.
-        (
-            Op::Define(version.clone(), Uuid::now_v7()),
-            "Put(Same(1))".to_owned(),
-            true,
-        ),
-        (Op::Define(another, Uuid::now_v7()), "Put(Made(2))".to_owned(), true),
+        (Op::Define(version.clone(), Uuid::now_v7()), "Same(1)".to_owned(), true),
+        (Op::Define(another, Uuid::now_v7()), "Made(2)".to_owned(), true),
         // Also if another request made the next version before the repetition.
-        (Op::Define(version, first), "Put(Made(1))".to_owned(), true),
+        (Op::Define(version, first), "Made(1)".to_owned(), true),
     ] {
         let ticket = [Ticket::silent(op)];
         for _ in 0..2 {
