@@ -5,7 +5,7 @@ use super::audit::Entry;
 use super::db::{Conn, Value, values};
 use super::decisions::{CALLS, DECISIONS};
 use super::error::Fault;
-use super::queue::{Batch, expect};
+use super::queue::Batch;
 use crate::domain::ids::{ActionId, GrantId, RunId};
 use crate::domain::thread::MessageRole;
 use crate::domain::tool::FailureCode;
@@ -65,8 +65,8 @@ impl Batch<'_> {
     pub(super) async fn write_rows(&self, conn: &mut Conn, rows: Rows) -> Result<(), Fault> {
         DECISIONS.write_begun(conn, rows.opens).await?;
         CALLS.write_begun(conn, rows.intents).await?;
-        expect("a decision", DECISIONS.write_ended(conn, rows.closes).await?)?;
-        expect("a tool call", CALLS.write_ended(conn, rows.calls).await?)
+        DECISIONS.write_ended(conn, rows.closes).await?;
+        CALLS.write_ended(conn, rows.calls).await
     }
 
     /// Writes a holder's commit, unless its lease or an approval is gone.
@@ -205,7 +205,7 @@ impl Batch<'_> {
     ) -> Result<(), Fault> {
         let mut row = Vec::new();
         DECISIONS.end(decision, &self.writing.owned_by(run), &mut row);
-        expect("a decision", DECISIONS.write_ended(conn, row).await?)?;
+        DECISIONS.write_ended(conn, row).await?;
         let acts = decision.calls.iter().any(|call| call.open.has_side_effect());
         let settled = self.settled_among(conn, lease.run, acts).await?;
         let calls = decision.calls.iter().filter(|call| !settled.contains(&call.open.id));
@@ -236,7 +236,7 @@ impl Batch<'_> {
         for call in calls {
             CALLS.end(call, self.writing, &mut rows);
         }
-        expect("a tool call", CALLS.write_ended(conn, rows).await?)
+        CALLS.write_ended(conn, rows).await
     }
 }
 

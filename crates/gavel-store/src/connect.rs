@@ -2,7 +2,7 @@
 //! a database: before anything runs, after each lost connection, by `gavel migrate`, and by `gavel doctor`.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -29,10 +29,7 @@ const PAGES_OF_THE_LOG: u32 = 4096;
 /// The database to connect to.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
-    Sqlite {
-        options: Box<SqliteConnectOptions>,
-        max_bytes: Option<u64>,
-    },
+    Sqlite { path: PathBuf, max_bytes: Option<u64> },
     Postgres(Box<PgConnectOptions>),
 }
 
@@ -58,11 +55,12 @@ impl Target {
                         "{invalid:?} cannot be set for a SQLite database; expected sqlite:PATH"
                     )));
                 }
-                if options.get_filename().as_os_str().is_empty() {
+                let path = options.get_filename();
+                if path.as_os_str().is_empty() {
                     return Err(StoreError::Url("names no file; expected sqlite:PATH".into()));
                 }
                 Ok(Self::Sqlite {
-                    options: Box::new(options.disable_statement_logging()),
+                    path: path.to_owned(),
                     max_bytes,
                 })
             }
@@ -88,10 +86,9 @@ impl Target {
 
     /// Creates the SQLite file and its directory. Only the owner can read the file, since it holds the users' messages.
     pub(super) fn create(&self) -> Result<(), StoreError> {
-        let Self::Sqlite { options, .. } = self else {
+        let Self::Sqlite { path, .. } = self else {
             return Ok(());
         };
-        let path = options.get_filename();
         // Opening and closing a file to which this process has connections would release their locks (fcntl(2),
         // "Advisory record locking").
         if path.exists() {
@@ -106,13 +103,13 @@ impl Target {
     /// A writing connection.
     pub(super) async fn writer(&self) -> Result<Conn, sqlx::Error> {
         match self {
-            Self::Sqlite { options, max_bytes } => {
+            Self::Sqlite { path, max_bytes } => {
                 let setup = format!(
                     "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {PAGES_OF_THE_LOG}; \
                      PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
                      PRAGMA recursive_triggers = ON"
                 );
-                let sqlite = Sqlite::open(options.get_filename(), SQLITE_LOCK_WAIT, &setup)?;
+                let sqlite = Sqlite::open(path, SQLITE_LOCK_WAIT, &setup)?;
                 if let Some(bytes) = max_bytes {
                     limit_size(&sqlite, *bytes)?;
                 }
@@ -133,9 +130,8 @@ impl Target {
     /// `limit`.
     pub(super) fn readers(&self, count: u32, limit: Duration) -> Readers {
         match self {
-            Self::Sqlite { options, .. } => {
-                let path = options.get_filename().to_owned();
-                Readers::Sqlite(SqliteReaders::new(path, count, CONNECT_TIMEOUT, limit))
+            Self::Sqlite { path, .. } => {
+                Readers::Sqlite(SqliteReaders::new(path.clone(), count, CONNECT_TIMEOUT, limit))
             }
             Self::Postgres(options) => {
                 let pool = PgPoolOptions::new()
@@ -152,8 +148,8 @@ impl Target {
     /// One reading connection.
     pub(super) async fn reader(&self) -> Result<Conn, sqlx::Error> {
         match self {
-            Self::Sqlite { options, .. } => {
-                let sqlite = Sqlite::open(options.get_filename(), CONNECT_TIMEOUT, "PRAGMA query_only = ON")?;
+            Self::Sqlite { path, .. } => {
+                let sqlite = Sqlite::open(path, CONNECT_TIMEOUT, "PRAGMA query_only = ON")?;
                 Ok(Conn::Sqlite(sqlite))
             }
             Self::Postgres(options) => postgres(options, reading(CONNECT_TIMEOUT)).await,
@@ -177,7 +173,7 @@ impl Target {
     /// The path of the SQLite file if the file does not exist.
     pub(super) fn missing(&self) -> Option<&Path> {
         match self {
-            Self::Sqlite { options, .. } => Some(options.get_filename()).filter(|path| !path.exists()),
+            Self::Sqlite { path, .. } => Some(&**path).filter(|path| !path.exists()),
             Self::Postgres(_) => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::db::sqlite::Failure;
+use super::db::sqlite::sqlite_error;
 use crate::ports::records::{QueryError, RecordError};
 
 /// Why a store cannot be opened or migrated.
@@ -82,10 +82,8 @@ pub enum StoreError {
 impl From<sqlx::Error> for StoreError {
     /// An error while connecting or migrating.
     fn from(error: sqlx::Error) -> Self {
-        match &error {
-            sqlx::Error::Database(database) if sqlite_class(database.as_ref()) == Some(SQLITE_NOTADB) => {
-                Self::NotADatabase
-            }
+        match sqlite_class(&error) {
+            Some(SQLITE_NOTADB) => Self::NotADatabase,
             _ => Self::Unavailable(describe(&error).into()),
         }
     }
@@ -111,15 +109,9 @@ impl Fault {
 impl From<sqlx::Error> for Fault {
     fn from(error: sqlx::Error) -> Self {
         let reason: Arc<str> = describe(&error).into();
-        match &error {
-            sqlx::Error::Database(database) if refuses(database.as_ref()) => Self::Refused(reason),
-            sqlx::Error::Encode(_)
-            | sqlx::Error::Decode(_)
-            | sqlx::Error::ColumnDecode { .. }
-            | sqlx::Error::TypeNotFound { .. }
-            | sqlx::Error::ColumnIndexOutOfBounds { .. }
-            | sqlx::Error::RowNotFound => Self::Refused(reason),
-            _ => Self::Unavailable(reason),
+        match refuses(&error) {
+            true => Self::Refused(reason),
+            false => Self::Unavailable(reason),
         }
     }
 }
@@ -131,6 +123,9 @@ pub(super) fn unavailable(error: QueryError) -> RecordError {
 
 /// The database's message. PostgreSQL puts row contents into `detail`, which is omitted.
 pub(super) fn describe(error: &sqlx::Error) -> String {
+    if let Some((code, message)) = sqlite_error(error) {
+        return format!("{message} ({code})");
+    }
     match error {
         sqlx::Error::Database(database) => match database.code() {
             Some(code) => format!("{} ({code})", database.message()),
@@ -144,44 +139,47 @@ pub(super) fn describe(error: &sqlx::Error) -> String {
 }
 
 /// Whether the error is about the rows, not about the database.
-fn refuses(error: &dyn sqlx::error::DatabaseError) -> bool {
+fn refuses(error: &sqlx::Error) -> bool {
     if let Some(class) = sqlite_class(error) {
         return matches!(
             class,
             SQLITE_ERROR | SQLITE_TOOBIG | SQLITE_CONSTRAINT | SQLITE_MISMATCH | SQLITE_RANGE
         );
     }
-    let code = error.code().unwrap_or_default();
     // SQLSTATE classes (PostgreSQL manual, appendix A): connection, resources, operator intervention, system, rollback
     // (deadlock, serialization), lock not available, authorization, no such database, read-only standby.
     const AWAY: [&str; 10] = ["08", "53", "57", "58", "40", "55", "28", "3D", "25", "XX"];
-    !AWAY.iter().any(|class| code.starts_with(class))
+    match error {
+        sqlx::Error::Database(database) => {
+            let code = database.code().unwrap_or_default();
+            !AWAY.iter().any(|class| code.starts_with(class))
+        }
+        sqlx::Error::Encode(_)
+        | sqlx::Error::Decode(_)
+        | sqlx::Error::ColumnDecode { .. }
+        | sqlx::Error::TypeNotFound { .. }
+        | sqlx::Error::ColumnIndexOutOfBounds { .. }
+        | sqlx::Error::RowNotFound => true,
+        _ => false,
+    }
 }
 
 /// Whether the database ended a statement because it took too long.
 pub(super) fn is_too_slow(error: &sqlx::Error) -> bool {
-    let sqlx::Error::Database(database) = error else {
-        return false;
-    };
-    match sqlite_class(database.as_ref()) {
-        Some(class) => class == SQLITE_INTERRUPT,
-        None => database.code().as_deref() == Some(POSTGRES_QUERY_CANCELED),
+    match error {
+        sqlx::Error::Database(database) => database.code().as_deref() == Some(POSTGRES_QUERY_CANCELED),
+        error => sqlite_class(error) == Some(SQLITE_INTERRUPT),
     }
 }
 
 /// Whether another connection holds SQLite's lock.
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Database(database) => {
-            matches!(sqlite_class(database.as_ref()), Some(SQLITE_BUSY | SQLITE_LOCKED))
-        }
-        _ => false,
-    }
+    matches!(sqlite_class(error), Some(SQLITE_BUSY | SQLITE_LOCKED))
 }
 
-/// The low byte of an extended result code is its class (sqlite.org/rescode.html); `None` for another database's error.
-fn sqlite_class(error: &dyn sqlx::error::DatabaseError) -> Option<i32> {
-    Some(error.try_downcast_ref::<Failure>()?.code & 0xff)
+/// The low byte of an extended result code is its class; `None` for an error that is none of SQLite's.
+fn sqlite_class(error: &sqlx::Error) -> Option<i32> {
+    sqlite_error(error).map(|(code, _)| code & 0xff)
 }
 
 const SQLITE_ERROR: i32 = 1;

@@ -67,9 +67,11 @@ pub use read::filter_of_decisions;
 pub use read::{PastCall, Process, ReadOnly};
 
 use connect::Target;
-use db::{Conn, Dialect};
+use db::{Conn, Dialect, sql, values};
+use decisions::{CALL, DECISION};
 use op::{Op, Ticket};
 use queue::{PendingCleanup, Queue};
+use read::{DECISIONS, TOOL_INVOCATIONS};
 use table::Writing;
 use writer::{Shared, State, Writer};
 
@@ -253,15 +255,27 @@ impl Store {
 #[async_trait]
 impl Decisions for Store {
     async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
-        self.reading.list(tenant, query).await
+        self.reading.page(&DECISIONS, tenant, vec![], query).await
     }
 
     async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
-        self.reading.get(tenant, id).await
+        let decision = sql!(
+            "SELECT {} FROM decision_log WHERE id = $1 AND tenant = $2",
+            DECISION.selected()
+        );
+        let Some(decision) = self.reading.one(decision, values![id, tenant]).await? else {
+            return Ok(None);
+        };
+        let calls = sql!(
+            "SELECT {} FROM tool_invocation_log WHERE decision_id = $1 AND tenant = $2 ORDER BY sequence",
+            CALL.selected()
+        );
+        let tool_calls = self.reading.all(calls, values![id, tenant]).await?;
+        Ok(Some(DecisionDetail { decision, tool_calls }))
     }
 
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
-        self.reading.tool_invocations(tenant, query).await
+        self.reading.page(&TOOL_INVOCATIONS, tenant, vec![], query).await
     }
 
     /// The writer's last result counts as well.

@@ -2,29 +2,19 @@
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-/// Why writes failed, as the label `kind` of `gavel_store_failures_total`.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Failure {
-    /// The database did not answer.
-    Unavailable,
-    /// The database rejected the row.
-    Refused,
-    /// No connection could be opened.
-    Connect,
-    /// The queue was full.
-    Queue,
-}
+use crate::domain::names::names;
 
-impl Failure {
-    const ALL: [Self; 4] = [Self::Unavailable, Self::Refused, Self::Connect, Self::Queue];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Refused => "refused",
-            Self::Connect => "connect",
-            Self::Queue => "queue",
-        }
+names! {
+    /// Why writes failed, as the label `kind` of `gavel_store_failures_total`.
+    Failure {
+        /// The database did not answer.
+        Unavailable = "unavailable",
+        /// The database rejected the row.
+        Refused = "refused",
+        /// No connection could be opened.
+        Connect = "connect",
+        /// The queue was full.
+        Queue = "queue",
     }
 }
 
@@ -35,7 +25,7 @@ pub(super) fn register() {
         counter.increment(0);
     }
     for kind in Failure::ALL {
-        failures(kind).increment(0);
+        failures(*kind).increment(0);
     }
     queue_depth().set(0.0);
     // A histogram is registered by its first lookup.

@@ -87,7 +87,7 @@ async fn migrate_to(conn: &mut Conn, patience: Duration, known: &[Migration]) ->
     lock(conn, patience).await?;
     match apply(conn, known).await {
         Ok(status) => {
-            run(conn, "COMMIT").await.map_err(StoreError::from)?;
+            run(conn, "COMMIT").await?;
             Ok(status)
         }
         Err(error) => {
@@ -154,9 +154,7 @@ pub(super) async fn lock(conn: &mut Conn, patience: Duration) -> Result<(), Stor
             let begin = format!("BEGIN; SET LOCAL lock_timeout = '{wait}ms'; SET LOCAL statement_timeout = 0");
             conn.script(begin).await?;
             // A lock number that only gavel uses: "gavel" in ASCII.
-            run(conn, "SELECT pg_advisory_xact_lock(444016780652)")
-                .await
-                .map_err(StoreError::from)
+            Ok(run(conn, "SELECT pg_advisory_xact_lock(444016780652)").await?)
         }
     }
 }
@@ -168,8 +166,7 @@ async fn apply(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus, 
         "CREATE TABLE IF NOT EXISTS gavel_schema (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, \
          checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)",
     )
-    .await
-    .map_err(StoreError::from)?;
+    .await?;
     let mut done = applied(conn).await?;
     check(&done, known, dialect)?;
     let insert = "INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES ($1, $2, $3, @now)";
@@ -246,7 +243,7 @@ pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, St
         })?;
         return Ok(summary(Vec::new(), MIGRATIONS));
     }
-    let mut conn = target.reader().await.map_err(StoreError::from)?;
+    let mut conn = target.reader().await?;
     let result = status(&mut conn).await;
     conn.close().await;
     result

@@ -131,16 +131,6 @@ impl Batch<'_> {
     }
 }
 
-/// Every given row must have been written.
-pub(super) fn expect(what: &str, (given, written): (u64, u64)) -> Result<(), Fault> {
-    if given == written {
-        return Ok(());
-    }
-    Err(Fault::Refused(
-        format!("{what} was not written: its id is already used ({written} of {given} rows written)").into(),
-    ))
-}
-
 /// Makes the rows of a decision or run true again, given what its caller knows. In the order of execution: what was not
 /// begun must not be taken for lost, and a decision is marked as unanswered last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

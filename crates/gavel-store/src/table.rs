@@ -3,6 +3,7 @@
 
 use super::config::{ContentMode, StoreConfig};
 use super::db::{Conn, Value};
+use super::error::Fault;
 use crate::api::filter::{Filter, Kind};
 use crate::domain::ids::RunId;
 
@@ -299,15 +300,18 @@ impl<O, C> Writes<O, C> {
         self.open.run(conn, values).await.map(drop)
     }
 
-    /// Writes rows that end. Returns how many there are, and how many were written: fewer mean an id that another owner
-    /// has, whose row is not overwritten.
-    pub(super) async fn write_ended(
-        &'static self,
-        conn: &mut Conn,
-        values: Vec<Value>,
-    ) -> Result<(u64, u64), sqlx::Error> {
+    /// Writes rows that end. An id that another owner has is refused: its row is not overwritten.
+    pub(super) async fn write_ended(&'static self, conn: &mut Conn, values: Vec<Value>) -> Result<(), Fault> {
         let given = self.close.rows(&values) as u64;
-        Ok((given, self.close.run(conn, values).await?))
+        let written = self.close.run(conn, values).await?;
+        if given == written {
+            return Ok(());
+        }
+        let reason = format!(
+            "a row of {} was not written: its id is already used ({written} of {given} rows written)",
+            self.table.name
+        );
+        Err(Fault::Refused(reason.into()))
     }
 }
 

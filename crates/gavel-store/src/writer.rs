@@ -40,15 +40,6 @@ const TIDY: (usize, Duration) = (64, Duration::from_millis(20));
 /// How long a stopping writer retries ops that must be written.
 const LAST_TRIES: Duration = Duration::from_secs(5);
 
-/// The result of a ROLLBACK after a fault, with the connection if it can be used again.
-enum RolledBack {
-    /// There may have been an open transaction; on SQLite there was one.
-    Open(Conn),
-    /// There was no open transaction.
-    None(Conn),
-    Unknown,
-}
-
 /// One of the tasks that take tickets from the queue.
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -282,35 +273,33 @@ impl Writer {
             Fault::Refused(_) => Failure::Refused,
         };
         metrics::failures(kind).increment(1);
-        match Self::roll_back(conn).await {
-            // SQLite had an open transaction, so the COMMIT had not succeeded.
-            RolledBack::Open(conn @ Conn::Sqlite(_)) => {
-                self.conn = Some(conn);
-                match attempt {
-                    Attempt::Uncertain(fault) => Attempt::Failed(fault),
-                    attempt => attempt,
-                }
-            }
-            RolledBack::Open(conn) | RolledBack::None(conn) => {
-                self.conn = Some(conn);
-                attempt
-            }
-            RolledBack::Unknown => attempt,
+        let Some((conn, was_open)) = Self::roll_back(conn).await else {
+            return attempt;
+        };
+        // SQLite had an open transaction, so the COMMIT had not succeeded.
+        let is_undone = was_open && conn.dialect() == Dialect::Sqlite;
+        self.conn = Some(conn);
+        match attempt {
+            Attempt::Uncertain(fault) if is_undone => Attempt::Failed(fault),
+            attempt => attempt,
         }
     }
 
-    async fn roll_back(mut conn: Conn) -> RolledBack {
-        // BEGIN itself failed, or the fault already rolled back.
-        if let Conn::Sqlite(sqlite) = &conn
-            && !sqlite.in_transaction()
-        {
-            return RolledBack::None(conn);
+    /// The connection after a fault, if it can be used again, and whether there may have been an open transaction.
+    async fn roll_back(mut conn: Conn) -> Option<(Conn, bool)> {
+        // On SQLite none is open if BEGIN itself failed, or the fault already rolled back.
+        let was_open = match &conn {
+            Conn::Sqlite(sqlite) => sqlite.in_transaction(),
+            Conn::Postgres(_) => true,
+        };
+        if was_open {
+            let rollback = conn.execute("ROLLBACK", vec![]);
+            tokio::time::timeout(Duration::from_secs(1), rollback)
+                .await
+                .ok()?
+                .ok()?;
         }
-        let rollback = conn.execute("ROLLBACK", vec![]);
-        match tokio::time::timeout(Duration::from_secs(1), rollback).await {
-            Ok(Ok(_)) => RolledBack::Open(conn),
-            _ => RolledBack::Unknown,
-        }
+        Some((conn, was_open))
     }
 
     fn answer(&mut self, batch: Vec<Ticket>, done: Vec<Done>) {

@@ -3,9 +3,10 @@
 //! Each statement reads a page of a table, and for each row the matching audit entries.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::super::db::{Conn, Dialect, values};
+use super::super::db::{Conn, Dialect, Value, values};
 use super::super::error::StoreError;
 use super::field;
 use super::verify::Finding;
@@ -17,6 +18,25 @@ pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), 
     effects(conn, verifier).await?;
     questions(conn, verifier).await?;
     grants(conn, verifier).await
+}
+
+/// Passes each row of a statement to `take`, page by page. A page begins after the place that `take` returned last.
+async fn each<T: DeserializeOwned + Send>(
+    conn: &mut Conn,
+    sql: String,
+    mut after: Vec<Value>,
+    mut take: impl FnMut(T) -> Vec<Value>,
+) -> Result<(), StoreError> {
+    loop {
+        let page: Vec<T> = conn.all(sql.clone(), after.clone()).await?;
+        let read = page.len();
+        for row in page {
+            after = take(row);
+        }
+        if read < PAGE {
+            return Ok(());
+        }
+    }
 }
 
 /// What the row of a call and the entry about it share.
@@ -88,16 +108,10 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
         call(conn.dialect(), "t", "i"),
         texts(conn.dialect(), &[("i.detail", "entry")])
     );
-    let mut after = (String::new(), 0);
-    loop {
-        let page: Vec<Effect> = conn.all(sql.clone(), values![&after.0, after.1]).await?;
-        let read = page.len();
-        for effect in page {
-            let (decision_id, action_id, status) = (effect.decision_id, effect.id, effect.status);
-            after = (decision_id.clone(), effect.sequence);
-            if !effect.matters {
-                continue;
-            }
+    each(conn, sql, values!["", 0_i64], |effect: Effect| {
+        let (decision_id, action_id, status) = (effect.decision_id, effect.id, effect.status);
+        let place = values![&decision_id, effect.sequence];
+        if effect.matters {
             if !effect.is_entered {
                 verifier.find(Finding::NotEntered {
                     decision_id,
@@ -127,10 +141,9 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
                 }
             }
         }
-        if read < PAGE {
-            return Ok(());
-        }
-    }
+        place
+    })
+    .await
 }
 
 /// An approval request, as the console and the surfaces show it, with its entry and that of its resolution.
@@ -176,21 +189,15 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
             ],
         )
     );
-    let mut after = String::new();
-    loop {
-        let page: Vec<Question> = conn.all(sql.clone(), values![&after]).await?;
-        let read = page.len();
-        for question in page {
-            after.clone_from(&question.id);
-            if let Some(differs) = approval_differs(question) {
-                let action_id = after.clone();
-                verifier.find(Finding::ApprovalDiffers { action_id, differs });
-            }
+    each(conn, sql, values![""], |question: Question| {
+        let action_id = question.id.clone();
+        let place = values![&action_id];
+        if let Some(differs) = approval_differs(question) {
+            verifier.find(Finding::ApprovalDiffers { action_id, differs });
         }
-        if read < PAGE {
-            return Ok(());
-        }
-    }
+        place
+    })
+    .await
 }
 
 /// The facts in which an approval request, or its resolution, and their entries differ.
@@ -252,31 +259,25 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
          FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
          WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}"
     );
-    let mut after = String::new();
-    loop {
-        let page: Vec<Grant> = conn.all(sql.clone(), values![&after]).await?;
-        let read = page.len();
-        for grant in page {
-            let entry = grant.entry.unwrap_or_default();
-            let entered = field(&entry, "recipients").filter(|entered| entered.starts_with('{'));
-            let same = grant.tool == grant.entered_tool
-                && grant.tenant == grant.entered_tenant
-                && grant.by == grant.entered_by
-                && grant.user == field(&entry, "user")
-                && grant.server == field(&entry, "server")
-                && grant.digest == field(&entry, "tool_digest")
-                && (entered.is_none() || entered == grant.recipients)
-                && !grant.was_revoked;
-            after.clone_from(&grant.id);
-            if !same {
-                let grant_id = grant.id;
-                verifier.find(Finding::GrantUnrecorded { grant_id });
-            }
+    each(conn, sql, values![""], |grant: Grant| {
+        let entry = grant.entry.unwrap_or_default();
+        let entered = field(&entry, "recipients").filter(|entered| entered.starts_with('{'));
+        let same = grant.tool == grant.entered_tool
+            && grant.tenant == grant.entered_tenant
+            && grant.by == grant.entered_by
+            && grant.user == field(&entry, "user")
+            && grant.server == field(&entry, "server")
+            && grant.digest == field(&entry, "tool_digest")
+            && (entered.is_none() || entered == grant.recipients)
+            && !grant.was_revoked;
+        let place = values![&grant.id];
+        if !same {
+            let grant_id = grant.id;
+            verifier.find(Finding::GrantUnrecorded { grant_id });
         }
-        if read < PAGE {
-            return Ok(());
-        }
-    }
+        place
+    })
+    .await
 }
 
 /// SQL that is false, in both dialects.

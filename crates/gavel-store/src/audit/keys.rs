@@ -35,7 +35,7 @@ impl KeyPlace {
     pub(super) fn of(target: &Target, given: &AuditSecrets) -> Self {
         match (&given.current, target) {
             (Some(_), _) => Self::Given,
-            (None, Target::Sqlite { options, .. }) => Self::File(beside(options.get_filename())),
+            (None, Target::Sqlite { path, .. }) => Self::File(beside(path)),
             (None, Target::Postgres(_)) => Self::Database,
         }
     }
@@ -130,10 +130,10 @@ pub(super) async fn all(target: &Target, conn: &mut Conn, given: &AuditSecrets) 
 
 /// The key in the file next to a SQLite database.
 pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreError> {
-    let Target::Sqlite { options, .. } = target else {
+    let Target::Sqlite { path, .. } = target else {
         return Ok(None);
     };
-    let path = beside(options.get_filename());
+    let path = beside(path);
     match read_file(&path) {
         Ok(secret) => Ok(Some(Signer::new(&secret))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use serde::Deserialize;
 
 use super::super::connect::Target;
-use super::super::db::{Conn, Value, values};
+use super::super::db::{Conn, values};
 use super::super::error::StoreError;
 use super::super::migrate;
 use super::chain::Head;
@@ -43,31 +43,6 @@ pub struct AuditFilter {
     pub tool: Option<String>,
     /// The earliest time, in microseconds since the epoch.
     pub since: Option<i64>,
-}
-
-impl AuditFilter {
-    /// The conditions, with their values from parameter `first` on.
-    fn conditions(&self, first: usize) -> (String, Vec<Value>) {
-        let (mut text, mut values) = (String::new(), Vec::new());
-        for (column, value) in [
-            ("kind", &self.kind),
-            ("tenant", &self.tenant),
-            ("actor", &self.actor),
-            ("decision_id", &self.decision),
-            ("action_id", &self.action),
-            ("tool", &self.tool),
-        ] {
-            if let Some(value) = value {
-                text += &format!(" AND {column} = ${}", first + values.len());
-                values.push(value.into());
-            }
-        }
-        if let Some(since) = self.since {
-            text += &format!(" AND at >= ${}", first + values.len());
-            values.push(since.into());
-        }
-        (text, values)
-    }
 }
 
 impl AuditLog {
@@ -158,14 +133,7 @@ impl AuditLog {
     /// # Errors
     /// [`StoreError`].
     pub async fn page(&mut self, after: i64, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
-        let (conditions, more) = filter.conditions(2);
-        let sql = format!(
-            "SELECT {} FROM audit WHERE number > $1{conditions} ORDER BY number LIMIT {PAGE}",
-            self.columns
-        );
-        let mut values = values![after];
-        values.extend(more);
-        Ok(self.conn.all(sql, values).await?)
+        self.rows(after, filter, &format!("number LIMIT {PAGE}")).await
     }
 
     /// The latest rows, newest first.
@@ -173,13 +141,29 @@ impl AuditLog {
     /// # Errors
     /// [`StoreError`].
     pub async fn latest(&mut self, most: u32, filter: &AuditFilter) -> Result<Vec<AuditRow>, StoreError> {
-        let (conditions, more) = filter.conditions(2);
-        let sql = format!(
-            "SELECT {} FROM audit WHERE number > 0{conditions} ORDER BY number DESC LIMIT $1",
-            self.columns
-        );
-        let mut values = values![most];
-        values.extend(more);
+        self.rows(0, filter, &format!("number DESC LIMIT {most}")).await
+    }
+
+    async fn rows(&mut self, after: i64, filter: &AuditFilter, order: &str) -> Result<Vec<AuditRow>, StoreError> {
+        let (mut conditions, mut values) = ("number > $1".to_owned(), values![after]);
+        for (column, value) in [
+            ("kind", &filter.kind),
+            ("tenant", &filter.tenant),
+            ("actor", &filter.actor),
+            ("decision_id", &filter.decision),
+            ("action_id", &filter.action),
+            ("tool", &filter.tool),
+        ] {
+            if let Some(value) = value {
+                values.push(value.into());
+                conditions += &format!(" AND {column} = ${}", values.len());
+            }
+        }
+        if let Some(since) = filter.since {
+            values.push(since.into());
+            conditions += &format!(" AND at >= ${}", values.len());
+        }
+        let sql = format!("SELECT {} FROM audit WHERE {conditions} ORDER BY {order}", self.columns);
         Ok(self.conn.all(sql, values).await?)
     }
 

@@ -172,8 +172,8 @@ impl Batch<'_> {
         let mut known = self.known(conn, &entries).await?;
         entries.retain(|entry| {
             known.insert(Known {
-                subject: entry.subject.clone(),
-                kind: entry.kind.as_str().to_owned(),
+                subject: entry.row.subject.clone(),
+                kind: entry.row.kind.clone(),
             })
         });
         let mut values = Vec::with_capacity(entries.len() * 14);
@@ -192,7 +192,7 @@ impl Batch<'_> {
 
     /// The existing entries of these subjects.
     async fn known(&self, conn: &mut Conn, entries: &[Entry]) -> Result<BTreeSet<Known>, Fault> {
-        let subjects: BTreeSet<_> = entries.iter().map(|entry| entry.subject.as_str()).collect();
+        let subjects: BTreeSet<_> = entries.iter().map(|entry| entry.row.subject.as_str()).collect();
         let known = "SELECT subject, kind FROM audit WHERE subject @in($1)";
         Ok(conn
             .all(known, vec![Value::list(subjects)])
@@ -210,7 +210,7 @@ impl Batch<'_> {
             whose: Whose,
         }
         let unknown = entries.iter().filter(|entry| entry.whose.is_none());
-        let decisions: BTreeSet<_> = unknown.filter_map(|entry| entry.decision.as_deref()).collect();
+        let decisions: BTreeSet<_> = unknown.filter_map(|entry| entry.row.decision_id.as_deref()).collect();
         if decisions.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -222,31 +222,31 @@ impl Batch<'_> {
 
 /// The row of an entry, without its place in the chain.
 fn audited(entry: Entry, owners: &BTreeMap<String, Whose>, signer: &Signer) -> AuditRow {
-    let known = entry.whose.as_ref().or_else(|| owners.get(entry.decision.as_ref()?));
+    let mut row = entry.row;
+    let known = entry.whose.as_ref().or_else(|| owners.get(row.decision_id.as_ref()?));
     // The decision was deleted by an operator, so its owner is unknown; the event is still entered.
     let gone = Whose::new("", "");
     let whose = known.unwrap_or(&gone);
-    AuditRow {
-        number: 0,
-        format: FORMAT,
-        at: 0,
-        kind: entry.kind.as_str().to_owned(),
-        detail: kept(entry.detail(whose)),
-        actor: kept(entry.actor.unwrap_or_else(|| whose.user.clone())),
-        tenant: kept(whose.tenant.clone()),
-        subject: kept(entry.subject),
-        decision_id: entry.decision.map(kept),
-        action_id: entry.action.map(kept),
-        tool: entry.tool.map(kept),
-        key_id: signer.id().to_owned(),
-        previous_hash: String::new(),
-        hash: String::new(),
+    let mut detail = entry.detail;
+    detail.insert("user".to_owned(), json!(whose.user));
+    if let Some(surface) = &whose.surface {
+        detail.insert("surface".to_owned(), json!(surface));
     }
-}
-
-/// The text as the database can store it, so that the stored text is what is hashed.
-fn kept(text: String) -> String {
-    storable(&text).unwrap_or(text)
+    row.detail = Json::Object(detail).to_string();
+    row.tenant.clone_from(&whose.tenant);
+    if row.actor.is_empty() {
+        row.actor.clone_from(&whose.user);
+    }
+    signer.id().clone_into(&mut row.key_id);
+    let texts = [&mut row.subject, &mut row.tenant, &mut row.actor, &mut row.detail];
+    let others = [&mut row.decision_id, &mut row.action_id, &mut row.tool];
+    for text in texts.into_iter().chain(others.into_iter().flatten()) {
+        // As the database can store it, so that the stored text is what is hashed.
+        if let Some(stored) = storable(text) {
+            *text = stored;
+        }
+    }
+    row
 }
 
 names! {
@@ -322,28 +322,23 @@ impl Whose {
 /// One audit entry, before it has a place in the chain.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    kind: AuditKind,
-    subject: String,
-    /// The actor, if it is not the user.
-    actor: Option<String>,
+    /// Without an actor it is the user's.
+    row: AuditRow,
     /// If unknown here, it is read from the decision.
     whose: Option<Whose>,
-    decision: Option<String>,
-    action: Option<String>,
-    tool: Option<String>,
     detail: Map<String, Json>,
 }
 
 impl Entry {
     pub(crate) fn new(kind: AuditKind, subject: impl ToString) -> Self {
         Self {
-            kind,
-            subject: subject.to_string(),
-            actor: None,
+            row: AuditRow {
+                format: FORMAT,
+                kind: kind.to_string(),
+                subject: subject.to_string(),
+                ..AuditRow::default()
+            },
             whose: None,
-            decision: None,
-            action: None,
-            tool: None,
             detail: Map::new(),
         }
     }
@@ -351,12 +346,12 @@ impl Entry {
     /// An entry about a tool call.
     pub(crate) fn of_action(kind: AuditKind, action: impl ToString, decision: impl ToString, tool: &str) -> Self {
         let mut entry = Self::new(kind, action).decision(decision).tool(tool);
-        entry.action = Some(entry.subject.clone());
+        entry.row.action_id = Some(entry.row.subject.clone());
         entry
     }
 
     pub(crate) fn by(mut self, actor: &str) -> Self {
-        self.actor = Some(actor.to_owned());
+        actor.clone_into(&mut self.row.actor);
         self
     }
 
@@ -366,17 +361,17 @@ impl Entry {
     }
 
     pub(crate) fn decision(mut self, decision: impl ToString) -> Self {
-        self.decision = Some(decision.to_string());
+        self.row.decision_id = Some(decision.to_string());
         self
     }
 
     pub(crate) fn action(mut self, action: impl ToString) -> Self {
-        self.action = Some(action.to_string());
+        self.row.action_id = Some(action.to_string());
         self
     }
 
     pub(crate) fn tool(mut self, tool: &str) -> Self {
-        self.tool = Some(capped(tool).to_owned());
+        self.row.tool = Some(capped(tool).to_owned());
         self
     }
 
@@ -447,15 +442,5 @@ impl Entry {
             Some(code) => entry.with_code(code),
             None => entry,
         }
-    }
-
-    /// The detail as it is stored.
-    fn detail(&self, whose: &Whose) -> String {
-        let mut detail = self.detail.clone();
-        detail.insert("user".to_owned(), json!(whose.user));
-        if let Some(surface) = &whose.surface {
-            detail.insert("surface".to_owned(), json!(surface));
-        }
-        Json::Object(detail).to_string()
     }
 }

@@ -11,30 +11,16 @@ use super::super::db::{Conn, Dialect};
 use super::super::error::{Fault, StoreError};
 use super::super::migrate;
 use super::{AuditKind, Entry, Whose};
+use crate::domain::names::names;
 use crate::queue::Batch;
 
-/// How a trigger differs from the migration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TriggerState {
-    /// It does not exist.
-    Missing,
-    /// It does something else, or is disabled.
-    Changed,
-}
-
-impl TriggerState {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Changed => "changed",
-        }
-    }
-}
-
-impl fmt::Display for TriggerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+names! {
+    /// How a trigger differs from the migration.
+    TriggerState {
+        /// It does not exist.
+        Missing = "missing",
+        /// It does something else, or is disabled.
+        Changed = "changed",
     }
 }
 

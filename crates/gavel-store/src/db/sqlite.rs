@@ -3,8 +3,6 @@
 //! The async driver hands each statement to a separate thread and back. Those two wake-ups cost more than a small
 //! transaction, and the SQLite writer already has its own thread (`mod`).
 
-use std::borrow::Cow;
-use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use rusqlite::types::{FromSqlError, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OpenFlags, ToSql};
-use sqlx::error::{DatabaseError, ErrorKind};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::row::{Cell, Names};
@@ -178,53 +175,29 @@ impl ToSql for Value {
     }
 }
 
-/// A SQLite error in the form of the other driver's errors.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct Failure {
-    /// Extended result code (sqlite.org/rescode.html).
-    pub(crate) code: i32,
-    message: String,
-}
-
-impl DatabaseError for Failure {
-    fn message(&self) -> &str {
-        &self.message
-    }
-
-    fn code(&self) -> Option<Cow<'_, str>> {
-        Some(self.code.to_string().into())
-    }
-
-    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
-        self
-    }
-
-    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
-        self
-    }
-
-    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
-        self
-    }
-
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::Other
-    }
-}
-
+/// A SQLite error among those of the other driver; [`sqlite_error`] finds it again.
 pub(crate) fn failure(error: rusqlite::Error) -> sqlx::Error {
     match error {
-        rusqlite::Error::SqliteFailure(cause, message) => sqlx::Error::Database(Box::new(Failure {
-            code: cause.extended_code,
-            message: message.unwrap_or_else(|| cause.to_string()),
-        })),
-        // Without the SQL text that the error refers to.
-        rusqlite::Error::SqlInputError { error, msg, .. } => sqlx::Error::Database(Box::new(Failure {
-            code: error.extended_code,
-            message: msg,
-        })),
+        rusqlite::Error::SqliteFailure(..) | rusqlite::Error::SqlInputError { .. } => {
+            sqlx::Error::AnyDriverError(error.into())
+        }
         other => sqlx::Error::Decode(other.into()),
+    }
+}
+
+/// The extended result code (sqlite.org/rescode.html) and the message of an error of SQLite, without the SQL text that it
+/// refers to.
+pub(crate) fn sqlite_error(error: &sqlx::Error) -> Option<(i32, String)> {
+    let sqlx::Error::AnyDriverError(error) = error else {
+        return None;
+    };
+    match error.downcast_ref()? {
+        rusqlite::Error::SqliteFailure(cause, message) => Some((
+            cause.extended_code,
+            message.clone().unwrap_or_else(|| cause.to_string()),
+        )),
+        rusqlite::Error::SqlInputError { error, msg, .. } => Some((error.extended_code, msg.clone())),
+        _ => None,
     }
 }
 
@@ -383,13 +356,10 @@ mod tests {
         let changed = sqlite.execute("INSERT INTO t (a, b, c) VALUES ($2, $3, $1)", &values);
         assert_eq!(changed.unwrap(), 1);
         let changed = sqlite.execute("INSERT INTO t (c, a, b) VALUES (?, ?, ?)", &values);
-        assert!(matches!(changed, Err(sqlx::Error::Database(_))), "{changed:?}");
+        assert!(sqlite_error(&changed.unwrap_err()).is_some());
         assert_eq!(ints(&sqlite, "SELECT b FROM t WHERE a = 'x' AND c"), [7]);
-        let unknown = sqlite
-            .execute("DELETE FROM t WHERE d = 1", &[])
-            .unwrap_err()
-            .to_string();
-        assert!(unknown.ends_with("no such column: d"), "{unknown}");
+        let unknown = sqlite.execute("DELETE FROM t WHERE d = 1", &[]).unwrap_err();
+        assert_eq!(sqlite_error(&unknown).unwrap().1, "no such column: d");
         let missing = sqlite.execute("DELETE FROM t WHERE a = $4", &values);
         assert!(matches!(missing, Err(sqlx::Error::Encode(_))), "{missing:?}");
     }

@@ -1,4 +1,4 @@
-//! Analysts' reads: port [`Decisions`]. Restricted to a tenant, limited in size and time, on separate connections.
+//! Analysts' reads. Restricted to a tenant, limited in size and time, on separate connections.
 //!
 //! `filter` defines what can be queried and parses a query, `select` turns it into one statement that an index supports,
 //! which begins where the token of the page before ends.
@@ -8,25 +8,23 @@ mod select;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use self::filter::{ACTIONS, DECISIONS, Filter, GRANTS, List, PARENT, TOOL_INVOCATIONS};
-pub(super) use self::filter::{Literal, PLANNING_SESSIONS, RUNS, THREADS, Term, VERSIONS};
+use self::filter::{ACTIONS, Filter, GRANTS, List, PARENT};
+pub(super) use self::filter::{DECISIONS, Literal, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Term, VERSIONS};
 use self::select::{Question, Token, fingerprint, select};
 use super::config::READ_LIMIT;
 use super::connect::Target;
-use super::db::{Dialect, EachRow, Readers, Sql, Value, sql, values};
+use super::db::{Dialect, EachRow, Readers, Sql, Value, values};
 use super::error::{StoreError, describe, is_too_slow};
 use super::migrate;
 use crate::api::approvals::Grant;
-use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::action::{Action, ActionStatus};
-use crate::domain::ids::{DecisionId, TenantId};
+use crate::domain::ids::TenantId;
 use crate::domain::time::Timestamp;
 use crate::ports::actions::{ActionQuery, Which};
-use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
+use crate::ports::records::{ListQuery, Page, QueryError};
 
 /// Parses a filter on decisions.
 #[cfg(fuzzing)]
@@ -61,29 +59,6 @@ pub struct ReadOnly {
     dialect: Dialect,
     /// Timeout of a query.
     limit: Duration,
-}
-
-#[async_trait]
-impl Decisions for ReadOnly {
-    async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
-        self.page(&DECISIONS, tenant, vec![], query).await
-    }
-
-    async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
-        self.decision(tenant, id).await
-    }
-
-    async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
-        self.page(&TOOL_INVOCATIONS, tenant, vec![], query).await
-    }
-
-    async fn ping(&self) -> Result<(), QueryError> {
-        // Reads a table, since a constant would not touch the file.
-        let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
-
-        let first = &mut |_| Ok(ControlFlow::Break(()));
-        self.read(&self.probe, sql, vec![], first).await
-    }
 }
 
 impl ReadOnly {
@@ -125,6 +100,13 @@ impl ReadOnly {
     pub async fn close(&self) {
         self.readers.close().await;
         self.probe.close().await;
+    }
+
+    pub(super) async fn ping(&self) -> Result<(), QueryError> {
+        // Reads a table, since a constant would not touch the file.
+        let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
+        let first = &mut |_| Ok(ControlFlow::Break(()));
+        self.read(&self.probe, sql, vec![], first).await
     }
 
     /// A page of actions.
@@ -248,22 +230,6 @@ impl ReadOnly {
                 "the database did not answer a query in time".into(),
             )),
         }
-    }
-
-    async fn decision(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
-        let decision = sql!(
-            "SELECT {} FROM decision_log WHERE id = $1 AND tenant = $2",
-            DECISIONS.columns
-        );
-        let Some(decision) = self.one(decision, values![id, tenant]).await? else {
-            return Ok(None);
-        };
-        let calls = sql!(
-            "SELECT {} FROM tool_invocation_log WHERE decision_id = $1 AND tenant = $2 ORDER BY sequence",
-            TOOL_INVOCATIONS.columns
-        );
-        let tool_calls = self.all(calls, values![id, tenant]).await?;
-        Ok(Some(DecisionDetail { decision, tool_calls }))
     }
 
     /// The first row of any statement.
