@@ -359,18 +359,18 @@ impl Verify {
 }
 
 fn print(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
-    let (found, findings) = (verified.found(), verified.findings());
+    let (found, findings) = (verified.found, &verified.findings);
     if as_json {
         output::json(&json!({
-            "whole": found == 0 && verified.joins(), "rows": verified.rows(), "after": verified.after(),
-            "head": verified.last(), "found": found, "findings": findings,
+            "whole": found == 0 && verified.joins(), "rows": verified.rows, "after": verified.after,
+            "head": verified.last, "found": found, "findings": findings,
         }))?;
     } else {
         for finding in findings {
             output::line(&format!("✗ {finding}"))?;
         }
-        let rows = output::count(verified.rows(), "row");
-        let after = match verified.after().number {
+        let rows = output::count(verified.rows, "row");
+        let after = match verified.after.number {
             0 => String::new(),
             number => format!(" after row {number}"),
         };
@@ -378,7 +378,7 @@ fn print(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
             0 if !verified.joins() => {
                 output::line(&format!(
                     "✓ this part is intact: {rows}{after}, head {}",
-                    verified.last()
+                    verified.last
                 ))?;
                 output::note(
                     "it could not be verified that nothing is missing before this part: give the head of the previous part with --head",
@@ -386,7 +386,7 @@ fn print(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
             }
             0 => output::line(&format!(
                 "✓ the audit log is intact: {rows}{after}, head {}",
-                verified.last()
+                verified.last
             ))?,
             _ if verified.lacks_keys_alone() => {
                 output::note(

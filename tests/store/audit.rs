@@ -29,9 +29,9 @@ pub(crate) async fn verify(db: &TestDb, kept: Vec<Head>) -> Vec<Finding> {
     let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
     let verified = log.verify(kept, |_, _| {}).await.unwrap();
     log.close().await;
-    assert_eq!(verified.found(), verified.findings().len() as u64);
+    assert_eq!(verified.found, verified.findings.len() as u64);
     let chain = |finding: &&Finding| !matches!(finding, Finding::Trigger(_));
-    verified.findings().iter().filter(chain).cloned().collect()
+    verified.findings.iter().filter(chain).cloned().collect()
 }
 
 pub(crate) async fn whole(db: &TestDb) {
@@ -684,7 +684,7 @@ pub(crate) async fn a_key_may_be_changed(db: TestDb) {
     }
     let find = async |secrets: AuditSecrets| {
         let mut log = AuditLog::open(&db.url, &secrets).await.unwrap();
-        log.verify(Vec::new(), |_, _| {}).await.unwrap().findings().to_vec()
+        log.verify(Vec::new(), |_, _| {}).await.unwrap().findings.to_vec()
     };
     let both = secrets("the second key of the audit", &["the first key of the audit"]);
     assert_eq!(find(both).await, []);

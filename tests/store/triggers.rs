@@ -15,7 +15,7 @@ async fn found(db: &TestDb) -> Vec<(String, TriggerState)> {
         Finding::Trigger(damage) => (damage.trigger.clone(), damage.state),
         other => panic!("{other}"),
     };
-    let found: Vec<_> = verified.findings().iter().map(of).collect();
+    let found: Vec<_> = verified.findings.iter().map(of).collect();
     let reported: Vec<_> = reported
         .into_iter()
         .map(|damage| (damage.trigger, damage.state))

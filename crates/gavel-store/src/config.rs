@@ -139,21 +139,23 @@ impl fmt::Debug for ContentMode {
 }
 
 impl ContentMode {
-    /// Plain text: the text, its keyed hash, or NULL.
-    pub(super) fn text(&self, text: &str) -> Value {
+    /// Content as `full`, its keyed hash, or NULL.
+    fn kept(&self, content: &str, full: impl FnOnce() -> Value) -> Value {
         match self {
-            Self::Full => Value::text(text),
-            Self::Hash(key) => Value::text(&key.digest(text.as_bytes())),
+            Self::Full => full(),
+            Self::Hash(key) => key.digest(content.as_bytes()).into(),
             Self::None => Value::Text(None),
         }
     }
 
+    /// Plain text: the text, its keyed hash, or NULL.
+    pub(super) fn text(&self, text: &str) -> Value {
+        self.kept(text, || text.into())
+    }
+
     /// As [`ContentMode::text`] for text that is already shared.
     pub(super) fn shared(&self, text: &std::sync::Arc<str>) -> Value {
-        match self {
-            Self::Full => Value::shared(text),
-            _ => self.text(text),
-        }
+        self.kept(text, || text.into())
     }
 
     /// JSON: the JSON, its hash as a JSON string (the column holds JSON in every mode), or NULL.
@@ -167,11 +169,7 @@ impl ContentMode {
 
     /// A fingerprint that distinguishes JSON values: a hash, a keyed hash where content is hashed, or NULL.
     pub(super) fn fingerprint(&self, json: &RawValue) -> Value {
-        match self {
-            Self::Full => Value::text(&hex::encode(Sha256::digest(json.get()))),
-            Self::Hash(key) => Value::text(&key.digest(json.get().as_bytes())),
-            Self::None => Value::Text(None),
-        }
+        self.kept(json.get(), || hex::encode(Sha256::digest(json.get())).into())
     }
 
     /// The message of a failure. Fixed messages of gavel are kept in every mode. A server's messages, and messages that

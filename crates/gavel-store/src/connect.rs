@@ -264,13 +264,6 @@ pub(super) async fn connect(
     }
 }
 
-/// Connects and applies pending migrations: `gavel migrate`.
-pub(super) async fn migrate(target: &Target) -> Result<MigrationStatus, StoreError> {
-    let (conn, status) = connect(target, Some(migrate::PATIENCE)).await?;
-    conn.close().await;
-    Ok(status)
-}
-
 async fn fit(target: &Target, conn: &mut Conn, migrating: Option<Duration>) -> Result<MigrationStatus, StoreError> {
     if let Conn::Postgres(own) = &mut *conn {
         holds_every_text(own).await?;

@@ -192,7 +192,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn migrate(url: &str) -> Result<MigrationStatus, StoreError> {
-        connect::migrate(&Target::parse(url, None)?).await
+        let (conn, status) = connect::connect(&Target::parse(url, None)?, Some(migrate::PATIENCE)).await?;
+        conn.close().await;
+        Ok(status)
     }
 
     /// The applied and the pending migrations. Changes nothing.

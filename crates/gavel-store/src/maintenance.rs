@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::metrics;
-use super::op::{Op, Pruned, Recovered, Ticket};
+use super::op::{Op, Recovered, Ticket};
 use super::queue::Queue;
 use super::writer::Shared;
 
@@ -43,11 +43,11 @@ pub(super) async fn keep(shared: Arc<Shared>, queue: Queue, stop: CancellationTo
             recover(&queue).await;
         }
         if prune.due() {
-            match queue.ask::<Pruned>(Op::Prune).await {
+            match queue.ask(Op::Prune).await {
                 // There may be more rows. The next tick prunes them, so that heartbeats and other records are written
                 // in between.
-                Ok(pruned) if pruned.may_be_more => prune.again(),
-                Ok(_) => {}
+                Ok(true) => prune.again(),
+                Ok(false) => {}
                 Err(error) => tracing::debug!(%error, "nothing was pruned"),
             }
         }
@@ -70,27 +70,26 @@ pub(super) async fn recover(queue: &Queue) {
 /// A periodic task.
 struct Every {
     period: Duration,
-    last: Option<Instant>,
+    next: Instant,
 }
 
 impl Every {
     fn new(period: Duration) -> Self {
-        Self {
-            period,
-            last: Some(Instant::now()),
-        }
+        let next = Instant::now() + period;
+        Self { period, next }
     }
 
     fn due(&mut self) -> bool {
-        let due = self.last.is_none_or(|last| last.elapsed() >= self.period);
+        let now = Instant::now();
+        let due = now >= self.next;
         if due {
-            self.last = Some(Instant::now());
+            self.next = now + self.period;
         }
         due
     }
 
     /// Makes it due at the next check.
     fn again(&mut self) {
-        self.last = None;
+        self.next = Instant::now();
     }
 }

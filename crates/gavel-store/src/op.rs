@@ -269,12 +269,6 @@ pub(super) struct Recovered {
     pub(super) calls: u64,
 }
 
-/// Whether there may be more to delete.
-#[derive(Debug)]
-pub(super) struct Pruned {
-    pub(super) may_be_more: bool,
-}
-
 /// An op in the queue.
 pub(super) struct Ticket {
     pub(super) op: Op,

@@ -16,6 +16,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use gavel_upstream::breaker::Breaker;
+
 use super::connect::{Target, timed_out};
 use super::db::{Conn, Dialect, Value, sql, values};
 use super::error::describe;
@@ -100,7 +102,7 @@ pub struct SharedQuota {
     buckets: Arc<dyn Buckets>,
     rate: Rate,
     patience: Duration,
-    outage: Outage,
+    breaker: Breaker,
     /// Queries, also those that no request waits for any more.
     queries: TaskTracker,
 }
@@ -124,7 +126,7 @@ impl SharedQuota {
             buckets,
             rate,
             patience,
-            outage: Outage::default(),
+            breaker: Breaker::new(1, PAUSE..=PAUSE, metrics::Gauge::noop()),
             queries: TaskTracker::new(),
         }
     }
@@ -154,9 +156,13 @@ impl SharedQuota {
 impl Quota for SharedQuota {
     async fn take(&self, tenant: &TenantId, user: &UserId) -> QuotaState {
         let local = self.local.count(tenant, user);
-        if !local.allowed || !self.outage.may_ask(Instant::now()) {
+        if !local.allowed {
             return local;
         }
+        let Ok(permit) = self.breaker.admit(Instant::now()) else {
+            return local;
+        };
+        let was_away = self.breaker.is_open();
         let asked = Instant::now();
         // The query ends even if this request no longer waits for it, so that its connection remains.
         let (buckets, rate) = (Arc::clone(&self.buckets), self.rate);
@@ -168,7 +174,11 @@ impl Quota for SharedQuota {
         metrics::histogram!("gavel_quota_query_seconds").record(asked.elapsed().as_secs_f64());
         let reason = match taken {
             Ok(Ok(Ok(missing))) => {
-                self.outage.answered();
+                permit.answered();
+                if was_away && !self.breaker.is_open() {
+                    metrics::gauge!("gavel_quota_shared").set(1.0);
+                    tracing::info!("the rate limit is shared with other replicas again");
+                }
                 let shared = match missing {
                     Some(missing) => self.local.state(true, self.rate.left(missing), missing),
                     None => self.local.state(false, 0, self.rate.time(1)),
@@ -183,50 +193,15 @@ impl Quota for SharedQuota {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} ms", self.patience.as_millis()),
         };
-        self.outage.failed(&reason, Instant::now());
-        local
-    }
-}
-
-/// Whether the shared buckets are available, judged by the results of the last requests: when they may be contacted
-/// again; `None` while they are available.
-#[derive(Default)]
-struct Outage(Mutex<Option<Instant>>);
-
-impl Outage {
-    /// Whether a request may contact the buckets: they are available, or it is the one that tries them again.
-    fn may_ask(&self, now: Instant) -> bool {
-        match &mut *self.lock() {
-            None => true,
-            Some(until) if now < *until => false,
-            Some(until) => {
-                *until = now + PAUSE;
-                true
-            }
-        }
-    }
-
-    /// The buckets did not answer, or not in time. Logs only the first failure in a row.
-    fn failed(&self, reason: &str, now: Instant) {
-        if self.lock().replace(now + PAUSE).is_none() {
+        // Logs only the first failure in a row.
+        if permit.fault(Instant::now()) && !was_away {
             metrics::gauge!("gavel_quota_shared").set(0.0);
             tracing::warn!(
                 reason,
                 "the rate limit is not shared with other replicas; this one counts by itself until the database answers"
             );
         }
-    }
-
-    /// The buckets answered in time.
-    fn answered(&self) {
-        if self.lock().take().is_some() {
-            metrics::gauge!("gavel_quota_shared").set(1.0);
-            tracing::info!("the rate limit is shared with other replicas again");
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        local
     }
 }
 
@@ -335,7 +310,7 @@ impl Buckets for SharedBuckets {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
 
@@ -386,7 +361,7 @@ mod tests {
     /// Buckets that are always full, or never answer.
     #[derive(Default)]
     struct Fake {
-        silent: bool,
+        silent: AtomicBool,
         asked: AtomicU32,
     }
 
@@ -394,7 +369,7 @@ mod tests {
     impl Buckets for Fake {
         async fn take(&self, _: &TenantId, _: &UserId, _: Rate) -> Result<Option<Duration>, BucketsUnavailable> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            if self.silent {
+            if self.silent.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
             }
             Ok(Some(Duration::ZERO))
@@ -413,7 +388,7 @@ mod tests {
     #[tokio::test]
     async fn buckets_that_are_silent_cost_one_request_a_little_and_are_tried_again() {
         let fake = Arc::new(Fake {
-            silent: true,
+            silent: true.into(),
             ..Fake::default()
         });
         let quota = shared(&fake, 20);
@@ -462,37 +437,25 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_outage_is_one_warning_and_its_end_one_line() {
+    #[tokio::test]
+    async fn an_outage_is_one_warning_and_its_end_one_line() {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
-        tracing::subscriber::with_default(subscriber, || {
-            let (outage, now) = (Outage::default(), Instant::now());
-            outage.answered();
-            (0..10).for_each(|_| outage.failed("away", now));
-            (0..10).for_each(|_| outage.answered());
-        });
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let fake = Arc::new(Fake::default());
+        let quota = shared(&fake, 20);
+        for silent in [false, true, true, false, false] {
+            fake.silent.store(silent, Ordering::Relaxed);
+            take(&quota, "t", "ann").await;
+            tokio::time::sleep(PAUSE).await;
+        }
+        assert_eq!(fake.asked.load(Ordering::Relaxed), 5);
         let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(text.contains("WARN") && text.contains("reason=\"away\""), "{text}");
-    }
-
-    #[test]
-    fn after_a_pause_one_request_tries_and_the_others_go_on_without() {
-        let (outage, now) = (Outage::default(), Instant::now());
-        assert!(outage.may_ask(now));
-        outage.failed("away", now);
-        let later = now + PAUSE;
-        assert_eq!(
-            [now, later, later].map(|time| outage.may_ask(time)),
-            [false, true, false]
-        );
-        assert!(outage.may_ask(later + PAUSE));
-        outage.answered();
-        assert!(outage.may_ask(later));
+        assert!(text.contains("WARN") && text.contains("reason=\"no answer"), "{text}");
     }
 }

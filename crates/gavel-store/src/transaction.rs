@@ -4,7 +4,7 @@ use super::claims::RUN_ACTIVE;
 use super::commit::Rows;
 use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
-use super::op::{Done, Op, Pruned, Recovered, Ticket};
+use super::op::{Done, Op, Recovered, Ticket};
 use super::queue::Batch;
 use super::queue::Cleanup;
 use crate::api::decisions::CallStatus;
@@ -232,7 +232,8 @@ impl Batch<'_> {
         self.end_unrecorded(conn, calls, vec![], FailureCode::InDoubt).await
     }
 
-    async fn prune(&self, conn: &mut Conn) -> Result<Pruned, Fault> {
+    /// True if there may be more to delete.
+    async fn prune(&self, conn: &mut Conn) -> Result<bool, Fault> {
         // Not those whose run is still active. The outer condition is repeated, because PostgreSQL evaluates it again if
         // the claim is renewed meanwhile.
         let claims = sql!(
@@ -259,9 +260,7 @@ impl Batch<'_> {
              (SELECT id FROM console_session WHERE expires_at <= @now ORDER BY expires_at LIMIT {PRUNED_AT_ONCE})"
         );
         let logins = conn.execute(logins, vec![]).await?;
-        Ok(Pruned {
-            may_be_more: claims >= PRUNED_AT_ONCE || logins >= PRUNED_AT_ONCE || runs,
-        })
+        Ok(claims >= PRUNED_AT_ONCE || logins >= PRUNED_AT_ONCE || runs)
     }
 }
 

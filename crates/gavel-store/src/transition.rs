@@ -4,46 +4,58 @@ use crate::domain::action::ActionStatus;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::planning_session::SessionStatus;
 
-/// Condition on an action: it may become `next`.
-pub(super) fn action_may_become(next: ActionStatus) -> String {
-    one_of(ActionStatus::ALL, |from| from.may_become(next), ActionStatus::as_str)
+/// The statuses of a table's rows.
+pub(super) trait Status: Copy + 'static {
+    const ALL: &'static [Self];
+    fn name(self) -> &'static str;
+    fn may_become(self, next: Self) -> bool;
 }
 
-/// Condition on an action: a settlement may change it to `next`.
-pub(super) fn action_may_be_settled_as(next: ActionStatus) -> String {
-    one_of(
-        ActionStatus::ALL,
-        |from| from.may_be_settled_as(next),
-        ActionStatus::as_str,
-    )
+macro_rules! statuses {
+    ($($status:ty),+) => {
+        $(impl Status for $status {
+            const ALL: &'static [Self] = <$status>::ALL;
+
+            fn name(self) -> &'static str {
+                self.as_str()
+            }
+
+            fn may_become(self, next: Self) -> bool {
+                <$status>::may_become(self, next)
+            }
+        })+
+    };
 }
 
-/// Condition on a run: it may become `next`.
-pub(super) fn run_may_become(next: RunStatus) -> String {
-    one_of(RunStatus::ALL, |from| from.may_become(next), RunStatus::as_str)
-}
+statuses!(ActionStatus, RunStatus, SessionStatus);
 
-/// Condition on a planning session: it may become `next`.
-pub(super) fn session_may_become(next: SessionStatus) -> String {
-    one_of(SessionStatus::ALL, |from| from.may_become(next), SessionStatus::as_str)
+/// Condition on a row: it may become `next`.
+pub(super) fn may_become<S: Status>(next: S) -> String {
+    one_of(|from: S| from.may_become(next))
 }
 
 /// Condition on a row that changes to the status in `parameter`, one of `targets`: the change is legal.
-pub(super) fn any<S: Copy>(
-    parameter: &str,
-    targets: &[S],
-    name: fn(S) -> &'static str,
-    may: fn(S) -> String,
-) -> String {
+pub(super) fn may_become_any<S: Status>(parameter: &str, targets: &[S]) -> String {
+    any(parameter, targets, may_become)
+}
+
+/// The same for a settlement of an action.
+pub(super) fn may_be_settled_as_any(parameter: &str, targets: &[ActionStatus]) -> String {
+    any(parameter, targets, |next| {
+        one_of(|from: ActionStatus| from.may_be_settled_as(next))
+    })
+}
+
+fn any<S: Status>(parameter: &str, targets: &[S], may: impl Fn(S) -> String) -> String {
     let each = targets
         .iter()
-        .map(|next| format!("({parameter} = '{}' AND {})", name(*next), may(*next)));
+        .map(|next| format!("({parameter} = '{}' AND {})", next.name(), may(*next)));
     format!("({})", each.collect::<Vec<_>>().join(" OR "))
 }
 
-fn one_of<S: Copy>(all: &[S], legal: impl Fn(S) -> bool, name: fn(S) -> &'static str) -> String {
-    let from = all.iter().copied().filter(|from| legal(*from));
-    let from: Vec<_> = from.map(|from| format!("status = '{}'", name(from))).collect();
+fn one_of<S: Status>(legal: impl Fn(S) -> bool) -> String {
+    let from = S::ALL.iter().filter(|from| legal(**from));
+    let from: Vec<_> = from.map(|from| format!("status = '{}'", from.name())).collect();
     match from.as_slice() {
         [one] => one.clone(),
         _ => format!("({})", from.join(" OR ")),
@@ -56,25 +68,19 @@ mod tests {
 
     #[test]
     fn a_status_changes_only_where_that_is_legal() {
+        assert_eq!(may_become(ActionStatus::Approved), "status = 'awaiting_confirmation'");
         assert_eq!(
-            action_may_become(ActionStatus::Approved),
-            "status = 'awaiting_confirmation'"
-        );
-        assert_eq!(
-            action_may_become(ActionStatus::Expired),
+            may_become(ActionStatus::Expired),
             "(status = 'awaiting_confirmation' OR status = 'approved')"
         );
         assert_eq!(
-            run_may_become(RunStatus::Paused),
+            may_become(RunStatus::Paused),
             "(status = 'running' OR status = 'awaiting_confirmation')"
         );
-        assert_eq!(
-            session_may_become(SessionStatus::Executing),
-            "status = 'AWAITING_CONFIRMATION'"
-        );
+        assert_eq!(may_become(SessionStatus::Executing), "status = 'AWAITING_CONFIRMATION'");
         let ends = [ActionStatus::Completed, ActionStatus::InDoubt];
         assert_eq!(
-            any("$2", &ends, ActionStatus::as_str, action_may_become),
+            may_become_any("$2", &ends),
             "(($2 = 'completed' AND status = 'executing') OR ($2 = 'in_doubt' AND status = 'executing'))"
         );
     }

@@ -80,14 +80,8 @@ impl Actions for Store {
     async fn expire(&self, most: u32) -> Result<Vec<RunId>, RecordError> {
         // Outermost runs with an approval request that has expired, oldest first.
         let sql = "SELECT root_id FROM agent_action WHERE status = 'awaiting_confirmation' AND expires_at <= @now \
-                       ORDER BY expires_at LIMIT $1";
-        let found: Vec<RunId> = self.working.all(sql, values![most]).await.map_err(unavailable)?;
-        let mut due = Vec::new();
-        for root in found {
-            if !due.contains(&root) {
-                due.push(root);
-            }
-        }
+                   GROUP BY root_id ORDER BY MIN(expires_at) LIMIT $1";
+        let due: Vec<RunId> = self.working.all(sql, values![most]).await.map_err(unavailable)?;
         if !due.is_empty() {
             self.write::<()>(Op::ExpireApprovals(due.clone())).await?;
         }

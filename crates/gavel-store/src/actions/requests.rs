@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 use super::super::audit::{AuditKind, Entry};
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
-use super::super::transition::{action_may_become, any, run_may_become};
+use super::super::transition::{may_become, may_become_any};
 use super::ACTION;
-use crate::domain::action::ActionStatus::{self, Completed, Executing, Expired, Failed, InDoubt};
+use crate::domain::action::ActionStatus::{Completed, Executing, Expired, Failed, InDoubt};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, RunId};
 use crate::domain::thread::MessageKind;
@@ -88,7 +88,7 @@ impl Batch<'_> {
     pub(crate) async fn begin_action(&self, conn: &mut Conn, action: ActionId) -> Result<(), Fault> {
         let begin = sql!(
             "UPDATE agent_action SET status = 'executing', started_at = @now WHERE id = $1 AND {}",
-            action_may_become(Executing)
+            may_become(Executing)
         );
         conn.execute(begin, values![action]).await?;
         Ok(())
@@ -109,12 +109,7 @@ impl Batch<'_> {
             "UPDATE agent_action SET {} WHERE id = $1 AND {} \
              RETURNING run_id, tool, started_at, side_effect, approval_id",
             ACTION.ended(),
-            any(
-                "$2",
-                &[Completed, Failed, InDoubt],
-                ActionStatus::as_str,
-                action_may_become
-            )
+            may_become_any("$2", &[Completed, Failed, InDoubt])
         );
         let mut values = values![outcome.id];
         values.extend(ACTION.end(outcome, self.writing));
@@ -169,7 +164,7 @@ impl Batch<'_> {
              WHERE run_id IN (WITH RECURSIVE below (id) AS (SELECT id FROM agent_run WHERE id = $1 UNION ALL \
              SELECT run.id FROM agent_run run JOIN below ON run.parent_run_id = below.id) SELECT id FROM below) \
              AND {} RETURNING id, run_id, tool, approval_id, resolution IS NOT NULL AS was_resolved",
-            action_may_become(Expired)
+            may_become(Expired)
         );
         self.end_requests(conn, close, values![run], "run_ended").await?;
         Ok(())
@@ -182,7 +177,7 @@ impl Batch<'_> {
              completed_at = @now, error_code = CASE WHEN side_effect THEN 'in_doubt' ELSE 'cancelled' END, \
              error_message = 'sent, and its outcome was not recorded' WHERE root_id = $1 AND {} \
              RETURNING id, run_id, tool, side_effect",
-            action_may_become(InDoubt)
+            may_become(InDoubt)
         );
         self.end_unrecorded(conn, mark, values![root], FailureCode::InDoubt)
             .await?;
@@ -244,7 +239,7 @@ impl Batch<'_> {
         let suspend = sql!(
             "UPDATE agent_run SET status = 'awaiting_confirmation', holder = NULL, lease_id = NULL, \
              lease_until = NULL, takes = 0, waits_for = $2 WHERE id = $1 AND {}",
-            run_may_become(RunStatus::AwaitingConfirmation)
+            may_become(RunStatus::AwaitingConfirmation)
         );
         conn.execute(suspend, values![run, waits_for]).await?;
         // A cancellation of a running run wakes no run, and the lease of a waiting run is not renewed. So a cancelled
@@ -280,7 +275,7 @@ impl Batch<'_> {
              reason = CASE WHEN resolution IS NULL THEN 'its approval expired' ELSE reason END \
              WHERE root_id = $1 AND {} AND expires_at <= @now \
              RETURNING id, run_id, tool, approval_id, resolution IS NOT NULL AS was_resolved",
-            action_may_become(Expired)
+            may_become(Expired)
         );
         if self.end_requests(conn, expire, values![root], TIMED_OUT).await? > 0 {
             self.wake(conn, root).await?;

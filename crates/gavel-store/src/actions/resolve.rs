@@ -11,7 +11,7 @@ use super::super::db::{Conn, sql, values};
 use super::super::error::Fault;
 use super::super::runs::in_doubt;
 use super::super::table::Insert;
-use super::super::transition::{action_may_be_settled_as, action_may_become, any};
+use super::super::transition::{may_be_settled_as_any, may_become_any};
 use super::{GRANT, NewGrant};
 use crate::api::runs::InDoubtCall;
 use crate::domain::action::ActionStatus::{self, Approved, AwaitingConfirmation, Completed, Expired, Failed, Rejected};
@@ -79,7 +79,7 @@ impl Batch<'_> {
              resolved_at = @now, completed_at = CASE WHEN $2 = 'rejected' THEN @now ELSE NULL END, \
              expires_at = CASE WHEN $2 = 'approved' AND expires_at < @now + {TO_BEGIN_US} THEN @now + {TO_BEGIN_US} \
              ELSE expires_at END WHERE id = $1 AND {}",
-            any("$2", &[Approved, Rejected], ActionStatus::as_str, action_may_become)
+            may_become_any("$2", &[Approved, Rejected])
         );
         let reason = resolve.reason.as_ref();
         let values = values![resolve.action, status, resolve.resolution, &resolve.by, reason, grant];
@@ -326,12 +326,7 @@ impl Batch<'_> {
             "UPDATE agent_action SET status = $2, error_code = $3, error_message = $4, settled_by = $5, \
              settled_at = @now WHERE id = $1 AND {} AND (status = 'in_doubt' OR settled_by IS NOT NULL) \
              RETURNING run_id, tool",
-            any(
-                "$2",
-                &[Completed, Failed],
-                ActionStatus::as_str,
-                action_may_be_settled_as
-            )
+            may_be_settled_as_any("$2", &[Completed, Failed])
         );
         let settled: Option<Settled> = conn.one(settle, values![action, status, code, message, by]).await?;
         if let Some(settled) = &settled {

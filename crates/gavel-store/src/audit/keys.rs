@@ -114,22 +114,28 @@ async fn lost(conn: &mut Conn, given: &AuditSecrets, there: &Signer, path: &Path
 }
 
 /// All available keys, for read-only use.
-pub(super) async fn all(target: &Target, conn: &mut Conn, given: &AuditSecrets) -> Result<Vec<Signer>, StoreError> {
-    let mut signers = given.given();
-    match beside_database(target) {
-        Ok(signer) => signers.extend(signer),
-        // The configured key is enough; the file may be from before it was configured.
-        Err(error) if given.current.is_some() => {
-            tracing::warn!(%error, "audit: the key file next to the database is ignored, since audit.key is set");
+///
+/// # Errors
+/// [`StoreError`]: there may be more keys. Those found so far are always returned.
+pub(super) async fn all(target: &Target, given: &AuditSecrets) -> (Vec<Signer>, Result<(), StoreError>) {
+    let mut found = given.given();
+    let read = async {
+        found.extend(beside_database(target)?);
+        if let Some(path) = target.missing() {
+            return Err(StoreError::Missing(path.display().to_string()));
         }
-        Err(error) => return Err(error),
-    }
-    signers.extend(in_database(conn).await?);
-    Ok(signers)
+        let mut conn = target.reader().await?;
+        let kept = in_database(&mut conn).await;
+        conn.close().await;
+        found.extend(kept?);
+        Ok(())
+    };
+    let read = read.await;
+    (found, read)
 }
 
 /// The key in the file next to a SQLite database.
-pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreError> {
+fn beside_database(target: &Target) -> Result<Option<Signer>, StoreError> {
     let Target::Sqlite { path, .. } = target else {
         return Ok(None);
     };
@@ -145,7 +151,7 @@ pub(super) fn beside_database(target: &Target) -> Result<Option<Signer>, StoreEr
 }
 
 /// The key that is stored in the database.
-pub(super) async fn in_database(conn: &mut Conn) -> Result<Option<Signer>, StoreError> {
+async fn in_database(conn: &mut Conn) -> Result<Option<Signer>, StoreError> {
     let secret: Option<String> = conn.one(KEY, vec![]).await?;
     Ok(secret.map(|secret| Signer::new(&secret)))
 }

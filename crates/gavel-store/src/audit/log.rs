@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::super::connect::Target;
 use super::super::db::{Conn, values};
 use super::super::error::StoreError;
-use super::super::migrate;
+use super::super::read::ReadOnly;
 use super::chain::Head;
 use super::keys::{self, AuditSecrets, KeyPlace};
 use super::triggers::{self, TriggerDamage};
@@ -53,17 +53,22 @@ impl AuditLog {
     /// [`StoreError`].
     pub async fn open(url: &str, keys: &AuditSecrets) -> Result<Self, StoreError> {
         let target = Target::parse(url, None)?;
-        if let Some(path) = target.missing() {
-            return Err(StoreError::Missing(path.display().to_string()));
+        ReadOnly::check(&target).await?;
+        let (signers, read) = keys::all(&target, keys).await;
+        match read {
+            // The configured key is enough; a key file may be from before it was configured.
+            Err(error) if keys.current.is_some() => {
+                tracing::warn!(%error, "audit: another key is ignored, since audit.key is set");
+            }
+            read => read?,
         }
-        let mut conn = target.reader().await?;
-        let pending = migrate::status(&mut conn).await?.pending.len();
-        if pending > 0 {
-            return Err(StoreError::Behind(pending));
-        }
-        let keys = keys::all(&target, &mut conn, keys).await?;
+        let conn = target.reader().await?;
         let columns = columns(target.dialect());
-        Ok(Self { conn, keys, columns })
+        Ok(Self {
+            conn,
+            keys: signers,
+            columns,
+        })
     }
 
     /// The keys that [`AuditLog::open`] would use: the configured ones, that of the file, and that of the database,
@@ -72,21 +77,11 @@ impl AuditLog {
     /// # Errors
     /// [`StoreError`]: there may be more keys. The keys found so far are always returned.
     pub async fn keys(url: &str, given: &AuditSecrets) -> (AuditKeys, Result<(), StoreError>) {
-        let mut found = given.given();
-        let read = async {
-            let target = Target::parse(url, None)?;
-            found.extend(keys::beside_database(&target)?);
-            if let Some(path) = target.missing() {
-                return Err(StoreError::Missing(path.display().to_string()));
-            }
-            let mut conn = target.reader().await?;
-            let kept = keys::in_database(&mut conn).await;
-            conn.close().await;
-            found.extend(kept?);
-            Ok(())
+        let (keys, read) = match Target::parse(url, None) {
+            Ok(target) => keys::all(&target, given).await,
+            Err(error) => (given.given(), Err(error)),
         };
-        let read = read.await;
-        (AuditKeys(found), read)
+        (AuditKeys(keys), read)
     }
 
     /// Where the key for new rows of a database is stored.
@@ -195,7 +190,7 @@ impl AuditLog {
             for row in page.iter().filter(|row| row.number <= end) {
                 verifier.row(row);
             }
-            progress(verifier.rows(), u64::try_from(end).unwrap_or(0));
+            progress(verifier.rows, u64::try_from(end).unwrap_or(0));
             match grown {
                 Some(last) if last < end => after = last,
                 _ => break,

@@ -155,23 +155,28 @@ async fn found(conn: &mut Conn) -> Result<Vec<Found>, sqlx::Error> {
 /// The triggers that differ from the migration. Triggers that gavel did not create belong to the operator. Entries that
 /// such a trigger drops are detected by the comparison with the tool-call log.
 pub(super) async fn damage(conn: &mut Conn) -> Result<Vec<TriggerDamage>, sqlx::Error> {
+    let damaged = damaged(conn).await?.into_iter();
+    Ok(damaged.map(|(_, damage)| damage).collect())
+}
+
+async fn damaged(conn: &mut Conn) -> Result<Vec<(Expected, TriggerDamage)>, sqlx::Error> {
     let dialect = conn.dialect();
     let found = found(conn).await?;
-    let mut damage = Vec::new();
-    for expected in Expected::all(dialect) {
+    let damage = |expected: Expected| {
         let is_it = |found: &&Found| found.name == expected.name && found.table == expected.table;
         let state = match found.iter().find(is_it).map(|found| single_line(&found.effect)) {
             None => TriggerState::Missing,
             Some(effect) if effect != expected.fingerprint(dialect) => TriggerState::Changed,
-            Some(_) => continue,
+            Some(_) => return None,
         };
-        damage.push(TriggerDamage {
+        let damage = TriggerDamage {
             trigger: expected.name.to_owned(),
             table: expected.table.to_owned(),
             state,
-        });
-    }
-    Ok(damage)
+        };
+        Some((expected, damage))
+    };
+    Ok(Expected::all(dialect).into_iter().filter_map(damage).collect())
 }
 
 /// Recreates missing and changed triggers and adds an audit entry for each, in one transaction. Waits at most
@@ -206,7 +211,7 @@ pub(crate) async fn restore(
 async fn restore_locked(conn: &mut Conn, batch: &Batch<'_>) -> Result<Vec<TriggerDamage>, Fault> {
     let dialect = conn.dialect();
     // Another process may have restored them first.
-    let found = damage(conn).await?;
+    let damaged = damaged(conn).await?;
     let mut script = String::new();
     if dialect == Dialect::Postgres {
         // In the order in which writers lock them.
@@ -214,25 +219,19 @@ async fn restore_locked(conn: &mut Conn, batch: &Batch<'_>) -> Result<Vec<Trigge
         script.extend(functions().map(|text| format!("CREATE OR REPLACE FUNCTION {text};\n")));
     }
     batch.trail.begin();
-    for expected in Expected::all(dialect) {
-        let is_it = |damage: &&TriggerDamage| damage.trigger == expected.name && damage.table == expected.table;
-        let Some(damaged) = found.iter().find(is_it) else {
-            continue;
-        };
+    for (expected, damage) in &damaged {
         script.push_str(&expected.again(dialect));
-        let entry = Entry::new(AuditKind::TriggerRestored, Uuid::now_v7());
-        batch.audit(
-            entry
-                .by("gavel")
-                .for_(Whose::new("", ""))
-                .with("trigger", expected.name)
-                .with("table", expected.table)
-                .with("was", damaged.state.as_str()),
-        );
+        let entry = Entry::new(AuditKind::TriggerRestored, Uuid::now_v7())
+            .by("gavel")
+            .for_(Whose::new("", ""))
+            .with("trigger", expected.name)
+            .with("table", expected.table)
+            .with("was", damage.state.as_str());
+        batch.audit(entry);
     }
     conn.script(script).await?;
     batch.write_trail(conn).await?;
-    Ok(found)
+    Ok(damaged.into_iter().map(|(_, damage)| damage).collect())
 }
 
 #[cfg(test)]

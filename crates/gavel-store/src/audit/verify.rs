@@ -19,10 +19,10 @@ pub struct Verifier {
     /// The head in the database; `Some(None)` if the database has lost it.
     head: Option<Option<Head>>,
     kept: HashMap<i64, Vec<Head>>,
-    /// What the first row follows.
-    after: Head,
-    /// What the next row follows.
-    last: Head,
+    /// What the first row follows: number 0 at the beginning of the chain.
+    pub after: Head,
+    /// The last row that was read, which the next one follows.
+    pub last: Head,
     /// Whether the last row is known to be invalid.
     invalid: bool,
     /// For each missing key: its first row, its last row, and their number.
@@ -36,9 +36,12 @@ pub struct Verifier {
     /// Grants and the calls that they cover; `None` for a revoked one.
     grants: HashMap<Uuid, Option<GrantScope>>,
     tries: i64,
-    rows: u64,
-    found: u64,
-    findings: Vec<Finding>,
+    /// How many rows were read.
+    pub rows: u64,
+    /// The number of findings.
+    pub found: u64,
+    /// The findings, at most the first 1,000.
+    pub findings: Vec<Finding>,
 }
 
 impl Verifier {
@@ -204,26 +207,6 @@ impl Verifier {
         }
     }
 
-    /// The last row that was read.
-    pub fn last(&self) -> &Head {
-        &self.last
-    }
-
-    /// What the first row that was read follows: number 0 at the beginning of the chain.
-    pub fn after(&self) -> &Head {
-        &self.after
-    }
-
-    /// How many rows were read.
-    pub fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// The number of findings.
-    pub fn found(&self) -> u64 {
-        self.found
-    }
-
     /// Whether missing keys are the only finding, as after the loss of a key. Their rows must be at the beginning of
     /// the chain: a row with an unknown key after a genuine one was inserted.
     pub fn lacks_keys_alone(&self) -> bool {
@@ -232,11 +215,6 @@ impl Verifier {
             _ => false,
         };
         self.found > 0 && self.found == self.findings.len() as u64 && self.findings.iter().all(lacking)
-    }
-
-    /// The findings, at most the first 1,000.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
     }
 }
 

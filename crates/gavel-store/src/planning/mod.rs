@@ -7,6 +7,7 @@
 
 mod write;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -19,14 +20,15 @@ use super::error::{Fault, unavailable};
 use super::op::Op;
 use super::read::{OF_USER, PLANNING_SESSIONS};
 use super::table::{Column, Table};
-use super::transition::{any, session_may_become};
+use super::transition::may_become_any;
 use crate::api::planning::{Version, VersionKind};
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::planning_session::SessionReason;
 use crate::domain::planning_session::SessionStatus::{self, Cancelled, Completed, DeadlineExceeded, Failed};
-use crate::domain::time::Timestamp;
 use crate::ports::commit::{SessionEnd, Worked};
-use crate::ports::planning::{Moved, PlanEdit, PlanningSessions, SessionCancel, SessionWait, StoredSession};
+use crate::ports::planning::{
+    MadePlan, Moved, PlanEdit, PlanNotes, PlanningSessions, SessionCancel, SessionWait, StoredSession,
+};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 use crate::ports::runs::{NewRun, Reopen, SessionWork};
 use crate::queue::Batch;
@@ -108,21 +110,17 @@ impl PlanningSessions for Store {
     }
 
     async fn sweep(&self, now_us: i64, unconfirmed_us: i64, most: u32) -> Result<u32, RecordError> {
-        let mut due: Vec<PlanningSessionId> = Vec::new();
+        let mut due: BTreeSet<PlanningSessionId> = BTreeSet::new();
         for (sql, values) in [
             (OVERDUE, values![now_us, most]),
             (UNCONFIRMED, values![unconfirmed_us, most]),
             (LEFT_BEHIND, values![most]),
             (WAITS_PAST, values![now_us, most]),
         ] {
-            let found: Vec<_> = self.working.all(sql, values).await.map_err(unavailable)?;
-            for session in found {
-                if !due.contains(&session) {
-                    due.push(session);
-                }
-            }
+            let found: Vec<PlanningSessionId> = self.working.all(sql, values).await.map_err(unavailable)?;
+            due.extend(found);
         }
-        due.truncate(most as usize);
+        let due: Vec<_> = due.into_iter().take(most as usize).collect();
         if due.is_empty() {
             return Ok(0);
         }
@@ -255,22 +253,19 @@ impl Batch<'_> {
             cleanup.map_or(Value::Text(None), Value::json),
             at,
         ];
-        let Some(Numbered { version, at_us, run_id }) = conn.one(update, values).await? else {
+        let Some(numbered) = conn.one::<Numbered>(update, values).await? else {
             return Ok(());
         };
         if let Some(changed) = changed {
-            let version = Version {
-                version,
-                at: Timestamp(at_us),
-                by: AGENT.into(),
-                kind: VersionKind::Changed,
-                why: changed.why.to_string(),
+            let made = MadePlan {
+                plan: worked.plan.clone(),
+                notes: PlanNotes::default(),
                 changes: changed.changes.clone(),
-                plan_hash: hash(&worked.plan.to_json()),
-                run_id,
-                plan: worked.plan.tasks.clone(),
+                by: AGENT.into(),
+                why: Arc::clone(&changed.why),
             };
-            self.add_version(conn, session, version, worked.plan.last).await?;
+            self.add_version(conn, session, numbered, VersionKind::Changed, &made)
+                .await?;
         }
         if let Some(SessionEnd { status, reason, .. }) = &worked.ended {
             self.end_work(conn, session, root, *status, reason.as_ref(), at).await?;
@@ -292,12 +287,7 @@ impl Batch<'_> {
             "UPDATE planning_session SET status = $3, status_code = $4, status_detail = $5, \
              updated_at = COALESCE(CAST($6 AS BIGINT), @now), completed_at = COALESCE(CAST($6 AS BIGINT), @now) \
              WHERE id = $1 AND run_id = $2 AND status = 'EXECUTING' AND {}",
-            any(
-                "$3",
-                &[Completed, Failed, DeadlineExceeded, Cancelled],
-                SessionStatus::as_str,
-                session_may_become
-            )
+            may_become_any("$3", &[Completed, Failed, DeadlineExceeded, Cancelled])
         );
         let (code, detail) = (reason.map(|(code, _)| *code), reason.map(|(_, detail)| detail));
         if conn

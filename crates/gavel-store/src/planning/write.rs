@@ -11,7 +11,7 @@ use super::super::audit::{AuditKind, Entry};
 use super::super::db::{Conn, Value, sql, values};
 use super::super::error::Fault;
 use super::super::table::Insert;
-use super::super::transition::session_may_become;
+use super::super::transition::may_become;
 use super::{SESSION, VERSION};
 use crate::api::planning::{Cleanup, Version, VersionKind};
 use crate::domain::agent_run::RunStatus;
@@ -41,22 +41,6 @@ pub(super) struct Numbered {
     pub(super) at_us: i64,
     /// The run that works for the session, or worked last.
     pub(super) run_id: RunId,
-}
-
-impl Numbered {
-    pub(super) fn into_version(self, made: &MadePlan, kind: VersionKind) -> Version {
-        Version {
-            version: self.version,
-            at: Timestamp(self.at_us),
-            by: made.by.to_string(),
-            kind,
-            why: made.why.to_string(),
-            changes: made.changes.clone(),
-            plan_hash: hash(&made.plan.to_json()),
-            run_id: self.run_id,
-            plan: made.plan.tasks.clone(),
-        }
-    }
 }
 
 /// The state of a session.
@@ -112,7 +96,7 @@ impl Batch<'_> {
                     "UPDATE planning_session SET status = 'PLANNING', run_id = $5, refinement_code = NULL, \
                      refinement_detail = NULL, updated_at = $6 WHERE id = $1 AND tenant = $2 AND user_id = $3 \
                      AND version = $4 AND deadline > $6 AND {} RETURNING plan",
-                    session_may_become(Planning)
+                    may_become(Planning)
                 );
                 (refine, *version)
             }
@@ -121,7 +105,7 @@ impl Batch<'_> {
                     "UPDATE planning_session SET status = 'EXECUTING', run_id = $5, started_at = $6, updated_at = $6 \
                      WHERE id = $1 AND tenant = $2 AND user_id = $3 AND version = $4 AND deadline > $6 AND {} \
                      RETURNING plan",
-                    session_may_become(Executing)
+                    may_become(Executing)
                 );
                 (execute, *version)
             }
@@ -208,7 +192,7 @@ impl Batch<'_> {
         let update = sql!(
             "UPDATE planning_session SET {NEW_VERSION}, updated_at = COALESCE(CAST($6 AS BIGINT), @now) \
              WHERE id = $1 AND run_id = $2 AND {} RETURNING version, updated_at AS at_us, run_id",
-            session_may_become(AwaitingConfirmation)
+            may_become(AwaitingConfirmation)
         );
         let plan = made.plan.to_json();
         let values = values![session, run, plan, made.plan.last, Value::json(&made.notes), at];
@@ -219,8 +203,7 @@ impl Batch<'_> {
             1 => VersionKind::Proposed,
             _ => VersionKind::Refined,
         };
-        self.add_version(conn, session, numbered.into_version(made, kind), made.plan.last)
-            .await
+        self.add_version(conn, session, numbered, kind, made).await
     }
 
     /// The run of a session has made no plan. True if that changed the session.
@@ -237,7 +220,7 @@ impl Batch<'_> {
             "UPDATE planning_session SET status = 'AWAITING_CONFIRMATION', refinement_code = $4, \
              refinement_detail = $5, updated_at = COALESCE(CAST($6 AS BIGINT), @now) \
              WHERE id = $1 AND run_id = $2 AND (version > 0) = $3 AND {}",
-            session_may_become(AwaitingConfirmation)
+            may_become(AwaitingConfirmation)
         );
         let end = "UPDATE planning_session SET status = $7, status_code = $4, status_detail = $5, \
                    updated_at = COALESCE(CAST($6 AS BIGINT), @now), completed_at = COALESCE(CAST($6 AS BIGINT), @now) \
@@ -263,16 +246,29 @@ impl Batch<'_> {
         Ok(false)
     }
 
+    /// Adds the version that was just numbered.
     pub(super) async fn add_version(
         &self,
         conn: &mut Conn,
         session: PlanningSessionId,
-        version: Version,
-        last: u32,
+        numbered: Numbered,
+        kind: VersionKind,
+        made: &MadePlan,
     ) -> Result<(), Fault> {
         static ADD: LazyLock<Insert> = LazyLock::new(|| VERSION.inserts(""));
-        ADD.run(conn, VERSION.begin(&(session, version, last), self.writing))
-            .await?;
+        let version = Version {
+            version: numbered.version,
+            at: Timestamp(numbered.at_us),
+            by: made.by.to_string(),
+            kind,
+            why: made.why.to_string(),
+            changes: made.changes.clone(),
+            plan_hash: hash(&made.plan.to_json()),
+            run_id: numbered.run_id,
+            plan: made.plan.tasks.clone(),
+        };
+        let row = (session, version, made.plan.last);
+        ADD.run(conn, VERSION.begin(&row, self.writing)).await?;
         Ok(())
     }
 }
@@ -312,8 +308,8 @@ impl Batch<'_> {
         let notes = Value::json(&made.notes);
         let values = values![edit.session, edit.version, plan, made.plan.last, notes, edit.at_us];
         if let Some(numbered) = conn.one::<Numbered>(update, values).await? {
-            let version = numbered.into_version(made, VersionKind::Edited);
-            self.add_version(conn, edit.session, version, made.plan.last).await?;
+            self.add_version(conn, edit.session, numbered, VersionKind::Edited, made)
+                .await?;
             return Ok(Moved::Yes);
         }
         if let Some(claim) = &edit.claim {
@@ -342,7 +338,7 @@ impl Batch<'_> {
         let update = sql!(
             "UPDATE planning_session SET status = 'CANCELLED', status_code = $2, status_detail = $3, updated_at = $4, \
              completed_at = $4 WHERE id = $1 AND {} RETURNING run_id",
-            session_may_become(Cancelled)
+            may_become(Cancelled)
         );
         let values = values![cancel.session, SessionReason::Cancelled, detail, cancel.at_us];
         let Some(run) = conn.one::<RunId>(update, values).await? else {
@@ -390,7 +386,7 @@ impl Batch<'_> {
              WHERE id = $1 AND {} \
              AND (deadline <= $2 OR (status = 'AWAITING_CONFIRMATION' AND updated_at <= $3)) \
              RETURNING run_id, status_code",
-            session_may_become(DeadlineExceeded)
+            may_become(DeadlineExceeded)
         );
         let expired: Option<Expired> = conn.one(expire, values![session, now_us, unconfirmed_us]).await?;
         if let Some(expired) = &expired {

@@ -351,42 +351,19 @@ pub(crate) struct List {
     /// The fields that a filter can use.
     pub(crate) fields: Vec<Field>,
     /// Its indexes, most selective first.
-    pub(crate) indexed: Vec<Index>,
+    pub(crate) indexed: &'static [Index],
 }
 
-/// An index that has the rows of each value in the order of the list.
-pub(crate) struct Index {
-    /// What it begins with, after the tenant (and, for runs, the project).
-    pub(crate) column: &'static str,
-    /// The values of most rows.
-    pub(crate) common: &'static [&'static str],
-    /// The name and the condition of one that has only some rows.
-    pub(crate) partial: Option<(&'static str, &'static str)>,
-}
-
-impl Index {
-    const fn on(column: &'static str) -> Self {
-        Self {
-            column,
-            common: &[],
-            partial: None,
-        }
-    }
-
-    const fn unless(self, common: &'static [&'static str]) -> Self {
-        Self { common, ..self }
-    }
-
-    const fn only(self, name: &'static str, condition: &'static str) -> Self {
-        Self {
-            partial: Some((name, condition)),
-            ..self
-        }
-    }
-}
+/// An index that has the rows of each value in the order of the list: what it begins with, after the tenant (and, for
+/// runs, the project); the values of most rows; and of one that has only some rows, its name and its condition.
+pub(crate) struct Index(
+    pub(crate) &'static str,
+    pub(crate) &'static [&'static str],
+    pub(crate) Option<(&'static str, &'static str)>,
+);
 
 /// A list of a table whose pages are `P`, newest first.
-fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: Vec<Index>) -> List {
+fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: &'static [Index]) -> List {
     List {
         name: table.name,
         order: "created_at",
@@ -397,68 +374,67 @@ fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: Vec<Inde
     }
 }
 
+const BY_USER: Index = Index("user_id", &[], None);
+
 const SUCCESSES: &[&str] = &[Outcome::TaskCompleted.as_str(), Outcome::ResponseGiven.as_str()];
 
 pub(crate) static DECISIONS: LazyLock<List> = LazyLock::new(|| {
-    let indexed = vec![
-        Index::on("conversation_id"),
-        Index::on("user_id"),
-        Index::on("status")
-            .unless(&["closed"])
-            .only("decision_open", "status = 'open'"),
-        Index::on("duration_us / 1000").only("decision_slow", SLOW),
-        Index::on("outcome_category").unless(SUCCESSES),
+    let indexed = &[
+        Index("conversation_id", &[], None),
+        BY_USER,
+        Index("status", &["closed"], Some(("decision_open", "status = 'open'"))),
+        Index("duration_us / 1000", &[], Some(("decision_slow", SLOW))),
+        Index("outcome_category", SUCCESSES, None),
         // Those of decisions without a tool.
-        Index::on("intent").unless(&["respond", "clarify", "refuse", "none"]),
-        Index::on("decision_type"),
+        Index("intent", &["respond", "clarify", "refuse", "none"], None),
+        Index("decision_type", &[], None),
     ];
     list::<DecisionPage, _, _>(&DECISION, DECISION.selected(), indexed)
 });
 
 pub(crate) static TOOL_INVOCATIONS: LazyLock<List> = LazyLock::new(|| {
-    let unsuccessful = Index::on("status").unless(&["completed"]);
-    let indexed = vec![
-        Index::on("decision_id"),
-        Index::on("user_id"),
-        unsuccessful.only("tool_unsuccessful", "status <> 'completed'"),
-        Index::on("duration_us / 1000").only("tool_slow", SLOW),
-        Index::on("tool"),
+    let indexed = &[
+        Index("decision_id", &[], None),
+        BY_USER,
+        Index(
+            "status",
+            &["completed"],
+            Some(("tool_unsuccessful", "status <> 'completed'")),
+        ),
+        Index("duration_us / 1000", &[], Some(("tool_slow", SLOW))),
+        Index("tool", &[], None),
     ];
     list::<ToolInvocationPage, _, _>(&CALL, CALL.selected(), indexed)
 });
 
 pub(crate) static RUNS: LazyLock<List> = LazyLock::new(|| {
-    let status = Index::on("status").unless(&["completed"]);
-    let indexed = vec![Index::on(PARENT), Index::on("user_id"), status, Index::on("agent_id")];
+    let indexed = &[
+        Index(PARENT, &[], None),
+        BY_USER,
+        Index("status", &["completed"], None),
+        Index("agent_id", &[], None),
+    ];
     list::<RunPage, _, _>(&RUN, RUN.selected(), indexed)
 });
 
 /// Oldest first.
-pub(crate) static ACTIONS: LazyLock<List> = LazyLock::new(|| {
-    let indexed = vec![Index::on("user_id"), Index::on("status")];
-    List {
-        newest_first: false,
-        ..list::<ApprovalPage, _, _>(&ACTION, ACTION.selected(), indexed)
-    }
+pub(crate) static ACTIONS: LazyLock<List> = LazyLock::new(|| List {
+    newest_first: false,
+    ..list::<ApprovalPage, _, _>(&ACTION, ACTION.selected(), &[BY_USER, Index("status", &[], None)])
 });
 
-pub(crate) static GRANTS: LazyLock<List> = LazyLock::new(|| {
-    let columns = GRANT.selected_in_camel_case();
-    list::<GrantPage, _, _>(&GRANT, columns, vec![Index::on("user_id")])
-});
+pub(crate) static GRANTS: LazyLock<List> =
+    LazyLock::new(|| list::<GrantPage, _, _>(&GRANT, GRANT.selected_in_camel_case(), &[BY_USER]));
 
 /// Most recently active first.
-pub(crate) static THREADS: LazyLock<List> = LazyLock::new(|| {
-    let columns = THREAD.selected_in_camel_case();
-    List {
-        order: "updated_at",
-        ..list::<ThreadPage, _, _>(&THREAD, columns, vec![Index::on("user_id")])
-    }
+pub(crate) static THREADS: LazyLock<List> = LazyLock::new(|| List {
+    order: "updated_at",
+    ..list::<ThreadPage, _, _>(&THREAD, THREAD.selected_in_camel_case(), &[BY_USER])
 });
 
 pub(crate) static PLANNING_SESSIONS: LazyLock<List> = LazyLock::new(|| {
-    let status = Index::on("status").unless(&["COMPLETED"]);
-    list::<PlanningSessionPage, _, _>(&SESSION, SESSION.selected(), vec![Index::on("user_id"), status])
+    let indexed = &[BY_USER, Index("status", &["COMPLETED"], None)];
+    list::<PlanningSessionPage, _, _>(&SESSION, SESSION.selected(), indexed)
 });
 
 /// Newest first.
@@ -468,7 +444,7 @@ pub(crate) static VERSIONS: LazyLock<List> = LazyLock::new(|| List {
     newest_first: true,
     columns: LISTED.to_owned(),
     fields: Vec::new(),
-    indexed: Vec::new(),
+    indexed: &[],
 });
 
 /// The condition of the indexes of long durations.

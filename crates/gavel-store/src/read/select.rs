@@ -57,7 +57,7 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
     let tail = |at: &str, id: &str| format!("ORDER BY {at} {direction}, {id} {direction} LIMIT {}", question.limit);
     // Where the next page begins, under names that no answer has.
     let place = format!("{order} AS \"{AT}\", id AS \"{ID}\"");
-    let from = match index.and_then(|index| index.partial) {
+    let from = match index.and_then(|Index(.., partial)| *partial) {
         Some((index, _)) if dialect == Dialect::Sqlite => format!("{name} INDEXED BY {index}"),
         _ => (*name).to_owned(),
     };
@@ -99,8 +99,8 @@ impl Builder {
         let is_of_index = |index: &Index| match sql {
             "created_at" => true,
             // Every index begins with them, but the primary key by which the calls of one decision are found.
-            "tenant" | "project_id" => index.column != "decision_id",
-            _ => index.column == sql,
+            "tenant" | "project_id" => index.0 != "decision_id",
+            _ => index.0 == sql,
         };
         match self.dialect == Dialect::Postgres || self.index.is_none_or(is_of_index) {
             true => sql.to_owned(),
@@ -162,11 +162,11 @@ fn driver<'t>(list: &'static List, terms: &'t [Term]) -> Option<(&'static Index,
 /// The branches of a statement that this index drives for this condition; `None` if it does not support it, or only for
 /// `common_too` values.
 fn branches(index: &Index, term: &Term, common_too: bool) -> Option<Vec<String>> {
-    let column = index.column;
+    let Index(column, common, partial) = *index;
     if term.field.sql != column {
         return None;
     }
-    let is_common = |value: &&str| index.common.contains(value) && !(common_too && index.partial.is_none());
+    let is_common = |value: &&str| common.contains(value) && !(common_too && partial.is_none());
     match (&term.value, term.op) {
         (Literal::Exact(text), Op::Eq) => (!is_common(&text.as_str())).then(Vec::new),
         (Literal::Int(_), _) => {
@@ -187,7 +187,7 @@ fn branches(index: &Index, term: &Term, common_too: bool) -> Option<Vec<String>>
             if values.iter().any(is_common) {
                 return None;
             }
-            if let Some((_, condition)) = index.partial {
+            if let Some((_, condition)) = partial {
                 // The index's own condition, spelled as in its definition.
                 return (!values.is_empty())
                     .then(|| vec![format!("{condition} AND {column} IN ({})", quoted(&values))]);

@@ -28,7 +28,7 @@ use crate::ports::commit::RunEnd;
 use crate::ports::runs::{Lease, Reopen, Reopened, ReopenedFor, Settled};
 use crate::queue::Batch;
 use crate::transaction::{close, end_started};
-use crate::transition::{any, run_may_become};
+use crate::transition::may_become_any;
 
 impl Batch<'_> {
     /// Ends a run, and with an outermost run everything below it.
@@ -47,12 +47,7 @@ impl Batch<'_> {
         let finish = sql!(
             "UPDATE agent_run SET {} WHERE id = $1 AND started_at IS NOT NULL AND {}",
             RUN.ended(),
-            any(
-                "$2",
-                &[Completed, Failed, Cancelled, Paused],
-                RunStatus::as_str,
-                run_may_become
-            )
+            may_become_any("$2", &[Completed, Failed, Cancelled, Paused])
         );
         let mut values = values![run];
         values.extend(RUN.end(&end, self.writing));
