@@ -376,10 +376,7 @@ fn print(verified: &Verifier, as_json: bool) -> anyhow::Result<Exit> {
         };
         match found {
             0 if !verified.joins() => {
-                output::line(&format!(
-                    "✓ this part is intact: {rows}{after}, head {}",
-                    verified.last
-                ))?;
+                output::line(&format!("✓ this part is intact: {rows}{after}, head {}", verified.last))?;
                 output::note(
                     "it could not be verified that nothing is missing before this part: give the head of the previous part with --head",
                 );
