@@ -44,6 +44,27 @@ use self::logs::Voice;
 use crate::config::{Config, Flags, Resolved};
 use crate::telemetry::Telemetry;
 
+/// A group of commands that talk to a gavel: a line for each, with its help, its options, and those for the place if they
+/// are not the usual ones.
+macro_rules! commands {
+    ($(#[$doc:meta])* Command { $($(#[$help:meta])* $name:ident($($options:ty),+),)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, clap::Subcommand)]
+        pub(super) enum Command {
+            $($(#[$help])* $name($crate::cli::gavel::At<$($options),+>),)+
+        }
+
+        impl Command {
+            pub(super) fn run(&self, flags: &$crate::config::Flags) -> anyhow::Result<$crate::cli::exit::Exit> {
+                match self {
+                    $(Self::$name(at) => $crate::cli::talk(at, flags),)+
+                }
+            }
+        }
+    };
+}
+pub(crate) use commands;
+
 /// How long the end of the process waits for its last tasks. A read from a terminal cannot be interrupted, so the wait
 /// is short.
 const LAST_TASKS: Duration = Duration::from_millis(200);

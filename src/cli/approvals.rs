@@ -3,67 +3,42 @@
 
 mod question;
 
-use clap::Subcommand;
-
 pub(super) use self::question::{Question, answers, question, settles};
 use crate::api::approvals::{
     ActionInDoubt, ActionInDoubtPage, ApprovalPage, Grant, GrantPage, PendingApproval, ResolveBody, SettleBody,
 };
-use crate::api::threads::{ActionAnswer, RunAnswer};
+use crate::api::threads::RunAnswer;
 use crate::app::running_process;
 use crate::cli::client::Wait;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{At, Gavel, Talk, Work};
+use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
-use crate::cli::list::{self, Column, Paging, at, clipped, more, table_of};
-use crate::cli::{output, talk};
-use crate::config::{Config, Flags};
+use crate::cli::list::{self, Column, Paging, at, clipped, more};
+use crate::cli::{commands, output};
+use crate::config::Config;
 use crate::domain::action::{self, ActionStatus};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
 
-/// The commands of `gavel approvals`.
-#[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// List approval requests and in-doubt actions, oldest first, with all details that an answer needs
-    List(At<List>),
-    /// Approve a call: it runs once, with exactly the arguments shown
-    Approve(At<Approve>),
-    /// Reject a call: it does not run
-    Reject(At<Reject>),
-    /// Say whether an in-doubt action had its effect
-    Settle(At<Settle>),
-    /// List grants
-    Grants(At<Grants>),
-    /// Revoke a grant
-    Revoke(At<Revoke>),
-}
-
-impl Command {
-    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
-        match self {
-            Self::List(args) => talk(args, flags),
-            Self::Approve(args) => talk(args, flags),
-            Self::Reject(args) => talk(args, flags),
-            Self::Settle(args) => talk(args, flags),
-            Self::Grants(args) => talk(args, flags),
-            Self::Revoke(args) => talk(args, flags),
-        }
+commands! {
+    /// The commands of `gavel approvals`.
+    Command {
+        /// List approval requests and in-doubt actions, oldest first, with all details that an answer needs
+        List(List),
+        /// Approve a call: it runs once, with exactly the arguments shown
+        Approve(Approve),
+        /// Reject a call: it does not run
+        Reject(Reject),
+        /// Say whether an in-doubt action had its effect
+        Settle(Settle),
+        /// List grants
+        Grants(Grants),
+        /// Revoke a grant
+        Revoke(Revoke),
     }
 }
 
 /// The path for answers to approval requests.
 pub(super) const RESOLVE: &str = "api/agent/approvals/resolve";
-
-/// The run that an answer is about.
-fn found(gavel: &Gavel, answer: anyhow::Result<RunAnswer>) -> anyhow::Result<RunAnswer> {
-    let what = "such approval request or action";
-    gavel.found(answer, what, "; `gavel approvals list` lists them")
-}
-
-/// Parses an approval id argument.
-fn approval(text: &str) -> Result<ApprovalId, &'static str> {
-    ApprovalId::parse(text).ok_or("an approval's id is a UUID; `gavel approvals list` shows them")
-}
 
 /// Options of `gavel approvals list`.
 #[derive(Debug, clap::Args)]
@@ -93,45 +68,45 @@ impl Talk for List {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let answering = gavel.answering().await?;
         let (query, whose) = (self.paging.query(), gavel.place.whose_words());
-        let in_doubt =
-            |one: &ActionInDoubt| format!("{}\n{}", question::in_doubt(one), question::settling(one, &gavel.place));
-        let in_doubt = |all: &[ActionInDoubt]| all.iter().map(in_doubt).collect::<Vec<_>>().join("\n");
-        if self.in_doubt {
-            let page = gavel.page::<ActionInDoubtPage, _>(IN_DOUBT, &query).await?;
-            list::print(
-                self.paging.json,
-                &page.items,
-                &format!("no in-doubt actions{whose}"),
-                in_doubt,
-            )?;
-            more(&page, "more in doubt: the same command with");
-            return Ok(Exit::Done);
-        }
-        let pending = gavel.page::<ApprovalPage, _>("api/agent/approvals/pending", &query);
-        let pending = pending.await?;
-        let request = |one: &PendingApproval| {
-            let one = one.into();
-            format!("{}\n{}", question(&one), question::answers(&one, &answering))
-        };
-        let request = |all: &[PendingApproval]| all.iter().map(request).collect::<Vec<_>>().join("\n");
-        list::print(
-            self.paging.json,
-            &pending.items,
-            &format!("no approval requests{whose}"),
-            request,
-        )?;
-        more(&pending, "more: the same command with");
-        // Below the first page of approval requests, in text output only.
-        if query.page_token.is_none() && !self.paging.json {
-            let page = gavel.page::<ActionInDoubtPage, _>(IN_DOUBT, &query).await?;
-            if !pending.items.is_empty() && !page.items.is_empty() {
-                output::line("")?;
+        let (json, is_first) = (self.paging.json, query.page_token.is_none());
+        let mut is_apart = false;
+        if !self.in_doubt {
+            let page = gavel
+                .page::<ApprovalPage, _>("api/agent/approvals/pending", &query)
+                .await?;
+            let request = |one: &PendingApproval| {
+                let one = one.into();
+                format!("{}\n{}", question(&one), question::answers(&one, &answering))
+            };
+            list::print(json, &page.items, &format!("no approval requests{whose}"), |all| {
+                blocks(all, request)
+            })?;
+            more(&page, "more: the same command with");
+            // In-doubt actions are below the first page of approval requests, in text output only.
+            if json || !is_first {
+                return Ok(Exit::Done);
             }
-            list::print(false, &page.items, "", in_doubt)?;
-            more(&page, "more in doubt: the same command with --in-doubt and");
+            is_apart = !page.items.is_empty();
         }
+        let page = gavel.page::<ActionInDoubtPage, _>(IN_DOUBT, &query).await?;
+        if is_apart && !page.items.is_empty() {
+            output::line("")?;
+        }
+        let (none, option) = match self.in_doubt {
+            true => (format!("no in-doubt actions{whose}"), ""),
+            false => (String::new(), " --in-doubt and"),
+        };
+        let one =
+            |one: &ActionInDoubt| format!("{}\n{}", question::in_doubt(one), question::settling(one, &gavel.place));
+        list::print(json, &page.items, &none, |all| blocks(all, one))?;
+        more(&page, &format!("more in doubt: the same command with{option}"));
         Ok(Exit::Done)
     }
+}
+
+/// Objects in full, with a line between them.
+fn blocks<T>(all: &[T], one: impl Fn(&T) -> String) -> String {
+    all.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
 /// Options of `gavel approvals settle`.
@@ -139,7 +114,6 @@ impl Talk for List {
 #[command(after_long_help = SETTLE_EXAMPLES)]
 pub(super) struct Settle {
     /// The in-doubt action
-    #[arg(value_parser = action)]
     id: ActionId,
     /// Whether it happened
     #[arg(value_parser = ["happened", "did_not_happen"])]
@@ -156,26 +130,14 @@ Examples:
 An action is in doubt if it was sent and its outcome is unknown. It is never repeated automatically:
 check the receiving system (the mailbox, the calendar), then report the result here.";
 
-fn action(text: &str) -> Result<ActionId, &'static str> {
-    ActionId::parse(text).ok_or("an action's id is a UUID; its run shows it, as actionId")
-}
-
 impl Talk for Settle {
     const WORK: Work = Work::Act;
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let happened = self.what == "happened";
         let path = format!("api/agent/actions/{}/settle", self.id);
-        let run = found(
-            gavel,
-            or_stopped(gavel.post(&path, &[], Wait::No, &SettleBody { happened })).await,
-        )?;
-        if self.json {
-            output::json(&run)?;
-        } else {
-            output::line(&run_message(&run))?;
-        }
-        Ok(Exit::Done)
+        let run = or_stopped(gavel.post(&path, &[], Wait::No, &SettleBody { happened })).await?;
+        output::answer(self.json, &run, run_message)
     }
 }
 
@@ -183,9 +145,6 @@ impl Talk for Settle {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = APPROVE)]
 pub(super) struct Approve {
-    /// The approval request
-    #[arg(value_parser = approval)]
-    id: ApprovalId,
     /// Also create a grant: later calls of the tool to exactly the same recipients run without approval
     #[arg(long)]
     always: bool,
@@ -197,15 +156,14 @@ pub(super) struct Approve {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = REJECT)]
 pub(super) struct Reject {
-    /// The approval request
-    #[arg(value_parser = approval)]
-    id: ApprovalId,
     #[command(flatten)]
     how: How,
 }
 
 #[derive(Debug, clap::Args)]
 struct How {
+    /// The approval request
+    id: ApprovalId,
     /// The reason, for the records; the agent reads that of a rejection
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -246,7 +204,7 @@ impl Talk for Approve {
             true => action::Resolution::ApproveAndAlwaysAllowRecipient,
             false => action::Resolution::ApproveOnce,
         };
-        resolve(gavel, self.id, decision, &self.how).await
+        self.how.resolve(gavel, decision).await
     }
 }
 
@@ -258,8 +216,7 @@ impl Talk for Reject {
     }
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let decision = action::Resolution::Reject;
-        resolve(gavel, self.id, decision, &self.how).await
+        self.how.resolve(gavel, action::Resolution::Reject).await
     }
 }
 
@@ -280,46 +237,30 @@ impl How {
         ))
         .into())
     }
-}
 
-async fn resolve(
-    gavel: &Gavel,
-    approval_id: ApprovalId,
-    decision: action::Resolution,
-    how: &How,
-) -> anyhow::Result<Exit> {
-    let resolution = ResolveBody {
-        approval_id,
-        decision,
-        reason: how.reason.clone(),
-    };
-    let run = or_stopped_with(gavel.post(RESOLVE, &[], Wait::Ended, &resolution), || {
-        "it is unknown whether the answer counts; it is safe to repeat the command".to_owned()
-    });
-    let run = found(gavel, run.await)?;
-    if how.json {
-        output::json(&run)?;
-    } else {
-        output::line(&run_message(&run))?;
-        for action in in_doubt(&run) {
+    async fn resolve(&self, gavel: &Gavel, decision: action::Resolution) -> anyhow::Result<Exit> {
+        let resolution = ResolveBody {
+            approval_id: self.id,
+            decision,
+            reason: self.reason.clone(),
+        };
+        let unknown = "the answer counts; it is safe to repeat the command";
+        let run = or_stopped_with(gavel.post(RESOLVE, &[], Wait::Ended, &resolution), unknown).await?;
+        output::answer(self.json, &run, run_message)?;
+        let in_doubt: Vec<_> = run
+            .actions
+            .iter()
+            .filter(|action| action.state == ActionStatus::InDoubt)
+            .collect();
+        for action in in_doubt.iter().filter(|_| !self.json) {
             output::note(&format!(
-                "{}: the outcome is unknown. Look at the receiving end, then run one of these:\n{}",
+                "{}: the outcome is unknown\n{}",
                 output::printable(&action.tool),
                 settles(action.action_id, &gavel.place.repeated()).trim_end()
             ));
         }
+        Ok(if in_doubt.is_empty() { Exit::Done } else { Exit::Failed })
     }
-    Ok(match in_doubt(&run).next() {
-        Some(_) => Exit::Failed,
-        None => Exit::Done,
-    })
-}
-
-/// The actions of the run whose outcome is unknown.
-fn in_doubt(run: &RunAnswer) -> impl Iterator<Item = &ActionAnswer> {
-    run.actions
-        .iter()
-        .filter(|action| action.state == ActionStatus::InDoubt)
 }
 
 /// The result as text: each action, the run, its summary.
@@ -353,12 +294,7 @@ pub(super) struct Grants {
 #[derive(Debug, clap::Args)]
 pub(super) struct Revoke {
     /// The grant; it no longer applies to any call that has not been checked yet
-    #[arg(value_parser = grant)]
     id: GrantId,
-}
-
-fn grant(text: &str) -> Result<GrantId, &'static str> {
-    GrantId::parse(text).ok_or("a grant's id is a UUID; `gavel approvals grants` shows them")
 }
 
 const COLUMNS: &[Column<Grant>] = &[
@@ -388,16 +324,13 @@ impl Talk for Grants {
         let page = gavel
             .page::<GrantPage, _>("api/agent/grants", &self.paging.query())
             .await?;
-        list::print(self.paging.json, &page.items, "there are no grants", |grants| {
-            table_of(COLUMNS, grants)
-        })?;
+        self.paging.print(&page, "there are no grants", COLUMNS)?;
         let valid = page.items.iter().find(|grant| grant.revoked_at.is_none());
         if let Some(valid) = valid.filter(|_| !self.paging.json) {
             let place = answering.for_call_of(Some(&valid.user_id)).repeated();
             let id = &valid.grant_id;
             output::note(&format!("to revoke a grant: gavel approvals revoke{place} {id}"));
         }
-        more(&page, "more: the same command with");
         Ok(Exit::Done)
     }
 }
@@ -406,12 +339,7 @@ impl Talk for Revoke {
     const WORK: Work = Work::Act;
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let revoked = or_stopped(gavel.delete(&format!("api/agent/grants/{}", self.id))).await;
-        gavel.found(
-            revoked,
-            "such active grant",
-            "; `gavel approvals grants` lists the grants",
-        )?;
+        or_stopped(gavel.delete(&format!("api/agent/grants/{}", self.id))).await?;
         output::line(&format!("grant {} is revoked", self.id))?;
         Ok(Exit::Done)
     }

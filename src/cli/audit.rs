@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::adapters::store::{AuditFilter, AuditKind, AuditLog, AuditRow, Head, Verifier};
 use crate::app;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::list::{self, Column, Since, at, clipped, table_of};
+use crate::cli::list::{self, Column, at, clipped, since, table_of};
 use crate::cli::output;
 use crate::config::Resolved;
 use crate::domain::time::Timestamp;
@@ -82,8 +82,8 @@ pub(super) struct List {
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
     /// Not before this time: 2026-11-20T08:00:00Z, 2026-11-20 (UTC), or an age: 45m, 24h, 7d
-    #[arg(long, value_parser = Since::parse, value_name = "TIME")]
-    since: Option<Since>,
+    #[arg(long, value_parser = since, value_name = "TIME")]
+    since: Option<i64>,
     /// Most rows, 1 to 1000
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     limit: u32,
@@ -108,7 +108,7 @@ async fn latest(args: List, log: &mut AuditLog) -> anyhow::Result<Exit> {
         decision: args.run,
         action: args.action,
         tool: args.tool,
-        since: args.since.map(Since::at),
+        since: args.since,
     };
     let rows = log.latest(args.limit, &filter).await?;
     if args.json {

@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 
-use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::app::Work;
 use crate::cli::client::Client;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::{self, Gavel, Talk, Where};
+use crate::cli::gavel::{Gavel, Talk, Where};
 use crate::cli::interrupt::{or_stopped, unless_stopped};
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
@@ -26,7 +25,7 @@ pub(super) struct Args {
     #[arg(value_name = "MESSAGE", num_args = 0..)]
     message: Vec<String>,
     /// The user on whose behalf to act
-    #[arg(long, default_value = "local", value_parser = gavel::user, value_name = "NAME")]
+    #[arg(long, default_value = "local", value_name = "NAME")]
     user: UserId,
     /// The user's time zone, for "today" and "tomorrow" [default: this machine's]
     #[arg(long, value_name = "IANA NAME")]
@@ -43,7 +42,7 @@ pub(super) struct Place {
     #[arg(long, value_name = "URL")]
     server: Option<String>,
     /// The tenant for the records, if this process decides
-    #[arg(long, default_value = "default", value_parser = gavel::tenant, value_name = "NAME", conflicts_with = "server")]
+    #[arg(long, default_value = "default", value_name = "NAME", conflicts_with = "server")]
     tenant: TenantId,
 }
 
@@ -90,14 +89,13 @@ fn body(args: &Args, message: &str, history: &History) -> Value {
     body
 }
 
-fn show(args: &Args, decision: &str) -> anyhow::Result<()> {
+fn show(args: &Args, decision: &Value) -> anyhow::Result<()> {
     if args.json {
-        return output::line(decision);
+        return output::line(&decision.to_string());
     }
-    let decision: Value = serde_json::from_str(decision).context("the decision is not JSON")?;
-    output::line(&words(&decision))?;
+    output::line(&words(decision))?;
     if output::person_reads_notes() {
-        output::note(&footer(&decision));
+        output::note(&footer(decision));
     }
     Ok(())
 }
@@ -168,12 +166,7 @@ async fn hold(args: &Args, client: &Client) -> anyhow::Result<Exit> {
     }
     let mut history = History::default();
     loop {
-        let next = lines.next("> ").await.context("standard input cannot be read")?;
-        if person && !matches!(next, Next::Line(_)) {
-            // The text typed last has not ended the terminal's line.
-            output::note("");
-        }
-        let line = match next {
+        let line = match lines.next("> ").await? {
             Next::Line(line) => line,
             Next::Dropped => continue,
             Next::Stopped => return Ok(Exit::Interrupted),
@@ -196,7 +189,7 @@ async fn hold(args: &Args, client: &Client) -> anyhow::Result<Exit> {
                 None => return Ok(Exit::Interrupted),
                 Some(Ok(decision)) => {
                     show(args, &decision)?;
-                    history.keep(message, &serde_json::from_str::<Value>(&decision)?);
+                    history.keep(message, &decision);
                 }
                 Some(Err(error)) if person => output::note(&format!("error: {error:#}")),
                 Some(Err(error)) => return Err(error),

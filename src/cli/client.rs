@@ -4,10 +4,12 @@
 //! A command names the path of its route, such as `v1/sessions/ID`, and the type of the answer, which is one of
 //! [`crate::api`]. [`Events`] is the stream of a run or a session, [`Refused`] a server's refusal as text.
 
-use std::fmt;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use anyhow::{Context, anyhow, bail};
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::header::{ACCEPT, HeaderValue, IF_MATCH, LOCATION, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, StatusCode};
@@ -15,6 +17,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
+use tokio_util::io::StreamReader;
 use url::Url;
 
 use crate::api::Page;
@@ -146,6 +150,22 @@ impl Client {
         self.get_with::<P>(path, &given).await.map(Page::from)
     }
 
+    /// All objects of the list under a path, page by page.
+    pub(super) async fn all<P: DeserializeOwned, T>(&self, path: &str, mut query: Query) -> anyhow::Result<Vec<T>>
+    where
+        Page<T>: From<P>,
+    {
+        let mut all = Vec::new();
+        loop {
+            let page = self.page::<P, T>(path, &query).await?;
+            all.extend(page.items);
+            query.page_token = page.next_page_token;
+            if query.page_token.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Posts `body` and returns the JSON answer, after the server has waited.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
@@ -191,31 +211,21 @@ impl Client {
             client: self,
             path,
             after: None,
-            response: None,
-            line: Vec::new(),
-            scanned: 0,
+            lines: None,
             lost: None,
             pause: PAUSES[0],
         }
     }
 
-    /// Requests a decision, and returns its body as text.
+    /// Requests a decision, and returns its body.
     ///
     /// # Errors
     /// There is none; the error has the problem document's own text.
-    pub(super) async fn decide(&self, body: &Value) -> anyhow::Result<String> {
+    pub(super) async fn decide(&self, body: &Value) -> anyhow::Result<Value> {
         let whole = self.whole(self.http.post(self.url("v1/chat", &[])).json(body)).await?;
         // The answer has a decision whatever its status (429, 503).
         match serde_json::from_str::<Value>(&whole.text) {
-            // JSON may have carriage returns between values, which must not reach the output.
-            Ok(body) if body.get("decision_type").is_some() => Ok(match whole.text.contains('\r') {
-                true => body.to_string(),
-                false => whole.text,
-            }),
-            Ok(body) if whole.status.is_success() => Err(problem(&body).map_or_else(
-                || anyhow!("{} answered {} without a decision", whole.url, whole.status),
-                |(words, _)| anyhow!(words),
-            )),
+            Ok(body) if body.get("decision_type").is_some() => Ok(body),
             // A message that is rejected is no invalid usage of the command.
             _ => Err(anyhow!("{:#}", self.refused(whole))),
         }
@@ -239,22 +249,6 @@ impl Client {
             text => serde_json::from_str(text).with_context(|| format!("{} answered no JSON", whole.url))?,
         };
         Ok((whole.status.as_u16(), body))
-    }
-
-    /// A stream of JSON lines under a path, starting after the event with the id `after`.
-    async fn lines(&self, path: &str, after: Option<&str>) -> anyhow::Result<Response> {
-        let mut request = self
-            .http
-            .get(self.url(path, &[]))
-            .header(ACCEPT, "application/x-ndjson");
-        if let Some(after) = after {
-            request = request.header("last-event-id", after);
-        }
-        let response = self.send(request).await?;
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        Err(self.refused(Whole::read(response).await?))
     }
 
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
@@ -292,17 +286,20 @@ impl Client {
             .map_err(reqwest::Error::without_url)
             .with_context(|| format!("{self} does not answer"))?;
         if response.status().is_redirection() {
-            let to = response
-                .headers()
-                .get(LOCATION)
-                .map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
+            let to = response.headers().get(LOCATION);
+            let to = to.map_or_else(|| "no address".into(), |to| String::from_utf8_lossy(to.as_bytes()));
             let words = format!(
-                "{self} answered {} and redirects to {}. Redirects are not followed, since the message and the key would go \
-                 there. If you mean that server, give it to --server",
+                "{self} answered {} and redirects to {:?}. Redirects are not followed, since the message and the key \
+                 would go there. If you mean that server, give it to --server",
                 response.status(),
-                to.map_or_else(|| "no address".to_owned(), |to| format!("{:?}", capped(&to, 500)))
+                capped(&to, 500)
             );
-            return Err(Refused::of(response.status(), words).into());
+            return Err(Refused {
+                status: response.status(),
+                code: None,
+                words,
+            }
+            .into());
         }
         Ok(response)
     }
@@ -430,30 +427,19 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    fn of(status: StatusCode, words: String) -> Self {
-        Self {
-            status,
-            code: None,
-            words,
-        }
-    }
-
     /// The refusal that an error is, if it is one.
     pub(crate) fn in_error(error: &anyhow::Error) -> Option<&Self> {
         error.downcast_ref()
     }
 
-    pub(crate) fn has_code(&self, code: &str) -> bool {
-        self.code.as_deref() == Some(code)
+    /// Is the error a refusal with this code?
+    pub(crate) fn has_code(error: &anyhow::Error, code: &str) -> bool {
+        Self::in_error(error).is_some_and(|refused| refused.code.as_deref() == Some(code))
     }
 
     /// Is the request itself invalid, whatever the state of the server?
-    pub(crate) fn is_invalid_request(&self) -> bool {
-        self.has_code("invalid_request") || self.has_code("not_grantable")
-    }
-
-    pub(crate) fn is_not_found(&self) -> bool {
-        self.status == StatusCode::NOT_FOUND
+    pub(crate) fn is_invalid_request(error: &anyhow::Error) -> bool {
+        Self::has_code(error, "invalid_request") || Self::has_code(error, "not_grantable")
     }
 }
 
@@ -594,11 +580,8 @@ pub(super) struct Events<'a> {
     path: String,
     /// The id of the last event.
     after: Option<String>,
-    response: Option<Response>,
-    /// Bytes of an incomplete line.
-    line: Vec<u8>,
-    /// How many of these bytes are known to contain no line end.
-    scanned: usize,
+    /// The lines of the connection, if there is one.
+    lines: Option<BoxStream<'static, Result<String, LinesCodecError>>>,
     /// When the connection was lost.
     lost: Option<Instant>,
     pause: Duration,
@@ -616,7 +599,7 @@ impl Events<'_> {
             Err(Break::Final(error)) => Err(error),
             Err(Break::Lost(error)) => {
                 let reason = format!("{error:#}");
-                (self.response, self.line, self.scanned) = (None, Vec::new(), 0);
+                self.lines = None;
                 let since = *self.lost.get_or_insert_with(Instant::now);
                 if since.elapsed() > PATIENCE {
                     return Err(error).context("the server is unavailable");
@@ -628,28 +611,24 @@ impl Events<'_> {
 
     async fn event(&mut self) -> Result<Value, Break> {
         loop {
-            while let Some(end) = memchr::memchr(b'\n', &self.line[self.scanned..]).map(|end| self.scanned + end) {
-                self.scanned = 0;
-                let line: Vec<u8> = self.line.drain(..=end).collect();
-                if let Some(event) = self.read(&line)? {
-                    return Ok(event);
-                }
-            }
-            self.scanned = self.line.len();
-            if self.scanned > MOST_LINE {
-                let words = format!("the server sent a line of more than {} MiB", MOST_LINE >> 20);
-                return Err(Break::Final(anyhow::anyhow!(words)));
-            }
-            if self.response.is_none() {
+            let Some(lines) = &mut self.lines else {
                 self.join().await?;
+                continue;
+            };
+            let line = tokio::time::timeout(SILENCE, lines.next()).await;
+            let line = match line
+                .context("the server sends nothing")?
+                .context("the server ended the stream")?
+            {
+                Err(LinesCodecError::MaxLineLengthExceeded) => {
+                    let words = format!("the server sent a line of more than {} MiB", MOST_LINE >> 20);
+                    return Err(Break::Final(anyhow!(words)));
+                }
+                line => line.context("the stream was cut off")?,
+            };
+            if let Some(event) = self.read(&line)? {
+                return Ok(event);
             }
-            let Some(response) = &mut self.response else { continue };
-            let chunk = tokio::time::timeout(SILENCE, response.chunk()).await;
-            let chunk = chunk.context("the server sends nothing")?;
-            let chunk = chunk
-                .map_err(reqwest::Error::without_url)
-                .context("the stream was cut off")?;
-            self.line.extend(chunk.context("the server ended the stream")?);
         }
     }
 
@@ -658,9 +637,12 @@ impl Events<'_> {
             tokio::time::sleep(self.pause).await;
             self.pause = (self.pause * 2).min(PAUSES[1]);
         }
-        match self.client.lines(&self.path, self.after.as_deref()).await {
+        match self.connect().await {
             Ok(response) => {
-                self.response = Some(response);
+                let bytes = response.bytes_stream();
+                let bytes = bytes.map_err(|error| io::Error::other(error.without_url()));
+                let codec = LinesCodec::new_with_max_length(MOST_LINE);
+                self.lines = Some(FramedRead::new(StreamReader::new(bytes), codec).boxed());
                 Ok(())
             }
             // The server's refusal of the request is final; unavailability or overload is not.
@@ -669,9 +651,23 @@ impl Events<'_> {
         }
     }
 
+    /// A stream of JSON lines, starting after the last event.
+    async fn connect(&self) -> anyhow::Result<Response> {
+        let request = self.client.http.get(self.client.url(&self.path, &[]));
+        let mut request = request.header(ACCEPT, "application/x-ndjson");
+        if let Some(after) = &self.after {
+            request = request.header("last-event-id", after);
+        }
+        let response = self.client.send(request).await?;
+        match response.status().is_success() {
+            true => Ok(response),
+            false => Err(self.client.refused(Whole::read(response).await?)),
+        }
+    }
+
     /// The event of a line; `None` for a heartbeat.
-    fn read(&mut self, line: &[u8]) -> Result<Option<Value>, Break> {
-        let event: Value = serde_json::from_slice(line).context("the stream has a line that is not JSON")?;
+    fn read(&mut self, line: &str) -> Result<Option<Value>, Break> {
+        let event: Value = serde_json::from_str(line).context("the stream has a line that is not JSON")?;
         let kind = event["type"].as_str();
         if kind != Some("error") {
             (self.lost, self.pause) = (None, PAUSES[0]);

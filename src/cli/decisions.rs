@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::bail;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -14,24 +13,24 @@ use crate::api::decisions::{DecisionDetail, DecisionPage, DecisionRecord, ToolIn
 use crate::api::filter::Listed;
 use crate::cli::client::{Client, Query, seen};
 use crate::cli::exit::Exit;
-use crate::cli::gavel::{At, Gavel, OfTenant, Talk};
+use crate::cli::gavel::{Gavel, OfTenant, Talk};
 use crate::cli::interrupt::or_stopped;
 use crate::cli::list::{Column, Paging, at, clipped, table_of};
-use crate::cli::{output, talk};
-use crate::config::Flags;
+use crate::cli::{commands, output};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::domain::time::Timestamp;
 
-/// The commands of `gavel decisions`.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum Command {
-    /// List decisions, newest first
-    List(At<List, OfTenant>),
-    /// Show one decision with its tool calls
-    Show(At<Show, OfTenant>),
-    /// Print new decisions as they are made
-    Tail(At<Tail, OfTenant>),
+commands! {
+    /// The commands of `gavel decisions`.
+    Command {
+        /// List decisions, newest first
+        List(List, OfTenant),
+        /// Show one decision with its tool calls
+        Show(Show, OfTenant),
+        /// Print new decisions as they are made
+        Tail(Tail, OfTenant),
+    }
 }
 
 /// How a filter is written.
@@ -41,16 +40,6 @@ fn filters() -> String {
          matches every ending.",
         DecisionPage::fields()
     )
-}
-
-impl Command {
-    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
-        match self {
-            Self::List(args) => talk(args, flags),
-            Self::Show(args) => talk(args, flags),
-            Self::Tail(args) => talk(args, flags),
-        }
-    }
 }
 
 /// Options of `gavel decisions list`.
@@ -126,28 +115,16 @@ mod list_tests {
 #[derive(Debug, clap::Args)]
 pub(super) struct Show {
     /// The decision's id
-    #[arg(value_parser = id)]
     id: DecisionId,
     /// As JSON
     #[arg(long)]
     json: bool,
 }
 
-fn id(text: &str) -> Result<DecisionId, &'static str> {
-    DecisionId::parse(text).ok_or("a decision's id is a UUID; `gavel decisions list` shows them")
-}
-
 impl Talk for Show {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let Some(decision) = decision(gavel, self.id).await? else {
-            bail!("there is no decision {}{}", self.id, gavel.place.whose_words());
-        };
-        if self.json {
-            output::json(&decision)?;
-        } else {
-            output::line(&show_text(&decision)?)?;
-        }
-        Ok(Exit::Done)
+        let decision: DecisionDetail = gavel.get(&format!("v1/decisions/{}", self.id)).await?;
+        output::answer(self.json, &decision, show_text)
     }
 }
 
@@ -157,19 +134,16 @@ pub(super) async fn decision(client: &Client, id: DecisionId) -> anyhow::Result<
 }
 
 /// The fields in order, then the calls.
-fn show_text(decision: &DecisionDetail) -> anyhow::Result<String> {
-    let mut text = fields(&decision.decision, &[])?;
-    decision
-        .tool_calls
-        .iter()
-        .for_each(|tool_call| text.push_str(&call(tool_call)));
-    Ok(text)
+fn show_text(decision: &DecisionDetail) -> String {
+    let calls = decision.tool_calls.iter().map(call);
+    fields(&decision.decision, &[]) + &calls.collect::<String>()
 }
 
 /// A line for each field of an object that has a value, except these.
-pub(super) fn fields(of: &impl Serialize, except: &[&str]) -> anyhow::Result<String> {
+pub(super) fn fields(of: &impl Serialize, except: &[&str]) -> String {
     let mut text = String::new();
-    for (name, value) in serde_json::to_value(of)?.as_object().into_iter().flatten() {
+    let of = serde_json::to_value(of).unwrap_or_default();
+    for (name, value) in of.as_object().into_iter().flatten() {
         let value = match value {
             _ if except.contains(&name.as_str()) => continue,
             Value::Null => continue,
@@ -178,7 +152,7 @@ pub(super) fn fields(of: &impl Serialize, except: &[&str]) -> anyhow::Result<Str
         };
         text.push_str(&format!("{name:<18}  {value}\n"));
     }
-    Ok(text)
+    text
 }
 
 /// A tool call.
@@ -228,7 +202,7 @@ mod show_tests {
                     "result": {"success": false, "data": null, "error": {"code": "unknown_tool", "message": "no"}}})),
             ],
         }));
-        let shown = show_text(&decision).unwrap();
+        let shown = show_text(&decision);
         assert!(
             shown.contains("response            a\\u001bb\n                    c\n"),
             "{shown}"
@@ -316,22 +290,13 @@ async fn latest(args: &Tail, client: &Client) -> anyhow::Result<Vec<DecisionReco
 
 /// All closed rows from `from` on, oldest first.
 async fn since(args: &Tail, client: &Client, from: DateTime<Utc>) -> anyhow::Result<Vec<DecisionRecord>> {
-    let mut rows = Vec::new();
-    let mut page_token = None;
-    loop {
-        let query = Query {
-            page_size: PAGE,
-            page_token,
-            filter: Some(closed(args, Some(from))),
-            order_by: Some("created_at"),
-        };
-        let page = client.page::<DecisionPage, _>("v1/decisions", &query).await?;
-        rows.extend(page.items);
-        page_token = page.next_page_token;
-        if page_token.is_none() {
-            return Ok(rows);
-        }
-    }
+    let query = Query {
+        page_size: PAGE,
+        filter: Some(closed(args, Some(from))),
+        order_by: Some("created_at"),
+        ..Query::default()
+    };
+    client.all::<DecisionPage, _>("v1/decisions", query).await
 }
 
 /// The user's filter, limited to closed rows.

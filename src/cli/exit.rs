@@ -116,7 +116,7 @@ fn is_the_askers(error: &anyhow::Error) -> bool {
         || error.is::<ConfigErrors>()
         || error.is::<FileError>()
         || matches!(error.downcast_ref(), Some(StoreError::Url(_)))
-        || Refused::in_error(error).is_some_and(Refused::is_invalid_request)
+        || Refused::is_invalid_request(error)
         || matches!(error.downcast_ref(), Some(QueryError::Invalid { .. }))
 }
 

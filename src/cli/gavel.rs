@@ -2,11 +2,11 @@
 
 use std::ops::Deref;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 
 pub(super) use crate::app::Work;
 use crate::app::{OwnService, reachable};
-use crate::cli::client::{Client, Refused};
+use crate::cli::client::Client;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::{Stopped, unless_stopped};
 use crate::config::{Auth, Config};
@@ -127,15 +127,6 @@ impl Gavel {
     /// A command with the same options for the place, to paste: `runs watch` becomes `gavel runs watch --user ann`.
     pub(super) fn command(&self, name: &str) -> String {
         format!("gavel {name}{}", self.place.repeated())
-    }
-
-    /// The answer of a request about one object. If it does not exist, the error says what was looked for and whose, and
-    /// the hint.
-    pub(super) fn found<T>(&self, answer: anyhow::Result<T>, what: &str, hint: &str) -> anyhow::Result<T> {
-        answer.map_err(|error| match Refused::in_error(&error) {
-            Some(refused) if refused.is_not_found() => anyhow!("there is no {what}{}{hint}", self.place.whose_words()),
-            _ => error,
-        })
     }
 
     /// Waits until the MCP servers that an agent needs are connected; a remote gavel has connected its own.

@@ -2,16 +2,13 @@
 
 use std::io;
 
-use super::output;
-
-#[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::output;
 
 /// Signals that tell this process to stop.
 pub(super) struct Signals {
-    #[cfg(unix)]
     interrupt: Signal,
-    #[cfg(unix)]
     terminate: Signal,
 }
 
@@ -22,25 +19,17 @@ impl Signals {
     /// The system installs no handler.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
-            #[cfg(unix)]
             interrupt: signal(SignalKind::interrupt())?,
-            #[cfg(unix)]
             terminate: signal(SignalKind::terminate())?,
         })
     }
 
     /// Returns with the next signal.
-    ///
-    /// # Errors
-    /// The system installs no handler.
-    pub(super) async fn next(&mut self) -> io::Result<()> {
-        #[cfg(unix)]
+    pub(super) async fn next(&mut self) {
         tokio::select! {
-            _ = self.interrupt.recv() => Ok(()),
-            _ = self.terminate.recv() => Ok(()),
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-        #[cfg(not(unix))]
-        tokio::signal::ctrl_c().await
     }
 }
 
@@ -50,7 +39,10 @@ impl Signals {
 /// The system installs no handler.
 pub(super) fn until_interrupted() -> impl Future<Output = io::Result<()>> {
     let signals = Signals::listen();
-    async move { signals?.next().await }
+    async move {
+        signals?.next().await;
+        Ok(())
+    }
 }
 
 /// Runs `work`; returns `None` if a stop signal comes first.
@@ -77,17 +69,17 @@ pub(super) async fn or_stopped<T>(work: impl Future<Output = anyhow::Result<T>>)
     unless_stopped(work).await?.unwrap_or_else(|| Err(Stopped.into()))
 }
 
-/// As [`or_stopped`]; a user who stops it reads the note.
+/// As [`or_stopped`]; a user who stops it reads that it is unknown whether this happened.
 ///
 /// # Errors
 /// Those of [`or_stopped`].
 pub(super) async fn or_stopped_with<T>(
     work: impl Future<Output = anyhow::Result<T>>,
-    note: impl FnOnce() -> String,
+    unknown: &str,
 ) -> anyhow::Result<T> {
     or_stopped(work).await.inspect_err(|error| {
         if error.is::<Stopped>() {
-            output::note(&note());
+            output::note(&format!("it is unknown whether {unknown}"));
         }
     })
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 
+use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, BufReader, Stdin};
 
 use crate::cli::exit::Usage;
@@ -70,7 +71,16 @@ impl Lines {
     ///
     /// # Errors
     /// Standard input cannot be read, or is not UTF-8.
-    pub(super) async fn next(&mut self, prompt: &str) -> io::Result<Next> {
+    pub(super) async fn next(&mut self, prompt: &str) -> anyhow::Result<Next> {
+        let next = self.read(prompt).await.context("standard input cannot be read")?;
+        if self.person && !matches!(next, Next::Line(_)) {
+            // The text typed last has not ended the terminal's line.
+            output::note("");
+        }
+        Ok(next)
+    }
+
+    async fn read(&mut self, prompt: &str) -> io::Result<Next> {
         let typing = if self.person { Some(Typing::begin()?) } else { None };
         if self.person {
             output::prompt(prompt);
@@ -115,12 +125,10 @@ async fn line(input: &mut BufReader<Stdin>, interrupt: Option<u8>) -> io::Result
 
 /// While the user types a line, Ctrl-C ends it, as Enter does, and is its last character. As a signal, Ctrl-C would
 /// make the terminal drop the typed text, and this process could not know whether there was any.
-#[cfg(unix)]
 struct Typing {
     before: rustix::termios::Termios,
 }
 
-#[cfg(unix)]
 impl Typing {
     fn begin() -> io::Result<Self> {
         use rustix::termios::{OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
@@ -142,28 +150,13 @@ impl Typing {
 /// The value for no character (`_POSIX_VDISABLE`).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const DISABLED: u8 = 0;
-#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
 const DISABLED: u8 = 0xff;
 
-#[cfg(unix)]
 impl Drop for Typing {
     fn drop(&mut self) {
         let now = rustix::termios::OptionalActions::Now;
         // Fails if the terminal is gone; then there is nothing to restore.
         let _ = rustix::termios::tcsetattr(io::stdin(), now, &self.before);
-    }
-}
-
-#[cfg(not(unix))]
-struct Typing;
-
-#[cfg(not(unix))]
-impl Typing {
-    fn begin() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    fn interrupt(&self) -> Option<u8> {
-        None
     }
 }

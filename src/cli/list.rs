@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use serde::Serialize;
 
 use crate::api::Page;
@@ -52,6 +52,14 @@ impl Paging {
     }
 }
 
+/// The filter with the conditions that are given.
+pub(super) fn filter(conditions: &[(&str, &Option<String>)]) -> Option<String> {
+    let given = conditions.iter();
+    let given = given.filter_map(|(field, value)| Some(format!("{field} = {:?}", value.as_ref()?)));
+    let given: Vec<_> = given.collect();
+    (!given.is_empty()).then(|| given.join(" AND "))
+}
+
 /// Prints objects as `text` shows them, or as JSON; `none` says that there are none.
 ///
 /// # Errors
@@ -94,36 +102,21 @@ pub(super) fn at(time: Timestamp) -> String {
     time.to_string().chars().take(19).collect::<String>().replace('T', " ")
 }
 
-/// A time, or an age.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Since {
-    /// Microseconds since the epoch.
-    At(i64),
-    Ago(Duration),
-}
-
-impl Since {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if let Ok(at) = DateTime::parse_from_rfc3339(text) {
-            return Ok(Self::At(at.timestamp_micros()));
-        }
-        if let Some(at) = NaiveDate::parse_from_str(text, "%Y-%m-%d")
-            .ok()
-            .and_then(|day| day.and_hms_opt(0, 0, 0))
-        {
-            return Ok(Self::At(at.and_utc().timestamp_micros()));
-        }
-        let ago = length(text).map(Self::Ago);
-        ago.ok_or_else(|| "give a date, a time such as 2026-11-01T00:00:00Z, or 90m, 12h, 30d".to_owned())
-    }
-
-    /// Microseconds since the epoch.
-    pub(super) fn at(self) -> i64 {
-        match self {
-            Self::At(at) => at,
-            Self::Ago(ago) => Utc::now().timestamp_micros() - i64::try_from(ago.as_micros()).unwrap_or(i64::MAX),
-        }
-    }
+/// Microseconds since the epoch, of a date, a time, or a length that has passed since.
+pub(super) fn since(text: &str) -> Result<i64, &'static str> {
+    let time = DateTime::parse_from_rfc3339(text).ok().map(|at| at.to_utc());
+    let date = || {
+        Some(
+            NaiveDate::parse_from_str(text, "%Y-%m-%d")
+                .ok()?
+                .and_hms_opt(0, 0, 0)?
+                .and_utc(),
+        )
+    };
+    let ago = || Utc::now().checked_sub_signed(TimeDelta::from_std(length(text)?).ok()?);
+    let at = time.or_else(date).or_else(ago);
+    let at = at.map(|at| at.timestamp_micros());
+    at.ok_or("give a date, a time such as 2026-11-01T00:00:00Z, or 90m, 12h, 30d")
 }
 
 /// `1h30m`: numbers, each with its unit.
@@ -147,9 +140,10 @@ mod since_tests {
 
     #[test]
     fn a_date_a_time_and_a_length_are_understood_and_nothing_else() {
-        assert_eq!(Since::parse("1970-01-02"), Ok(Since::At(86_400_000_000)));
-        assert_eq!(Since::parse("1970-01-01T01:00:00+01:00"), Ok(Since::At(0)));
-        assert_eq!(Since::parse("90m"), Ok(Since::Ago(Duration::from_secs(5400))));
+        assert_eq!(since("1970-01-02"), Ok(86_400_000_000));
+        assert_eq!(since("1970-01-01T01:00:00+01:00"), Ok(0));
+        let minutes = (Utc::now().timestamp_micros() - since("90m").unwrap()) / 60_000_000;
+        assert!((89..=91).contains(&minutes), "{minutes}");
         for invalid in [
             "",
             "h",
@@ -161,7 +155,7 @@ mod since_tests {
             "2026-13-01",
             "18446744073709551615d",
         ] {
-            assert!(Since::parse(invalid).is_err(), "{invalid}");
+            assert!(since(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 
+use crate::cli::exit::Exit;
 use crate::domain::text::escaped;
 
 /// The reader of standard output has closed it (`gavel decisions list | head`). Ends the command quietly.
@@ -56,6 +57,18 @@ fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
 /// Like [`line`], for indented JSON, with sorted names.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(&serde_json::to_value(value)?)?)
+}
+
+/// Writes an answer as [`json`], or as its text.
+///
+/// # Errors
+/// As [`line`].
+pub(super) fn answer<T: Serialize>(as_json: bool, answer: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<Exit> {
+    match as_json {
+        true => json(answer)?,
+        false => line(&text(answer))?,
+    }
+    Ok(Exit::Done)
 }
 
 /// Writes the objects of a list as JSON with sorted names, one per line.

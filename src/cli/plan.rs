@@ -9,38 +9,37 @@ mod start;
 mod text;
 
 pub(super) use self::text::{changes, length, reflection};
-use crate::cli::exit::Exit;
-use crate::cli::gavel::{At, Gavel};
+use crate::cli::gavel::Gavel;
 use crate::cli::runs::{Showing, is_here};
-use crate::cli::{output, talk};
-use crate::config::Flags;
-use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId};
+use crate::cli::{commands, output};
+use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
 
-/// The commands of `gavel plan`.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum Command {
-    /// Make a plan for a goal in a GitHub repository; on a terminal, change it in conversation
-    Start(At<start::Start>),
-    /// Change a plan in the user's own words; without words, in conversation
-    Refine(At<start::Refine>),
-    /// Edit a plan as JSON, in an editor or from a file
-    Edit(At<edit::Args>),
-    /// Confirm a plan, and watch the work on it to its end
-    Execute(At<start::Execute>),
-    /// Show a session with its plan, or one task with its steps
-    Show(At<show::Show>),
-    /// Show what a version of a plan changed
-    Diff(At<show::Diff>),
-    /// List the versions of a plan: who changed it, when, why and how
-    History(At<show::History>),
-    /// List planning sessions, newest first
-    List(At<show::List>),
-    /// Cancel a session
-    Cancel(At<start::Cancel>),
-    /// Watch a session: its plan being made, or the work on it
-    Watch(At<start::Watch>),
-    /// List the actions of the work on a plan
-    Log(At<show::Log>),
+commands! {
+    /// The commands of `gavel plan`.
+    Command {
+        /// Make a plan for a goal in a GitHub repository; on a terminal, change it in conversation
+        Start(start::Start),
+        /// Change a plan in the user's own words; without words, in conversation
+        Refine(start::Refine),
+        /// Edit a plan as JSON, in an editor or from a file
+        Edit(edit::Args),
+        /// Confirm a plan, and watch the work on it to its end
+        Execute(start::Execute),
+        /// Show a session with its plan, or one task with its steps
+        Show(show::Show),
+        /// Show what a version of a plan changed
+        Diff(show::Diff),
+        /// List the versions of a plan: who changed it, when, why and how
+        History(show::History),
+        /// List planning sessions, newest first
+        List(show::List),
+        /// Cancel a session
+        Cancel(start::Cancel),
+        /// Watch a session: its plan being made, or the work on it
+        Watch(start::Watch),
+        /// List the actions of the work on a plan
+        Log(show::Log),
+    }
 }
 
 /// The exit statuses of a session that is followed.
@@ -48,29 +47,6 @@ const STATUSES: &str = "\
 Exit status: 0 there is a plan, or its work is completed; 1 nothing could be done or the plan was not changed, 2 invalid \
 usage, 3 the session failed, 4 it was cancelled, 6 it waits for a person (a note shows how to answer), 7 the deadline \
 passed, 130 interrupted while the session continues.";
-
-impl Command {
-    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
-        match self {
-            Self::Start(args) => talk(args, flags),
-            Self::Refine(args) => talk(args, flags),
-            Self::Edit(args) => talk(args, flags),
-            Self::Execute(args) => talk(args, flags),
-            Self::Show(args) => talk(args, flags),
-            Self::Diff(args) => talk(args, flags),
-            Self::History(args) => talk(args, flags),
-            Self::List(args) => talk(args, flags),
-            Self::Cancel(args) => talk(args, flags),
-            Self::Watch(args) => talk(args, flags),
-            Self::Log(args) => talk(args, flags),
-        }
-    }
-}
-
-/// Parses a session id argument.
-fn id(text: &str) -> Result<PlanningSessionId, &'static str> {
-    PlanningSessionId::parse(text).ok_or("a session's id is a UUID; `gavel plan list` shows them")
-}
 
 /// Waits until the MCP servers that an agent of planning needs are connected; a remote gavel has connected its own.
 async fn connect_servers(gavel: &Gavel, agent: &str) -> anyhow::Result<()> {

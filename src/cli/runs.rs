@@ -4,11 +4,13 @@ pub(super) mod follow;
 mod progress;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
+use chrono_tz::Tz;
+use serde::Serialize;
 use serde_json::json;
 
 pub(super) use self::follow::{OnInterrupt, Showing, Watched, actions, follow, unanswered};
@@ -21,29 +23,29 @@ use crate::cli::approvals::{Question, question};
 use crate::cli::client::{Client, Query, Refused, Wait, segment};
 use crate::cli::decisions::{call, decision, fields};
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::gavel::{At, Gavel, Talk, Where, Work};
+use crate::cli::gavel::{Gavel, Talk, Where, Work};
 use crate::cli::interrupt::or_stopped;
 use crate::cli::lines::{Lines, Next};
-use crate::cli::list::{Column, Paging, at, clipped};
-use crate::cli::{output, talk};
-use crate::config::Flags;
+use crate::cli::list::{self, Column, Paging, at, clipped};
+use crate::cli::{commands, output};
 use crate::domain::action;
 use crate::domain::agent_run::{MOST_TIME, RunStatus};
-use crate::domain::ids::{ActionId, DEFAULT_PROJECT, IdError, ProjectId, RunId};
+use crate::domain::ids::{ActionId, DEFAULT_PROJECT, ProjectId, RunId};
 
-/// The commands of `gavel runs`.
-#[derive(Debug, clap::Subcommand)]
-pub(super) enum Command {
-    /// List the runs of a project, newest first
-    List(At<List>),
-    /// Show one run with its tool calls, and how to settle its in-doubt actions
-    Show(At<Show>),
-    /// Watch a run until it ends: what it has done so far, and new events
-    Watch(At<Watch>),
-    /// Cancel a run and those it called
-    Cancel(At<Cancel>),
-    /// Continue a paused run
-    Resume(At<Resume>),
+commands! {
+    /// The commands of `gavel runs`.
+    Command {
+        /// List the runs of a project, newest first
+        List(List),
+        /// Show one run with its tool calls, and how to settle its in-doubt actions
+        Show(Show),
+        /// Watch a run until it ends: what it has done so far, and new events
+        Watch(Watch),
+        /// Cancel a run and those it called
+        Cancel(Cancel),
+        /// Continue a paused run
+        Resume(Resume),
+    }
 }
 
 /// The exit statuses of a run that is followed to its end.
@@ -51,23 +53,6 @@ pub(super) const STATUSES: &str = "\
 Exit status: 0 completed, 1 nothing could be done, 2 invalid usage, 3 the run failed, 4 it was \
 cancelled, 5 it is paused (a note shows how to resume it), 6 it waits for an approval (a note shows how \
 to answer), 130 interrupted while the run continues.";
-
-impl Command {
-    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
-        match self {
-            Self::List(args) => talk(args, flags),
-            Self::Show(args) => talk(args, flags),
-            Self::Watch(args) => talk(args, flags),
-            Self::Cancel(args) => talk(args, flags),
-            Self::Resume(args) => talk(args, flags),
-        }
-    }
-}
-
-/// Parses a run id argument.
-fn id(text: &str) -> Result<RunId, &'static str> {
-    RunId::parse(text).ok_or("a run's id is a UUID; `gavel runs list` shows them")
-}
 
 /// The path of a run.
 fn path(run: RunId) -> String {
@@ -101,13 +86,13 @@ pub(super) fn timeout(text: &str) -> Result<Duration, String> {
 #[command(after_long_help = LIST_EXAMPLES)]
 pub(super) struct List {
     /// Only this agent's runs
-    #[arg(long, value_name = "NAME", value_parser = agent)]
+    #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Only runs with this status
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(RunStatus::ALL.iter().map(|status| status.as_str())))]
     status: Option<String>,
     /// The project of the agents
-    #[arg(long, default_value = DEFAULT_PROJECT, value_parser = project, value_name = "NAME")]
+    #[arg(long, default_value = DEFAULT_PROJECT, value_name = "NAME")]
     project: ProjectId,
     #[command(flatten)]
     paging: Paging,
@@ -120,21 +105,6 @@ Examples:
   gavel runs list --server http://localhost:8080 --user ann
 
 Runs called by another run are not listed; `gavel runs watch` shows them under their caller.";
-
-/// Parses `--project`.
-pub(super) fn project(name: &str) -> Result<ProjectId, IdError> {
-    ProjectId::parse(name)
-}
-
-/// The name becomes part of a filter, so only characters of agent names are allowed.
-fn agent(name: &str) -> Result<String, &'static str> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.chars().all(is_plain) && !name.is_empty() {
-        Ok(name.to_owned())
-    } else {
-        Err("an agent's name consists of letters, digits, `_` and `-`")
-    }
-}
 
 const COLUMNS: &[Column<AgentRun>] = &[
     ("at (UTC)", |run| at(run.created_at)),
@@ -156,12 +126,8 @@ const COLUMNS: &[Column<AgentRun>] = &[
 
 impl Talk for List {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let conditions: Vec<_> = [("agent_id", &self.agent), ("status", &self.status)]
-            .into_iter()
-            .filter_map(|(field, value)| Some(format!("{field} = \"{}\"", value.as_ref()?)))
-            .collect();
         let query = Query {
-            filter: (!conditions.is_empty()).then(|| conditions.join(" AND ")),
+            filter: list::filter(&[("agent_id", &self.agent), ("status", &self.status)]),
             ..self.paging.query()
         };
         let path = format!("api/projects/{}/runs", segment(self.project.as_str()));
@@ -175,7 +141,6 @@ impl Talk for List {
 #[command(after_long_help = SHOW_EXAMPLES)]
 pub(super) struct Show {
     /// The run
-    #[arg(value_parser = id)]
     id: RunId,
     /// As JSON: the run, with its tool_calls and actions
     #[arg(long)]
@@ -196,26 +161,20 @@ impl Talk for Show {
         let run: AgentRun = gavel.get(&path(self.id)).await?;
         let decision = decision(gavel, self.id.decision()).await?;
         let actions = actions(gavel, self.id).await?;
-        if self.json {
-            let user = decision.as_ref().map(|decision| decision.decision.user_id.as_str());
-            let actions: Vec<_> = actions
-                .iter()
-                .map(|action| ActionOf {
-                    user_id: user,
-                    run_id: None,
-                    action,
-                })
-                .collect();
-            let calls = decision.as_ref().map(|decision| &decision.tool_calls);
-            output::json(&Whole {
-                of: &run,
-                tool_calls: calls,
-                actions,
-            })?;
-        } else {
-            output::line(&show_text(&run, decision.as_ref(), &actions, &answering)?)?;
-        }
-        Ok(Exit::Done)
+        let user_id = decision.as_ref().map(|decision| decision.decision.user_id.as_str());
+        let with_user = |action| ActionOf {
+            user_id,
+            run_id: None,
+            action,
+        };
+        let whole = Whole {
+            of: &run,
+            tool_calls: decision.as_ref().map(|decision| &decision.tool_calls),
+            actions: actions.iter().map(with_user).collect(),
+        };
+        output::answer(self.json, &whole, |_| {
+            show_text(&run, decision.as_ref(), &actions, &answering)
+        })
     }
 }
 
@@ -241,18 +200,13 @@ pub(super) struct ActionOf<'a> {
 }
 
 /// The fields in order, the calls, and the next steps.
-fn show_text(
-    run: &AgentRun,
-    decision: Option<&DecisionDetail>,
-    actions: &[ActionAnswer],
-    place: &Where,
-) -> anyhow::Result<String> {
+fn show_text(run: &AgentRun, decision: Option<&DecisionDetail>, actions: &[ActionAnswer], place: &Where) -> String {
     // Steps and tokens are counted at the run's end.
     let left_out: &[&str] = match run.completed_at {
         Some(_) => &["in_doubt"],
         None => &["in_doubt", "steps", "usage"],
     };
-    let mut text = fields(run, left_out)?;
+    let mut text = fields(run, left_out);
     match decision {
         Some(decision) => decision.tool_calls.iter().for_each(|one| text.push_str(&call(one))),
         None => text.push_str("\nyou have no access to its tool calls\n"),
@@ -265,7 +219,7 @@ fn show_text(
     if !next.is_empty() {
         text.push_str(&format!("\n{}\n", next.join("\n")));
     }
-    Ok(text)
+    text
 }
 
 /// Options of `gavel runs cancel`.
@@ -273,7 +227,6 @@ fn show_text(
 #[command(after_long_help = CANCEL_EXAMPLES)]
 pub(super) struct Cancel {
     /// The run
-    #[arg(value_parser = id)]
     id: RunId,
     /// Print the run as JSON
     #[arg(long)]
@@ -294,21 +247,14 @@ impl Talk for Cancel {
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let run = or_stopped(cancel(gavel, self.id)).await?;
-        if self.json {
-            output::json(&run)?;
-            return Ok(Exit::Done);
-        }
-        output::line(&match run.status {
-            RunStatus::Cancelled => format!("run {} is cancelled", self.id),
-            status if status.has_ended() => format!("run {} had already ended: {}", self.id, status.as_str()),
+        let (id, watch) = (self.id, gavel.command("runs watch"));
+        output::answer(self.json, &run, |run| match run.status {
+            RunStatus::Cancelled => format!("run {id} is cancelled"),
+            status if status.has_ended() => format!("run {id} had already ended: {status}"),
             _ => format!(
-                "run {} will be cancelled by its worker, or by the next `gavel serve`; `{} {}` shows its end",
-                self.id,
-                gavel.command("runs watch"),
-                self.id
+                "run {id} will be cancelled by its worker, or by the next `gavel serve`; `{watch} {id}` shows its end"
             ),
-        })?;
-        Ok(Exit::Done)
+        })
     }
 }
 
@@ -317,7 +263,6 @@ impl Talk for Cancel {
 #[command(after_long_help = format!("{RESUME_EXAMPLES}\n\n{STATUSES}"))]
 pub(super) struct Resume {
     /// The run: a paused one, or one whose processes were lost
-    #[arg(value_parser = id)]
     id: RunId,
     /// The outcome of an in-doubt action: happened or did_not_happen (repeatable)
     #[arg(long, value_name = "ACTION=WHAT", value_parser = settled)]
@@ -367,27 +312,21 @@ impl Talk for Resume {
         }
         let (path, query) = (format!("{}/resume", path(self.id)), with_timeout(self.timeout));
         let body = json!({ "settled": settled });
-        let run = match or_stopped(gavel.post::<Begun>(&path, &query, Wait::Begun, &body)).await {
-            Err(error) if is_in_doubt(&error) => {
+        let run = match or_stopped(gavel.post::<AgentRun>(&path, &query, Wait::Begun, &body)).await {
+            Err(error) if Refused::has_code(&error, "calls_in_doubt") => {
                 let run = gavel.get(&self::path(self.id)).await?;
                 for line in follow::next(&run, &gavel.place) {
                     output::note(&line);
                 }
                 return Err(Usage("give the outcome of each in-doubt action with --settled".to_owned()).into());
             }
-            resumed => resumed?.id,
+            resumed => resumed?,
         };
         if self.background {
-            output::line(&run.to_string())?;
-            return Ok(Exit::Done);
+            return in_background(gavel, run.id, "runs watch", self.showing.quiet);
         }
-        let attempt = gavel.get::<AgentRun>(&self::path(run)).await?.attempts.len();
-        follow(gavel, run, self.showing, OnInterrupt::Cancels, attempt).await
+        follow(gavel, run.id, self.showing, OnInterrupt::Cancels, run.attempts.len()).await
     }
-}
-
-fn is_in_doubt(error: &anyhow::Error) -> bool {
-    Refused::in_error(error).is_some_and(|refused| refused.has_code("calls_in_doubt"))
 }
 
 /// Options of `gavel runs watch`.
@@ -395,7 +334,6 @@ fn is_in_doubt(error: &anyhow::Error) -> bool {
 #[command(after_long_help = format!("{WATCH_EXAMPLES}\n\n{STATUSES}"))]
 pub(super) struct Watch {
     /// The run
-    #[arg(value_parser = id)]
     id: RunId,
     #[command(flatten)]
     showing: Showing,
@@ -414,10 +352,19 @@ impl Talk for Watch {
     }
 }
 
-/// A run that was created or continues.
-#[derive(Deserialize)]
-pub(super) struct Begun {
-    pub(super) id: RunId,
+/// Prints the id of what begins in the background, and how to watch it.
+pub(super) fn in_background(gavel: &Gavel, id: impl Display, watch: &str, quiet: bool) -> anyhow::Result<Exit> {
+    output::line(&id.to_string())?;
+    if !quiet {
+        output::note(&format!("watch it: {} {id}", gavel.command(watch)));
+    }
+    Ok(Exit::Done)
+}
+
+/// The name of the user's time zone: as given, or that of this machine, if it has one.
+pub(super) fn time_zone(given: Option<Tz>) -> Option<String> {
+    let own = || iana_time_zone::get_timezone().ok()?.parse().ok();
+    given.or_else(own).map(|zone: Tz| zone.name().to_owned())
 }
 
 /// Is a user at the terminal?
@@ -429,7 +376,6 @@ pub(super) fn is_here() -> bool {
 async fn answer(one: &Question<'_>) -> anyhow::Result<Option<ResolveBody>> {
     output::note(&format!("\n{}", question(one)));
     // Text typed before the request was shown does not answer it.
-    #[cfg(unix)]
     rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush)
         .context("the terminal's input cannot be discarded")?;
     let mut lines = Lines::new();

@@ -74,16 +74,10 @@ impl Stopping {
         limits: Limits,
         under_way: &(impl Fn() -> String + Sync),
     ) {
-        if let Err(error) = signals.next().await {
-            tracing::error!(%error, "signals cannot be handled");
-            return;
-        }
+        signals.next().await;
         self.stop.cancel();
         tokio::select! {
-            second = signals.next() => {
-                if let Err(error) = second {
-                    tracing::error!(%error, "a second signal cannot be handled");
-                }
+            () = signals.next() => {
                 self.at_once.cancel();
                 tokio::time::sleep(PATIENCE).await;
                 end("stopped at once", under_way(), AT_ONCE);
@@ -126,7 +120,7 @@ fn end(why: &str, abandoned: String, status: i32) {
     process::exit(status);
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 

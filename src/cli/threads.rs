@@ -1,34 +1,23 @@
 //! `gavel threads`: the messages of users and agents.
 
-use clap::Subcommand;
-
 use crate::api::threads::{ActionAnswer, Thread, ThreadMessage, ThreadPage, ThreadSummary};
 use crate::cli::client::Client;
 use crate::cli::exit::Exit;
-use crate::cli::gavel::{At, Gavel, Talk};
+use crate::cli::gavel::{Gavel, Talk};
 use crate::cli::list::{Column, Paging, at, clipped, single_line};
 use crate::cli::runs::{self, ActionOf};
-use crate::cli::{output, talk};
-use crate::config::Flags;
+use crate::cli::{commands, output};
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{RunId, ThreadId};
 use crate::domain::thread::{MessageKind, MessageRole};
 
-/// The commands of `gavel threads`.
-#[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// List threads, the most recently active first
-    List(At<List>),
-    /// Show one thread: its messages, approval requests and their results
-    Show(At<Show>),
-}
-
-impl Command {
-    pub(super) fn run(&self, flags: &Flags) -> anyhow::Result<Exit> {
-        match self {
-            Self::List(args) => talk(args, flags),
-            Self::Show(args) => talk(args, flags),
-        }
+commands! {
+    /// The commands of `gavel threads`.
+    Command {
+        /// List threads, the most recently active first
+        List(List),
+        /// Show one thread: its messages, approval requests and their results
+        Show(Show),
     }
 }
 
@@ -76,7 +65,6 @@ impl Talk for List {
 #[command(after_long_help = SHOW_EXAMPLES)]
 pub(super) struct Show {
     /// The thread
-    #[arg(value_parser = id)]
     id: ThreadId,
     /// The 200 messages before this number, instead of the latest
     #[arg(long, value_name = "NUMBER")]
@@ -91,10 +79,6 @@ Examples:
   gavel threads show 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80
   gavel threads show --json 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80 | jq -r '.messages[].text'";
 
-fn id(text: &str) -> Result<ThreadId, &'static str> {
-    ThreadId::parse(text).ok_or("a thread's id is a UUID; `gavel threads list` shows them")
-}
-
 impl Talk for Show {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let query: Vec<_> = self
@@ -102,8 +86,9 @@ impl Talk for Show {
             .iter()
             .map(|before| ("before", before.to_string()))
             .collect();
-        let thread = gavel.get_with(&format!("api/agent/threads/{}", self.id), &query).await;
-        let thread: Thread = gavel.found(thread, &format!("thread {}", self.id), "")?;
+        let thread: Thread = gavel
+            .get_with(&format!("api/agent/threads/{}", self.id), &query)
+            .await?;
         let actions = actions(gavel, &thread).await?;
         if self.json {
             let mut whole = serde_json::to_value(&thread)?;

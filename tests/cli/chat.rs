@@ -36,7 +36,7 @@ fn one_message_gets_one_decision_and_its_record() {
     );
     let other = place.run(&["decisions", "show", "--tenant", "acme", id]);
     assert_eq!(other.status, 1);
-    assert!(other.err.contains("there is no decision"), "{}", other.err);
+    assert!(other.err.contains("There is no decision"), "{}", other.err);
 
     let tasks = place.run(&["mcp", "call", "tasks", "list_tasks", "--user", "ann"]);
     assert!(tasks.err.contains("bypasses policy"), "{}", tasks.err);

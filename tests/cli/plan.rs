@@ -112,7 +112,7 @@ async fn a_confirmed_plan_is_worked_through_line_by_line() {
     let id = studio.start(&server);
     let dry = studio.run(&server, &["execute", "--dry-run", &id]).ended(0);
     assert!(
-        dry.contains("createIssue") && dry.contains("allow") && dry.contains("github connected"),
+        dry.contains("createIssue") && dry.contains("allow") && dry.contains("server github is connected"),
         "{dry}"
     );
     let other = studio.run(&server, &["execute", "--plan-version", "2", &id]);

@@ -109,7 +109,6 @@ fn invalid_usage_ends_with_2_and_shows_the_valid_usage() {
         &["chat", "--user", "", "hello"],
         &["runs", "show", "x"],
         &["runs", "list", "--status", "done"],
-        &["runs", "list", "--agent", "a\" OR 1"],
         &["agents", "run"],
         &["plan"],
         &["plan", "start", "--repo", "https://github.com/acme/dates", "a goal"],

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gavel_reading::nearest;
 use serde_json::json;
 
@@ -96,11 +96,11 @@ pub(super) struct Convert {
     /// The definition; - is standard input
     file: PathBuf,
     /// The form to write
-    #[arg(long, value_enum)]
-    to: FormName,
+    #[arg(long, value_parser = form())]
+    to: Form,
     /// The form to read, if the file name does not show it
-    #[arg(long, value_enum)]
-    from: Option<FormName>,
+    #[arg(long, value_parser = form())]
+    from: Option<Form>,
     /// The file to write, which must not exist yet; without it, standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -123,32 +123,22 @@ checks the schemas and agents that it names.
 Exit status 2 if the definition is invalid, or FILE already exists or has the ending of another form.";
 
 /// A form, as named by an option.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum FormName {
-    Json,
-    Yaml,
-    Md,
-    Proto,
-}
-
-impl FormName {
-    fn form(self) -> Form {
-        match self {
-            Self::Json => Form::Json,
-            Self::Yaml => Form::Yaml,
-            Self::Md => Form::Markdown,
-            Self::Proto => Form::Proto,
-        }
-    }
+fn form() -> impl TypedValueParser<Value = Form> {
+    PossibleValuesParser::new(["json", "yaml", "md", "proto"]).map(|name| match name.as_str() {
+        "json" => Form::Json,
+        "yaml" => Form::Yaml,
+        "md" => Form::Markdown,
+        _ => Form::Proto,
+    })
 }
 
 fn convert(args: &Convert) -> anyhow::Result<Exit> {
     let is_standard_input = args.file == Path::new("-");
-    let Some(from) = args.from.map(FormName::form).or_else(|| Form::of_path(&args.file)) else {
+    let Some(from) = args.from.or_else(|| Form::of_path(&args.file)) else {
         output::note("error: the file name does not show the form; give it with --from");
         return Ok(Exit::Invalid);
     };
-    if let Some(invalid) = args.output.as_deref().and_then(|file| unfit(file, args.to.form())) {
+    if let Some(invalid) = args.output.as_deref().and_then(|file| unfit(file, args.to)) {
         output::note(&format!("error: {invalid}"));
         return Ok(Exit::Invalid);
     }
@@ -170,7 +160,7 @@ fn convert(args: &Convert) -> anyhow::Result<Exit> {
             return Ok(Exit::Invalid);
         }
     };
-    let written = definition.write(args.to.form());
+    let written = definition.write(args.to);
     match &args.output {
         Some(file) => match write(file, &written, args.force) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -180,7 +170,7 @@ fn convert(args: &Convert) -> anyhow::Result<Exit> {
             }
             done => done.with_context(|| format!("{} cannot be written", file.display()))?,
         },
-        None if args.to.form() == Form::Proto && output::answers_are_shown() => {
+        None if args.to == Form::Proto && output::answers_are_shown() => {
             output::note("error: protobuf is binary and cannot be shown on a terminal; name a file with -o");
             return Ok(Exit::Invalid);
         }

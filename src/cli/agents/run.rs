@@ -1,5 +1,6 @@
 //! `gavel agents run`: runs an agent, in this process or on a remote gavel, and follows the run to its end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -8,11 +9,12 @@ use serde_json::{Map, Number, Value};
 
 use super::others;
 use crate::api::agents::{AgentDetail, AgentPage};
+use crate::api::runs::AgentRun;
 use crate::cli::client::{Query, Refused, Wait, segment};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
-use crate::cli::runs::{self, Begun, OnInterrupt, STATUSES, Showing, follow};
+use crate::cli::runs::{self, OnInterrupt, STATUSES, Showing, follow};
 use crate::cli::{lines, output};
 use crate::config::{Config, Provider};
 use crate::domain::definition::{Definition, Form, InputType, strict_json};
@@ -37,10 +39,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = runs::timeout)]
     timeout: Option<Duration>,
     /// The user's time zone, an IANA name [default: this machine's]
-    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tz>)]
+    #[arg(long, value_name = "NAME")]
     time_zone: Option<Tz>,
     /// The project of the agent
-    #[arg(long, default_value = DEFAULT_PROJECT, value_parser = runs::project, value_name = "NAME")]
+    #[arg(long, default_value = DEFAULT_PROJECT, value_name = "NAME")]
     project: ProjectId,
     /// Do not wait for the end: print the run's id. Only with --server: without it, this process executes the run
     #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
@@ -84,23 +86,12 @@ impl Talk for Args {
         let inputs = or_stopped(inputs_of(self, object.as_deref(), gavel)).await?;
         let path = format!("{}/trigger", path(&self.project, &self.name));
         let mut query = runs::with_timeout(self.timeout);
-        // Without a named zone on this machine, the run gets none.
-        let own_zone = || iana_time_zone::get_timezone().ok()?.parse().ok();
-        let zone = self.time_zone.or_else(own_zone);
-        query.extend(zone.map(|zone: Tz| ("time_zone", zone.name().to_owned())));
-        let begun = or_stopped_with(gavel.post(&path, &query, Wait::Created, &inputs), || {
-            format!(
-                "it is unknown whether the run has begun; if it has, `{}` shows it",
-                gavel.command("runs list")
-            )
-        });
-        let Begun { id: run } = begun.await?;
+        query.extend(runs::time_zone(self.time_zone).map(|zone| ("time_zone", zone)));
+        let unknown = format!("the run has begun; `{}` shows it", gavel.command("runs list"));
+        let begun = gavel.post::<AgentRun>(&path, &query, Wait::Created, &inputs);
+        let run = or_stopped_with(begun, &unknown).await?.id;
         if self.background {
-            output::line(&run.to_string())?;
-            if !self.showing.quiet {
-                output::note(&format!("watch it: {} {run}", gavel.command("runs watch")));
-            }
-            return Ok(Exit::Done);
+            return runs::in_background(gavel, run, "runs watch", self.showing.quiet);
         }
         follow(gavel, run, self.showing, OnInterrupt::Cancels, 0).await
     }
@@ -119,12 +110,9 @@ async fn inputs_of(args: &Args, object: Option<&str>, gavel: &Gavel) -> anyhow::
             args.name
         );
     };
-    let given = Given {
-        pairs: &args.input,
-        object: args.input_json.as_deref().zip(object),
-        text: (!args.text.is_empty()).then(|| args.text.join(" ")),
-    };
-    let inputs = inputs(&definition, &given).map_err(|errors| {
+    let object = args.input_json.as_deref().zip(object);
+    let text = (!args.text.is_empty()).then(|| args.text.join(" "));
+    let inputs = inputs(&definition, &args.input, object, text).map_err(|errors| {
         let errors = output::printable(&errors.join("\n  "));
         Usage(format!(
             "the inputs are invalid:\n  {errors}\n{} takes:{}",
@@ -146,7 +134,7 @@ fn path(project: &ProjectId, agent: &str) -> String {
 
 /// The agent, once the servers of its tools are connected.
 async fn agent(args: &Args, gavel: &Gavel) -> anyhow::Result<AgentDetail> {
-    let is_missing = |error: &anyhow::Error| Refused::in_error(error).is_some_and(Refused::is_not_found);
+    let is_missing = |error: &anyhow::Error| Refused::has_code(error, "not_found");
     let path = path(&args.project, &args.name);
     match gavel.get::<AgentDetail>(&path).await {
         Err(error) if is_missing(&error) => {}
@@ -187,24 +175,24 @@ fn takes(definition: &Definition) -> String {
     inputs.collect()
 }
 
-/// The inputs as given.
-#[derive(Debug, Default)]
-struct Given<'a> {
-    /// `NAME=VALUE`, in order.
-    pairs: &'a [String],
-    /// A JSON object and where it came from.
-    object: Option<(&'a str, &'a str)>,
-    /// Text without a name.
-    text: Option<String>,
-}
-
-/// The inputs of a run.
+/// The inputs of a run, of `NAME=VALUE` pairs, a JSON object with where it came from, and a text without a name.
 ///
 /// # Errors
 /// Every error in them.
-fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<String, Value>, Vec<String>> {
-    let mut errors = Vec::new();
-    let mut inputs = object(given, &mut errors);
+fn inputs(
+    definition: &Definition,
+    pairs: &[String],
+    object: Option<(&str, &str)>,
+    text: Option<String>,
+) -> Result<Map<String, Value>, Vec<String>> {
+    let (mut inputs, mut errors) = (Map::new(), Vec::new());
+    if let Some((place, text)) = object {
+        match strict_json(text.as_bytes()) {
+            Ok(Value::Object(given)) => inputs = given,
+            Ok(_) => errors.push(format!("--input-json {place}: is not a JSON object of inputs by name")),
+            Err(error) => errors.push(format!("--input-json {place}: is not JSON: {error}")),
+        }
+    }
     // A name whose value is invalid is not also reported as missing.
     let mut invalid = Vec::new();
     let mut add = |name: &str, value: Value, place: &str, errors: &mut Vec<String>| {
@@ -212,13 +200,10 @@ fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<String, Valu
             errors.push(format!("{place}: {name} is already given"));
         }
     };
-    let mut named: Vec<(&str, Vec<&str>)> = Vec::new();
-    for pair in given.pairs {
+    let mut named: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for pair in pairs {
         match pair.split_once('=') {
-            Some((name, value)) => match named.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, values)) => values.push(value),
-                None => named.push((name, vec![value])),
-            },
+            Some((name, value)) => named.entry(name).or_default().push(value),
             None => errors.push(format!("--input {pair}: is not NAME=VALUE")),
         }
     }
@@ -237,9 +222,9 @@ fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<String, Valu
             }
         }
     }
-    if let Some(text) = &given.text {
+    if let Some(text) = text {
         match definition.text_input() {
-            Some(name) => add(name, Value::from(text.as_str()), "TEXT", &mut errors),
+            Some(name) => add(name, text.into(), "TEXT", &mut errors),
             None => errors.push(format!(
                 "TEXT: {} takes more than one text, or none; give each with --input NAME=VALUE",
                 definition.name
@@ -257,36 +242,13 @@ fn inputs(definition: &Definition, given: &Given<'_>) -> Result<Map<String, Valu
     }
 }
 
-fn object(given: &Given<'_>, errors: &mut Vec<String>) -> Map<String, Value> {
-    let Some((place, text)) = given.object else {
-        return Map::new();
-    };
-    match strict_json(text.as_bytes()) {
-        Ok(Value::Object(inputs)) => inputs,
-        Ok(_) => {
-            errors.push(format!("--input-json {place}: is not a JSON object of inputs by name"));
-            Map::new()
-        }
-        Err(error) => {
-            errors.push(format!("--input-json {place}: is not JSON: {error}"));
-            Map::new()
-        }
-    }
-}
-
 /// A list is given once, with commas, or with the option repeated for each element.
 fn typed(kind: InputType, values: &[&str]) -> Result<Value, String> {
-    let element = match kind {
-        InputType::Strings => InputType::String,
-        InputType::Numbers => InputType::Number,
-        InputType::Integers => InputType::Integer,
-        InputType::Booleans => InputType::Boolean,
-        InputType::String | InputType::Number | InputType::Integer | InputType::Boolean => {
-            return match values {
-                [value] => one(kind, value),
-                _ => Err("is given more than once".to_owned()),
-            };
-        }
+    let Some(element) = kind.element() else {
+        return match values {
+            [value] => one(kind, value),
+            _ => Err("is given more than once".to_owned()),
+        };
     };
     let elements: Vec<&str> = match values {
         [""] => Vec::new(),
@@ -340,22 +302,14 @@ mod inputs_tests {
     #[test]
     fn values_have_the_types_of_the_definition() {
         let given = pairs(&["s=a=b", "n=-1.5e3", "i=7", "b=true", "ss=a,b", "ii=1", "ii=2"]);
-        let given = Given {
-            pairs: &given,
-            ..Given::default()
-        };
-        let read = inputs(&every_type(), &given).unwrap();
+        let read = inputs(&every_type(), &given, None, None).unwrap();
         assert_eq!(
             Value::Object(read),
             json!({"s": "a=b", "n": -1500.0, "i": 7, "b": true, "ss": ["a", "b"], "ii": [1, 2]})
         );
         let given = pairs(&["ss=a,b", "ss=c", "ii="]);
-        let given = Given {
-            pairs: &given,
-            object: Some(("-", r#"{"b": false}"#)),
-            text: Some("words".to_owned()),
-        };
-        let read = inputs(&every_type(), &given).unwrap();
+        let object = Some(("-", r#"{"b": false}"#));
+        let read = inputs(&every_type(), &given, object, Some("words".to_owned())).unwrap();
         assert_eq!(
             Value::Object(read),
             json!({"s": "words", "ss": ["a,b", "c"], "ii": [], "b": false}),
@@ -366,19 +320,15 @@ mod inputs_tests {
     #[test]
     fn every_error_is_reported_at_once() {
         let given = pairs(&["i=1.5", "b=yes", "n=1", "n=2", "sss=x", "nothing", "ii=1,x"]);
-        let given = Given {
-            pairs: &given,
-            object: Some(("in.json", r#"{"ss": "a"}"#)),
-            text: None,
-        };
+        let object = Some(("in.json", r#"{"ss": "a"}"#));
         assert_eq!(
-            inputs(&every_type(), &given).unwrap_err(),
+            inputs(&every_type(), &given, object, None).unwrap_err(),
             [
                 "--input nothing: is not NAME=VALUE",
-                "--input i: \"1.5\" is not of type integer; allowed: integer",
                 "--input b: \"yes\" is not of type boolean; allowed: boolean",
-                "--input n: is given more than once; allowed: number",
+                "--input i: \"1.5\" is not of type integer; allowed: integer",
                 "--input ii: \"x\" is not of type integer; allowed: integer[]",
+                "--input n: is given more than once; allowed: number",
                 "ss: is a string; allowed: string[]",
                 "sss: is not an argument of a; allowed: did you mean `ss`?",
                 "s: is missing; string is required",
@@ -393,21 +343,14 @@ mod inputs_tests {
         );
         let number = definition(r#"{"a": {"description": "d", "type": "number", "required": true}}"#);
         for definition in [two, number] {
-            let given = Given {
-                text: Some("x".to_owned()),
-                ..Given::default()
-            };
-            let errors = inputs(&definition, &given).unwrap_err();
+            let errors = inputs(&definition, &[], None, Some("x".to_owned())).unwrap_err();
             assert!(
                 errors[0].starts_with("TEXT: a takes more than one text, or none"),
                 "{errors:?}"
             );
         }
         let optional = definition(r#"{"a": {"description": "d", "type": "string"}}"#);
-        let given = Given {
-            text: Some("x".to_owned()),
-            ..Given::default()
-        };
-        assert_eq!(inputs(&optional, &given).unwrap()["a"], "x");
+        let read = inputs(&optional, &[], None, Some("x".to_owned())).unwrap();
+        assert_eq!(read["a"], "x");
     }
 }

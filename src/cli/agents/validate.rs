@@ -62,7 +62,6 @@ impl Findings {
     /// Adds the findings of a directory, or those about one of its files.
     fn add(&mut self, loaded: app::Loaded, only: Option<&str>) {
         let wanted = |file: &str| only.is_none_or(|only| only == file);
-        let new = |list: &Vec<ReadError>, one: &ReadError| wanted(&one.file) && !list.contains(one);
         if loaded.files.is_empty() {
             self.empty.insert(loaded.place.clone());
         }
@@ -77,14 +76,14 @@ impl Findings {
                 self.tools.push(tool);
             }
         }
-        for error in loaded.checked.errors {
-            if new(&self.errors, &error) {
-                self.errors.push(error);
-            }
-        }
-        for warning in loaded.checked.warnings {
-            if new(&self.warnings, &warning) {
-                self.warnings.push(warning);
+        for (list, found) in [
+            (&mut self.errors, loaded.checked.errors),
+            (&mut self.warnings, loaded.checked.warnings),
+        ] {
+            for one in found {
+                if wanted(&one.file) && !list.contains(&one) {
+                    list.push(one);
+                }
             }
         }
     }
@@ -105,40 +104,34 @@ impl Findings {
         let offered: BTreeSet<String> = catalog.tools.iter().map(unique).collect();
         let mut invalid = BTreeSet::new();
         for tool in &self.tools {
-            if tool.is_agent {
-                if let Some(found) = named_twice(catalog, &tool.name) {
-                    invalid.insert(tool.file.clone());
-                    self.errors.push(ReadError {
-                        file: tool.file.clone(),
-                        line: tool.line,
-                        field: tool.field.clone(),
-                        found,
-                        allowed: "a name that means one of the two".to_owned(),
-                    });
-                }
-                continue;
-            }
-            let missing = Toolset::build(catalog, std::slice::from_ref(&tool.name), &[]).missing;
-            let Some(missing) = missing.first() else { continue };
-            invalid.insert(tool.file.clone());
-            let alike: Vec<_> = called(&tool.name).iter().map(|one| one.qualified_name()).collect();
-            let (found, allowed) = match well_known_tool(&tool.name) {
-                _ if !alike.is_empty() => ("several servers offer it", alike.join(" or ")),
-                Some(of_another_product) => (missing.reason.as_str(), of_another_product),
-                None => {
-                    let others = self.agents.iter().filter(|(file, _)| *file != tool.file);
-                    let known = others.map(|(_, name)| name).chain(&offered).map(String::as_str);
-                    let known: Vec<_> = known.collect();
-                    let message = unknown_name_message(&tool.name, &known);
-                    let allowed = format!("a tool that a server offers, or another agent: {message}");
-                    (missing.reason.as_str(), allowed)
-                }
+            let (found, allowed) = if tool.is_agent {
+                let Some(found) = named_twice(catalog, &tool.name) else {
+                    continue;
+                };
+                (found, "a name that means one of the two".to_owned())
+            } else {
+                let missing = Toolset::build(catalog, std::slice::from_ref(&tool.name), &[]).missing;
+                let Some(missing) = missing.first() else { continue };
+                let alike: Vec<_> = called(&tool.name).iter().map(|one| one.qualified_name()).collect();
+                let (found, allowed) = match well_known_tool(&tool.name) {
+                    _ if !alike.is_empty() => ("several servers offer it", alike.join(" or ")),
+                    Some(of_another_product) => (missing.reason.as_str(), of_another_product),
+                    None => {
+                        let others = self.agents.iter().filter(|(file, _)| *file != tool.file);
+                        let known = others.map(|(_, name)| name).chain(&offered).map(String::as_str);
+                        let message = unknown_name_message(&tool.name, &known.collect::<Vec<_>>());
+                        let allowed = format!("a tool that a server offers, or another agent: {message}");
+                        (missing.reason.as_str(), allowed)
+                    }
+                };
+                (format!("{:?}: {found}", tool.name), allowed)
             };
+            invalid.insert(tool.file.clone());
             self.errors.push(ReadError {
                 file: tool.file.clone(),
                 line: tool.line,
                 field: tool.field.clone(),
-                found: format!("{:?}: {found}", tool.name),
+                found,
                 allowed,
             });
         }
@@ -158,25 +151,12 @@ impl Findings {
 }
 
 pub(super) fn run(args: &Args, flags: &Flags) -> anyhow::Result<Exit> {
-    let mut findings = Findings::default();
-    if args.paths.is_empty() {
-        findings.add(configured(flags)?, None);
-    }
-    for path in &args.paths {
-        look_at(path, &mut findings);
-    }
-    reported(args, &findings)
+    reported(args, &looked_at(&args.paths, || configured(flags))?)
 }
 
 /// Like [`run`], but also queries the servers.
 pub(crate) async fn run_with_tools(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
-    let mut findings = Findings::default();
-    if args.paths.is_empty() {
-        findings.add(load(&resolved.config)?, None);
-    }
-    for path in &args.paths {
-        look_at(path, &mut findings);
-    }
+    let mut findings = looked_at(&args.paths, || load(&resolved.config))?;
     let (catalog, _) = mcp::offered(&resolved.config).await?;
     if args.json {
         findings.look_for_tools(&catalog);
@@ -188,6 +168,16 @@ pub(crate) async fn run_with_tools(args: Args, resolved: Resolved) -> anyhow::Re
         }
     }
     reported(&args, &findings)
+}
+
+/// The findings in these paths; without any, in the agents of the configuration.
+fn looked_at(paths: &[PathBuf], configured: impl FnOnce() -> anyhow::Result<app::Loaded>) -> anyhow::Result<Findings> {
+    let mut findings = Findings::default();
+    if paths.is_empty() {
+        findings.add(configured()?, None);
+    }
+    paths.iter().for_each(|path| look_at(path, &mut findings));
+    Ok(findings)
 }
 
 fn reported(args: &Args, findings: &Findings) -> anyhow::Result<Exit> {
@@ -207,37 +197,27 @@ fn reported(args: &Args, findings: &Findings) -> anyhow::Result<Exit> {
 }
 
 fn look_at(path: &Path, findings: &mut Findings) {
-    if path.is_dir() {
-        match app::agents_in(path, None) {
-            Ok(loaded) => findings.add(loaded, None),
-            Err(error) => {
-                let allowed = "a directory that gavel can list".to_owned();
-                findings.place_is_invalid(path, format!("a directory that cannot be listed: {error}"), allowed);
-            }
-        }
-        return;
-    }
+    let is_file = !path.is_dir();
     if !path.exists() {
         return findings.place_is_invalid(path, "nothing".to_owned(), "an existing directory or file".to_owned());
     }
-    if Form::of_path(path).is_none() {
+    if is_file && Form::of_path(path).is_none() {
         let allowed = format!("a name that ends in one of {}", Form::ENDINGS);
         return findings.place_is_invalid(path, "a file of another kind".to_owned(), allowed);
     }
-    let directory = path.parent().unwrap_or(Path::new(""));
-    match app::agents_in(directory, Some(path)) {
+    let (directory, file) = match is_file {
+        true => (path.parent().unwrap_or(Path::new("")), path.file_name()),
+        false => (path, None),
+    };
+    match app::agents_in(directory, file.map(|_| path)) {
         // The path as the directory's list names it: `agents//x.md` is the file `agents/x.md`.
         Ok(loaded) => {
-            let listed = directory.join(path.file_name().unwrap_or_default());
-            findings.add(loaded, Some(&listed.display().to_string()));
+            let listed = file.map(|file| directory.join(file).display().to_string());
+            findings.add(loaded, listed.as_deref());
         }
         Err(error) => {
-            let allowed = "a file in a directory that gavel can list".to_owned();
-            findings.place_is_invalid(
-                path,
-                format!("a file whose directory cannot be listed: {error}"),
-                allowed,
-            );
+            let found = format!("a directory that cannot be listed, or a file in it: {error}");
+            findings.place_is_invalid(path, found, "a directory that gavel can list".to_owned());
         }
     }
 }

@@ -20,34 +20,22 @@ const INDENT: usize = 14;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) approval: ApprovalId,
-    call: Call<'a>,
-    asked: &'a Asked,
-    expires_at: Option<Timestamp>,
-}
-
-/// What would be or was sent, and for whom.
-#[derive(Clone, Copy, Debug)]
-struct Call<'a> {
     tool: &'a str,
     user: Option<&'a str>,
     agent: Option<&'a str>,
-    account: Option<&'a str>,
-    recipients: Option<&'a [String]>,
     arguments: &'a RawValue,
+    asked: &'a Asked,
+    expires_at: Option<Timestamp>,
 }
 
 impl<'a> From<&'a PendingApproval> for Question<'a> {
     fn from(one: &'a PendingApproval) -> Self {
         Self {
             approval: one.approval_id,
-            call: Call {
-                tool: &one.tool,
-                user: Some(&one.user_id),
-                agent: Some(&one.agent_id),
-                account: one.asked.account.as_deref(),
-                recipients: one.asked.recipients.as_deref(),
-                arguments: &one.arguments,
-            },
+            tool: &one.tool,
+            user: Some(&one.user_id),
+            agent: Some(&one.agent_id),
+            arguments: &one.arguments,
             asked: &one.asked,
             expires_at: Some(one.expires_at),
         }
@@ -57,18 +45,13 @@ impl<'a> From<&'a PendingApproval> for Question<'a> {
 impl<'a> Question<'a> {
     /// The question of an action, if it waits for an answer. A run does not repeat its user for each action.
     pub(crate) fn new(action: &'a ActionAnswer, user: Option<&'a str>) -> Option<Self> {
-        let asked = action.asked.as_ref()?;
         Some(Self {
             approval: action.approval_id?,
-            call: Call {
-                tool: &action.tool,
-                user,
-                agent: None,
-                account: asked.account.as_deref(),
-                recipients: asked.recipients.as_deref(),
-                arguments: action.arguments.as_deref()?,
-            },
-            asked,
+            tool: &action.tool,
+            user,
+            agent: None,
+            arguments: action.arguments.as_deref()?,
+            asked: action.asked.as_ref()?,
             expires_at: action.expires_at,
         })
     }
@@ -76,54 +59,49 @@ impl<'a> Question<'a> {
 
 /// The approval request: one line per field; long texts in full, with their line breaks.
 pub(crate) fn question(one: &Question<'_>) -> String {
-    let mut lines = call(&one.call);
-    lines.push(field("asked because", &one.asked.reason));
-    lines.extend(one.asked.warnings.iter().map(|warning| field("WARNING", warning)));
+    let asked = one.asked;
+    let mut lines = vec![head(one.tool, one.user, one.agent)];
+    lines.extend(asked.account.as_deref().map(|account| field("from account", account)));
+    lines.extend(sent(asked.recipients.as_deref(), one.arguments));
+    lines.push(field("asked because", &asked.reason));
+    lines.extend(asked.warnings.iter().map(|warning| field("WARNING", warning)));
     lines.extend(one.expires_at.map(|when| field("expires at", &when.to_string())));
     lines.push(field("approval", &one.approval.to_string()));
-    lines.push(String::new());
-    lines.join("\n")
+    lines.concat()
 }
 
 /// An in-doubt action, in the same layout.
 pub(super) fn in_doubt(one: &ActionInDoubt) -> String {
-    let mut lines = call(&Call {
-        tool: &one.tool,
-        user: Some(&one.user_id),
-        agent: Some(&one.agent_id),
-        account: None,
-        recipients: one.recipients.as_deref(),
-        arguments: &one.arguments,
-    });
-    lines[0].insert_str(0, "in doubt: ");
-    lines.push(field(
-        "begun",
-        &one.started_at.map(|at| at.to_string()).unwrap_or_default(),
-    ));
-    lines.push(field("action", &one.action_id.to_string()));
-    lines.push(String::new());
-    lines.join("\n")
+    let begun = one.started_at.map(|at| at.to_string()).unwrap_or_default();
+    let mut lines = vec![format!(
+        "in doubt: {}",
+        head(&one.tool, Some(&one.user_id), Some(&one.agent_id))
+    )];
+    lines.extend(sent(one.recipients.as_deref(), &one.arguments));
+    lines.extend([field("begun", &begun), field("action", &one.action_id.to_string())]);
+    lines.concat()
 }
 
-/// The tool, the user, the agent, and everything that is sent.
-fn call(one: &Call<'_>) -> Vec<String> {
-    let asker = [("for", one.user), ("by the agent", one.agent)];
+/// The tool, the user and the agent.
+fn head(tool: &str, user: Option<&str>, agent: Option<&str>) -> String {
+    let asker = [("for", user), ("by the agent", agent)];
     let asker = asker
         .into_iter()
         .filter_map(|(word, who)| Some(format!("{word} {}", name(who?))));
-    let head = format!("{} {}", name(one.tool), asker.collect::<Vec<_>>().join(", "));
-    let mut lines = vec![head.trim_end().to_owned()];
-    lines.extend(one.account.map(|account| field("from account", account)));
-    lines.extend(one.recipients.map(|to| field("goes to", &to.join("\n"))));
-    let arguments: Map<String, Value> = serde_json::from_str(one.arguments.get()).unwrap_or_default();
+    let head = format!("{} {}", name(tool), asker.collect::<Vec<_>>().join(", "));
+    format!("{}\n", head.trim_end())
+}
+
+/// Everything that is sent.
+fn sent(recipients: Option<&[String]>, arguments: &RawValue) -> Vec<String> {
+    let arguments: Map<String, Value> = serde_json::from_str(arguments.get()).unwrap_or_default();
     let mut arguments: Vec<_> = arguments.iter().collect();
-    arguments.sort_by_key(|(_, value)| rank(value, one.recipients.unwrap_or_default()));
-    lines.extend(
-        arguments
-            .into_iter()
-            .map(|(argument, value)| field(argument, &in_full(value))),
-    );
-    lines
+    arguments.sort_by_key(|(_, value)| rank(value, recipients.unwrap_or_default()));
+    let to = recipients.map(|to| field("goes to", &to.join("\n")));
+    let arguments = arguments
+        .into_iter()
+        .map(|(argument, value)| field(argument, &in_full(value)));
+    to.into_iter().chain(arguments).collect()
 }
 
 /// A text as it is, and texts one per line.
@@ -152,7 +130,7 @@ fn rank(value: &Value, recipients: &[String]) -> u8 {
 /// The commands that resolve it.
 pub(crate) fn answers(one: &Question<'_>, place: &Where) -> String {
     let id = one.approval;
-    let place = place.for_call_of(one.call.user).repeated();
+    let place = place.for_call_of(one.user).repeated();
     let always = match one.asked.grantable {
         true => format!("  with a grant:  gavel approvals approve{place} {id} --always\n"),
         false => String::new(),
@@ -162,22 +140,19 @@ pub(crate) fn answers(one: &Question<'_>, place: &Where) -> String {
     )
 }
 
-/// The two commands of which one settles an in-doubt action, each on a line.
+/// How to settle an in-doubt action.
 pub(crate) fn settles(action_id: ActionId, place: &str) -> String {
     format!(
-        "  if it happened:          gavel approvals settle{place} {action_id} happened\n  \
+        "  look at the receiving end, then run one of these:\n  \
+         if it happened:          gavel approvals settle{place} {action_id} happened\n  \
          if it did not happen:    gavel approvals settle{place} {action_id} did_not_happen\n"
     )
 }
 
-/// How to settle an in-doubt action.
+/// How to settle an in-doubt action, also if its run is paused.
 pub(super) fn settling(one: &ActionInDoubt, place: &Where) -> String {
-    let id = one.action_id;
     let place = place.for_call_of(Some(&one.user_id)).repeated();
-    let mut text = format!(
-        "  look at the receiving end, then run one of these:\n{}",
-        settles(id, &place)
-    );
+    let mut text = settles(one.action_id, &place);
     if one.thread_id.is_none() {
         text.push_str(&format!(
             "  if its run is paused, settle it when you resume the run; for the command see:  gavel runs show{place} {}\n",
@@ -189,7 +164,7 @@ pub(super) fn settling(one: &ActionInDoubt, place: &Where) -> String {
 
 fn field(label: &str, value: &str) -> String {
     let text = numbered(value).replace('\n', &format!("\n{:INDENT$}  ", ""));
-    format!("  {:<width$}{text}", name(label), width = INDENT)
+    format!("  {:<INDENT$}{text}\n", name(label))
 }
 
 /// On one line: a line break in a name could forge lines.

@@ -1,9 +1,7 @@
 //! The conversation about a plan: each line says what to change, or is a command.
 
-use anyhow::Context;
-
 use super::edit::{self, Edited};
-use super::follow::{exit, failed_refinement, has_open_plan, path, refined, tell};
+use super::follow::{Followed, choices, exit, failed_refinement, has_open_plan, path, refined, tell};
 use super::start::executed;
 use super::{show, start, text};
 use crate::api::planning::{ExecuteBody, Session};
@@ -13,6 +11,7 @@ use crate::cli::interrupt::Stopped;
 use crate::cli::lines::{Lines, Next};
 use crate::cli::output;
 use crate::cli::runs::Showing;
+use crate::domain::plan::TaskId;
 
 const COMMANDS: &str = "Say what to change, or: execute, show, show t2, diff, edit, cancel, quit";
 
@@ -40,7 +39,7 @@ impl<'a> Typed<'a> {
         match words[..] {
             [] => Self::Nothing,
             ["show"] => Self::Show,
-            ["show", task] if is_task(task) => Self::ShowTask(task),
+            ["show", task] if TaskId::parse(task).is_some() => Self::ShowTask(task),
             ["diff"] => Self::Diff,
             ["edit"] => Self::Edit,
             ["cancel"] => Self::Cancel,
@@ -50,17 +49,6 @@ impl<'a> Typed<'a> {
             _ => Self::Refinement(line),
         }
     }
-}
-
-fn is_task(word: &str) -> bool {
-    let number = word.strip_prefix('t');
-    number.is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
-}
-
-/// How the conversation continues after a line.
-enum Then {
-    Next(Box<Session>),
-    End(Exit),
 }
 
 /// Shows the plan, and changes it until the user quits or the session has ended. An error does not end the
@@ -77,24 +65,18 @@ pub(super) async fn hold(gavel: &Gavel, mut session: Box<Session>, showing: Show
         if !has_open_plan(&session) {
             return tell(gavel, &session, showing);
         }
-        let next = lines.next("> ").await.context("standard input cannot be read")?;
-        if !matches!(next, Next::Line(_)) {
-            // The text typed last has not ended the terminal's line.
-            output::note("");
-        }
-        let line = match next {
+        let line = match lines.next("> ").await? {
             Next::Line(line) => line,
             Next::Dropped => continue,
-            Next::Stopped => return Ok(leave(gavel, &session, Exit::Interrupted)),
-            Next::End => return Ok(leave(gavel, &session, exit(&session))),
+            Next::Stopped => {
+                choices(gavel, &session);
+                return Ok(Exit::Interrupted);
+            }
+            Next::End => "quit".to_owned(),
         };
-        let typed = Typed::of(&line);
-        if typed == Typed::Quit {
-            return Ok(leave(gavel, &session, exit(&session)));
-        }
-        match answer(gavel, &session, typed, &mut lines, showing).await {
-            Ok(Then::Next(next)) => session = next,
-            Ok(Then::End(exit)) => return Ok(exit),
+        match answer(gavel, &session, Typed::of(&line), &mut lines, showing).await {
+            Ok(Ok(next)) => session = next,
+            Ok(Err(exit)) => return Ok(exit),
             Err(error) if error.is::<Stopped>() => return Err(error),
             Err(error) => {
                 output::note(&format!("error: {error:#}"));
@@ -116,59 +98,50 @@ async fn answer(
     typed: Typed<'_>,
     lines: &mut Lines,
     showing: Showing,
-) -> anyhow::Result<Then> {
+) -> anyhow::Result<Followed> {
     let id = session.session_id;
-    let same = || Then::Next(Box::new(session.clone()));
     match typed {
-        Typed::Nothing | Typed::Quit => Ok(same()),
-        Typed::Help => {
-            output::note(COMMANDS);
-            Ok(same())
+        Typed::Nothing => {}
+        Typed::Quit => {
+            choices(gavel, session);
+            return Ok(Err(exit(session)));
         }
+        Typed::Help => output::note(COMMANDS),
         Typed::Execute => {
             let execute = ExecuteBody {
                 plan_version: Some(session.plan_version),
                 ..ExecuteBody::default()
             };
-            Ok(Then::End(executed(gavel, id, &execute, showing).await?))
+            return Ok(Err(executed(gavel, id, &execute, showing).await?));
         }
         Typed::Show => {
             let now: Box<Session> = gavel.get(&path(id)).await?;
             output::line(&text::plan(&now))?;
-            Ok(Then::Next(now))
+            return Ok(Ok(now));
         }
-        Typed::ShowTask(task) => {
-            match session.plan.iter().find(|known| known.id.to_string() == task) {
-                Some(task) => output::line(&text::task(task, &[]))?,
-                None => output::note(&format!("plan {} has no task {task}", session.plan_version)),
-            }
-            Ok(same())
-        }
-        Typed::Diff => {
-            show::latest(gavel, id, session.plan_version).await?;
-            Ok(same())
-        }
-        Typed::Edit => match edit::in_editor(gavel, session, Some(lines)).await? {
-            Edited::Saved(edited) => {
+        Typed::ShowTask(task) => match session.plan.iter().find(|known| known.id.to_string() == task) {
+            Some(task) => output::line(&text::task(task, &[]))?,
+            None => output::note(&format!("plan {} has no task {task}", session.plan_version)),
+        },
+        Typed::Diff => drop(show::differ(gavel, id, None, session.plan_version, false).await?),
+        Typed::Edit => {
+            if let Edited::Saved(edited) = edit::in_editor(gavel, session, lines).await? {
                 changes(gavel, session, &edited).await?;
-                Ok(Then::Next(edited))
+                return Ok(Ok(edited));
             }
-            Edited::Unchanged | Edited::Kept => Ok(same()),
-        },
-        Typed::Cancel => {
-            let cancelled = start::cancel(gavel, id, None).await?;
-            Ok(Then::Next(Box::new(cancelled)))
         }
-        Typed::Refinement(words) => match refined(gavel, id, words, showing).await? {
-            Err(exit) => Ok(Then::End(exit)),
-            Ok(planned) => {
-                if failed_refinement(&planned).is_none() {
-                    changes(gavel, session, &planned).await?;
-                }
-                Ok(Then::Next(planned))
+        Typed::Cancel => return Ok(Ok(Box::new(start::cancel(gavel, id, None).await?))),
+        Typed::Refinement(words) => {
+            let refined = refined(gavel, id, words, showing).await?;
+            if let Ok(planned) = &refined
+                && failed_refinement(planned).is_none()
+            {
+                changes(gavel, session, planned).await?;
             }
-        },
+            return Ok(refined);
+        }
     }
+    Ok(Ok(Box::new(session.clone())))
 }
 
 /// Prints what the current version changed, if it is a new one.
@@ -181,17 +154,6 @@ async fn changes(gavel: &Gavel, before: &Session, now: &Session) -> anyhow::Resu
         output::line(&text::changes(version.version, &version.changes))?;
     }
     Ok(())
-}
-
-/// Says that the session continues, and how.
-fn leave(gavel: &Gavel, session: &Session, exit: Exit) -> Exit {
-    let (place, id, version) = (gavel.place.repeated(), &session.session_id, session.plan_version);
-    output::note(&format!(
-        "plan {version} can be confirmed until {}; to change it: gavel plan refine{place} {id}; to confirm it: \
-         gavel plan execute{place} --plan-version {version} {id}; to end it: gavel plan cancel{place} {id}",
-        session.confirm_by.unwrap_or(session.deadline)
-    ));
-    exit
 }
 
 #[cfg(test)]

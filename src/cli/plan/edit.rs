@@ -2,16 +2,16 @@
 
 use std::env;
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::follow::{found, has_open_plan, session, tell};
+use super::follow::{has_open_plan, session, tell};
 use super::show::version;
-use super::{id, text};
+use super::text;
 use crate::api::planning::Session;
 use crate::cli::client::{Client, Refused};
 use crate::cli::exit::{Exit, Usage};
@@ -28,7 +28,6 @@ use crate::domain::plan::{Draft, DraftTask, Task};
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     /// The edited plan as JSON, instead of an editor; - is standard input
     #[arg(long, value_name = "FILE")]
@@ -70,13 +69,13 @@ impl Talk for Args {
             Some(file) => {
                 let version = self.if_version.unwrap_or(before.plan_version);
                 let draft = read_draft(&lines::given(file, "--file")?, file)?;
-                found(gavel, save(gavel, self.id, version, &draft).await, self.id)?
+                save(gavel, self.id, version, &draft).await?
             }
             None if !is_here() => {
                 let words = "there is no terminal for an editor; give the plan with --file";
                 return Err(Usage(words.to_owned()).into());
             }
-            None => match in_editor(gavel, &before, None).await? {
+            None => match in_editor(gavel, &before, &mut Lines::new()).await? {
                 Edited::Saved(edited) => edited,
                 Edited::Unchanged => before.into(),
                 Edited::Kept => return Ok(Exit::Invalid),
@@ -104,7 +103,7 @@ async fn save(client: &Client, id: PlanningSessionId, version: u32, draft: &Valu
 /// # Errors
 /// The session does not wait for its confirmation; the editor fails; the plan was changed in between, or cannot be sent.
 /// The text is kept, and a note says where.
-pub(super) async fn in_editor(gavel: &Gavel, session: &Session, lines: Option<&mut Lines>) -> anyhow::Result<Edited> {
+pub(super) async fn in_editor(gavel: &Gavel, session: &Session, lines: &mut Lines) -> anyhow::Result<Edited> {
     let (id, version) = (session.session_id, session.plan_version);
     if !has_open_plan(session) {
         bail!(
@@ -113,7 +112,14 @@ pub(super) async fn in_editor(gavel: &Gavel, session: &Session, lines: Option<&m
         );
     }
     let before = of(session)?;
-    let path = new_file(&format!("gavel-plan-{id}-v{version}"), &before)?;
+    let name = format!("gavel-plan-{id}-v{version}-");
+    let file = tempfile::Builder::new().prefix(&name).suffix(".json").tempfile();
+    // Its owner alone can read it.
+    let (mut file, path) = file
+        .and_then(|file| Ok(file.keep()?))
+        .context("no temporary file can be created")?;
+    file.write_all(before.as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))?;
     let edited = until_valid(gavel, (id, version), &before, &path, lines).await;
     match &edited {
         // Left behind, it would only take space.
@@ -132,10 +138,8 @@ async fn until_valid(
     (id, version): (PlanningSessionId, u32),
     before: &str,
     path: &Path,
-    lines: Option<&mut Lines>,
+    lines: &mut Lines,
 ) -> anyhow::Result<Edited> {
-    let mut own = Lines::new();
-    let lines = lines.unwrap_or(&mut own);
     loop {
         let text = edited(path).await?;
         if text == before {
@@ -159,7 +163,7 @@ async fn until_valid(
 
 /// Can the user correct it in the text?
 fn is_invalid(error: &anyhow::Error) -> bool {
-    error.is::<Usage>() || Refused::in_error(error).is_some_and(Refused::is_invalid_request)
+    error.is::<Usage>() || Refused::is_invalid_request(error)
 }
 
 async fn edits_again(lines: &mut Lines) -> anyhow::Result<bool> {
@@ -248,34 +252,6 @@ mod draft_tests {
     }
 }
 
-/// The most files of one name, such as those kept after earlier edits.
-const MOST_FILES: u32 = 1000;
-
-/// Writes a text to a new file in the directory for temporary files, which only its owner can read.
-///
-/// # Errors
-/// It cannot be written.
-fn new_file(name: &str, text: &str) -> anyhow::Result<PathBuf> {
-    let directory = env::temp_dir();
-    for number in 0..MOST_FILES {
-        let file = match number {
-            0 => format!("{name}.json"),
-            _ => format!("{name}-{number}.json"),
-        };
-        let path = directory.join(file);
-        match output::new_file(&path) {
-            Ok(mut file) => {
-                let written = file.write_all(text.as_bytes());
-                written.with_context(|| format!("{} cannot be written", path.display()))?;
-                return Ok(path);
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).with_context(|| format!("{} cannot be written", path.display())),
-        }
-    }
-    anyhow::bail!("{} has too many files of the name {name}", directory.display())
-}
-
 /// Opens the file in the user's editor, and returns its text once the editor has ended.
 ///
 /// # Errors
@@ -295,23 +271,13 @@ async fn edited(path: &Path) -> anyhow::Result<String> {
 fn name(visual: Option<String>, editor: Option<String>) -> String {
     let named = [visual, editor].into_iter().flatten();
     let mut named = named.filter(|name| !name.trim().is_empty());
-    let default = if cfg!(windows) { "notepad" } else { "vi" };
-    named.next().unwrap_or_else(|| default.to_owned())
+    named.next().unwrap_or_else(|| "vi".to_owned())
 }
 
 /// The editor's name may have arguments, as in `code --wait`; a shell reads it, as it does for other programs.
-#[cfg(unix)]
 fn command(editor: &str, path: &Path) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", &format!("{editor} \"$@\""), editor]).arg(path);
-    command
-}
-
-#[cfg(not(unix))]
-fn command(editor: &str, path: &Path) -> Command {
-    let mut words = editor.split_whitespace();
-    let mut command = Command::new(words.next().unwrap_or(editor));
-    command.args(words).arg(path);
     command
 }
 
@@ -327,26 +293,13 @@ mod editor_tests {
         assert!(!name(None, None).is_empty());
     }
 
-    #[test]
-    fn a_file_that_is_there_is_not_overwritten() {
-        let name = format!("gavel-plan-test-{}", std::process::id());
-        let first = new_file(&name, "one").unwrap();
-        let second = new_file(&name, "two").unwrap();
-        assert_ne!(first, second);
-        assert_eq!(fs::read_to_string(&first).unwrap(), "one");
-        for path in [first, second] {
-            fs::remove_file(path).unwrap();
-        }
-    }
-
-    #[cfg(unix)]
     #[tokio::test]
     async fn an_editor_with_arguments_gets_the_file_as_one_more() {
-        let name = format!("gavel plan test {}", std::process::id());
-        let path = new_file(&name, "before").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a plan.json");
+        fs::write(&path, "before").unwrap();
         let status = command("printf %s after >\"$1\"; :", &path).status().await.unwrap();
         assert!(status.success());
         assert_eq!(fs::read_to_string(&path).unwrap(), "after");
-        fs::remove_file(path).unwrap();
     }
 }

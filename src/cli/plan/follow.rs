@@ -8,7 +8,7 @@ use crate::cli::approvals::settles;
 use crate::cli::client::Wait;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Where};
-use crate::cli::interrupt::unless_stopped;
+use crate::cli::interrupt::{or_stopped_with, unless_stopped};
 use crate::cli::list::single_line;
 use crate::cli::output;
 use crate::cli::runs::{Progress, Showing, Watched, is_here, unanswered};
@@ -34,17 +34,12 @@ pub(super) type Followed = Result<Box<Session>, Exit>;
 /// # Errors
 /// There is none.
 pub(super) async fn session(gavel: &Gavel, id: PlanningSessionId) -> anyhow::Result<Session> {
-    found(gavel, gavel.get(&path(id)).await, id)
+    gavel.get(&path(id)).await
 }
 
 /// The path of a session.
 pub(super) fn path(id: PlanningSessionId) -> String {
     format!("v1/sessions/{id}")
-}
-
-/// The answer of a request about a session; the error says where none of this id was found.
-pub(super) fn found<T>(gavel: &Gavel, answer: anyhow::Result<T>, id: PlanningSessionId) -> anyhow::Result<T> {
-    gavel.found(answer, &format!("planning session {id}"), "")
 }
 
 /// Requests a change of the plan in the user's own words, and follows it.
@@ -61,14 +56,12 @@ pub(super) async fn refined(
         refinement_prompt: words.to_owned(),
     };
     let path = format!("{}/refine", path(id));
-    let Some(begun) = unless_stopped(gavel.post(&path, &[], Wait::Begun, &body)).await? else {
-        output::note(&format!(
-            "it is unknown whether the refinement has begun; `{} {id}` shows it",
-            gavel.command("plan watch")
-        ));
-        return Ok(Err(Exit::Interrupted));
-    };
-    follow(gavel, found(gavel, begun, id)?, showing, How::Begun).await
+    let unknown = format!(
+        "the refinement has begun; `{} {id}` shows it",
+        gavel.command("plan watch")
+    );
+    let begun = or_stopped_with(gavel.post(&path, &[], Wait::Begun, &body), &unknown).await?;
+    follow(gavel, begun, showing, How::Begun).await
 }
 
 /// Follows a session.
@@ -173,7 +166,7 @@ fn in_doubt(session: &Session, place: &Where) -> Vec<String> {
              }| {
                 let of = task_id.map_or_else(String::new, |task| format!(" of {task}"));
                 output::printable(&format!(
-                    "in doubt: {tool}{of} may have been done. Look at the receiving end, then run one of these:\n{}",
+                    "in doubt: {tool}{of} may have been done\n{}",
                     settles(*action_id, &place).trim_end()
                 ))
             },
@@ -201,13 +194,7 @@ pub(super) fn tell(gavel: &Gavel, session: &Session, showing: Showing) -> anyhow
     if !showing.quiet {
         let (place, id) = (gavel.place.repeated(), &session.session_id);
         if has_open_plan(session) {
-            output::note(&format!(
-                "to change it:  gavel plan refine{place} {id} 'WHAT TO CHANGE'"
-            ));
-            let version = session.plan_version;
-            output::note(&format!(
-                "to confirm it: gavel plan execute{place} --plan-version {version} {id}"
-            ));
+            choices(gavel, session);
         } else if session.status == SessionStatus::Planning {
             output::note(&format!("it is still planning: gavel plan watch{place} {id}"));
         } else if session.started_at.is_some() && exit(session) != Exit::Done {
@@ -219,6 +206,17 @@ pub(super) fn tell(gavel: &Gavel, session: &Session, showing: Showing) -> anyhow
         }
     }
     Ok(exit(session))
+}
+
+/// Says what can be done with a plan.
+pub(super) fn choices(gavel: &Gavel, session: &Session) {
+    let (place, id, version) = (gavel.place.repeated(), session.session_id, session.plan_version);
+    let until = session.confirm_by.unwrap_or(session.deadline);
+    output::note(&format!(
+        "to change it:  gavel plan refine{place} {id} 'WHAT TO CHANGE'
+to confirm it: gavel plan execute{place} --plan-version {version} {id} (until {until})
+to end it:     gavel plan cancel{place} {id}"
+    ));
 }
 
 /// Says that a refinement made no new version; `None` if it did.
@@ -274,11 +272,10 @@ mod waits_tests {
         let session: Session = crate::cli::tests::samples::sample(session);
         assert_eq!(
             in_doubt(&session, &place),
-            [
-                "in doubt: create\\u001bIssue of t2 may have been done. Look at the receiving end, then run one of these:\n  \
+            ["in doubt: create\\u001bIssue of t2 may have been done\n  \
+                 look at the receiving end, then run one of these:\n  \
                  if it happened:          gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 happened\n  \
-                 if it did not happen:    gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 did_not_happen"
-            ]
+                 if it did not happen:    gavel approvals settle --tenant acme 01980000-0000-7000-8000-000000000000 did_not_happen"]
         );
     }
 }

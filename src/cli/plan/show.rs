@@ -4,13 +4,13 @@ use anyhow::Context;
 use serde_json::json;
 use similar::TextDiff;
 
-use super::follow::{found, path, session};
-use super::{id, text};
+use super::follow::{path, session};
+use super::text;
 use crate::api::planning::{
     LoggedAction, PlanVersionPage, PlanningLogPage, PlanningSessionPage, Session, TaskDetail, Version,
 };
 use crate::cli::client::Query;
-use crate::cli::exit::{Exit, Usage};
+use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk};
 use crate::cli::list::{self, Column, Paging, at, clipped, single_line, table_of};
 use crate::cli::output;
@@ -24,10 +24,9 @@ use crate::domain::planning_session::SessionStatus;
 #[command(after_long_help = SHOW_EXAMPLES)]
 pub(crate) struct Show {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     /// One task with its steps, such as t2
-    #[arg(value_parser = task, value_name = "TASK")]
+    #[arg(value_name = "TASK")]
     task: Option<TaskId>,
     /// As JSON: the session, or the task
     #[arg(long, conflicts_with = "raw")]
@@ -46,45 +45,19 @@ Examples:
 
 Of each step: what the model meant to do (reason), the call (act), the result (observed) and what it concluded (reflect).";
 
-/// Parses a task id argument.
-fn task(text: &str) -> Result<TaskId, &'static str> {
-    TaskId::parse(text).ok_or("a task's id is t1, t2 and so on; `gavel plan show SESSION` lists them")
-}
-
 impl Talk for Show {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         if self.raw {
-            let session = gavel.get_with(&path(self.id), &[("view", "raw".to_owned())]).await;
-            let session: Session = found(gavel, session, self.id)?;
+            let view = [("view", "raw".to_owned())];
+            let session: Session = gavel.get_with(&path(self.id), &view).await?;
             output::line(session.raw_plan.as_deref().context("the answer has no plan")?)?;
             return Ok(Exit::Done);
         }
-        let session = session(gavel, self.id).await?;
-        match self.task {
-            Some(task) => self.print_task(gavel, &session, task).await?,
-            None if self.json => output::json(&session)?,
-            None => output::line(&text::session(&session))?,
-        }
-        Ok(Exit::Done)
-    }
-}
-
-impl Show {
-    async fn print_task(&self, gavel: &Gavel, session: &Session, id: TaskId) -> anyhow::Result<()> {
-        if session.plan.iter().all(|task| task.id != id) {
-            let known: Vec<_> = session.plan.iter().map(|task| task.id.to_string()).collect();
-            let known = match known.is_empty() {
-                true => "it has none".to_owned(),
-                false => format!("there are: {}", known.join(", ")),
-            };
-            let words = format!("plan {} has no task {id}; {known}", session.plan_version);
-            return Err(Usage(words).into());
-        }
-        let task: TaskDetail = gavel.get(&format!("{}/tasks/{id}", path(self.id))).await?;
-        match self.json {
-            true => output::json(&task),
-            false => output::line(&text::task(&task.task, &task.react_history)),
-        }
+        let Some(task) = self.task else {
+            return output::answer(self.json, &session(gavel, self.id).await?, text::session);
+        };
+        let task: TaskDetail = gavel.get(&format!("{}/tasks/{task}", path(self.id))).await?;
+        output::answer(self.json, &task, |task| text::task(&task.task, &task.react_history))
     }
 }
 
@@ -125,7 +98,7 @@ impl Talk for List {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let status = self.status.as_ref().map(|status| status.to_uppercase());
         let query = Query {
-            filter: status.map(|status| format!("status = \"{status}\"")),
+            filter: list::filter(&[("status", &status)]),
             ..self.paging.query()
         };
         let page = gavel.page::<PlanningSessionPage, _>("v1/sessions", &query).await?;
@@ -139,7 +112,6 @@ impl Talk for List {
 #[command(after_long_help = HISTORY_EXAMPLES)]
 pub(crate) struct History {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     /// Print the versions as JSON, one per line, each with its whole plan
     #[arg(long)]
@@ -170,20 +142,12 @@ const HISTORY_COLUMNS: &[Column<Version>] = &[
 
 impl Talk for History {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let mut versions: Vec<Version> = Vec::new();
-        let mut query = Query {
+        let query = Query {
             page_size: 50,
             ..Query::default()
         };
         let path = format!("{}/history", path(self.id));
-        loop {
-            let page = found(gavel, gavel.page::<PlanVersionPage, _>(&path, &query).await, self.id)?;
-            versions.extend(page.items);
-            query.page_token = page.next_page_token;
-            if query.page_token.is_none() {
-                break;
-            }
-        }
+        let versions: Vec<Version> = gavel.all::<PlanVersionPage, _>(&path, query).await?;
         list::print(self.json, &versions, "there is no plan yet", |versions| {
             table_of(HISTORY_COLUMNS, versions)
         })?;
@@ -196,7 +160,6 @@ impl Talk for History {
 #[command(after_long_help = LOG_EXAMPLES)]
 pub(crate) struct Log {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     #[command(flatten)]
     paging: Paging,
@@ -229,8 +192,7 @@ const LOG_COLUMNS: &[Column<LoggedAction>] = &[
 impl Talk for Log {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let path = format!("{}/log", path(self.id));
-        let page = gavel.page::<PlanningLogPage, _>(&path, &self.paging.query()).await;
-        let page = found(gavel, page, self.id)?;
+        let page = gavel.page::<PlanningLogPage, _>(&path, &self.paging.query()).await?;
         self.paging.print(&page, "no action has begun", LOG_COLUMNS)
     }
 }
@@ -264,7 +226,6 @@ mod log_tests {
 #[command(after_long_help = DIFF_EXAMPLES)]
 pub(crate) struct Diff {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     /// The earlier version [default: the one before the later version]
     #[arg(value_name = "A", value_parser = clap::value_parser!(u32).range(1..))]
@@ -291,38 +252,33 @@ impl Talk for Diff {
             Some(after) => after,
             None => session(gavel, self.id).await?.plan_version,
         };
-        let before = self.before.unwrap_or_else(|| after.saturating_sub(1));
-        if before == 0 {
-            return first(after);
-        }
-        let (before, after) = (
-            version(gavel, self.id, before).await?,
-            version(gavel, self.id, after).await?,
-        );
-        if self.json {
-            let changes = plan::changes(&before.plan, &after.plan);
-            output::json(&json!({ "before": before, "after": after, "changes": changes }))?;
-        } else {
-            output::line(&difference(&before, &after))?;
-        }
-        Ok(Exit::Done)
+        differ(gavel, self.id, self.before, after, self.json).await
     }
 }
 
-/// Prints what the current version changed.
+/// Prints what changed from one version, or the one before the later one, to another.
 ///
 /// # Errors
 /// The versions cannot be read.
-pub(super) async fn latest(gavel: &Gavel, id: PlanningSessionId, current: u32) -> anyhow::Result<()> {
-    if current <= 1 {
-        first(current)?;
-        return Ok(());
+pub(super) async fn differ(
+    gavel: &Gavel,
+    id: PlanningSessionId,
+    before: Option<u32>,
+    after: u32,
+    as_json: bool,
+) -> anyhow::Result<Exit> {
+    let before = before.unwrap_or_else(|| after.saturating_sub(1));
+    if before == 0 {
+        output::note(match after {
+            0 => "there is no plan yet",
+            _ => "version 1 is the first; there is no version before it",
+        });
+        return Ok(Exit::Done);
     }
-    let (before, after) = (
-        version(gavel, id, current - 1).await?,
-        version(gavel, id, current).await?,
-    );
-    output::line(&difference(&before, &after))
+    let (before, after) = (version(gavel, id, before).await?, version(gavel, id, after).await?);
+    let changes = plan::changes(&before.plan, &after.plan);
+    let answer = json!({ "before": before, "after": after, "changes": changes });
+    output::answer(as_json, &answer, |_| difference(&before, &after))
 }
 
 /// One version of a plan.
@@ -331,15 +287,7 @@ pub(super) async fn latest(gavel: &Gavel, id: PlanningSessionId, current: u32) -
 /// There is none.
 pub(super) async fn version(gavel: &Gavel, id: PlanningSessionId, version: u32) -> anyhow::Result<Version> {
     let path = format!("{}/history/{version}", path(id));
-    found(gavel, gavel.get(&path).await, id)
-}
-
-fn first(current: u32) -> anyhow::Result<Exit> {
-    output::note(match current {
-        0 => "there is no plan yet",
-        _ => "version 1 is the first; there is no version before it",
-    });
-    Ok(Exit::Done)
+    gavel.get(&path).await
 }
 
 /// Who made the later version and why, its changes on one line, then task by task.

@@ -1,14 +1,12 @@
 //! `gavel plan start`, `refine`, `execute`, `watch` and `cancel`.
 
-use std::time::Duration;
-
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use chrono_tz::Tz;
 
-use super::follow::{How, failed_refinement, follow, found, has_open_plan, path, refined, session, tell};
+use super::follow::{How, failed_refinement, follow, has_open_plan, path, refined, session, tell};
 use super::show::version;
 use super::text::confirmation;
-use super::{STATUSES, connect_servers, conversation, id, is_conversation, text};
+use super::{STATUSES, connect_servers, conversation, is_conversation, text};
 use crate::api::planning::{CancelBody, DryRun, ExecuteBody, Fitness, Session, StartBody};
 use crate::cli::client::{Client, Wait};
 use crate::cli::exit::{Exit, Usage};
@@ -16,7 +14,7 @@ use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
 use crate::cli::list::{length, single_line, table};
 use crate::cli::output;
-use crate::cli::runs::Showing;
+use crate::cli::runs::{Showing, in_background, time_zone};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::{PLANNER, SessionStatus, TASK_WORKER};
 
@@ -31,10 +29,10 @@ pub(crate) struct Start {
     #[arg(long, value_name = "URL")]
     repo: String,
     /// When the work must have ended: 90m, 2h, 1d, or a time such as 2026-12-01T18:00:00+01:00
-    #[arg(long, value_name = "TIME", value_parser = Deadline::parse)]
-    deadline: Deadline,
+    #[arg(long, value_name = "TIME", value_parser = deadline)]
+    deadline: String,
     /// The user's time zone, an IANA name [default: this machine's]
-    #[arg(long, value_name = "NAME", value_parser = str::parse::<Tz>)]
+    #[arg(long, value_name = "NAME")]
     time_zone: Option<Tz>,
     /// Do not wait for the plan: print the session's id. Only with --server: without it, this process makes the plan
     #[arg(long, requires = "server", conflicts_with_all = ["json", "events"])]
@@ -57,23 +55,10 @@ impl Talk for Start {
     const WORK: Work = Work::Act;
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let begun = or_stopped_with(begin(self, gavel), || {
-            format!(
-                "it is unknown whether the session has begun; if it has, `{}` shows it",
-                gavel.command("plan list")
-            )
-        });
-        let begun = begun.await?;
+        let unknown = format!("the session has begun; `{}` shows it", gavel.command("plan list"));
+        let begun = or_stopped_with(begin(self, gavel), &unknown).await?;
         if self.background {
-            output::line(&begun.session_id.to_string())?;
-            if !self.showing.quiet {
-                output::note(&format!(
-                    "watch it: {} {}",
-                    gavel.command("plan watch"),
-                    begun.session_id
-                ));
-            }
-            return Ok(Exit::Done);
+            return in_background(gavel, begun.session_id, "plan watch", self.showing.quiet);
         }
         let session = match follow(gavel, begun, self.showing, How::Begun).await? {
             Ok(session) => session,
@@ -99,12 +84,8 @@ async fn begin(args: &Start, gavel: &Gavel) -> anyhow::Result<Session> {
     let new = StartBody {
         prompt,
         repo_url: args.repo.clone(),
-        deadline: args.deadline.at(Utc::now()),
-        // Without a named zone on this machine, the session gets none.
-        time_zone: args
-            .time_zone
-            .or_else(|| iana_time_zone::get_timezone().ok()?.parse().ok())
-            .map(|zone| zone.name().to_owned()),
+        deadline: args.deadline.clone(),
+        time_zone: time_zone(args.time_zone),
     };
     gavel.post("v1/sessions", &[], Wait::Created, &new).await
 }
@@ -114,7 +95,6 @@ async fn begin(args: &Start, gavel: &Gavel) -> anyhow::Result<Session> {
 #[command(after_long_help = format!("{REFINE_EXAMPLES}\n\n{STATUSES}"))]
 pub(crate) struct Refine {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     /// What to change, in your own words; without it, a conversation begins
     #[arg(value_name = "TEXT", num_args = 0..)]
@@ -166,7 +146,6 @@ impl Talk for Refine {
 #[command(after_long_help = CANCEL_EXAMPLES)]
 pub(crate) struct Cancel {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     /// Why, for the session's record
     #[arg(long, value_name = "TEXT")]
@@ -187,25 +166,13 @@ impl Talk for Cancel {
     const WORK: Work = Work::Act;
 
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let session = or_stopped(cancel(gavel, self.id, self.reason.clone())).await;
-        let session = found(gavel, session, self.id)?;
-        if self.json {
-            output::json(&session)?;
-            return Ok(Exit::Done);
-        }
-        output::line(&match session.status {
-            SessionStatus::Cancelled => format!("session {} is cancelled", self.id),
-            status if status.has_ended() => {
-                format!("session {} had already ended: {}", self.id, status.as_str())
-            }
-            _ => format!(
-                "session {} will be cancelled when its work has stopped; `{} {}` shows its end",
-                self.id,
-                gavel.command("plan watch"),
-                self.id
-            ),
-        })?;
-        Ok(Exit::Done)
+        let session = or_stopped(cancel(gavel, self.id, self.reason.clone())).await?;
+        let (id, watch) = (self.id, gavel.command("plan watch"));
+        output::answer(self.json, &session, |session| match session.status {
+            SessionStatus::Cancelled => format!("session {id} is cancelled"),
+            status if status.has_ended() => format!("session {id} had already ended: {status}"),
+            _ => format!("session {id} will be cancelled when its work has stopped; `{watch} {id}` shows its end"),
+        })
     }
 }
 
@@ -221,7 +188,6 @@ pub(super) async fn cancel(client: &Client, id: PlanningSessionId, reason: Optio
 #[command(after_long_help = format!("{WATCH_EXAMPLES}\n\n{STATUSES}"))]
 pub(crate) struct Watch {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     /// Continue to watch while the plan waits for its confirmation, until the session has ended
     #[arg(long)]
@@ -250,37 +216,15 @@ impl Talk for Watch {
     }
 }
 
-/// The longest time ahead; the server has a limit of its own.
-const MOST: Duration = Duration::from_secs(366 * 24 * 3600);
-
-const ALLOWED: &str = "give a length such as 90m, 2h, 1h30m or 1d, or a time with its offset such as \
-                       2026-12-01T18:00:00+01:00";
-
-/// A time, or a length from now on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Deadline {
-    /// RFC 3339, as it was given.
-    At(String),
-    In(Duration),
-}
-
-impl Deadline {
-    /// Parses the value.
-    fn parse(text: &str) -> Result<Self, &'static str> {
-        if DateTime::parse_from_rfc3339(text).is_ok() {
-            return Ok(Self::At(text.to_owned()));
-        }
-        let length = length(text).filter(|length| !length.is_zero() && *length <= MOST);
-        length.map(Self::In).ok_or(ALLOWED)
+/// The deadline in RFC 3339, of a time or a length from now on. The server has limits of its own.
+fn deadline(text: &str) -> Result<String, &'static str> {
+    if DateTime::parse_from_rfc3339(text).is_ok() {
+        return Ok(text.to_owned());
     }
-
-    /// The time in RFC 3339, for a session that is created at `now`.
-    fn at(&self, now: DateTime<Utc>) -> String {
-        match self {
-            Self::At(text) => text.clone(),
-            Self::In(length) => (now + *length).to_rfc3339_opts(SecondsFormat::Secs, true),
-        }
-    }
+    let length = length(text).filter(|length| !length.is_zero());
+    let at = length.and_then(|length| Utc::now().checked_add_signed(TimeDelta::from_std(length).ok()?));
+    let at = at.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true));
+    at.ok_or("give a length such as 90m, 2h, 1h30m or 1d, or a time with its offset such as 2026-12-01T18:00:00+01:00")
 }
 
 #[cfg(test)]
@@ -289,17 +233,13 @@ mod deadline_tests {
 
     #[test]
     fn a_length_and_a_time_are_understood_and_nothing_else() {
-        let now = DateTime::parse_from_rfc3339("2026-11-22T10:00:00.5Z").unwrap().to_utc();
-        for (given, at) in [
-            ("2h", "2026-11-22T12:00:00Z"),
-            ("90m", "2026-11-22T11:30:00Z"),
-            ("1h30m", "2026-11-22T11:30:00Z"),
-            ("1d", "2026-11-23T10:00:00Z"),
-            ("45s", "2026-11-22T10:00:45Z"),
-            ("2026-12-01T18:00:00+01:00", "2026-12-01T18:00:00+01:00"),
-        ] {
-            assert_eq!(Deadline::parse(given).unwrap().at(now), at, "{given}");
+        for (given, seconds) in [("2h", 7200), ("1h30m", 5400), ("1d", 86400), ("45s", 45)] {
+            let at = DateTime::parse_from_rfc3339(&deadline(given).unwrap()).unwrap();
+            let ahead = (at.to_utc() - Utc::now()).num_seconds();
+            assert!((seconds - 30..=seconds).contains(&ahead), "{given}: {ahead}");
         }
+        let time = "2026-12-01T18:00:00+01:00";
+        assert_eq!(deadline(time).as_deref(), Ok(time));
         for invalid in [
             "",
             "2",
@@ -311,11 +251,10 @@ mod deadline_tests {
             "tomorrow",
             "2026-12-01T18:00:00",
             "2026-12-01",
-            "400d",
             "99999999999999999999h",
             "18446744073709551615d",
         ] {
-            assert!(Deadline::parse(invalid).is_err(), "{invalid}");
+            assert!(deadline(invalid).is_err(), "{invalid}");
         }
     }
 }
@@ -325,7 +264,6 @@ mod deadline_tests {
 #[command(after_long_help = format!("{EXECUTE_EXAMPLES}\n\n{STATUSES}"))]
 pub(crate) struct Execute {
     /// The session
-    #[arg(value_parser = id)]
     id: PlanningSessionId,
     /// The version that you confirm; if another one is current, nothing begins [default: the current version]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -370,11 +308,7 @@ impl Talk for Execute {
         }
         if self.background {
             let begun = confirmed(gavel, self.id, &execute).await?;
-            output::line(&begun.session_id.to_string())?;
-            if !self.showing.quiet {
-                output::note(&format!("watch it: {} {}", gavel.command("plan watch"), self.id));
-            }
-            return Ok(Exit::Done);
+            return in_background(gavel, begun.session_id, "plan watch", self.showing.quiet);
         }
         executed(gavel, self.id, &execute, self.showing).await
     }
@@ -401,13 +335,8 @@ pub(super) async fn executed(
 /// Sends the confirmation.
 async fn confirmed(gavel: &Gavel, id: PlanningSessionId, execute: &ExecuteBody) -> anyhow::Result<Session> {
     let path = format!("{}/execute", path(id));
-    let begun = or_stopped_with(gavel.post(&path, &[], Wait::Begun, execute), || {
-        format!(
-            "it is unknown whether the plan was confirmed; `{} {id}` says so",
-            gavel.command("plan show")
-        )
-    });
-    found(gavel, begun.await, id)
+    let unknown = format!("the plan was confirmed; `{} {id}` says so", gavel.command("plan show"));
+    or_stopped_with(gavel.post(&path, &[], Wait::Begun, execute), &unknown).await
 }
 
 const DRY_RUN_HEADS: [&str; 4] = ["task", "tool", "answer", "why"];
@@ -418,12 +347,8 @@ const DRY_RUN_HEADS: [&str; 4] = ["task", "tool", "answer", "why"];
 /// The plan could not be confirmed now.
 async fn dry_run(gavel: &Gavel, id: PlanningSessionId, execute: &ExecuteBody, as_json: bool) -> anyhow::Result<Exit> {
     let path = format!("{}/execute", path(id));
-    let dry_run: DryRun = found(gavel, gavel.post(&path, &[], Wait::No, execute).await, id)?;
-    match as_json {
-        true => output::json(&dry_run)?,
-        false => output::line(&dry_run_text(&dry_run))?,
-    }
-    Ok(Exit::Done)
+    let dry_run: DryRun = gavel.post(&path, &[], Wait::No, execute).await?;
+    output::answer(as_json, &dry_run, dry_run_text)
 }
 
 /// A line for each tool of each task, one with the servers, and one for each thing that they act on.
@@ -441,16 +366,14 @@ fn dry_run_text(dry_run: &DryRun) -> String {
         dry_run.plan_version,
         table(&DRY_RUN_HEADS, &rows)
     );
-    let servers = dry_run.servers.iter();
-    let servers: Vec<_> = servers
-        .map(|server| {
-            let why = server.reason.as_deref().map(|why| format!(" ({})", single_line(why)));
-            let (name, state) = (single_line(&server.server), server.state);
-            format!("{name} {state}{}", why.unwrap_or_default())
-        })
-        .collect();
-    if !servers.is_empty() {
-        text.push_str(&format!("\nservers: {}\n", servers.join(", ")));
+    text.push('\n');
+    for server in &dry_run.servers {
+        let why = server
+            .reason
+            .as_deref()
+            .map_or_else(String::new, |why| format!(": {why}"));
+        let server = format!("server {} is {}{why}", server.server, server.state);
+        text.push_str(&format!("{}\n", single_line(&server)));
     }
     for condition in &dry_run.conditions {
         let mark = match condition.state {
@@ -491,7 +414,8 @@ task  tool           answer            why
 t1    executeScript  allow             the plan names it
 t1    close Issue    require_approval  mcp.json \\u001b[2J requires it
 
-servers: docker connected, github unavailable (needs GITHUB_TOKEN)
+server docker is connected
+server github is unavailable: needs GITHUB_TOKEN
 ✗ container engine: no answer: start it
 "
         );

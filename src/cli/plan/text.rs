@@ -1,6 +1,7 @@
 //! Sessions, plans and their changes as text for a terminal. Text of users, models and repositories is on one line, or
 //! indented, so that it cannot pass for gavel's own lines.
 
+use indicatif::HumanBytes;
 use serde_json::value::RawValue;
 
 use crate::api::planning::{Session, Step, StepReflection};
@@ -365,7 +366,7 @@ mod steps_tests {
 /// The digits of a commit's id that are shown.
 const SHORT: usize = 7;
 
-/// `Read acme/dates: main at 3f1c9ab, 214 files, AGENT.md 1.2 KiB (5 calls, 3.9 s)`; `None` without a plan.
+/// `Read acme/dates: main at 3f1c9ab, 214 files, AGENT.md 1.20 KiB (5 calls, 3.9 s)`; `None` without a plan.
 pub(super) fn read_repository(session: &Session) -> Option<String> {
     let read = session.read.as_ref()?;
     let commit = read
@@ -382,7 +383,7 @@ pub(super) fn read_repository(session: &Session) -> Option<String> {
         false => "",
     };
     let agent_file = match &read.agent_file {
-        Some(file) => format!("{} {}", file.path, bytes(file.bytes)),
+        Some(file) => format!("{} {}", file.path, HumanBytes(file.bytes)),
         None => "no AGENT.md".to_owned(),
     };
     let line = format!(
@@ -428,14 +429,6 @@ pub(super) fn confirmation(session: &Session) -> Option<String> {
     Some(single_line(&line))
 }
 
-/// 312 B, 1.2 KiB.
-fn bytes(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} B"),
-        _ => format!("{}.{} KiB", bytes / 1024, bytes % 1024 * 10 / 1024),
-    }
-}
-
 #[cfg(test)]
 mod facts_tests {
     use serde_json::{Value, json};
@@ -461,7 +454,7 @@ mod facts_tests {
         });
         assert_eq!(
             read_repository(&session(json!({"read": whole}))).unwrap(),
-            "Read acme/dates: main at 3f1c9ab, 214 files, AGENT.md 1.2 KiB (5 calls, 3.9 s)"
+            "Read acme/dates: main at 3f1c9ab, 214 files, AGENT.md 1.20 KiB (5 calls, 3.9 s)"
         );
         let cut = json!({
             "defaultBranch": "tr\nunk", "commit": null, "files": 1, "treeTruncated": true, "agentFile": null, "calls": 1,

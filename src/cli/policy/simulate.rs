@@ -16,7 +16,7 @@ use crate::adapters::store::{PastCall, ReadOnly};
 use crate::app;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::or_stopped;
-use crate::cli::list::{Since, at, clipped, table};
+use crate::cli::list::{at, clipped, since, table};
 use crate::cli::{gavel, output};
 use crate::config::Config;
 use crate::domain::ids::{TenantId, UserId};
@@ -30,8 +30,8 @@ use crate::engine::gate::{Attempt, Facts, decide};
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The start: a date, a time (RFC 3339), or an age such as 12h or 30d
-    #[arg(long, default_value = "30d", value_parser = Since::parse, value_name = "WHEN")]
-    since: Since,
+    #[arg(long, default_value = "30d", value_parser = since, value_name = "WHEN")]
+    since: i64,
     /// Show this many of the calls with a different answer; --json shows all
     #[arg(long, default_value_t = 20, value_name = "N")]
     show: usize,
@@ -107,7 +107,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> anyhow::Result<Exit> {
         known: app::known_tools(config)?,
         tools: HashMap::new(),
     };
-    let from = args.since.at();
+    let from = args.since;
     let record = ReadOnly::open(config.database_url.expose_secret())
         .await
         .context("the database cannot be read")?;

@@ -244,7 +244,7 @@ pub(crate) async fn unanswered(
         };
         match gavel.post::<RunAnswer>(RESOLVE, &[], Wait::No, &answer).await {
             // Another approver was faster.
-            Err(error) if Refused::in_error(&error).is_some_and(|refused| refused.has_code("already_resolved")) => {
+            Err(error) if Refused::has_code(&error, "already_resolved") => {
                 output::note(&format!("{error:#}"));
             }
             answered => drop(answered?),
@@ -337,10 +337,7 @@ pub(super) fn action(run: &AgentRun, action: &ActionAnswer, user: Option<&str>, 
     // In a paused run, an in-doubt action is settled when the run is resumed.
     let has_ended = run.status.has_ended() && run.status != RunStatus::Paused;
     match action.state == ActionStatus::InDoubt && has_ended {
-        true => format!(
-            "{head}  it may have been done: look at the receiving end, then run one of these:\n{}",
-            settles(id, &place.for_call_of(user).repeated())
-        ),
+        true => head + &settles(id, &place.for_call_of(user).repeated()),
         false => head,
     }
 }

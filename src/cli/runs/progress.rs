@@ -408,14 +408,14 @@ fn version(event: &Value) -> Option<String> {
 }
 
 fn cleanup(event: &Value) -> Option<String> {
-    let cleanup: Cleanup = serde_json::from_value(event.clone()).ok()?;
-    let (removed, left) = (cleanup.removed.len() as u64, cleanup.left.join(", "));
-    let parts = [
-        (removed > 0).then(|| format!("{} removed", count(removed, "container"))),
-        (!left.is_empty()).then(|| format!("left: {}", clipped(&left, WORDS))),
-    ];
-    let parts: Vec<_> = parts.into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("cleanup: {}", parts.join("; ")))
+    let Cleanup { removed, left } = serde_json::from_value(event.clone()).ok()?;
+    let left = if left.is_empty() {
+        String::new()
+    } else {
+        format!("; left: {}", clipped(&left.join(", "), WORDS))
+    };
+    let containers = count(removed.len() as u64, "container");
+    (!removed.is_empty() || !left.is_empty()).then(|| format!("cleanup: {containers} removed{left}"))
 }
 
 /// Arguments and results, clipped for one line.

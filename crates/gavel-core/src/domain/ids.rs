@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -37,6 +38,14 @@ macro_rules! uuid_id {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.as_hyphenated().fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = &'static str;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Self::parse(text).ok_or("an id is a UUID, such as 0198c2b5-7d8e-7c52-9d3b-5a1c4e6f7a80")
             }
         }
 
@@ -148,6 +157,14 @@ macro_rules! external_id {
             type Error = IdError;
 
             fn try_from(text: String) -> Result<Self, IdError> {
+                Self::parse(text)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
                 Self::parse(text)
             }
         }

@@ -8,6 +8,7 @@ mod change;
 mod draft;
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +102,14 @@ impl TaskId {
         let number: u32 = text.strip_prefix('t')?.parse().ok()?;
         let id = Self(number);
         (number > 0 && id.to_string() == text).then_some(id)
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text).ok_or("a task's id is t1, t2 and so on")
     }
 }
 

@@ -183,7 +183,8 @@ impl Definition {
 
 impl InputType {
     /// The type of the elements, for a list.
-    fn element(self) -> Option<Self> {
+    #[must_use]
+    pub fn element(self) -> Option<Self> {
         match self {
             Self::Strings => Some(Self::String),
             Self::Numbers => Some(Self::Number),
