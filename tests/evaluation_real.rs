@@ -177,6 +177,7 @@ impl Subject for Real {
             time_zone: chrono_tz::Tz::UTC,
         };
         let meta = RequestMeta {
+            background: false,
             request_id: Arc::from("eval"),
             traceparent: None,
             idempotency: None,

@@ -248,7 +248,7 @@ mod history_tests {
         }
         let mut body = json!({"message": "hello", "user_id": "me"});
         history.add_to(&mut body);
-        let request = ChatRequest::from_json(body.to_string().as_bytes()).unwrap();
+        let request = ChatRequest::new(serde_json::from_value(body).unwrap()).unwrap();
         assert_eq!(request.over_limit(), None);
         assert_eq!(request.history.len() % 2, 0);
         assert!(request.history.len() > 100);

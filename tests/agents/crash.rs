@@ -18,8 +18,7 @@ use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{Commit, Committed, Recorder};
 use gavel::ports::records::{ListQuery, Page, QueryError, RecordError};
 use gavel::ports::runs::{
-    Created, Lease, LoggedEntry, NewRun, Renewed, Reopen, Reopened, RunState, Runs, StoredEntry, StoredRun, Turn,
-    Waiting,
+    Lease, LoggedEntry, NewRun, Renewed, Reopen, RunState, Runs, Started, StoredEntry, StoredRun, Turn, Waiting,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -143,10 +142,10 @@ impl Runs for Dying {
     fn lease_length(&self) -> Duration {
         self.store.lease_length()
     }
-    async fn create(&self, run: NewRun) -> Result<Created, RecordError> {
+    async fn create(&self, run: NewRun) -> Result<Started, RecordError> {
         self.write(self.store.create(run)).await
     }
-    async fn reopen(&self, run: Reopen) -> Result<Reopened, RecordError> {
+    async fn reopen(&self, run: Reopen) -> Result<Started, RecordError> {
         self.write(self.store.reopen(run)).await
     }
     async fn take(&self, run: RunId) -> Result<Option<Lease>, RecordError> {

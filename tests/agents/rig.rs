@@ -20,9 +20,7 @@ use gavel::engine::snapshot::DefinitionSnapshot;
 use gavel::ports::clock::Clock;
 use gavel::ports::commit::Recorder;
 use gavel::ports::records::OpenDecision;
-use gavel::ports::runs::{
-    Created, Hold, InThread, Lease, NewRun, Origin, Reopen, Reopened, ReopenedFor, Runs, Settled,
-};
+use gavel::ports::runs::{Hold, InThread, Lease, NewRun, Origin, Reopen, ReopenedFor, Runs, Settled, Started};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -244,7 +242,7 @@ impl Rig {
     async fn create(&self, new: NewRun) -> Begun {
         let id = new.id;
         match self.store.create(new).await.unwrap() {
-            Created::New(Some(lease)) => Begun { id, lease },
+            Started::Now(Some(lease)) => Begun { id, lease },
             other => panic!("{other:?}"),
         }
     }
@@ -314,7 +312,7 @@ impl Rig {
             at_us: self.clock.now_us(),
         };
         match self.store.reopen(reopen).await.unwrap() {
-            Reopened::Yes(Some(lease)) => Begun { id: paused, lease },
+            Started::Now(Some(lease)) => Begun { id: paused, lease },
             other => panic!("{other:?}"),
         }
     }

@@ -15,7 +15,7 @@ use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use gavel::ports::commit::{ActionOutcome, Committed, NewAction, Recorder};
 use gavel::ports::records::{ClosedCall, OpenCall};
-use gavel::ports::runs::{Reopen, Reopened, Runs};
+use gavel::ports::runs::{Reopen, Runs, Started};
 use serde_json::{Value, json};
 
 use crate::commits::{Append, Writes, by_caller, entries, finished, reopen, suspend};
@@ -792,7 +792,7 @@ pub(crate) async fn each_settlement_is_entered_and_the_last_counts(db: TestDb) {
             place: by_caller(false, None, &[(sent.id, happened)]),
             ..reopen(run.id, attempt)
         };
-        let Reopened::Yes(Some(lease)) = store.reopen(resuming).await.unwrap() else {
+        let Started::Now(Some(lease)) = store.reopen(resuming).await.unwrap() else {
             panic!("it is reopened")
         };
         assert_eq!(db.line(state).await, format!("{reported} {by} {reported}"));
@@ -899,7 +899,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
         place: by_caller(true, None, &[(other, false)]),
         ..reopen(run.id, 0)
     };
-    assert_eq!(store.reopen(resuming).await.unwrap(), Reopened::Yes(None));
+    assert_eq!(store.reopen(resuming).await.unwrap(), Started::Now(None));
     let waiting = queued_run();
     store.create(waiting.clone()).await.unwrap();
     for _ in 0..2 {

@@ -72,18 +72,18 @@ pub(crate) async fn a_change_makes_a_version_and_identical_content_does_not(db: 
             .unwrap()
             .unwrap();
         assert_eq!(
-            (kept.version.version, &*kept.version.definition, kept.current),
-            (number, words, 3)
+            (kept.about.version, &*kept.definition, kept.about.current),
+            (number, words, number == 3)
         );
-        assert_eq!((&*kept.version.author, kept.version.created_at), ("key:ops", T0));
+        assert_eq!((&*kept.about.author, kept.about.created_at.0), ("key:ops", T0));
     }
-    assert_eq!(store.version(&tenant(), &project(), "b", 4).await.unwrap(), None);
+    assert!(store.version(&tenant(), &project(), "b", 4).await.unwrap().is_none());
     let numbers = store.numbers(&tenant(), &project()).await.unwrap();
     assert_eq!(numbers, [("a".into(), 1), ("b".into(), 3)].into());
     let current = store.current(&tenant(), &project()).await.unwrap();
     let reported: Vec<_> = current.iter().map(|kept| (&*kept.agent, kept.version)).collect();
     assert_eq!(reported, [("a", 1), ("b", 3)]);
-    assert_eq!(&*current[1].hash, "hash of one");
+    assert_eq!(&*current[1].definition, one);
 }
 
 /// Newest first, page by page, however many there are; a token is valid only for the list that it came from.
@@ -108,7 +108,7 @@ pub(crate) async fn versions_come_in_pages(db: TestDb) {
         reported.extend(
             read.items
                 .iter()
-                .map(|one| (one.version, one.current, one.hash.to_string())),
+                .map(|one| (one.version, one.current, one.definition_hash.clone())),
         );
         token = read.next_page_token;
         match &token {
@@ -186,9 +186,11 @@ pub(crate) async fn definitions_of_another_tenant_or_project_are_not_found(db: T
     ] {
         let current = store.current(tenant, project).await.unwrap();
         assert_eq!(current.len(), 1);
-        assert_eq!(&*current[0].hash, hash);
         let one = store.version(tenant, project, "a", 1).await.unwrap().unwrap();
-        assert_eq!([one.version], current[..]);
+        assert_eq!(
+            (&*one.about.definition_hash, &one.definition),
+            (hash, &current[0].definition)
+        );
         assert_eq!(store.numbers(tenant, project).await.unwrap(), [("a".into(), 1)].into());
         let listed = store
             .versions(
@@ -202,7 +204,7 @@ pub(crate) async fn definitions_of_another_tenant_or_project_are_not_found(db: T
             )
             .await;
         let listed = listed.unwrap().items;
-        assert_eq!((listed.len(), &*listed[0].hash), (1, hash));
+        assert_eq!((listed.len(), &*listed[0].definition_hash), (1, hash));
     }
     assert!(store.current(&other_tenant, &other_project).await.unwrap().is_empty());
 }

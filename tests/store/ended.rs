@@ -8,7 +8,7 @@ use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
 use gavel::ports::actions::{Actions, Resolve, Settle, SettleDone};
 use gavel::ports::commit::{Committed, Recorder};
-use gavel::ports::runs::{Created, Lease, MOST_TAKES, NewRun, Runs, Turn};
+use gavel::ports::runs::{Lease, MOST_TAKES, NewRun, Runs, Started, Turn};
 
 use crate::audit::asked;
 use crate::commits::{Append, Writes, entries, finished, suspend};
@@ -264,7 +264,7 @@ pub(crate) async fn a_run_cancelled_before_its_start_never_starts(db: TestDb) {
         queued: true,
         ..new_run()
     };
-    assert_eq!(store.create(run.clone()).await.unwrap(), Created::New(None));
+    assert_eq!(store.create(run.clone()).await.unwrap(), Started::Now(None));
     store.cancel(run.id, "ann").await.unwrap();
     let row = format!("SELECT * FROM agent_run WHERE id = '{}'", run.id);
     let before = db.rows(&row).await;

@@ -10,13 +10,13 @@ use gavel::domain::plan::{Plan, TaskReason, TaskStatus};
 use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, PlanChanged, Planned, Recorder, SessionEnd, Worked};
 use gavel::ports::planning::{MadePlan, Moved, PlanningSessions, StoredSession};
-use gavel::ports::runs::{Created, Lease, NewRun, Reopen, Reopened, Runs, SessionWork};
+use gavel::ports::runs::{Lease, NewRun, Reopen, Runs, SessionWork, Started};
 
 use crate::audit::whole;
 use crate::commits::{Append, entries, finished, key, reopen};
 use crate::planning::{
     DEADLINE, END, cancel, cancelled, edit, finish, made, open_for, plan, proposed, refines, run_status, shown, starts,
-    versions, works,
+    versions, why, works,
 };
 use crate::support::{T0, TestDb, begin, called_run, eventually};
 
@@ -119,7 +119,7 @@ pub(crate) async fn an_execution_begins_with_a_confirmation_of_the_current_versi
     let refinement = refines(session, 1);
     let lease = begin(&store, &refinement).await;
     let early = store.create(executes(session, 1)).await.unwrap();
-    assert_eq!(early, Created::SessionMoved(SessionStatus::Planning, 1));
+    assert_eq!(early, Started::SessionMoved(SessionStatus::Planning, 1));
     let second = plan(session, Some(&first.plan), &["parse weeks"]);
     finish(&store, session, &refinement, lease, made(&second)).await;
 
@@ -130,15 +130,15 @@ pub(crate) async fn an_execution_begins_with_a_confirmation_of_the_current_versi
     };
     assert_eq!(
         store.create(outdated.clone()).await.unwrap(),
-        Created::SessionMoved(waits, 2)
+        Started::SessionMoved(waits, 2)
     );
     assert_eq!(store.claimed(&outdated.claim.unwrap()).await.unwrap(), None);
     let mut theirs = executes(session, 2);
     theirs.decision.user = UserId::parse("grace").unwrap();
-    assert_eq!(store.create(theirs).await.unwrap(), Created::NoSession);
+    assert_eq!(store.create(theirs).await.unwrap(), Started::NotFound);
     let mut late = executes(session, 2);
     late.decision.created_at = DEADLINE;
-    let passed = Created::SessionMoved(SessionStatus::DeadlineExceeded, 2);
+    let passed = Started::SessionMoved(SessionStatus::DeadlineExceeded, 2);
     assert_eq!(store.create(late).await.unwrap(), passed);
     let untouched = shown(&store, session).await;
     assert_eq!((untouched.status, untouched.started_us), (waits, None));
@@ -167,7 +167,7 @@ pub(crate) async fn an_execution_begins_with_a_confirmation_of_the_current_versi
     }
     whole(&db).await;
 
-    let moved = Created::SessionMoved(SessionStatus::Executing, 2);
+    let moved = Started::SessionMoved(SessionStatus::Executing, 2);
     for run in [executes(session, 2), refines(session, 2)] {
         assert_eq!(store.create(run).await.unwrap(), moved);
     }
@@ -183,11 +183,11 @@ pub(crate) async fn of_two_executions_at_once_one_begins(db: TestDb) {
         let [one, two] = [0, 1].map(|_| executes(session, 1));
         let (first, second) = tokio::join!(stores[0].create(one.clone()), stores[1].create(two.clone()));
         let (winner, loser, refused) = match (first.unwrap(), second.unwrap()) {
-            (Created::New(Some(_)), refused) => (one, two, refused),
-            (refused, Created::New(Some(_))) => (two, one, refused),
+            (Started::Now(Some(_)), refused) => (one, two, refused),
+            (refused, Started::Now(Some(_))) => (two, one, refused),
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused, Created::SessionMoved(SessionStatus::Executing, 1));
+        assert_eq!(refused, Started::SessionMoved(SessionStatus::Executing, 1));
         assert_eq!(shown(&stores[0], session).await.run, winner.id);
         assert!(stores[0].run_state(loser.id).await.unwrap().is_none());
         let entries = format!("SELECT COUNT(*) FROM audit WHERE subject = '{session}'");
@@ -338,9 +338,10 @@ pub(crate) async fn the_end_of_the_work_ends_the_session(db: TestDb) {
             write(&store, work.end(ended.clone())).await;
         }
         let after = shown(&store, work.session).await;
-        assert_eq!((after.status, &after.reason), (ended.status, &ended.reason));
+        let expected = ended.reason.map(|(code, detail)| why(code, &detail));
+        assert_eq!((after.status, &after.reason), (ended.status, &expected));
         assert_eq!((after.completed_us, after.cleanup), (Some(END), ended.cleanup));
-        let code = after.reason.as_ref().map_or("-", |(reason, _)| reason.as_str());
+        let code = after.reason.as_ref().map_or("-", |reason| reason.code.as_str());
         let entry = format!("gavel {} {code}", after.status.as_str());
         assert_eq!(ends(&db, work.session).await, entry);
         assert_eq!(after.plan.tasks[0].status, TaskStatus::Completed);
@@ -413,7 +414,7 @@ pub(crate) async fn a_sweep_ends_sessions_whose_execution_is_lost(db: TestDb) {
             queued: true,
             ..executes(session, 1)
         };
-        assert_eq!(store.create(run.clone()).await.unwrap(), Created::New(None));
+        assert_eq!(store.create(run.clone()).await.unwrap(), Started::Now(None));
         (session, run.id)
     };
     let (stopped, run) = queued().await;
@@ -452,7 +453,7 @@ pub(crate) async fn a_sweep_ends_sessions_whose_execution_is_lost(db: TestDb) {
     ] {
         let after = shown(&store, session).await;
         assert_eq!((after.status, after.version), (status, 1));
-        assert_eq!(after.reason, Some((reason, detail.into())));
+        assert_eq!(after.reason, Some(why(reason, detail)));
         assert_eq!(after.completed_us, Some(DEADLINE - 1));
         assert_eq!(
             ends(&db, session).await,
@@ -467,7 +468,7 @@ pub(crate) async fn a_sweep_ends_sessions_whose_execution_is_lost(db: TestDb) {
     for session in [works.session, waits] {
         let after = shown(&store, session).await;
         assert_eq!(after.status, SessionStatus::DeadlineExceeded);
-        assert_eq!(after.reason.unwrap().0, SessionReason::Deadline);
+        assert_eq!(after.reason.unwrap().code, SessionReason::Deadline);
         assert_eq!(ends(&db, session).await, "gavel DEADLINE_EXCEEDED deadline");
     }
     whole(&db).await;
@@ -609,7 +610,7 @@ pub(crate) async fn a_session_that_is_resumed_takes_a_place(db: TestDb) {
         session: Some(lost.session),
         ..reopen(lost.run.id, 0)
     };
-    let refused = Reopened::TooManySessions(Exceeded {
+    let refused = Started::TooManySessions(Exceeded {
         scope: Scope::User,
         limit: 1,
         unit: "planning sessions at work",
@@ -618,6 +619,6 @@ pub(crate) async fn a_session_that_is_resumed_takes_a_place(db: TestDb) {
     assert_eq!(shown(&store, lost.session).await.status, SessionStatus::Failed);
 
     assert_eq!(cancelled(&store, cancel(other)).await, Moved::Yes);
-    assert!(matches!(store.reopen(resuming).await.unwrap(), Reopened::Yes(Some(_))));
+    assert!(matches!(store.reopen(resuming).await.unwrap(), Started::Now(Some(_))));
     assert_eq!(shown(&store, lost.session).await.status, SessionStatus::Executing);
 }

@@ -8,7 +8,7 @@ use gavel::domain::agent_run::RunStatus;
 use gavel::domain::ids::{InstanceId, RunId, TenantId, UserId};
 use gavel::ports::commit::Committed;
 use gavel::ports::definitions::{Definitions, NewVersion, PutVersion};
-use gavel::ports::runs::{Created, Lease, MOST_CLAIMS, MOST_TAKES, NewRun, Renewed, Reopen, Reopened, Runs, Turn};
+use gavel::ports::runs::{Lease, MOST_CLAIMS, MOST_TAKES, NewRun, Renewed, Reopen, Runs, Started, Turn};
 
 use crate::commits::{Append, FinishedRun, Writes, by_caller, entries, finished, key, reopen};
 use crate::support::{
@@ -35,7 +35,7 @@ async fn taken_at_last(store: &Store, run: RunId) -> Lease {
 pub(crate) async fn of_twenty_concurrent_claims_one_succeeds(db: TestDb) {
     let stores = [db.open().await, db.open().await];
     let run = queued_run();
-    assert_eq!(stores[0].create(run.clone()).await.unwrap(), Created::New(None));
+    assert_eq!(stores[0].create(run.clone()).await.unwrap(), Started::Now(None));
     for fence in 1..=3 {
         let mut racing = tokio::task::JoinSet::new();
         for n in 0..20 {
@@ -131,7 +131,7 @@ pub(crate) async fn a_process_with_a_lost_lease_writes_nothing(db: TestDb) {
         (root.unwrap(), called.unwrap(), end.unwrap()),
         (Committed::LeaseLost, Committed::LeaseLost, Committed::LeaseLost)
     );
-    assert_eq!(made.unwrap(), Created::LeaseLost);
+    assert_eq!(made.unwrap(), Started::LeaseLost);
     assert_eq!(renewed.unwrap().lost, [old]);
     released.unwrap();
     assert_eq!(other.unwrap(), Committed::Written);
@@ -564,7 +564,7 @@ async fn definitions_may_be_stored_in_any_order() {
                 store.create(run)
             });
             for made in futures_util::future::join_all(making).await {
-                assert_eq!(made.unwrap(), Created::New(None));
+                assert_eq!(made.unwrap(), Started::Now(None));
             }
         });
         futures_util::future::join_all(work).await;
@@ -638,7 +638,7 @@ async fn a_commit_without_an_answer_is_retried_and_reported_as_it_was() {
     let (queued, paused) = (queued_run(), new_run());
 
     wire.lose_the_next_commit();
-    assert_eq!(store.create(queued.clone()).await.unwrap(), Created::New(None));
+    assert_eq!(store.create(queued.clone()).await.unwrap(), Started::Now(None));
     wire.lose_the_next_commit();
     let taken = store.take(queued.id).await.unwrap();
     assert_eq!(
@@ -671,7 +671,7 @@ async fn a_commit_without_an_answer_is_retried_and_reported_as_it_was() {
         ..reopen(paused.id, 0)
     };
     wire.lose_the_next_commit();
-    let Reopened::Yes(Some(lease)) = store.reopen(resuming).await.unwrap() else {
+    let Started::Now(Some(lease)) = store.reopen(resuming).await.unwrap() else {
         panic!("it is reopened")
     };
     let child = called_run(lease, paused.id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
-use gavel::api::planning::{RepositoryRead, SessionUsage, Version, VersionKind};
+use gavel::api::planning::{Reason, RepositoryRead, SessionUsage, Version, VersionKind};
 use gavel::domain::agent_run::RunStatus;
 use gavel::domain::budget::{Exceeded, Scope, SessionLimits};
 use gavel::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
@@ -14,7 +14,7 @@ use gavel::domain::planning_session::{SessionReason, SessionStatus};
 use gavel::ports::commit::{Commit, Committed, Fact, Planned, Recorder};
 use gavel::ports::planning::{MadePlan, Moved, PlanEdit, PlanNotes, PlanningSessions, SessionCancel, StoredSession};
 use gavel::ports::records::{ListQuery, QueryError};
-use gavel::ports::runs::{Created, InSession, Lease, NewRun, Origin, Runs, SessionWork};
+use gavel::ports::runs::{InSession, Lease, NewRun, Origin, Runs, SessionWork, Started};
 
 use crate::commits::{finished, key};
 use crate::executing;
@@ -116,6 +116,14 @@ pub(crate) async fn proposed(store: &Store, titles: &[&str]) -> (PlanningSession
     (session, first)
 }
 
+/// Why a session ended, or was not refined.
+pub(crate) fn why(code: SessionReason, detail: &str) -> Reason {
+    Reason {
+        code,
+        detail: detail.to_owned(),
+    }
+}
+
 pub(crate) async fn shown(store: &Store, session: PlanningSessionId) -> StoredSession {
     store.session(&tenant(), None, session).await.unwrap().unwrap()
 }
@@ -205,7 +213,7 @@ pub(crate) async fn a_session_begins_in_one_commit_with_its_run(db: TestDb) {
         claim: run.claim.clone(),
         ..starts(PlanningSessionId::new())
     };
-    assert_eq!(store.create(again).await.unwrap(), Created::Replayed(run.id));
+    assert_eq!(store.create(again).await.unwrap(), Started::Before(run.id));
     assert_eq!(db.count("SELECT COUNT(*) FROM planning_session").await, 1);
     // Only its own user sees it.
     let grace = UserId::parse("grace").unwrap();
@@ -232,8 +240,8 @@ fn starts_of(user: &str) -> NewRun {
 }
 
 /// A limit of sessions that would be exceeded.
-fn too_many(unit: &'static str, scope: Scope, limit: u64) -> Created {
-    Created::TooManySessions(Exceeded { scope, limit, unit })
+fn too_many(unit: &'static str, scope: Scope, limit: u64) -> Started {
+    Started::TooManySessions(Exceeded { scope, limit, unit })
 }
 
 /// Sessions that wait for a person take no place of those at work, and have limits of their own. A refinement and an
@@ -248,7 +256,7 @@ pub(crate) async fn sessions_that_wait_for_confirmation_take_no_place_of_those_a
     while waiting.len() < 20 {
         let session = PlanningSessionId::new();
         let run = starts(session);
-        let Created::New(Some(lease)) = start(run.clone()).await else {
+        let Started::Now(Some(lease)) = start(run.clone()).await else {
             panic!("{} wait, and none is at work", waiting.len())
         };
         finish(
@@ -265,10 +273,10 @@ pub(crate) async fn sessions_that_wait_for_confirmation_take_no_place_of_those_a
         start(starts(PlanningSessionId::new())).await,
         too_many(WAITING, Scope::User, 20)
     );
-    assert!(matches!(start(refines(waiting[0], 1)).await, Created::New(_)));
+    assert!(matches!(start(refines(waiting[0], 1)).await, Started::Now(_)));
     assert!(matches!(
         start(executing::executes(waiting[1], 1)).await,
-        Created::New(_)
+        Started::Now(_)
     ));
     for run in [refines(waiting[2], 1), executing::executes(waiting[2], 1)] {
         assert_eq!(start(run).await, too_many(AT_WORK, Scope::User, 2));
@@ -280,10 +288,10 @@ pub(crate) async fn sessions_that_wait_for_confirmation_take_no_place_of_those_a
         run
     };
     let own = tenant();
-    assert!(matches!(start(others("bob", own.as_str())).await, Created::New(_)));
+    assert!(matches!(start(others("bob", own.as_str())).await, Started::Now(_)));
     let refused = start(others("cy", own.as_str())).await;
     assert_eq!(refused, too_many(AT_WORK, Scope::Tenant, 3));
-    assert!(matches!(start(others("dee", "another")).await, Created::New(_)));
+    assert!(matches!(start(others("dee", "another")).await, Started::Now(_)));
     let refused = start(others("eve", "a-third")).await;
     assert_eq!(refused, too_many(AT_WORK, Scope::Process, 4));
 }
@@ -304,7 +312,7 @@ pub(crate) async fn a_plan_that_no_person_confirms_ends_its_session(db: TestDb) 
     assert_eq!(store.sweep(DEADLINE - 1, END - 1, 9).await.unwrap(), 0);
     assert_eq!(store.sweep(DEADLINE - 1, END, 9).await.unwrap(), 1);
     let ended = shown(&store, session).await;
-    let code = ended.reason.map(|(code, _)| code);
+    let code = ended.reason.map(|reason| reason.code);
     assert_eq!(
         (ended.status, code, ended.completed_us),
         (
@@ -326,8 +334,8 @@ pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
         let mut refused = Vec::new();
         for (run, created) in runs.iter().zip(creates) {
             match created.unwrap() {
-                Created::New(Some(_)) => {}
-                Created::TooManySessions(limit) => refused.push((run, limit)),
+                Started::Now(Some(_)) => {}
+                Started::TooManySessions(limit) => refused.push((run, limit)),
                 other => panic!("{other:?}"),
             }
         }
@@ -364,7 +372,7 @@ pub(crate) async fn starts_at_once_do_not_exceed_the_limits(db: TestDb) {
     let (mut count, refused_now) = (0, refused(Scope::Tenant, 4));
     for run in &of_others {
         let created = stores[0].create(run.clone()).await.unwrap();
-        count += usize::from(created == Created::TooManySessions(refused_now));
+        count += usize::from(created == Started::TooManySessions(refused_now));
     }
     assert_eq!((count, open(&db).await), (8, 4));
 }
@@ -431,11 +439,11 @@ pub(crate) async fn of_two_refinements_at_once_one_begins(db: TestDb) {
         let [one, two] = &runs;
         let (first, second) = tokio::join!(store.create(one.clone()), store.create(two.clone()));
         let (winner, loser, refused) = match (first.unwrap(), second.unwrap()) {
-            (Created::New(Some(_)), refused) => (one, two, refused),
-            (refused, Created::New(Some(_))) => (two, one, refused),
+            (Started::Now(Some(_)), refused) => (one, two, refused),
+            (refused, Started::Now(Some(_))) => (two, one, refused),
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused, Created::SessionMoved(SessionStatus::Planning, 1));
+        assert_eq!(refused, Started::SessionMoved(SessionStatus::Planning, 1));
         assert_eq!(shown(&store, session).await.run, winner.id);
         assert!(store.run_state(loser.id).await.unwrap().is_none());
         let decision = format!("SELECT COUNT(*) FROM decision_log WHERE id = '{}'", loser.id);
@@ -451,14 +459,14 @@ pub(crate) async fn a_refinement_begins_only_in_time_and_for_the_current_version
     let (session, first) = proposed(&store, &["write tests"]).await;
     let moved = async |run: NewRun| store.create(run).await.unwrap();
     let waits = SessionStatus::AwaitingConfirmation;
-    assert_eq!(moved(refines(session, 2)).await, Created::SessionMoved(waits, 1));
-    assert_eq!(moved(refines(PlanningSessionId::new(), 1)).await, Created::NoSession);
+    assert_eq!(moved(refines(session, 2)).await, Started::SessionMoved(waits, 1));
+    assert_eq!(moved(refines(PlanningSessionId::new(), 1)).await, Started::NotFound);
     let mut theirs = refines(session, 1);
     theirs.decision.user = UserId::parse("grace").unwrap();
-    assert_eq!(moved(theirs).await, Created::NoSession);
+    assert_eq!(moved(theirs).await, Started::NotFound);
     let mut late = refines(session, 1);
     late.decision.created_at = DEADLINE;
-    let passed = Created::SessionMoved(SessionStatus::DeadlineExceeded, 1);
+    let passed = Started::SessionMoved(SessionStatus::DeadlineExceeded, 1);
     assert_eq!(moved(late).await, passed);
     let late = PlanEdit {
         at_us: DEADLINE,
@@ -482,7 +490,7 @@ pub(crate) async fn a_failed_refinement_leaves_the_earlier_plan(db: TestDb) {
         let lease = begin(&store, &run).await;
         finish(&store, session, &run, lease, none(reason)).await;
         let after = shown(&store, session).await;
-        let why = Some((reason, Arc::from("it was not possible")));
+        let why = Some(why(reason, "it was not possible"));
         let kept = (after.version, &after.plan, &after.notes);
         assert_eq!(kept, (1, &before.plan, &first.notes));
         assert_eq!(versions(&store, session).await.len(), 1);
@@ -506,7 +514,7 @@ pub(crate) async fn a_failed_refinement_leaves_the_earlier_plan(db: TestDb) {
         let after = shown(&store, session).await;
         assert_eq!(after.status, SessionStatus::without_plan(reason, false), "{reason:?}");
         assert_eq!((after.version, after.completed_us), (0, Some(END)));
-        assert_eq!(after.reason, Some((reason, "it was not possible".into())));
+        assert_eq!(after.reason, Some(self::why(reason, "it was not possible")));
     }
 }
 
@@ -521,7 +529,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     let ended = shown(&store, session).await;
     let detail = "cancelled by grace: no longer wanted";
     assert_eq!(ended.status, SessionStatus::Cancelled);
-    assert_eq!(ended.reason, Some((SessionReason::Cancelled, detail.into())));
+    assert_eq!(ended.reason, Some(why(SessionReason::Cancelled, detail)));
     assert_eq!(ended.completed_us, Some(END + 7));
     assert!(store.is_cancelled(run.id).await.unwrap());
     let entry = format!(
@@ -584,7 +592,7 @@ pub(crate) async fn a_plan_made_after_its_session_was_cancelled_changes_nothing(
     }
     assert_eq!(run_status(&store, waiting.id).await, RunStatus::Cancelled);
     let moved = store.create(refines(other, 1)).await.unwrap();
-    assert_eq!(moved, Created::SessionMoved(SessionStatus::Cancelled, 1));
+    assert_eq!(moved, Started::SessionMoved(SessionStatus::Cancelled, 1));
 }
 
 /// P-102, P-306: the deadline ends every session, also one that waits for confirmation. A session whose run ended
@@ -621,20 +629,17 @@ pub(crate) async fn a_sweep_ends_what_is_due_and_moves_on_what_was_left(db: Test
     assert_eq!(store.sweep(DEADLINE - 1, 0, 9).await.unwrap(), 0);
     let after = shown(&store, refined).await;
     assert_eq!((after.status, after.version), (SessionStatus::AwaitingConfirmation, 1));
-    assert_eq!(
-        after.refinement_failed,
-        Some((SessionReason::Internal, "cut short".into()))
-    );
+    assert_eq!(after.refinement_failed, Some(why(SessionReason::Internal, "cut short")));
     assert_eq!(after.plan, first.plan);
     let after = shown(&store, given_up).await;
     assert_eq!(
         (after.status, after.completed_us),
         (SessionStatus::Failed, Some(DEADLINE - 1))
     );
-    assert_eq!(after.reason, Some((SessionReason::Internal, "cut short".into())));
+    assert_eq!(after.reason, Some(why(SessionReason::Internal, "cut short")));
     let after = shown(&store, stopped).await;
     assert_eq!(after.status, SessionStatus::Cancelled);
-    assert_eq!(after.reason.unwrap().0, SessionReason::Cancelled);
+    assert_eq!(after.reason.unwrap().code, SessionReason::Cancelled);
     assert_eq!(open(&db).await, 3);
 
     assert_eq!(store.sweep(DEADLINE, 0, 2).await.unwrap(), 2);
@@ -643,7 +648,7 @@ pub(crate) async fn a_sweep_ends_what_is_due_and_moves_on_what_was_left(db: Test
         let after = shown(&store, session).await;
         assert_eq!(after.status, SessionStatus::DeadlineExceeded);
         assert_eq!(after.completed_us, Some(DEADLINE));
-        assert_eq!(after.reason.unwrap().0, SessionReason::Deadline);
+        assert_eq!(after.reason.unwrap().code, SessionReason::Deadline);
     }
     assert_eq!(open(&db).await, 0);
 }
@@ -705,7 +710,7 @@ pub(crate) async fn a_repeated_operation_on_a_session_has_one_effect(db: TestDb)
     begin(&store, &next).await;
     assert_eq!(
         store.create(refinement.clone()).await.unwrap(),
-        Created::New(Some(lease))
+        Started::Now(Some(lease))
     );
     assert_eq!(shown(&store, session).await.run, next.id);
     let none = Planned::None(SessionReason::PlanInvalid, "no tasks".into());

@@ -12,7 +12,7 @@ use gavel::ports::actions;
 use gavel::ports::claims::Claimed;
 use gavel::ports::commit::{Commit, Committed, NewAction, Recorder as _};
 use gavel::ports::records::{ListQuery, OpenCall, QueryError, RecordError};
-use gavel::ports::runs::{Created, InThread, Lease, NewRun, Origin, Parent, Reopen, Reopened, Runs};
+use gavel::ports::runs::{InThread, Lease, NewRun, Origin, Parent, Reopen, Runs, Started};
 use serde_json::json;
 
 use crate::commits::{Append, FinishedRun, Writes, by_caller, claim, entries, finished, key, reopen};
@@ -273,7 +273,7 @@ pub(crate) async fn a_repeated_operation_has_one_effect(db: TestDb) {
         origin: child.origin.clone(),
         ..new_run()
     };
-    assert_eq!(store.create(again).await.unwrap(), Created::Replayed(child.id));
+    assert_eq!(store.create(again).await.unwrap(), Started::Before(child.id));
 
     for (run, calls) in [(&child, vec![]), (&run, vec![done(&intent)])] {
         let end = FinishedRun {
@@ -439,8 +439,8 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     let (mut made, mut replayed) = (Vec::new(), Vec::new());
     for (id, created) in racing.join_all().await {
         match created {
-            Created::New(None) => made.push(id),
-            Created::Replayed(of) => replayed.push(of),
+            Started::Now(None) => made.push(id),
+            Started::Before(of) => replayed.push(of),
             other => panic!("{other:?}"),
         }
     }
@@ -453,7 +453,7 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
         assert_eq!(claimed, Some(Claimed::Mismatch));
     }
     let mismatch = stores[0].create(asked("scope", "other")).await.unwrap();
-    assert_eq!(mismatch, Created::Mismatch);
+    assert_eq!(mismatch, Started::Mismatch);
     for table in ["agent_run", "decision_log", "idempotency_key"] {
         assert_eq!(db.count(&format!("SELECT COUNT(*) FROM {table}")).await, 1, "{table}");
     }
@@ -462,7 +462,7 @@ pub(crate) async fn one_key_makes_one_run(db: TestDb) {
     db.run("UPDATE idempotency_key SET expires_at = created_at - 1").await;
     assert_eq!(stores[0].claimed(&key("scope", "body")).await.unwrap(), None);
     let again = stores[0].create(asked("scope", "other")).await.unwrap();
-    assert_eq!(again, Created::New(None));
+    assert_eq!(again, Started::Now(None));
     // The claims of chats are in the same table.
     stores[0].claims(claim("another", "body")).await.unwrap();
     assert_eq!(db.count("SELECT COUNT(*) FROM idempotency_key").await, 2);
@@ -484,7 +484,7 @@ pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
         asked("over"),
     );
     let lease = begin(&store, &working).await;
-    assert_eq!(store.create(waiting.clone()).await.unwrap(), Created::New(None));
+    assert_eq!(store.create(waiting.clone()).await.unwrap(), Started::Now(None));
     let end = finished(begin(&store, &over).await, &over, RunStatus::Completed, vec![]);
     assert_eq!(store.finish(end).await.unwrap(), Committed::Written);
     store.claims(claim("chat", "body")).await.unwrap();
@@ -503,7 +503,7 @@ pub(crate) async fn a_claim_is_valid_until_its_run_has_ended(db: TestDb) {
     for (scope, run) in [("working", working.id), ("waiting", waiting.id)] {
         let claimed = store.claimed(&key(scope, "body")).await.unwrap();
         assert_eq!(claimed, Some(Claimed::Run(run)));
-        assert_eq!(store.create(asked(scope)).await.unwrap(), Created::Replayed(run));
+        assert_eq!(store.create(asked(scope)).await.unwrap(), Started::Before(run));
     }
     assert_eq!(store.claimed(&key("over", "body")).await.unwrap(), None);
     begin(&store, &asked("over")).await;
@@ -538,7 +538,7 @@ pub(crate) async fn a_request_that_creates_no_run_stores_no_definitions(db: Test
     };
     begin(&store, &asked("body", "kept")).await;
     let refused = store.create(asked("other", "not kept")).await.unwrap();
-    assert_eq!(refused, Created::Mismatch);
+    assert_eq!(refused, Started::Mismatch);
     assert_eq!(db.line("SELECT hash FROM agent_snapshot").await, "kept");
 }
 
@@ -566,7 +566,7 @@ pub(crate) async fn a_page_of_runs_is_bounded_in_bytes(db: TestDb) {
 /// The lease of a reopened run.
 async fn reopened(store: &Store, run: Reopen) -> Lease {
     match store.reopen(run).await.unwrap() {
-        Reopened::Yes(Some(lease)) => lease,
+        Started::Now(Some(lease)) => lease,
         other => panic!("{other:?}"),
     }
 }
@@ -584,9 +584,9 @@ pub(crate) async fn a_paused_run_is_resumed_once(db: TestDb) {
         ..reopen(run, 0)
     };
     let refused = store.reopen(resuming(paused.id, "early")).await.unwrap();
-    assert_eq!(refused, Reopened::NotPaused(RunStatus::Running));
+    assert_eq!(refused, Started::NotPaused(RunStatus::Running));
     let dropped = store.reopen(resuming(RunId::new(), "late")).await.unwrap();
-    assert_eq!(dropped, Reopened::NotFound);
+    assert_eq!(dropped, Started::NotFound);
     store.append(entries(old, 1..=2)).await.unwrap();
     store
         .finish(finished(old, &paused, RunStatus::Paused, vec![]))
@@ -599,14 +599,14 @@ pub(crate) async fn a_paused_run_is_resumed_once(db: TestDb) {
         racing.spawn(async move { store.reopen(run).await.unwrap() });
     }
     let answers = racing.join_all().await;
-    let count = |expected: &Reopened| answers.iter().filter(|answer| *answer == expected).count();
-    assert_eq!(count(&Reopened::Yes(None)), 1, "{answers:?}");
-    assert_eq!(count(&Reopened::NotPaused(RunStatus::Queued)), 19, "{answers:?}");
+    let count = |expected: &Started| answers.iter().filter(|answer| *answer == expected).count();
+    assert_eq!(count(&Started::Now(None)), 1, "{answers:?}");
+    assert_eq!(count(&Started::NotPaused(RunStatus::Queued)), 19, "{answers:?}");
     // A key that led to nothing may be used again; the key that reopened the run still does.
     let kept = db.line("SELECT scope FROM idempotency_key").await;
     assert_eq!(
         store.reopen(resuming(paused.id, &kept)).await.unwrap(),
-        Reopened::Replayed
+        Started::Before(paused.id)
     );
     assert_eq!(
         store.claimed(&key(&kept, "body")).await.unwrap(),
@@ -738,7 +738,7 @@ pub(crate) async fn a_resumed_run_is_cancelled_by_its_worker(db: TestDb) {
         place: by_caller(true, None, &[]),
         ..reopen(run.id, 0)
     };
-    assert_eq!(store.reopen(queued).await.unwrap(), Reopened::Yes(None));
+    assert_eq!(store.reopen(queued).await.unwrap(), Started::Now(None));
     store.cancel(run.id, "ann").await.unwrap();
     assert!(store.take(run.id).await.unwrap().is_some());
     assert!(store.load(run.id).await.unwrap().unwrap().cancel);
@@ -749,7 +749,7 @@ pub(crate) async fn a_resumed_run_is_cancelled_by_its_worker(db: TestDb) {
 pub(crate) async fn a_run_is_cancelled_in_every_state(db: TestDb) {
     let (store, other) = (db.open().await, db.open().await);
     let waiting = queued_run();
-    assert_eq!(store.create(waiting.clone()).await.unwrap(), Created::New(None));
+    assert_eq!(store.create(waiting.clone()).await.unwrap(), Started::Now(None));
     other.cancel(waiting.id, "ann").await.unwrap();
     let row = shown(&store, waiting.id).await;
     assert_eq!(row.status, RunStatus::Cancelled);
@@ -910,7 +910,7 @@ pub(crate) async fn a_called_run_uses_its_callers_lease(db: TestDb) {
     assert_eq!(store.append(more).await.unwrap(), Committed::LeaseLost);
     assert_eq!(
         store.create(called_run(lease, child.id)).await.unwrap(),
-        Created::LeaseLost
+        Started::LeaseLost
     );
 }
 
@@ -1340,7 +1340,7 @@ pub(crate) async fn waiting_messages_of_a_thread_run_in_order_whatever_the_clock
             }),
             ..run
         };
-        let Created::New(lease) = store.create(run.clone()).await.unwrap() else {
+        let Started::Now(lease) = store.create(run.clone()).await.unwrap() else {
             panic!("it is created")
         };
         (run, lease)
@@ -1463,7 +1463,7 @@ async fn runs_and_definitions_in_use_are_not_deleted() {
     })
     .await;
     lock.release().await;
-    assert_eq!(creating.await.unwrap(), Created::New(None));
+    assert_eq!(creating.await.unwrap(), Started::Now(None));
     let stored = store.load(next.id).await.unwrap();
     assert_eq!(stored.map(|run| run.snapshot), Some(next.snapshot));
     drop(pruning);

@@ -8,7 +8,7 @@ use gavel::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Settle, SettleDone};
 use gavel::ports::commit::{ActionOutcome, Commit, Committed, Fact, NewAction, Recorder, Wait, Writer};
-use gavel::ports::planning::{Moved, PlanningSessions, SessionWait, WaitKind};
+use gavel::ports::planning::{Moved, PlanningSessions, SessionWait};
 use gavel::ports::records::{ClosedCall, OpenCall};
 use gavel::ports::runs::{Lease, NewRun, Runs};
 use serde_json::json;
@@ -227,15 +227,16 @@ pub(crate) async fn a_session_says_what_it_waits_for(db: TestDb) {
     let (action, approval) = (ActionId::new(), ApprovalId::new());
     let waits = suspend(lease, task.id, vec![asked(action, approval)]);
     assert_eq!(store.commit(waits).await.unwrap(), Committed::Written);
-    let wait = |action, kind| SessionWait {
-        kind,
+    let wait = |action, status, approval_id| SessionWait {
+        status,
+        approval_id,
         action,
         run: task.id,
         tool: "send".into(),
     };
     let (doubt, ask) = (
-        wait(sent.id, WaitKind::InDoubt),
-        wait(action, WaitKind::Approval(approval)),
+        wait(sent.id, ActionStatus::InDoubt, None),
+        wait(action, ActionStatus::AwaitingConfirmation, Some(approval)),
     );
     assert_eq!(missing(&store, session).await, [doubt.clone(), ask]);
     let shown = store.of_approval(&tenant(), None, approval).await.unwrap().unwrap();

@@ -15,7 +15,7 @@ use gavel::ports::records::{
     ClosedCall, ClosedDecision, Decisions, ListQuery, OpenCall, OpenDecision, Page, PolicyOutcome, QueryError,
     StoredAnswer,
 };
-use gavel::ports::runs::{Created, Lease, NewRun, Origin, Parent, Runs, Snapshot, StoredEntry};
+use gavel::ports::runs::{Lease, NewRun, Origin, Parent, Runs, Snapshot, Started, StoredEntry};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
@@ -396,7 +396,7 @@ pub(crate) fn called_run(lease: Lease, parent: RunId) -> NewRun {
 /// Creates a run that is claimed at once.
 pub(crate) async fn begin(store: &Store, run: &NewRun) -> Lease {
     match store.create(run.clone()).await.unwrap() {
-        Created::New(Some(lease)) => lease,
+        Started::Now(Some(lease)) => lease,
         other => panic!("{other:?}"),
     }
 }

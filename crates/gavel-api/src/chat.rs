@@ -1,11 +1,57 @@
-//! The answer to a chat message.
+//! A chat message, and its answer.
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
 use super::decisions::ToolFailure;
 use super::names::sent;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ConversationId, DecisionId};
+use crate::domain::object::Object;
+
+/// A message with its whole context.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ChatRequest)]
+pub struct ChatBody {
+    /// The user's message. Not blank, no NUL; over 32 KiB the decision is `ERROR:USER_INPUT`.
+    #[schema(min_length = 1)]
+    pub message: String,
+    /// The acting user; required unless the caller's token names one. No invisible characters, and not blank.
+    #[schema(min_length = 1, max_length = 256)]
+    pub user_id: Option<String>,
+    /// The id of your conversation; absent: gavel generates one. No invisible characters, and not blank.
+    #[schema(min_length = 1, max_length = 256)]
+    pub conversation_id: Option<String>,
+    /// Earlier messages, oldest first; over 200 entries or 256 KiB the decision is `ERROR:USER_INPUT`.
+    #[schema(value_type = Option<Vec<HistoryEntry>>)]
+    pub history: Option<Vec<Object<HistoryEntry>>>,
+    /// A subset of the constitution's allowlist; absent: the whole allowlist.
+    #[schema(example = json!(["list_tasks"]))]
+    pub tools: Option<Vec<String>>,
+    /// IANA time zone, for "today" and "tomorrow"; absent: UTC.
+    #[schema(example = "Europe/Berlin")]
+    pub time_zone: Option<String>,
+}
+
+/// An earlier message. No NUL.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "the names say it, and the API description shows the same")]
+pub struct HistoryEntry {
+    pub role: HistoryRole,
+    pub content: String,
+}
+
+/// The author of the message.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names say it, and the API description shows the same")]
+pub enum HistoryRole {
+    User,
+    Assistant,
+}
 
 sent! {
     /// One tool call with its result, as the caller sees it.

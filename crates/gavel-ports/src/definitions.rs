@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use super::records::{ListQuery, Page, QueryError, RecordError};
+use crate::api::agents::VersionInfo;
 use crate::domain::ids::{ProjectId, TenantId};
 
 /// The store of definitions. A version never changes once it is created.
@@ -28,7 +29,7 @@ pub trait Definitions: Send + Sync {
         project: &ProjectId,
         agent: &str,
         query: &ListQuery,
-    ) -> Result<Page<ListedVersion>, QueryError>;
+    ) -> Result<Page<VersionInfo>, QueryError>;
 
     /// One version of an agent.
     async fn version(
@@ -84,37 +85,15 @@ pub struct StoredVersion {
     pub agent: Arc<str>,
     /// 1, 2, 3 …
     pub version: i64,
-    /// The definition's hash.
-    pub hash: Arc<str>,
     /// The definition as JSON.
     pub definition: Arc<str>,
-    /// The caller that put it.
-    pub author: Arc<str>,
-    /// Microseconds since the epoch.
-    pub created_at: i64,
 }
 
-/// A version, and the number of the current one.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// A version as callers see it, and its definition as JSON.
+#[derive(Clone, Debug, Deserialize)]
 pub struct OneVersion {
     /// The version.
-    #[serde(flatten)]
-    pub version: StoredVersion,
-    /// The number of the current version.
-    pub current: i64,
-}
-
-/// A version as lists show it: without the definition.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct ListedVersion {
-    /// 1, 2, 3 …
-    pub version: i64,
-    /// Is it the current one?
-    pub current: bool,
-    /// The definition's hash.
-    pub hash: Arc<str>,
-    /// The caller that put it.
-    pub author: Arc<str>,
-    /// Microseconds since the epoch.
-    pub created_at: i64,
+    pub about: VersionInfo,
+    /// The definition.
+    pub definition: Arc<str>,
 }

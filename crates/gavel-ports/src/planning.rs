@@ -4,7 +4,7 @@
 //! [`InSession`](super::runs::InSession). The end of that run moves it on, in the same commit: see
 //! [`Fact::Planned`](super::commit::Fact::Planned). Everything else is written here, each by one conditional UPDATE.
 
-use crate::api::planning::{Cleanup, RepositoryRead, SessionUsage, Version};
+use crate::api::planning::{Cleanup, Reason, RepositoryRead, SessionUsage, Version};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,7 +15,7 @@ use super::records::{ListQuery, Page, QueryError, RecordError};
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::plan::{Change, Plan};
-use crate::domain::planning_session::{SessionReason, SessionStatus};
+use crate::domain::planning_session::SessionStatus;
 
 /// The rows of planning sessions.
 #[async_trait]
@@ -61,43 +61,16 @@ pub trait PlanningSessions: Send + Sync {
 /// Something that a session waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SessionWait {
-    /// What is missing.
-    pub kind: WaitKind,
+    /// In doubt, if a person must settle it; else it waits for its approval.
+    pub status: ActionStatus,
+    /// Its approval request.
+    pub approval_id: Option<ApprovalId>,
     /// The action.
     pub action: ActionId,
     /// The run of the action: that of a task, or the session's own.
     pub run: RunId,
     /// The tool.
     pub tool: Arc<str>,
-}
-
-/// What an action of a session needs from a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "StoredWait")]
-pub enum WaitKind {
-    /// The resolution of this approval request.
-    Approval(ApprovalId),
-    /// A settlement: did it happen?
-    InDoubt,
-}
-
-/// The action that is waited for, as it is stored.
-#[derive(Deserialize)]
-struct StoredWait {
-    status: ActionStatus,
-    approval_id: Option<ApprovalId>,
-}
-
-impl TryFrom<StoredWait> for WaitKind {
-    type Error = &'static str;
-
-    fn try_from(stored: StoredWait) -> Result<Self, &'static str> {
-        match (stored.status, stored.approval_id) {
-            (ActionStatus::InDoubt, _) => Ok(Self::InDoubt),
-            (_, Some(approval)) => Ok(Self::Approval(approval)),
-            (_, None) => Err("it waits for an approval without an id"),
-        }
-    }
 }
 
 /// A session as its row stores it. Times are microseconds since the epoch.
@@ -111,8 +84,7 @@ pub struct StoredSession {
     /// Its status.
     pub status: SessionStatus,
     /// Why it ended without reaching its goal, with details for callers.
-    #[serde(deserialize_with = "reason")]
-    pub reason: Option<(SessionReason, Arc<str>)>,
+    pub reason: Option<Reason>,
     /// The goal, in the user's own text.
     pub prompt: Arc<str>,
     /// The address of the repository.
@@ -130,8 +102,7 @@ pub struct StoredSession {
     /// The run that works for it, or worked last: it plans, and from the confirmation on works through the plan.
     pub run: RunId,
     /// Why the last refinement made no new version; `None` if it did.
-    #[serde(deserialize_with = "reason")]
-    pub refinement_failed: Option<(SessionReason, Arc<str>)>,
+    pub refinement_failed: Option<Reason>,
     /// The tokens of all its runs.
     pub usage: SessionUsage,
     /// When it was created.
@@ -147,17 +118,6 @@ pub struct StoredSession {
     pub is_at_work: bool,
     /// What the cleanup at its end did; `None` if there was nothing to clean up.
     pub cleanup: Option<Cleanup>,
-}
-
-/// A reason from its code and its details.
-fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<(SessionReason, Arc<str>)>, D::Error> {
-    #[derive(Deserialize)]
-    struct Columns {
-        code: SessionReason,
-        detail: Arc<str>,
-    }
-    let columns = Option::<Columns>::deserialize(deserializer)?;
-    Ok(columns.map(|columns| (columns.code, columns.detail)))
 }
 
 /// Without a plan there are none.

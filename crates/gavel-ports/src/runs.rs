@@ -35,11 +35,11 @@ pub trait Runs: Send + Sync {
 
     /// Creates a run with its open decision, in one commit. A child run is not created twice: an existing one counts as
     /// created.
-    async fn create(&self, run: NewRun) -> Result<Created, RecordError>;
+    async fn create(&self, run: NewRun) -> Result<Started, RecordError>;
 
     /// Reopens a run that is paused, or failed since its processes were lost, in one commit: it continues with new
     /// limits.
-    async fn reopen(&self, run: Reopen) -> Result<Reopened, RecordError>;
+    async fn reopen(&self, run: Reopen) -> Result<Started, RecordError>;
 
     /// Claims a run that is queued, or whose holder's lease has expired. `None`: another process has it, it has ended,
     /// or [`MOST_CLAIMS`] processes in a row did not return it.
@@ -252,25 +252,6 @@ pub enum ReopenedFor {
     },
 }
 
-/// The result of reopening a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reopened {
-    /// Reopened, with its lease if this process claimed it at once.
-    Yes(Option<Lease>),
-    /// The same request reopened it before.
-    Replayed,
-    /// The idempotency key was used with another body before.
-    Mismatch,
-    /// The run is not paused; its status.
-    NotPaused(RunStatus),
-    /// Its planning session would exceed a limit.
-    TooManySessions(Exceeded),
-    /// There is no such run.
-    NotFound,
-    /// The lease of the parent is lost.
-    LeaseLost,
-}
-
 /// In-doubt actions that a user has settled.
 #[derive(Clone, Debug)]
 pub struct Settled {
@@ -349,28 +330,28 @@ pub struct Snapshot {
     pub text: Arc<str>,
 }
 
-/// The result of creating a run.
+/// The result of creating or reopening a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Created {
-    /// Created, with its lease if this process claimed it at once.
-    New(Option<Lease>),
-    /// The same request created this run before.
-    Replayed(RunId),
+pub enum Started {
+    /// Created or reopened, with its lease if this process claimed it at once.
+    Now(Option<Lease>),
+    /// The same request created or reopened this run before.
+    Before(RunId),
     /// The idempotency key was used with another body before.
     Mismatch,
     /// The lease of the parent is lost.
     LeaseLost,
+    /// The user has no such thread or planning session, or there is no run to be reopened.
+    NotFound,
     /// This run of the thread is active.
     ThreadBusy(RunId),
-    /// The user has no such thread.
-    NoThread,
-    /// The user has no such planning session.
-    NoSession,
     /// The planning session does not wait for confirmation with this version; its status and version now. A deadline
     /// that has passed counts at once.
     SessionMoved(SessionStatus, u32),
     /// The planning session would exceed this limit.
     TooManySessions(Exceeded),
+    /// The run to be reopened is not paused; its status.
+    NotPaused(RunStatus),
 }
 
 /// The right to work on a run and its child runs.

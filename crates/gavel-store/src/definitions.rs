@@ -16,8 +16,9 @@ use super::queue::Batch;
 use super::read::{Literal, Term, VERSIONS};
 use super::table::Insert;
 use super::table::{Column, Table};
+use crate::api::agents::VersionInfo;
 use crate::domain::ids::{ProjectId, TenantId};
-use crate::ports::definitions::{Definitions, ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
+use crate::ports::definitions::{Definitions, NewVersion, OneVersion, PutVersion, StoredVersion};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 
 /// A version that is stored, with its number and the id of the request that made it.
@@ -32,15 +33,20 @@ static DEFINITION: Table<Made> = Table { name: "agent_definition", columns: &[
     Definition::open("agent_id", |(new, ..), _| (&new.agent).into()).shown_as("agent"),
     Definition::open("version", |(_, version, _), _| (*version).into()).shown(),
     Definition::open("id", |(.., request), _| (*request).into()),
-    Definition::open("hash", |(new, ..), _| (&new.hash).into()).shown(),
+    Definition::open("hash", |(new, ..), _| (&new.hash).into()),
     Definition::open("definition", |(new, ..), _| (&new.definition).into()).shown(),
-    Definition::open("author", |(new, ..), _| (&new.author).into()).shown(),
-    Definition::open("created_at", |(new, ..), _| new.created_at.into()).shown(),
+    Definition::open("author", |(new, ..), _| (&new.author).into()),
+    Definition::open("created_at", |(new, ..), _| new.created_at.into()),
 ] };
 
 /// tenant, project → the current version of every agent.
 const CURRENT_NUMBERS: &str = "SELECT agent_id AS agent, MAX(version) AS version FROM agent_definition \
      WHERE tenant = $1 AND project_id = $2 GROUP BY agent_id";
+
+/// What callers see of a version, of this tenant, project and agent.
+const ABOUT: &str = r#"version AS "about.version", hash AS "about.definition_hash", author AS "about.author",
+    created_at AS "about.created_at", version = (SELECT MAX(version) FROM agent_definition
+    WHERE tenant = $1 AND project_id = $2 AND agent_id = $3) AS "about.current""#;
 
 /// A row of [`CURRENT_NUMBERS`].
 #[derive(Deserialize)]
@@ -54,7 +60,7 @@ fn by_agent(rows: Vec<Current>) -> BTreeMap<Arc<str>, i64> {
 }
 
 /// What lists of an agent's versions show.
-pub(super) const LISTED: &str = "version, hash, author, created_at, version = (SELECT MAX(version) \
+pub(super) const LISTED: &str = "version, hash AS definition_hash, author, created_at, version = (SELECT MAX(version) \
      FROM agent_definition newer WHERE newer.tenant = agent_definition.tenant \
      AND newer.project_id = agent_definition.project_id AND newer.agent_id = agent_definition.agent_id) AS current";
 
@@ -85,7 +91,7 @@ impl Definitions for Store {
         project: &ProjectId,
         agent: &str,
         query: &ListQuery,
-    ) -> Result<Page<ListedVersion>, QueryError> {
+    ) -> Result<Page<VersionInfo>, QueryError> {
         let terms = [("project_id", project.as_str()), ("agent_id", agent)];
         let terms = terms.map(|(column, text)| Term::fixed(column, Literal::Exact(text.to_owned())));
         self.working.page(&VERSIONS, tenant, terms.into(), query).await
@@ -99,10 +105,9 @@ impl Definitions for Store {
         version: i64,
     ) -> Result<Option<OneVersion>, QueryError> {
         let sql = sql!(
-            "SELECT {}, (SELECT MAX(version) FROM agent_definition WHERE tenant = $1 AND project_id = $2 \
-             AND agent_id = $3) AS current FROM agent_definition \
+            "SELECT {}, definition FROM agent_definition \
              WHERE tenant = $1 AND project_id = $2 AND agent_id = $3 AND version = $4",
-            DEFINITION.selected()
+            ABOUT
         );
         self.working.one(sql, values![tenant, project, agent, version]).await
     }

@@ -54,6 +54,13 @@ macro_rules! uuid_id {
                 Shape::UUID
             }
         }
+
+        /// What has no conversation of its caller is one of its own.
+        impl From<$name> for ConversationId {
+            fn from(id: $name) -> Self {
+                Self(id.to_string())
+            }
+        }
     };
 }
 
@@ -198,6 +205,12 @@ external_id!(
 impl Default for TenantId {
     fn default() -> Self {
         Self(DEFAULT_TENANT.to_owned())
+    }
+}
+
+impl Default for ProjectId {
+    fn default() -> Self {
+        Self(DEFAULT_PROJECT.to_owned())
     }
 }
 

@@ -24,7 +24,7 @@ use crate::limits::{AtLimit, CutStep, Stop};
 use crate::log::{self, Log};
 use crate::ports::commit::Spent;
 use crate::ports::records::OpenDecision;
-use crate::ports::runs::{Created, NewRun, Origin, Parent, Reopen, Reopened, ReopenedFor};
+use crate::ports::runs::{NewRun, Origin, Parent, Reopen, ReopenedFor, Started};
 use crate::record;
 use crate::record::current;
 use crate::run::{ChildRuns, Run};
@@ -91,14 +91,9 @@ impl ChildRuns for Children {
             claim: None,
         };
         match self.agents.runs.create(new).await? {
-            Created::New(_) | Created::Replayed(_) => {}
-            Created::LeaseLost => return Err(Stop::LeaseLost),
-            Created::Mismatch
-            | Created::ThreadBusy(_)
-            | Created::NoThread
-            | Created::NoSession
-            | Created::SessionMoved(..)
-            | Created::TooManySessions(_) => {
+            Started::Now(_) | Started::Before(_) => {}
+            Started::LeaseLost => return Err(Stop::LeaseLost),
+            _ => {
                 let message = "the run of the agent could not be created";
                 return Ok(CallResult::not_sent(FailureCode::Unavailable, message));
             }
@@ -196,12 +191,8 @@ impl Children {
         };
         match self.agents.runs.reopen(reopen).await? {
             // One that is not paused was reopened in a commit that was not acknowledged.
-            Reopened::Yes(_) | Reopened::NotPaused(_) => Ok(()),
-            Reopened::LeaseLost
-            | Reopened::NotFound
-            | Reopened::Replayed
-            | Reopened::Mismatch
-            | Reopened::TooManySessions(_) => Err(Stop::LeaseLost),
+            Started::Now(_) | Started::NotPaused(_) => Ok(()),
+            _ => Err(Stop::LeaseLost),
         }
     }
 

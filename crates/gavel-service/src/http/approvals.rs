@@ -9,7 +9,7 @@ use crate::http::body;
 use crate::http::error::Error;
 use crate::http::headers::Patience;
 use crate::http::request::{Acting, Ctx, Given, Id, Key, List, Sent};
-use crate::surfaces::approvals::{self, ActionQuery, Answer, Which};
+use crate::surfaces::approvals::{self, ActionQuery, Which};
 use crate::surfaces::decisions::{ListQuery, Page};
 
 /// Lists pending approval requests.
@@ -51,13 +51,9 @@ pub(super) async fn resolve(
     Acting(user): Acting,
     Key(key): Key,
 ) -> Result<Json<RunAnswer>, Error> {
-    let answer = Answer {
-        approval: given.approval_id,
-        resolution: given.decision,
-        reason: body::reason(given.reason, "/reason")?,
-        key,
-    };
-    let answered = ctx.approvals.resolve(&ctx.caller, user, answer).await?;
+    let reason = body::reason(given.reason, "/reason")?;
+    let answer = ResolveBody { reason, ..given };
+    let answered = ctx.approvals.resolve(&ctx.caller, user, &answer, key.as_ref()).await?;
     let run = answered.run;
     let rests = async {
         if let Err(error) = ctx.runs.rests(&ctx.caller, run).await {

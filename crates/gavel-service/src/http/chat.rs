@@ -11,11 +11,12 @@ use tokio::sync::mpsc::Receiver;
 use tracing::{Instrument, Span};
 use utoipa::ToSchema;
 
-use crate::api::chat::AgentDecision;
+use crate::api::chat::{AgentDecision, ChatBody};
 use crate::api::events::{Event, Numbered};
 use crate::domain::decision::Outcome;
 use crate::domain::ids::UserId;
 use crate::http::answer::{Answer, Shared};
+use crate::http::body;
 use crate::http::error::{Code, Error, Problem};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, IDEMPOTENCY_REPLAYED};
@@ -69,7 +70,8 @@ pub(crate) struct Asked(ChatRequest);
 impl Take for Asked {
     async fn take(request: &mut Request) -> Result<Self, Error> {
         let body = request.arriving().json().await?;
-        let mut chat = ChatRequest::from_json(request.keep(body))?;
+        let given = body::parse(request.keep(body))?;
+        let mut chat = ChatRequest::new(given)?;
         request.user = request.caller().act_for(chat.user.take())?;
         if request.user.is_none() {
             let detail = "is missing; a string is required, since no token names the user";
@@ -137,49 +139,6 @@ fn head(answer: &chat::Answer) -> HttpResponseBuilder {
 /// Whether a stored response is a decision; otherwise it is the problem that recovery stored instead.
 fn is_decision(answer: &chat::Answer) -> bool {
     Outcome::ALL.iter().any(|outcome| outcome.status() == answer.status)
-}
-
-/// A message with its whole context.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ChatRequest)]
-#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
-struct ChatBody {
-    /// The user's message. Not blank, no NUL; over 32 KiB the decision is `ERROR:USER_INPUT`.
-    #[schema(min_length = 1)]
-    message: String,
-    /// The acting user; required unless the caller's token names one. No invisible characters, and not blank.
-    #[schema(min_length = 1, max_length = 256)]
-    user_id: Option<String>,
-    /// The id of your conversation; absent: gavel generates one. No invisible characters, and not blank.
-    #[schema(min_length = 1, max_length = 256)]
-    conversation_id: Option<String>,
-    /// Earlier messages, oldest first; over 200 entries or 256 KiB the decision is `ERROR:USER_INPUT`.
-    history: Option<Vec<HistoryEntry>>,
-    /// A subset of the constitution's allowlist; absent: the whole allowlist.
-    #[schema(example = json!(["list_tasks"]))]
-    tools: Option<Vec<String>>,
-    /// IANA time zone, for "today" and "tomorrow"; absent: UTC.
-    #[schema(example = "Europe/Berlin")]
-    time_zone: Option<String>,
-}
-
-/// An earlier message. No NUL.
-#[derive(ToSchema)]
-#[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
-struct HistoryEntry {
-    role: HistoryRole,
-    content: String,
-}
-
-/// The author of the message.
-#[derive(ToSchema)]
-#[schema(rename_all = "lowercase")]
-#[expect(dead_code, reason = "describes what surfaces/chat/request.rs reads by hand")]
-enum HistoryRole {
-    User,
-    Assistant,
 }
 
 line! {

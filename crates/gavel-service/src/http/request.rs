@@ -368,6 +368,7 @@ impl Take for Meta {
             request_id: Arc::clone(&request.exchange().id.text),
             traceparent: headers::traceparent(request.http.headers()),
             idempotency: request.claim(Some(user))?,
+            background: false,
             shed: request.shed,
         }))
     }

@@ -32,6 +32,7 @@ use crate::http::request::{Acting, Ctx, Id, Key, List, Meta, Query, Request, Roo
 use crate::http::spelling::{self, Spelling};
 use crate::http::stream::{After, Failed, Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::agents::{self, Trigger};
+use crate::surfaces::request::NAME_OF_ZONE;
 use crate::surfaces::runs::{Begun, Resume, Watch};
 
 /// Runs an agent.
@@ -62,8 +63,7 @@ pub(super) async fn trigger(
         inputs,
         timeout: timing.timeout,
         time_zone: timing.time_zone,
-        background: patience == Patience::None,
-        meta,
+        meta: meta.background(patience == Patience::None),
     };
     let begun = ctx.agents.trigger(&ctx.caller, user, trigger).await?;
     wait(&ctx, begun, patience).await
@@ -93,8 +93,7 @@ pub(super) async fn resume(
     let resume = Resume {
         settled,
         timeout,
-        background: patience == Patience::None,
-        meta,
+        meta: meta.background(patience == Patience::None),
     };
     let begun = ctx.runs.resume(&ctx.caller, user, id, resume).await?;
     wait(&ctx, begun, patience).await
@@ -328,14 +327,6 @@ fn inputs(body: &[u8], media: Media) -> Result<agents::Inputs, Error> {
     }
 }
 
-const NAME_OF_ZONE: &str = "the IANA name of a time zone, such as \"Europe/Berlin\"";
-
-/// Parses the time zone of a body.
-pub(super) fn time_zone(name: &str, pointer: &str) -> Result<Tz, Error> {
-    name.parse()
-        .map_err(|_| Error::invalid(pointer, query::found(name, NAME_OF_ZONE)))
-}
-
 line! {
     /// A line of a run's events: an event, or the problem that ends the stream.
     RunLine = Union::default().and::<Line<'_>>("Run").and::<Failed<Problem<'_>>>("").and::<Silent>("")
@@ -389,7 +380,7 @@ async fn watch<L>(
 ) -> Result<Option<Stream<RunLines<L>>>, Error> {
     let (share, after) = (room?, after.place.unwrap_or_default());
     let watch = ctx.runs.watch(&ctx.caller, user.as_ref(), run, after).await?;
-    if watch.is_reported().await? {
+    if ctx.runs.is_reported(&ctx.caller, run, after).await? {
         return Ok(None);
     }
     Ok(Some(Stream::new(form, Some(share), RunLines(watch, PhantomData))))

@@ -23,27 +23,14 @@ use crate::http::openapi::lines::{Union, line as union};
 use crate::http::openapi::{About, in_query, whole};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Room, Sent, Take, User};
-use crate::http::runs::time_zone;
 use crate::http::stream::{Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::problem::Problem as Cause;
-use crate::surfaces::request::RequestMeta;
 use crate::surfaces::runs::Watch;
-use crate::surfaces::threads::Message;
 
 impl Given for SayBody {
     const ABOUT: &'static str = "The message.";
     const EXAMPLE: &'static str = r#"{"prompt": "E-mail Ann that I am late."}"#;
-}
-
-fn message(given: SayBody, background: bool, meta: RequestMeta) -> Result<Message, Error> {
-    Ok(Message {
-        prompt: given.prompt,
-        thread: given.thread_id,
-        time_zone: given.time_zone.map(|name| time_zone(&name, "/timeZone")).transpose()?,
-        background,
-        meta,
-    })
 }
 
 /// Sends a message to a thread.
@@ -66,9 +53,8 @@ pub(super) async fn run(
     User(user): User,
     Meta(meta): Meta,
 ) -> Result<Started<RunAnswer>, Error> {
-    let message = message(given, patience == Patience::None, meta)?;
-    let threads = &ctx.threads;
-    let mut begun = threads.say(&ctx.caller, user, message).await?;
+    let (threads, meta) = (&ctx.threads, meta.background(patience == Patience::None));
+    let mut begun = threads.say(&ctx.caller, user, given, meta).await?;
     let id = begun.run;
     let run = patience.wait_or(
         threads.wait(&ctx.caller, &mut begun),
@@ -248,15 +234,14 @@ pub(super) async fn run_streamed(
     Room(share): Room,
     Meta(meta): Meta,
 ) -> Result<Stream<ThreadLines>, Error> {
-    let message = message(given, false, meta)?;
-    let begun = match (ctx.threads.say(&ctx.caller, user, message).await, &share) {
+    let begun = match (ctx.threads.say(&ctx.caller, user, given, meta).await, &share) {
         (Err(problem), Err(exceeded)) if problem.code == Code::Overloaded => return Err((*exceeded).into()),
         (begun, _) => begun?,
     };
     let (threads, run) = (&ctx.threads, begun.run);
     let read = async {
         let answer = threads.run(&ctx.caller, None, run).await?;
-        let watch = threads.watch(&ctx.caller, None, run, 0).await?;
+        let watch = ctx.runs.watch(&ctx.caller, None, run, 0).await?;
         Ok::<_, Cause>((answer, watch))
     };
     // The run exists and may have had effects: if it cannot be streamed now, the request must not be sent again.

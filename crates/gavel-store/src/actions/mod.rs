@@ -30,7 +30,7 @@ use crate::domain::thread::MessageRole;
 use crate::ports::actions::{ActionQuery, Actions, Resolve, Resolved, Revoke, Settle, SettleDone};
 use crate::ports::commit::{ActionOutcome, NewAction};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
-use crate::ports::runs::{Created, InThread, NewRun};
+use crate::ports::runs::{InThread, NewRun, Started};
 use crate::queue::Batch;
 
 #[async_trait]
@@ -408,7 +408,7 @@ impl Batch<'_> {
         conn: &mut Conn,
         run: &NewRun,
         place: &InThread,
-    ) -> Result<Result<Option<i64>, Created>, Fault> {
+    ) -> Result<Result<Option<i64>, Started>, Fault> {
         static BEGIN: LazyLock<Insert> = LazyLock::new(|| THREAD.inserts("ON CONFLICT (id) DO NOTHING"));
         if place.is_new {
             BEGIN.run(conn, THREAD.begin(run, self.writing)).await?;
@@ -417,7 +417,7 @@ impl Batch<'_> {
         let hold = "SELECT id FROM thread WHERE id = $1 AND tenant = $2 AND user_id = $3 @postgres(FOR UPDATE)";
         let owner = values![place.thread, &run.decision.tenant, &run.decision.user];
         if !conn.exists(hold, owner).await? {
-            return Ok(Err(Created::NoThread));
+            return Ok(Err(Started::NotFound));
         }
         let active = "SELECT id FROM agent_run WHERE thread_id = $1 AND id <> $2 AND (status = 'queued' \
                       OR status = 'running' OR status = 'awaiting_confirmation') ORDER BY created_at, id LIMIT 1";
@@ -425,7 +425,7 @@ impl Batch<'_> {
         if let Some(active) = active
             && !place.queue
         {
-            return Ok(Err(Created::ThreadBusy(active)));
+            return Ok(Err(Started::ThreadBusy(active)));
         }
         let role = MessageRole::User.as_str();
         self.say(conn, place.thread, run.id, None, role, &place.message).await?;

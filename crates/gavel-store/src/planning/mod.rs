@@ -53,8 +53,7 @@ const WAITS_PAST: &str = "SELECT session.id FROM agent_run run JOIN planning_ses
      ORDER BY run.session_id, run.id LIMIT $2";
 
 /// session → what its run, and the runs that it called, wait for.
-const WAITS: &str = "SELECT action.id AS action, action.run_id AS run, action.tool, action.status AS \"kind.status\", \
-     action.approval_id AS \"kind.approval_id\" \
+const WAITS: &str = "SELECT action.id AS action, action.run_id AS run, action.tool, action.status, action.approval_id \
      FROM planning_session session JOIN agent_action action ON action.root_id = session.run_id \
      WHERE session.id = $1 AND session.completed_at IS NULL AND (action.status = 'in_doubt' \
      OR (action.status = 'awaiting_confirmation' AND action.expires_at > @now)) \

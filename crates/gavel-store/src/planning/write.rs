@@ -26,7 +26,7 @@ use crate::domain::time::Timestamp;
 use crate::ports::claims::Claimed;
 use crate::ports::commit::{Planned, SessionEnd, Worked};
 use crate::ports::planning::{MadePlan, Moved, PlanEdit, SessionCancel};
-use crate::ports::runs::{Created, InSession, NewRun, SessionWork};
+use crate::ports::runs::{InSession, NewRun, SessionWork, Started};
 use crate::queue::Batch;
 
 /// What the author of a new version (plan `$3`, last task `$4`, notes `$5`) leaves behind: nothing of an earlier end or
@@ -74,7 +74,7 @@ impl Batch<'_> {
         conn: &mut Conn,
         run: &NewRun,
         place: &InSession,
-    ) -> Result<Option<Created>, Fault> {
+    ) -> Result<Option<Started>, Fault> {
         static START: LazyLock<Insert> = LazyLock::new(|| SESSION.inserts("ON CONFLICT (id) DO NOTHING"));
         // An earlier commit of the same op, whose acknowledgement was lost, has created the run.
         let is_there = "SELECT id FROM agent_run WHERE id = $1 AND session_id = $2";
@@ -84,7 +84,7 @@ impl Batch<'_> {
         let (tenant, user) = (&run.decision.tenant, &run.decision.user);
         let is_start = matches!(place.work, SessionWork::Start { .. });
         if let Err(exceeded) = self.fits(conn, tenant, user, is_start).await? {
-            return Ok(Some(Created::TooManySessions(exceeded)));
+            return Ok(Some(Started::TooManySessions(exceeded)));
         }
         let (enters, version) = match &place.work {
             SessionWork::Start { .. } => {
@@ -121,9 +121,9 @@ impl Batch<'_> {
             return Ok(Some(match found {
                 Some(found) => {
                     let (status, version) = found.at(at);
-                    Created::SessionMoved(status, version)
+                    Started::SessionMoved(status, version)
                 }
-                None => Created::NoSession,
+                None => Started::NotFound,
             }));
         };
         if let SessionWork::Execute { by, .. } = &place.work {

@@ -25,7 +25,7 @@ use crate::domain::time::rfc3339;
 use crate::domain::tool::FailureCode;
 use crate::ports::claims::Claimed;
 use crate::ports::commit::RunEnd;
-use crate::ports::runs::{Lease, Reopen, Reopened, ReopenedFor, Settled};
+use crate::ports::runs::{Lease, Reopen, ReopenedFor, Settled, Started};
 use crate::queue::Batch;
 use crate::transaction::{close, end_started};
 use crate::transition::may_become_any;
@@ -342,12 +342,12 @@ impl Ended {
     }
 
     /// Why it is not reopened.
-    fn refuses(&self, run: &Reopen) -> Option<Reopened> {
+    fn refuses(&self, run: &Reopen) -> Option<Started> {
         match (self.status, self.attempt == run.attempt) {
             (RunStatus::Paused, true) => None,
             // It was reopened since it was read, and is paused again.
-            (RunStatus::Paused, false) => Some(Reopened::NotPaused(RunStatus::Running)),
-            (status, _) => Some(Reopened::NotPaused(status)),
+            (RunStatus::Paused, false) => Some(Started::NotPaused(RunStatus::Running)),
+            (status, _) => Some(Started::NotPaused(status)),
         }
     }
 
@@ -381,24 +381,24 @@ impl Ended {
 
 impl Batch<'_> {
     /// Reopens a run. `request` identifies a repetition after an unacknowledged commit.
-    pub(crate) async fn reopen(&self, conn: &mut Conn, run: &Reopen, request: Uuid) -> Result<Reopened, Fault> {
+    pub(crate) async fn reopen(&self, conn: &mut Conn, run: &Reopen, request: Uuid) -> Result<Started, Fault> {
         if let ReopenedFor::Parent(lease) = run.place
             && self.holds(conn, lease, lease.run).await?.is_none()
         {
-            return Ok(Reopened::LeaseLost);
+            return Ok(Started::LeaseLost);
         }
         let Some(ended) = Ended::read(conn, run.run).await? else {
-            return Ok(Reopened::NotFound);
+            return Ok(Started::NotFound);
         };
         if ended.reopened_by == Some(request) {
-            return Ok(Reopened::Yes(ended.lease(run)));
+            return Ok(Started::Now(ended.lease(run)));
         }
         if let ReopenedFor::Caller { claim: Some(claim), .. } = &run.place {
             // A claim of this run is another request, which has reopened it.
             match self.claim(conn, claim, &run.run.to_string(), None).await? {
                 Claimed::New => {}
-                Claimed::Run(_) => return Ok(Reopened::Replayed),
-                Claimed::Mismatch | Claimed::Running | Claimed::Answered(_) => return Ok(Reopened::Mismatch),
+                Claimed::Run(_) => return Ok(Started::Before(run.run)),
+                Claimed::Mismatch | Claimed::Running | Claimed::Answered(_) => return Ok(Started::Mismatch),
             }
         }
         let mut refused = ended.refuses(run);
@@ -406,9 +406,9 @@ impl Batch<'_> {
             && let Some(session) = run.session
         {
             refused = match self.fits(conn, &ended.tenant, &ended.user_id, false).await? {
-                Err(exceeded) => Some(Reopened::TooManySessions(exceeded)),
+                Err(exceeded) => Some(Started::TooManySessions(exceeded)),
                 Ok(()) if self.resume_session(conn, session, run).await? => None,
-                Ok(()) => Some(Reopened::NotPaused(RunStatus::Failed)),
+                Ok(()) => Some(Started::NotPaused(RunStatus::Failed)),
             };
         }
         if let Some(refused) = refused {
@@ -424,7 +424,7 @@ impl Batch<'_> {
         }
         let reopened = Ended::read(conn, run.run).await?;
         let reopened = reopened.ok_or_else(|| Fault::Unavailable("a run vanished while it was reopened".into()))?;
-        Ok(Reopened::Yes(reopened.lease(run)))
+        Ok(Started::Now(reopened.lease(run)))
     }
 
     /// Reopens the run's row and its decision, and adds the entry to its journal.

@@ -34,8 +34,8 @@ use crate::ports::claims::{Claim, Claimed};
 use crate::ports::commit::RunEnd;
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 use crate::ports::runs::{
-    Created, Lease, LoggedEntry, MOST_CLAIMS, MOST_TAKES, NewRun, Parent, Renewed, Reopen, Reopened, RunState, Runs,
-    StoredEntry, StoredRun, Turn, Waiting,
+    Lease, LoggedEntry, MOST_CLAIMS, MOST_TAKES, NewRun, Parent, Renewed, Reopen, RunState, Runs, Started, StoredEntry,
+    StoredRun, Turn, Waiting,
 };
 
 /// The message of a run that was given up.
@@ -75,11 +75,11 @@ impl Runs for Store {
         self.shared.config.run_lease
     }
 
-    async fn create(&self, run: NewRun) -> Result<Created, RecordError> {
+    async fn create(&self, run: NewRun) -> Result<Started, RecordError> {
         self.write(Op::CreateRun(Box::new(run))).await
     }
 
-    async fn reopen(&self, run: Reopen) -> Result<Reopened, RecordError> {
+    async fn reopen(&self, run: Reopen) -> Result<Started, RecordError> {
         self.write(Op::ReopenRun(Box::new(run), Uuid::now_v7())).await
     }
 
@@ -448,7 +448,7 @@ impl Batch<'_> {
 }
 
 impl Batch<'_> {
-    pub(crate) async fn create(&self, conn: &mut Conn, run: &NewRun) -> Result<Created, Fault> {
+    pub(crate) async fn create(&self, conn: &mut Conn, run: &NewRun) -> Result<Started, Fault> {
         let parent = run.origin.parent();
         let mut queued = run.queued && parent.is_none();
         let mut last = 0;
@@ -456,14 +456,14 @@ impl Batch<'_> {
             None => (!queued).then_some(Lease { run: run.id, fence: 1 }),
             Some(parent) => {
                 let Some(held) = self.holds(conn, parent.lease, parent.run).await? else {
-                    return Ok(Created::LeaseLost);
+                    return Ok(Started::LeaseLost);
                 };
                 last = held.last;
                 let called = "SELECT id FROM agent_run WHERE parent_run_id = $1 AND parent_action_id = $2";
                 if let Some(there) = conn.one(called, values![parent.run, parent.action]).await? {
                     return Ok(match there == run.id {
-                        true => Created::New(Some(parent.lease)),
-                        false => Created::Replayed(there),
+                        true => Started::Now(Some(parent.lease)),
+                        false => Started::Before(there),
                     });
                 }
                 Some(parent.lease)
@@ -473,9 +473,9 @@ impl Batch<'_> {
             let id = run.id.to_string();
             match self.claim(conn, claim, &id, Some(&id)).await? {
                 Claimed::New => {}
-                Claimed::Run(run) => return Ok(Created::Replayed(run)),
+                Claimed::Run(run) => return Ok(Started::Before(run)),
                 // The scope names the route, so no chat request has claimed it.
-                Claimed::Mismatch | Claimed::Running | Claimed::Answered(_) => return Ok(Created::Mismatch),
+                Claimed::Mismatch | Claimed::Running | Claimed::Answered(_) => return Ok(Started::Mismatch),
             }
         }
         let mut created_at = run.decision.created_at;
@@ -507,7 +507,7 @@ impl Batch<'_> {
         {
             self.enter(conn, lease.run, run.id, last, &run.entries).await?;
         }
-        Ok(Created::New(lease))
+        Ok(Started::Now(lease))
     }
 
     /// False: the run exists, since an earlier commit of the same op was not acknowledged.

@@ -325,7 +325,7 @@ async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must(
         progresses: false,
     };
     for (op, answer, waits) in [
-        (Op::CreateRun(Box::new(run.clone())), "New(None)".to_owned(), true),
+        (Op::CreateRun(Box::new(run.clone())), "Now(None)".to_owned(), true),
         (Op::TakeRun(run.id, Uuid::now_v7()), format!("{:?}", Some(lease)), false),
         (Op::Commit(append.into()), "Written".to_owned(), false),
         (Op::RenewRuns(vec![lease]), format!("{:?}", Renewed::default()), false),

@@ -7,6 +7,7 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::api::approvals::ResolveBody;
 use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::hypertext;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
@@ -17,7 +18,7 @@ use crate::http::console::{Page, Parameters, Turned, foreign, framed, nothing, p
 use crate::http::error::{Code, Error};
 use crate::http::request::{Id, Open, Request, Take};
 use crate::http::{Edge, body, headers};
-use crate::surfaces::approvals::{ActionQuery, Answer, Which};
+use crate::surfaces::approvals::{ActionQuery, Which};
 use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::problem::Problem;
 
@@ -283,14 +284,13 @@ pub(super) async fn flash(edge: &Edge, visitor: &Visitor, given: &Parameters) ->
 pub(crate) async fn resolve(edge: Open, visitor: Visitor, form: Form, Id(approval): Id<ApprovalId>) -> Page {
     let resolution = form.get("decision").and_then(Resolution::parse);
     let reason = body::reason(form.text("reason"), "reason")?;
-    let answer = Answer {
-        approval,
-        resolution: resolution.ok_or_else(|| Error::invalid("decision", "does not match a button of the form"))?,
+    let answer = ResolveBody {
+        approval_id: approval,
+        decision: resolution.ok_or_else(|| Error::invalid("decision", "does not match a button of the form"))?,
         reason,
-        key: None,
     };
     let user = visitor.user.clone();
-    let late = match edge.approvals.resolve(&visitor.caller, user, answer).await {
+    let late = match edge.approvals.resolve(&visitor.caller, user, &answer, None).await {
         Ok(run) => {
             rests(&edge, &visitor, run.run).await;
             ""

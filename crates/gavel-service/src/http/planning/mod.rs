@@ -17,9 +17,8 @@ use crate::http::error::{Code, Error};
 use crate::http::headers::{self, Patience};
 use crate::http::openapi::{About, header as parameter, key, string};
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take, User};
-use crate::http::runs::time_zone;
 use crate::http::{State, body};
-use crate::surfaces::planning::{BegunPlanning, Draft, EditPlan, ExecutePlan, RefinePlan, StartPlanning};
+use crate::surfaces::planning::{BegunPlanning, Draft};
 use crate::surfaces::problem::Problem as Cause;
 use crate::surfaces::request::RequestMeta;
 
@@ -57,15 +56,8 @@ pub(super) async fn start(
     User(user): User,
     Meta(meta): Meta,
 ) -> Result<Started<Session>, Error> {
-    let start = StartPlanning {
-        prompt: given.prompt,
-        repo_url: given.repo_url,
-        deadline: given.deadline,
-        time_zone: given.time_zone.map(|name| time_zone(&name, "/timeZone")).transpose()?,
-        background: patience == Patience::None,
-        meta,
-    };
-    let begun = ctx.planning.start_planning(&ctx.caller, user, start).await?;
+    let meta = meta.background(patience == Patience::None);
+    let begun = ctx.planning.start_planning(&ctx.caller, user, given, meta).await?;
     wait(&ctx, begun, patience, StatusCode::CREATED).await
 }
 
@@ -90,13 +82,11 @@ pub(super) async fn refine(
     Id(session): Id<PlanningSessionId>,
     Meta(meta): Meta,
 ) -> Result<Started<Session>, Error> {
-    let refine = RefinePlan {
-        session,
-        refinement_prompt: given.refinement_prompt,
-        background: patience == Patience::None,
-        meta,
-    };
-    let begun = ctx.planning.refine_plan(&ctx.caller, user.as_ref(), refine).await?;
+    let (user, meta) = (user.as_ref(), meta.background(patience == Patience::None));
+    let begun = ctx
+        .planning
+        .refine_plan(&ctx.caller, user, session, given, meta)
+        .await?;
     wait(&ctx, begun, patience, StatusCode::OK).await
 }
 
@@ -219,13 +209,9 @@ pub(crate) async fn edit(
     Id(session): Id<PlanningSessionId>,
     EditMeta(meta): EditMeta,
 ) -> Result<Json<Session>, Error> {
-    let edit = EditPlan {
-        session,
-        version,
-        draft,
-        meta,
-    };
-    Ok(Json(ctx.planning.edit(&ctx.caller, user.as_ref(), edit).await?))
+    let which = (session, version);
+    let edited = ctx.planning.edit(&ctx.caller, user.as_ref(), which, draft, meta);
+    Ok(Json(edited.await?))
 }
 
 /// Cancels a planning session.
@@ -288,24 +274,18 @@ pub(crate) async fn execute(
     Id(session): Id<PlanningSessionId>,
     Meta(meta): Meta,
 ) -> Result<Started<Answer>, Error> {
-    let execute = ExecutePlan {
-        session,
-        plan_version: given.plan_version,
-        ask_for: given.ask_for,
-        // As for every run: who waits is served by this process, such as a command by its own service.
-        background: !matches!(patience, Patience::Some(_)),
-        meta,
-    };
-    let planning = &ctx.planning;
+    let (planning, user) = (&ctx.planning, user.as_ref());
     if given.dry_run {
-        let dry_run = planning.dry_run(&ctx.caller, user.as_ref(), &execute).await?;
+        let dry_run = planning.dry_run(&ctx.caller, user, session, &given).await?;
         return Ok(Started::nothing(Answer::DryRun(dry_run)));
     }
-    let execution = planning.execute_plan(&ctx.caller, user.as_ref(), execute).await?;
+    // As for every run: who waits is served by this process, such as a command by its own service.
+    let meta = meta.background(!matches!(patience, Patience::Some(_)));
+    let execution = planning.execute_plan(&ctx.caller, user, session, &given, meta).await?;
     let read = async {
         // Without a preference the caller does not wait: the work may take days.
         if let Patience::Some(_) = patience {
-            patience.wait(execution.ended()).await?;
+            patience.wait(planning.ended(&ctx.caller, &execution)).await?;
         }
         planning.session(&ctx.caller, None, execution.session).await
     };
@@ -315,6 +295,6 @@ pub(crate) async fn execute(
         .map_err(|error| unreadable(&ctx.state, execution.session, execution.run, error))?;
     let (has_ended, path) = (session.status.has_ended(), path(session.session_id));
     let reply = Reply::current(has_ended, Answer::Session(Box::new(session))).at(path);
-    let begun = execution.begun.as_ref().map(|begun| &begun.begun);
+    let begun = execution.begun.as_ref();
     Ok(Started::new(reply, begun, patience))
 }

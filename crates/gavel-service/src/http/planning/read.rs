@@ -21,7 +21,8 @@ use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Query, Room};
 use crate::http::routes::Path;
 use crate::http::spelling;
 use crate::http::stream::{After, Failed, Framing, Lines, Out, Place, Silent, Stream};
-use crate::surfaces::planning::{EventId, SessionWatch, Watched};
+use crate::surfaces::planning::{EventId, SessionLine, Watched};
+use crate::surfaces::runs::Watch;
 
 /// The most versions of one answer, each with its whole plan.
 const MOST_VERSIONS: u32 = 50;
@@ -239,7 +240,7 @@ pub(crate) async fn follow(
 }
 
 /// The events of a session.
-pub(crate) struct SessionLines(Box<SessionWatch>);
+pub(crate) struct SessionLines(Watch<SessionLine>);
 
 /// A line: the event, its id for NDJSON readers, and its place in the work on the plan.
 #[derive(Serialize, ToSchema)]

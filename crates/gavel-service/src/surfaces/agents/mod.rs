@@ -42,8 +42,6 @@ pub struct Trigger {
     pub timeout: Option<Duration>,
     /// The user's time zone, if the caller named it, to interpret words like "tomorrow".
     pub time_zone: Option<Tz>,
-    /// True if the caller does not wait for the run.
-    pub background: bool,
     /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
 }
@@ -83,13 +81,9 @@ impl DeclaredAgents {
         let begin = Begin {
             surface: AGENT,
             origin: Origin::Trigger,
+            agent: project.choose(trigger.project, &trigger.agent)?,
             inputs,
-            snapshot: project.snapshot(&trigger.agent).ok_or(Code::NotFound)?,
-            version: project.versions.get(&trigger.agent).copied(),
-            agent: trigger.agent.into(),
-            project: trigger.project,
             settings,
-            background: trigger.background,
             meta: trigger.meta,
         };
         self.runs.begin(caller, user, begin).await

@@ -11,7 +11,7 @@ use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
 use super::request::Claim;
 use super::runs::Runs;
-use crate::api::approvals::{ActionInDoubt, Grant, PendingApproval};
+use crate::api::approvals::{ActionInDoubt, Grant, PendingApproval, ResolveBody};
 use crate::api::problem::{Code, Late};
 use crate::domain::action::{Action, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
@@ -33,19 +33,6 @@ pub struct Approvals {
     directory: Arc<Directory>,
     actions: Arc<dyn Actions>,
     sessions: Arc<dyn PlanningSessions>,
-}
-
-/// A request to resolve an approval.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Which approval.
-    pub approval: ApprovalId,
-    /// The resolution.
-    pub resolution: Resolution,
-    /// The approver's reason.
-    pub reason: Option<String>,
-    /// The idempotency key of the request, if any.
-    pub key: Option<Claim>,
 }
 
 /// The run that a resolution or a settlement was about.
@@ -139,14 +126,20 @@ impl Approvals {
     /// # Errors
     /// There is no such approval; it was resolved or has expired; a grant was requested for a tool without recipients;
     /// the store is unavailable.
-    pub async fn resolve(&self, caller: &Caller, user: Option<UserId>, answer: Answer) -> Result<Answered, Problem> {
+    pub async fn resolve(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        answer: &ResolveBody,
+        key: Option<&Claim>,
+    ) -> Result<Answered, Problem> {
         let (by, person) = (caller.name_for(user.as_ref()), caller.person(user.as_ref()));
         let whose = whose(caller, user)?;
         let found = self
             .actions
-            .of_approval(&caller.tenant, whose.as_ref(), answer.approval);
+            .of_approval(&caller.tenant, whose.as_ref(), answer.approval_id);
         let action = found.await?.ok_or(Code::NotFound)?;
-        let always = answer.resolution == Resolution::ApproveAndAlwaysAllowRecipient;
+        let always = answer.decision == Resolution::ApproveAndAlwaysAllowRecipient;
         if always && action.details.recipients.is_none() {
             let detail = format!(
                 "{} declares no recipients, so no grant is possible; allowed: reject, approve_once.",
@@ -162,21 +155,20 @@ impl Approvals {
             return Err(Problem::new(Code::NotGrantable, detail));
         }
         let resolve = Resolve {
-            approval: answer.approval,
+            approval: answer.approval_id,
             action: action.id,
             root: action.root,
-            resolution: answer.resolution,
+            resolution: answer.decision,
             words: words(&person, &action, &answer).into(),
             reason: answer.reason.as_deref().map(Arc::from),
             by: by.as_str().into(),
             grant: always.then(GrantId::new),
         };
-        let key = answer.key.as_ref();
         self.runs.claim(key, action.root, resolution(action.root)).await?;
         let resolved = self.actions.resolve(resolve).await;
         match resolved.map_err(|error| resolution(action.root).after(&error))? {
             Resolved::Done => {
-                tracing::info!(action_id = %action.id, run_id = %action.root, %by, resolution = answer.resolution.as_str(), "an approval was resolved");
+                tracing::info!(action_id = %action.id, run_id = %action.root, %by, resolution = answer.decision.as_str(), "an approval was resolved");
             }
             Resolved::Again => {}
             Resolved::Changed => {
@@ -338,8 +330,8 @@ fn resolved_before(late: Late) -> Problem {
 }
 
 /// The thread message about a resolution.
-fn words(by: &str, action: &Action, answer: &Answer) -> String {
-    let text = match answer.resolution {
+fn words(by: &str, action: &Action, answer: &ResolveBody) -> String {
+    let text = match answer.decision {
         Resolution::Reject => Text::ActionRejected,
         Resolution::ApproveOnce => Text::Approved,
         Resolution::ApproveAndAlwaysAllowRecipient => Text::AlwaysAllowed,

@@ -26,7 +26,7 @@ use crate::api::problem::{Code, FieldError};
 use crate::domain::budget::{Budget, Pool};
 use crate::domain::decision::Outcome;
 use crate::domain::definition::{Approval, Constitution};
-use crate::domain::ids::{ActionId, ConversationId, DecisionId, UserId};
+use crate::domain::ids::{ActionId, DecisionId, UserId};
 use crate::domain::journal::Entry;
 use crate::domain::policy;
 pub use crate::engine::EventSink;
@@ -158,7 +158,7 @@ impl Chat {
 
     fn accept(&self, caller: &Caller, user: UserId, mut request: ChatRequest, meta: RequestMeta) -> Accepted {
         let id = DecisionId::new();
-        let conversation = request.conversation.take().unwrap_or_else(|| made_conversation(id));
+        let conversation = request.conversation.take().unwrap_or_else(|| id.into());
         let record = OpenDecision {
             id,
             tenant: caller.tenant.clone(),
@@ -354,10 +354,6 @@ fn intended(record: &Record) -> &[ActionId] {
 fn unavailable(error: RecordError) -> Problem {
     tracing::error!(%error, "a request was rejected, since nothing can be recorded");
     Code::RecordUnavailable.into()
-}
-
-fn made_conversation(id: DecisionId) -> ConversationId {
-    ConversationId::parse(id.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a valid id"))
 }
 
 // The span of a decision, named by OpenTelemetry's conventions for agents. It contains the decision's id and outcome,

@@ -9,13 +9,13 @@ use tokio::sync::Semaphore;
 
 use super::FileAgents;
 use super::project::{Project, checked_project, definition, is_agent, own_reason, render_errors, unavailable};
-use super::{agent_info, read_token, token, version_info};
+use super::{read_token, token};
 use crate::api::agents::{AgentDetail, AgentInfo, VersionDetail, VersionInfo};
 use crate::api::problem::Code;
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId, TenantId};
 use crate::domain::tool::Tool;
 use crate::engine::agent::Models;
-use crate::ports::definitions::{Definitions, ListedVersion, OneVersion};
+use crate::ports::definitions::{Definitions, OneVersion};
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::decisions::{ListQuery, Page};
 use crate::surfaces::problem::Problem;
@@ -219,7 +219,7 @@ impl Directory {
         if page.items.is_empty() && query.page_token.is_none() {
             return Err(Code::NotFound.into());
         }
-        Ok(page.map(|version| version_info(&version)))
+        Ok(page)
     }
 
     /// One version of an agent that came through the API.
@@ -234,37 +234,38 @@ impl Directory {
         name: &str,
         version: i64,
     ) -> Result<VersionDetail, Problem> {
-        let OneVersion { version, current } = self
-            .store
-            .version(tenant, id, name, version)
-            .await?
-            .ok_or(Code::NotFound)?;
-        let definition = serde_json::from_str(&version.definition).map_err(|error| {
-            tracing::error!(agent = %name, version = version.version, %error, "a stored definition cannot be read");
+        let found = self.store.version(tenant, id, name, version).await?;
+        let OneVersion { about, definition } = found.ok_or(Code::NotFound)?;
+        let definition = serde_json::from_str(&definition).map_err(|error| {
+            tracing::error!(agent = %name, %version, %error, "a stored definition cannot be read");
             Code::RecordUnavailable
         })?;
-        Ok(VersionDetail {
-            about: version_info(&ListedVersion {
-                version: version.version,
-                current: version.version == current,
-                hash: version.hash,
-                author: version.author,
-                created_at: version.created_at,
-            }),
-            definition,
-        })
+        Ok(VersionDetail { about, definition })
     }
 
-    fn info(&self, id: &ProjectId, project: &Project, name: &str, catalog: &Catalog) -> Option<AgentInfo> {
+    pub(super) fn info(&self, id: &ProjectId, project: &Project, name: &str, catalog: &Catalog) -> Option<AgentInfo> {
         let definition = definition(project, name)?;
         let reason = self.reason(project, name, catalog);
         let version = project.versions.get(name).copied();
         let is_agent = |name: &str| is_agent(project, name);
-        Some(agent_info(id, name, definition, is_agent, version, reason))
+        Some(AgentInfo {
+            id: name.to_owned(),
+            project_id: id.as_str().to_owned(),
+            display_name: definition.display_name.clone(),
+            description: definition.description.clone(),
+            flow_type: definition.flow.as_str().to_owned(),
+            tools: definition.server_tools(is_agent),
+            calls: definition.calls(is_agent).into_iter().map(str::to_owned).collect(),
+            source: if version.is_some() { "api" } else { "file" }.into(),
+            version,
+            definition_hash: definition.hash.to_string(),
+            available: reason.is_none(),
+            unavailable_reason: reason,
+        })
     }
 
     /// Why an agent cannot run now.
-    pub(super) fn reason(&self, project: &Project, name: &str, catalog: &Catalog) -> Option<String> {
+    fn reason(&self, project: &Project, name: &str, catalog: &Catalog) -> Option<String> {
         match project.agents.contains_key(name) {
             true => unavailable(name, &project.agents, catalog, &self.models),
             false => project.broken.get(name).map(|broken| render_errors(&broken.errors)),

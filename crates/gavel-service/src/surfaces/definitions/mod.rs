@@ -9,16 +9,15 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use directory::{Key, MOST_AGENTS, TURNS, aside};
-use project::{BODY, checked_beside, checked_project, is_agent};
+use project::{BODY, checked_beside, checked_project};
 
 pub use self::directory::Directory;
-pub use self::project::{Lack, Project, lack};
-use crate::api::agents::{AgentDetail, AgentInfo, VersionInfo};
+pub use self::project::{Chosen, Lack, Project, lack};
+use crate::api::agents::AgentDetail;
 use crate::api::problem::{Code, FieldError};
-use crate::domain::definition::{Agents, Definition, Form, ReadError, SchemaSource, Source};
+use crate::domain::definition::{Agents, Form, ReadError, SchemaSource, Source};
 use crate::domain::ids::{DEFAULT_PROJECT, ProjectId};
-use crate::domain::time::Timestamp;
-use crate::ports::definitions::{ListedVersion, NewVersion, OneVersion, PutVersion, StoredVersion};
+use crate::ports::definitions::{NewVersion, PutVersion, StoredVersion};
 use crate::ports::records::QueryError;
 use crate::surfaces::caller::{Caller, OPERATOR};
 use crate::surfaces::problem::Problem;
@@ -65,40 +64,6 @@ fn read_token(project: &ProjectId, token: &str) -> Result<String, QueryError> {
             field: "page_token",
             detail: "is not a token of this list; use next_page_token of the previous page".to_owned(),
         }),
-    }
-}
-
-fn agent_info(
-    id: &ProjectId,
-    name: &str,
-    definition: &Definition,
-    is_agent: impl Fn(&str) -> bool,
-    version: Option<i64>,
-    reason: Option<String>,
-) -> AgentInfo {
-    AgentInfo {
-        id: name.to_owned(),
-        project_id: id.as_str().to_owned(),
-        display_name: definition.display_name.clone(),
-        description: definition.description.clone(),
-        flow_type: definition.flow.as_str().to_owned(),
-        tools: definition.server_tools(&is_agent),
-        calls: definition.calls(&is_agent).into_iter().map(str::to_owned).collect(),
-        source: if version.is_some() { "api" } else { "file" }.into(),
-        version,
-        definition_hash: definition.hash.to_string(),
-        available: reason.is_none(),
-        unavailable_reason: reason,
-    }
-}
-
-fn version_info(listed: &ListedVersion) -> VersionInfo {
-    VersionInfo {
-        version: listed.version,
-        current: listed.current,
-        definition_hash: listed.hash.to_string(),
-        author: listed.author.to_string(),
-        created_at: Timestamp(listed.created_at),
     }
 }
 
@@ -197,17 +162,13 @@ impl Directory {
         stored.push(StoredVersion {
             agent: version.agent,
             version: number,
-            hash: version.hash,
             definition: version.definition,
-            author: version.author,
-            created_at: now_us,
         });
         let project = aside(move || checked_project(&files, is_default, &stored, None).project).await;
-        let reason = self.reason(&project, name, &self.tools.catalog());
-        let is_agent = |name: &str| is_agent(&project, name);
+        let about = self.info(id, &project, name, &self.tools.catalog());
         Ok(Some(Put {
             agent: AgentDetail {
-                about: agent_info(id, name, &definition, is_agent, Some(number), reason),
+                about: about.unwrap_or_else(|| unreachable!("it is valid by itself, so the project has it")),
                 definition: definition.to_json(),
             },
             warnings,
@@ -228,13 +189,11 @@ impl Directory {
         now_us: i64,
     ) -> Result<Put, Problem> {
         may_put(caller)?;
-        let OneVersion { version, current } = self
-            .store
-            .version(&caller.tenant, id, name, version)
-            .await?
-            .ok_or(Code::NotFound)?;
-        let body = (Form::Json, version.definition.as_bytes());
-        self.put(caller, id, name, body, Some(current), now_us).await
+        let found = self.store.version(&caller.tenant, id, name, version).await?;
+        let found = found.ok_or(Code::NotFound)?;
+        let current = self.store.numbers(&caller.tenant, id).await?.get(name).copied();
+        let body = (Form::Json, found.definition.as_bytes());
+        self.put(caller, id, name, body, current, now_us).await
     }
 }
 

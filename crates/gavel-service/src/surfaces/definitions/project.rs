@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 
 use super::FileAgents;
+use crate::api::problem::Code;
 use crate::domain::definition::{Agent, Agents, Definition, Form, MOST_REPORTED, ReadError, Source, check};
+use crate::domain::ids::ProjectId;
 use crate::domain::planning_session::{PLANNER, READS, TASK_WORKER};
 use crate::domain::text;
 use crate::engine::Toolset;
@@ -38,8 +40,21 @@ pub struct Project {
 }
 
 impl Project {
+    /// A valid agent of this project, to begin a run with.
+    ///
+    /// # Errors
+    /// There is no such agent.
+    pub fn choose(&self, project: ProjectId, agent: &str) -> Result<Chosen, Problem> {
+        Ok(Chosen {
+            project,
+            name: agent.into(),
+            version: self.versions.get(agent).copied(),
+            snapshot: self.snapshot(agent).ok_or(Code::NotFound)?,
+        })
+    }
+
     /// The snapshot of a valid agent; runs that begin with the same agents share it.
-    pub fn snapshot(&self, agent: &str) -> Option<Arc<DefinitionSnapshot>> {
+    fn snapshot(&self, agent: &str) -> Option<Arc<DefinitionSnapshot>> {
         let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = snapshots.get(agent) {
             return Some(Arc::clone(known));
@@ -48,6 +63,19 @@ impl Project {
         snapshots.insert(agent.to_owned(), Arc::clone(&snapshot));
         Some(snapshot)
     }
+}
+
+/// An agent that a run begins with.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// Its project.
+    pub project: ProjectId,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The version of its definition, where it has any.
+    pub version: Option<i64>,
+    /// The definitions that it needs, with its own.
+    pub snapshot: Arc<DefinitionSnapshot>,
 }
 
 /// The agents of a project after a check.
@@ -108,24 +136,20 @@ pub(super) fn checked_project(
     };
     let mut sources: Vec<_> = files.agents.values().filter(|_| with_files).map(own).collect();
     // An agent from a file replaces one of the same name from the API.
-    let kept = stored
-        .iter()
-        .filter(|one| !with_files || !files.agents.contains_key(&*one.agent));
-    sources.extend(kept.map(|one| Source {
+    let is_kept = |one: &&StoredVersion| !with_files || !files.agents.contains_key(&*one.agent);
+    let kept: Vec<_> = stored.iter().filter(is_kept).collect();
+    sources.extend(kept.iter().map(|one| Source {
         file: file_of(one),
         form: Form::Json,
         bytes: one.definition.as_bytes().to_vec(),
     }));
     sources.extend(also);
     let checked = check(&sources, &files.schemas);
-    let versions: BTreeMap<_, _> = stored
-        .iter()
-        .filter(|one| !with_files || !files.agents.contains_key(&*one.agent))
-        .map(|one| (one.agent.to_string(), one.version))
-        .collect();
-    let broken = stored
-        .iter()
-        .filter(|one| versions.contains_key(&*one.agent) && !checked.agents.contains_key(&*one.agent))
+    let versions = kept.iter().map(|one| (one.agent.to_string(), one.version));
+    let versions = versions.collect();
+    let broken = kept
+        .into_iter()
+        .filter(|one| !checked.agents.contains_key(&*one.agent))
         .filter_map(|one| {
             let file = file_of(one);
             // It is valid by itself, as it was when it was put.

@@ -5,48 +5,30 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::checks::{draft_of, missing, not_allowed, project, prompt_error, unavailable, values};
-use super::{BegunPlanning, FLOOR, Planning, RefinePlan, StartPlanning};
-use crate::api::planning::{Session, VersionKind};
+use super::checks::{draft_of, missing, not_allowed, unavailable, values};
+use super::{BegunPlanning, FLOOR, Planning};
+use crate::api::planning::{RefineBody, Session, StartBody, VersionKind};
 use crate::api::problem::Code;
-use crate::domain::ids::{PlanningSessionId, UserId};
+use crate::domain::ids::{PlanningSessionId, ProjectId, UserId};
 use crate::domain::plan::{self, Plan};
 use crate::domain::planning_session::{PLANNER, READS};
 use crate::domain::policy::{PLANNING, SessionFacts};
 use crate::domain::repository::Repository;
-use crate::domain::tool::Tool;
 use crate::engine::agent::Settings;
 use crate::engine::opening::{Opening, Read, Shown};
 use crate::engine::planning::{AGENT_MD, AGENTS_MD, PlanningWork, REPOSITORY, TREE};
-use crate::engine::snapshot::DefinitionSnapshot;
 use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::caller::Caller;
-use crate::surfaces::definitions::Project;
+use crate::surfaces::definitions::Chosen;
 use crate::surfaces::problem::Problem;
-use crate::surfaces::request::RequestMeta;
+use crate::surfaces::request::{RequestMeta, prompt_error};
 use crate::surfaces::runs::{Begin, Origin};
 
 /// The most earlier versions whose texts a refinement sees.
 const MOST_VERSIONS: u32 = 20;
 /// The most bytes of these texts.
 const FEEDBACK: usize = 64 * 1024;
-
-/// A run that plans, as its surface decides about it.
-struct Work {
-    place: InSession,
-    opening: Opening,
-    repository: Repository,
-    work: PlanningWork,
-    /// What persons wrote.
-    words: Vec<String>,
-    /// The recorded message.
-    task: String,
-    deadline_us: i64,
-    background: bool,
-    meta: RequestMeta,
-    zone: Option<chrono_tz::Tz>,
-}
 
 impl Planning {
     /// Begins a session, and the run that makes its first plan (P-201, P-F1).
@@ -57,20 +39,23 @@ impl Planning {
         &self,
         caller: &Caller,
         user: UserId,
-        start: StartPlanning,
+        start: StartBody,
+        meta: RequestMeta,
     ) -> Result<BegunPlanning, Problem> {
         // First: a deadline that was far enough ahead may be too near when the request is sent again.
-        if let Some(before) = self.begun_before(&start.meta).await? {
+        if let Some(before) = self.begun_before(&meta).await? {
             return Ok(before);
         }
-        let (repository, deadline_us) = self.checked(&start)?;
+        let (repository, deadline_us, zone) = self.checked(&start)?;
         let repo_url = self.settings.repositories.address(&repository);
         if !self.settings.repositories.allow(&caller.tenant, &repository) {
             return Err(not_allowed(repository));
         }
         let tools = self.worker_tools(caller).await?;
+        let (planner, settings) = self.planner(caller, &meta).await?;
         let session = PlanningSessionId::new();
         let goal: Arc<str> = start.prompt.as_str().into();
+        let values = values(&tools, &goal, &repo_url, deadline_us);
         let work = PlanningWork {
             tools,
             current: None,
@@ -78,27 +63,24 @@ impl Planning {
             by: caller.person(Some(&user)).into(),
             why: Arc::clone(&goal),
         };
-        let values = values(&work.tools, &goal, &repo_url, deadline_us);
-        let work = Work {
-            place: InSession {
-                session,
-                work: SessionWork::Start {
-                    prompt: goal,
-                    repo_url: repo_url.as_str().into(),
-                    deadline_us,
-                },
-            },
-            opening: opening(&repository, &self.settings.templates.plan, values),
-            repository,
-            work,
-            words: vec![start.prompt.clone(), repo_url],
-            task: start.prompt,
-            deadline_us,
-            background: start.background,
-            meta: start.meta,
-            zone: start.time_zone,
+        let planner = drafting(planner, &work);
+        let settings = Settings {
+            until_us: Some(deadline_us),
+            zone,
+            // No call may name another repository.
+            bound: Some(Arc::new(bound(session, &repository))),
+            opening: Some(Arc::new(opening(&repository, &self.settings.templates.plan, values))),
+            words: Some(Arc::new(vec![start.prompt.clone(), repo_url.clone()])),
+            planning: Some(Arc::new(work)),
+            ..settings
         };
-        self.begin_planning(caller, user, work).await
+        let work = SessionWork::Start {
+            prompt: goal,
+            repo_url: repo_url.into(),
+            deadline_us,
+        };
+        let place = (InSession { session, work }, start.prompt);
+        self.begin(caller, user, planner, place, settings, meta).await
     }
 
     /// Asks for another version of the plan (P-204, P-F2).
@@ -109,53 +91,48 @@ impl Planning {
         &self,
         caller: &Caller,
         user: Option<&UserId>,
-        refine: RefinePlan,
+        session: PlanningSessionId,
+        refine: RefineBody,
+        meta: RequestMeta,
     ) -> Result<BegunPlanning, Problem> {
-        let errors = prompt_error("/refinementPrompt", &refine.refinement_prompt);
-        if let Some(error) = errors {
+        if let Some(error) = prompt_error("/refinementPrompt", &refine.refinement_prompt) {
             return Err(Problem::from(vec![error]));
         }
-        if let Some(before) = self.begun_before(&refine.meta).await? {
+        if let Some(before) = self.begun_before(&meta).await? {
             return Ok(before);
         }
-        let stored = self.open_for_changes(caller, user, refine.session).await?;
+        let stored = self.open_for_changes(caller, user, session).await?;
         let repository = self.repository(&stored)?;
         let tools = self.worker_tools(caller).await?;
-        let change: Arc<str> = refine.refinement_prompt.as_str().into();
+        let (planner, settings) = self.planner(caller, &meta).await?;
+        let change = refine.refinement_prompt;
         let feedback = self.feedback(&stored).await?;
         let mut values = values(&tools, &stored.prompt, &stored.repo_url, stored.deadline_us);
         values.insert("plan".to_owned(), draft_of(&stored));
         values.insert("feedback".to_owned(), feedback.clone());
-        values.insert("change".to_owned(), change.to_string());
-        let work = Work {
-            place: InSession {
-                session: stored.id,
-                work: SessionWork::Refine {
-                    version: stored.version,
-                },
-            },
-            opening: opening(&repository, &self.settings.templates.refine, values),
-            repository,
-            work: PlanningWork {
-                tools,
-                last: stored.plan.last,
-                current: Some(stored.plan.tasks),
-                by: caller.person(user).into(),
-                why: Arc::clone(&change),
-            },
-            words: vec![
-                stored.prompt.to_string(),
-                stored.repo_url.to_string(),
-                feedback,
-                change.to_string(),
-            ],
-            task: refine.refinement_prompt,
-            deadline_us: stored.deadline_us,
-            background: refine.background,
-            meta: refine.meta,
-            zone: None,
+        values.insert("change".to_owned(), change.clone());
+        let words = [&*stored.prompt, &*stored.repo_url, &*feedback, &*change];
+        let words = words.map(str::to_owned).to_vec();
+        let work = PlanningWork {
+            tools,
+            last: stored.plan.last,
+            current: Some(stored.plan.tasks),
+            by: caller.person(user).into(),
+            why: change.as_str().into(),
         };
-        self.begin_planning(caller, stored.user, work).await
+        let planner = drafting(planner, &work);
+        let settings = Settings {
+            until_us: Some(stored.deadline_us),
+            bound: Some(Arc::new(bound(session, &repository))),
+            opening: Some(Arc::new(opening(&repository, &self.settings.templates.refine, values))),
+            words: Some(Arc::new(words)),
+            planning: Some(Arc::new(work)),
+            ..settings
+        };
+        let version = stored.version;
+        let work = SessionWork::Refine { version };
+        let place = (InSession { session, work }, change);
+        self.begin(caller, stored.user, planner, place, settings, meta).await
     }
 
     /// Waits until the run that plans has ended. Returns the session.
@@ -185,43 +162,34 @@ impl Planning {
         Ok(lines.join("\n"))
     }
 
-    /// Begins the run of the agent `planner`.
-    async fn begin_planning(&self, caller: &Caller, user: UserId, work: Work) -> Result<BegunPlanning, Problem> {
-        let (project, readers) = self.ready(caller, PLANNER, &READS).await?;
+    /// The agent that plans, and the settings of its run: it can run now, and can change nothing.
+    async fn planner(&self, caller: &Caller, meta: &RequestMeta) -> Result<(Chosen, Settings), Problem> {
+        let project = self.directory.project(&caller.tenant, &ProjectId::default()).await?;
+        let planner = project.agents.get(PLANNER).ok_or_else(|| missing(PLANNER))?;
+        let readers = self.directory.tools_of(&project, PLANNER, &READS).await;
+        let readers = readers.map_err(|reason| unavailable(format!("the agent {PLANNER} cannot run: {reason}")))?;
         if let Some(tool) = readers.iter().find(|tool| tool.side_effect) {
             let reason = format!("the agent {PLANNER} lists {}, which can change something", tool.name);
             return Err(unavailable(reason));
         }
-        let current = work.work.current.as_ref().map(|tasks| Plan {
-            tasks: tasks.clone(),
-            last: work.work.last,
-        });
-        let schema = plan::schema(&work.work.tools, current.as_ref());
-        let (snapshot, definition) = project
-            .snapshot(PLANNER)
-            .zip(project.agents.get(PLANNER))
-            .ok_or(Code::NotFound)?;
         let settings = Settings {
-            until_us: Some(work.deadline_us),
-            zone: work.zone,
             floor: Some(FLOOR),
-            // No call may name another repository.
-            bound: Some(Arc::new(bound(work.place.session, &work.repository))),
-            words: Some(Arc::new(work.words)),
-            opening: Some(Arc::new(work.opening)),
-            planning: Some(Arc::new(work.work)),
-            ..Settings::top(&definition.definition, None, work.meta.traceparent.clone())
+            ..Settings::top(&planner.definition, None, meta.traceparent.clone())
         };
-        let run = SessionRun {
-            agent: PLANNER,
-            place: work.place,
-            snapshot: Arc::new(snapshot.with_output_schema(PLANNER, schema)),
-            settings,
-            task: work.task,
-            background: work.background,
-            meta: work.meta,
-        };
-        self.begin(caller, user, &project, run).await
+        Ok((project.choose(ProjectId::default(), PLANNER)?, settings))
+    }
+}
+
+/// The planner, whose draft must fit the tools and the current plan.
+fn drafting(planner: Chosen, work: &PlanningWork) -> Chosen {
+    let current = work.current.as_ref().map(|tasks| Plan {
+        tasks: tasks.clone(),
+        last: work.last,
+    });
+    let schema = plan::schema(&work.tools, current.as_ref());
+    Chosen {
+        snapshot: Arc::new(planner.snapshot.with_output_schema(PLANNER, schema)),
+        ..planner
     }
 }
 
@@ -275,18 +243,6 @@ pub(super) fn opening(repository: &Repository, message: &str, values: BTreeMap<S
     }
 }
 
-/// A run of one of the agents of planning.
-pub(super) struct SessionRun {
-    pub(super) agent: &'static str,
-    pub(super) place: InSession,
-    pub(super) snapshot: Arc<DefinitionSnapshot>,
-    pub(super) settings: Settings,
-    /// The recorded message.
-    pub(super) task: String,
-    pub(super) background: bool,
-    pub(super) meta: RequestMeta,
-}
-
 impl Planning {
     /// The session that the same request began before, or worked on.
     pub(super) async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<BegunPlanning>, Problem> {
@@ -297,42 +253,24 @@ impl Planning {
         Ok(Some(BegunPlanning { session, begun }))
     }
 
-    /// The project of an agent that can run now, and those of its tools that servers offer: the `needed` ones, and others.
-    pub(super) async fn ready(
-        &self,
-        caller: &Caller,
-        agent: &str,
-        needed: &[&str],
-    ) -> Result<(Arc<Project>, Vec<Arc<Tool>>), Problem> {
-        let project = self.directory.project(&caller.tenant, &project()).await?;
-        if !project.agents.contains_key(agent) {
-            return Err(missing(agent));
-        }
-        let tools = self.directory.tools_of(&project, agent, needed).await;
-        let tools = tools.map_err(|reason| unavailable(format!("the agent {agent} cannot run: {reason}")))?;
-        Ok((project, tools))
-    }
-
-    /// Begins a run.
+    /// Begins the run of an agent in a session. Its recorded message is `task`.
     pub(super) async fn begin(
         &self,
         caller: &Caller,
         user: UserId,
-        of: &Project,
-        run: SessionRun,
+        agent: Chosen,
+        (place, task): (InSession, String),
+        settings: Settings,
+        meta: RequestMeta,
     ) -> Result<BegunPlanning, Problem> {
-        let session = run.place.session;
+        let session = place.session;
         let begin = Begin {
             surface: PLANNING,
-            origin: Origin::Session(run.place),
-            project: project(),
-            agent: run.agent.into(),
-            version: of.versions.get(run.agent).copied(),
-            snapshot: run.snapshot,
-            inputs: Map::from_iter([("task".to_owned(), Value::from(run.task))]),
-            settings: run.settings,
-            background: run.background,
-            meta: run.meta,
+            origin: Origin::Session(place),
+            agent,
+            inputs: Map::from_iter([("task".to_owned(), Value::from(task))]),
+            settings,
+            meta,
         };
         let begun = self.runs.begin(caller, user, begin).await?;
         let session = match begun.replayed {

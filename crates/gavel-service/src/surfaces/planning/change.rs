@@ -1,38 +1,46 @@
 //! Changes sessions without a run: a person edits the plan or cancels the session, or its deadline passes.
 
+use super::Planning;
 use super::checks::done;
-use super::{EditPlan, Planning};
 use crate::api::planning::Session;
 use crate::api::problem::{Code, FieldError};
 use crate::domain::ids::{PlanningSessionId, UserId};
-use crate::domain::plan::{Plan, difference};
+use crate::domain::plan::{Draft, Plan, difference};
 use crate::domain::planning_session::SessionStatus;
 use crate::ports::planning::{MadePlan, Moved, PlanEdit, PlanNotes, SessionCancel};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::problem::Problem;
+use crate::surfaces::request::RequestMeta;
 
 impl Planning {
     /// Writes a version that a person edited, checked like the model's.
     ///
     /// # Errors
     /// The draft is invalid; the session does not wait for its confirmation with this version.
-    pub async fn edit(&self, caller: &Caller, user: Option<&UserId>, edit: EditPlan) -> Result<Session, Problem> {
-        if self.runs.has_claimed(&edit.meta).await? {
+    pub async fn edit(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        (session, version): (PlanningSessionId, u32),
+        draft: Draft,
+        meta: RequestMeta,
+    ) -> Result<Session, Problem> {
+        if self.runs.claimed(&meta).await?.is_some() {
             // The same request has edited the plan before. Its version may be another one since.
-            return self.session(caller, user, edit.session).await;
+            return self.session(caller, user, session).await;
         }
-        let stored = self.open_for_changes(caller, user, edit.session).await?;
-        if stored.version != edit.version {
+        let stored = self.open_for_changes(caller, user, session).await?;
+        if stored.version != version {
             return Err(Problem::session_moved(stored.status, stored.version));
         }
         let tools = self.worker_tools(caller).await?;
         let notes = PlanNotes {
-            summary: edit.draft.summary.clone(),
-            assumptions: edit.draft.assumptions.clone(),
-            risks: edit.draft.risks.clone(),
+            summary: draft.summary.clone(),
+            assumptions: draft.assumptions.clone(),
+            risks: draft.risks.clone(),
             read: stored.notes.read.clone(),
         };
-        let plan = Plan::of(edit.draft, stored.id, Some(&stored.plan), &tools).map_err(|errors| {
+        let plan = Plan::of(draft, stored.id, Some(&stored.plan), &tools).map_err(|errors| {
             let errors = errors
                 .into_iter()
                 .map(|error| FieldError::new(error.pointer, error.detail));
@@ -40,7 +48,7 @@ impl Planning {
         })?;
         let edited = PlanEdit {
             session: stored.id,
-            version: edit.version,
+            version,
             made: MadePlan {
                 changes: difference(Some(&stored.plan), &plan),
                 plan,
@@ -48,7 +56,7 @@ impl Planning {
                 by: caller.person(user).into(),
                 why: "edited by hand".into(),
             },
-            claim: edit.meta.idempotency,
+            claim: meta.idempotency,
             at_us: self.runs.now_us(),
         };
         let unknown = unknown("It is unknown whether the plan was changed. Read the session to find out.");

@@ -5,33 +5,37 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use chrono::DateTime;
+use chrono_tz::Tz;
 use serde_json::json;
 
-use super::{MAX_PROMPT, Planning, StartPlanning};
+use super::Planning;
+use crate::api::planning::StartBody;
 use crate::api::problem::{Code, FieldError};
 use crate::domain::definition::quoted;
-use crate::domain::ids::{DEFAULT_PROJECT, PlanningSessionId, ProjectId, UserId};
+use crate::domain::ids::{PlanningSessionId, ProjectId, UserId};
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
 use crate::domain::time::rfc3339;
 use crate::ports::planning::{Moved, StoredSession};
 use crate::surfaces::caller::{APPROVER, Caller};
 use crate::surfaces::problem::Problem;
+use crate::surfaces::request::{prompt_error, time_zone};
 
 /// A deadline is at least this far ahead.
 const LEAST: Duration = Duration::from_secs(10);
 
 impl Planning {
-    /// The repository and the deadline of a valid request, the latter in microseconds since the epoch.
-    pub(super) fn checked(&self, start: &StartPlanning) -> Result<(Repository, i64), Problem> {
+    /// The repository, the deadline in microseconds since the epoch, and the time zone of a valid request.
+    pub(super) fn checked(&self, start: &StartBody) -> Result<(Repository, i64, Option<Tz>), Problem> {
         let mut errors = Vec::from_iter(prompt_error("/prompt", &start.prompt));
         let repository = self.settings.repositories.parse(&start.repo_url);
-        let deadline = self.deadline(&start.deadline);
-        match (repository, deadline) {
-            (Ok(repository), Ok(deadline)) if errors.is_empty() => return Ok((repository, deadline)),
-            (repository, deadline) => {
+        let (deadline, zone) = (self.deadline(&start.deadline), time_zone(start.time_zone.as_deref()));
+        match (repository, deadline, zone) {
+            (Ok(repository), Ok(deadline), Ok(zone)) if errors.is_empty() => return Ok((repository, deadline, zone)),
+            (repository, deadline, zone) => {
                 errors.extend(repository.err().map(|detail| FieldError::new("/repoUrl", detail)));
                 errors.extend(deadline.err().map(|detail| FieldError::new("/deadline", detail)));
+                errors.extend(zone.err().map(|detail| FieldError::new("/timeZone", detail)));
             }
         }
         Err(Problem::from(errors))
@@ -125,7 +129,7 @@ impl Planning {
     /// The tools that a task may name: those of the agent that works on tasks that servers offer now. Its definition names
     /// the tools of servers that an operator may leave out, too.
     pub(super) async fn worker_tools(&self, caller: &Caller) -> Result<Vec<String>, Problem> {
-        let project = self.directory.project(&caller.tenant, &project()).await?;
+        let project = self.directory.project(&caller.tenant, &ProjectId::default()).await?;
         let worker = project.agents.get(TASK_WORKER);
         let worker = worker.ok_or_else(|| missing(TASK_WORKER))?;
         let is_agent = |name: &str| project.agents.contains_key(name);
@@ -137,10 +141,6 @@ impl Planning {
             false => Ok(tools),
         }
     }
-}
-
-pub(super) fn project() -> ProjectId {
-    ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"))
 }
 
 pub(super) fn missing(agent: &str) -> Problem {
@@ -169,15 +169,6 @@ pub(super) fn done(moved: Moved) -> Result<(), Problem> {
         Moved::Mismatch => Err(Code::IdempotencyKeyReused.into()),
         Moved::NotFound => Err(Code::NotFound.into()),
     }
-}
-
-pub(super) fn prompt_error(pointer: &str, prompt: &str) -> Option<FieldError> {
-    let detail = match prompt.len() {
-        _ if prompt.trim().is_empty() => "must not be empty".to_owned(),
-        bytes if bytes > MAX_PROMPT => format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed"),
-        _ => return None,
-    };
-    Some(FieldError::new(pointer, detail))
 }
 
 /// The errors of names that are not among the allowed ones, each with its place in the list at `pointer`.

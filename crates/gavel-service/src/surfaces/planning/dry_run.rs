@@ -10,14 +10,15 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::begin::bound;
-use super::checks::project;
 use super::execute::Confirmable;
-use super::{ExecutePlan, FLOOR, Planning};
-use crate::api::planning::{DryRun, DryRunAnswer, DryRunCondition, DryRunServer, DryRunTask, DryRunTool, ServerState};
+use super::{FLOOR, Planning};
+use crate::api::planning::{
+    DryRun, DryRunAnswer, DryRunCondition, DryRunServer, DryRunTask, DryRunTool, ExecuteBody, ServerState,
+};
 use crate::api::problem::Code;
 use crate::domain::canonical;
 use crate::domain::definition::{Approval, Definition};
-use crate::domain::ids::UserId;
+use crate::domain::ids::{PlanningSessionId, ProjectId, UserId};
 use crate::domain::journal::{PolicyDecision, Proposed};
 use crate::domain::planning_session::TASK_WORKER;
 use crate::domain::policy::{self, DecidedBy, Effect, PLANNING, Rule, SessionFacts};
@@ -61,12 +62,13 @@ impl Planning {
         &self,
         caller: &Caller,
         user: Option<&UserId>,
-        execute: &ExecutePlan,
+        session: PlanningSessionId,
+        execute: &ExecuteBody,
     ) -> Result<DryRun, Problem> {
-        let stored = self.stored(caller, user, execute.session).await?;
+        let stored = self.stored(caller, user, session).await?;
         let granted = self.worker_tools(caller).await?;
         let confirmation = self.confirmation(caller, &stored, execute, &granted)?;
-        let project = self.directory.project(&caller.tenant, &project()).await?;
+        let project = self.directory.project(&caller.tenant, &ProjectId::default()).await?;
         let catalog = self.directory.catalog();
         let check = self.check(caller, &stored, confirmation, (&project, &catalog));
         let check = check.ok_or(Code::NotFound)?;

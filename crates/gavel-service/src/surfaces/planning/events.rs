@@ -5,7 +5,7 @@
 //! log of a run is read as its own watchers read it ([`Watch`]). Between two runs the session waits for a person, and
 //! no process announces what comes next: its row is read as often as readers read a run that another process executes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use serde_json::value::RawValue;
 use super::Planning;
 use crate::api::events::{CallError, Event, Numbered, RunEvent};
 use crate::api::planning::{AnyEvent, Cleanup, SessionEvent, Version, VersionKind};
-use crate::api::problem::Code;
 use crate::api::runs::AgentRun;
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
@@ -28,23 +27,20 @@ use crate::engine::strategy::plan::{Execution, TaskOutcome};
 use crate::ports::planning::StoredSession;
 use crate::surfaces::caller::{Caller, Identity};
 use crate::surfaces::problem::Problem;
-use crate::surfaces::runs::{PlacedEvent, Watch};
-
-/// How often in a row a failed read of the session is repeated.
-const ASKED_AGAIN: u32 = 6;
+use crate::surfaces::runs::{Sink, Watch};
 
 /// What a reader of a session gets.
 pub enum Watched {
     /// The events that follow.
-    Events(Box<SessionWatch>),
+    Events(Watch<SessionLine>),
     /// Nothing: the reader has received the last event already.
     Reported,
     /// Nothing: the session has no run of this number.
     UnknownEvent,
 }
 
-/// A reader of one session.
-pub struct SessionWatch {
+/// Makes the events of one session.
+struct Reader {
     planning: Arc<Planning>,
     /// The session's user, as whom it is read on: whether the caller may read it was decided at the start.
     owner: Caller,
@@ -54,11 +50,7 @@ pub struct SessionWatch {
     /// The last event that is stored.
     last: EventId,
     runs: Vec<RunId>,
-    /// Events that are not handed over yet.
-    ready: VecDeque<Ready>,
-    stage: Stage,
-    patience: Duration,
-    faults: u32,
+    sink: Sink<SessionLine>,
 }
 
 /// An event with its place.
@@ -74,35 +66,7 @@ pub struct SessionLine {
     pub event: RunEvent<AnyEvent>,
 }
 
-enum Ready {
-    Line(SessionLine),
-    /// Text as it arrives, which is not stored.
-    Live(SessionLine),
-    /// A reflection in this run changed the plan: the store has the version.
-    PlanChanged(EventId, RunId),
-}
-
-/// Where the reader is.
-enum Stage {
-    /// Before the run of this index.
-    Before(usize),
-    /// In the log of a run.
-    Within(Box<Within>),
-    /// After a run.
-    After(After),
-    /// After the last event; or the service stops.
-    Ended,
-}
-
-struct Within {
-    index: usize,
-    watch: Watch,
-    places: Places,
-    /// The version that the next change of the plan makes.
-    next_version: u32,
-    is_execution: bool,
-}
-
+/// A run that has ended, and what was shown after it.
 struct After {
     index: usize,
     /// The position after the last entry of the run.
@@ -144,106 +108,48 @@ impl Planning {
             // The result has the position after the end of the last run.
             let is_last = after.run as usize == runs.len() && after.position >= 2;
             if stored.status.has_ended() && is_last {
-                let end = self.runs.watch(&owner, None, run, after.position - 1).await?;
-                if end.is_reported().await? {
+                if self.runs.is_reported(&owner, run, after.position - 1).await? {
                     return Ok(Watched::Reported);
                 }
             }
         }
-        Ok(Watched::Events(Box::new(SessionWatch {
-            planning: Arc::clone(self),
-            owner,
-            session,
-            after: after.unwrap_or_default(),
-            last: EventId::default(),
-            // What a reader has received of earlier runs is not read again.
-            stage: Stage::Before(after.map_or(0, |after| after.run as usize - 1)),
-            runs,
-            ready: VecDeque::new(),
-            patience: Duration::ZERO,
-            faults: 0,
-        })))
+        let planning = Arc::clone(self);
+        let make = move |sink| {
+            let reader = Reader {
+                planning,
+                owner,
+                session,
+                after: after.unwrap_or_default(),
+                last: EventId::default(),
+                runs,
+                sink,
+            };
+            reader.follow()
+        };
+        Ok(Watched::Events(Watch::new(self.runs.stopping().clone(), make)))
     }
 }
 
-impl SessionWatch {
-    /// The next event; `None` after the last one, and when the service stops. If the future is dropped, no event is
-    /// lost.
-    ///
-    /// # Errors
-    /// The store remains unavailable, or contains unreadable data; the run of the session repeatedly cannot be recorded.
-    pub async fn next(&mut self) -> Result<Option<SessionLine>, Problem> {
-        loop {
-            match self.step().await {
-                Ok(Some(line)) => return Ok(Some(line)),
-                Ok(None) if matches!(self.stage, Stage::Ended) && self.ready.is_empty() => return Ok(None),
-                Ok(None) => self.faults = 0,
-                Err(problem) if problem.code == Code::RecordUnavailable && self.faults < ASKED_AGAIN => {
-                    self.faults += 1;
-                    self.pause().await;
-                }
-                Err(error) => return Err(error),
+impl Reader {
+    /// Hands over all events until the session has ended.
+    async fn follow(mut self) -> Result<(), Problem> {
+        // What a reader has received of earlier runs is not read again.
+        let mut index = (self.after.run as usize).saturating_sub(1);
+        while let Some(run) = self.runs.get(index).copied() {
+            let after = self.within(index, run).await?;
+            if self.planning.runs.stopping().is_cancelled() || !self.after(after).await? {
+                break;
             }
+            index += 1;
         }
+        Ok(())
     }
 
-    /// Hands over an event, or makes the next ones.
-    async fn step(&mut self) -> Result<Option<SessionLine>, Problem> {
-        if !self.ready.is_empty() {
-            return self.hand_over().await;
-        }
-        match &mut self.stage {
-            Stage::Before(index) => {
-                let index = *index;
-                self.begin(index).await?;
-            }
-            Stage::Within(within) => {
-                let event = within.watch.next().await?;
-                self.patience = Duration::ZERO;
-                self.take(event);
-            }
-            Stage::After(_) => self.look_after().await?,
-            Stage::Ended => {}
-        }
-        Ok(None)
-    }
-
-    /// The first event that is ready, unless the reader has received it.
-    async fn hand_over(&mut self) -> Result<Option<SessionLine>, Problem> {
-        let changed = match (self.ready.front(), &self.stage) {
-            (Some(Ready::PlanChanged(..)), Stage::Within(within)) => {
-                let before = within.next_version.saturating_sub(1);
-                let versions = self.planning.sessions.versions(self.session, before, 1).await?;
-                let version = versions.into_iter().next();
-                version.filter(|version| version.version == within.next_version && version.kind == VersionKind::Changed)
-            }
-            _ => None,
-        };
-        let line = match self.ready.pop_front() {
-            Some(Ready::Live(line)) => return Ok(Some(line)),
-            Some(Ready::Line(line)) => Some(line),
-            Some(Ready::PlanChanged(id, run)) => changed.map(|version| {
-                if let Stage::Within(within) = &mut self.stage {
-                    within.next_version += 1;
-                    within.places.plan.clone_from(&version.plan);
-                }
-                plan(id, run, version)
-            }),
-            None => None,
-        };
-        Ok(line.filter(|line| line.id > self.after))
-    }
-
-    fn push(&mut self, line: SessionLine) {
+    /// Hands over a stored event, unless the reader has received it.
+    async fn push(&mut self, line: SessionLine) {
         self.last = line.id;
-        self.ready.push_back(Ready::Line(line));
-    }
-
-    async fn pause(&mut self) {
-        let Some(last) = self.runs.last() else { return };
-        let continues = self.planning.runs.before_next_look(*last, &mut self.patience).await;
-        if !continues {
-            self.stage = Stage::Ended;
+        if line.id > self.after {
+            self.sink.send(line).await;
         }
     }
 }
@@ -478,19 +384,15 @@ fn last_version(runs: &[RunId], versions: &[Version]) -> u32 {
 /// The part of the first edit after a run; the parts before it are the plan that the run made, and the status.
 const EDITS: u32 = 2;
 
-impl SessionWatch {
-    /// Enters the log of a run.
-    async fn begin(&mut self, index: usize) -> Result<(), Problem> {
-        let Some(run) = self.runs.get(index).copied() else {
-            self.stage = Stage::Ended;
-            return Ok(());
-        };
-        let runs = &self.planning.runs;
-        let settings = runs.settings_of(run).await?;
-        let versions = self.planning.all_versions(self.session).await?;
-        let watch = runs.watch(&self.owner, None, run, 0).await?;
-        let version = last_version(&self.runs[..index], &versions);
-        let execution = settings.execution;
+impl Reader {
+    /// Hands over the log of a run.
+    async fn within(&mut self, index: usize, run: RunId) -> Result<After, Problem> {
+        let planning = Arc::clone(&self.planning);
+        let (runs, looks) = (&planning.runs, planning.runs.looks());
+        let execution = looks.read(|| runs.settings_of(run)).await?.execution;
+        let versions = looks.read(|| planning.all_versions(self.session)).await?;
+        let mut watch = looks.read(|| runs.watch(&self.owner, None, run, 0)).await?;
+        let mut version = last_version(&self.runs[..index], &versions);
         let is_execution = execution.is_some();
         let status = SessionEvent::Status {
             status: match is_execution {
@@ -500,101 +402,93 @@ impl SessionWatch {
             plan_version: version,
             detail: None,
         };
-        self.stage = Stage::Within(Box::new(Within {
-            index,
-            watch,
-            places: Places::new(execution.as_deref()),
-            next_version: version + 1,
-            is_execution,
-        }));
-        self.push(SessionLine::of_session(at_run(index, 0, 0), run, None, status));
-        Ok(())
-    }
-
-    /// Takes the next event of the run.
-    fn take(&mut self, next: Option<PlacedEvent>) {
-        let Stage::Within(within) = &mut self.stage else { return };
-        let index = within.index;
-        let Some(Numbered { number, event }) = next else {
-            // The service stops, or the run is no longer kept.
-            self.stage = match within.watch.is_at_end() {
-                true => Stage::After(After::new(within, self.last.position + 1, None)),
-                false => Stage::Ended,
+        self.push(SessionLine::of_session(at_run(index, 0, 0), run, None, status))
+            .await;
+        let mut places = Places::new(execution.as_deref());
+        let mut end = None;
+        while let Some(Numbered { number, event }) = watch.next().await? {
+            if let Event::End { run } = event.what {
+                end = Some((number, run));
+                break;
+            }
+            let (is_live, of) = (event.at.is_none(), event.run_id);
+            let changes_plan = matches!(&event.what, Event::Reflection { accepted: true, plan_changes, .. } if !plan_changes.is_empty());
+            let Some(((task, step), event)) = places.place(event) else {
+                continue;
             };
-            return;
-        };
-        if let Event::End { run } = event.what {
-            self.stage = Stage::After(After::new(within, number, Some(run)));
-            return;
+            if is_live {
+                // Text is shown although its id is that of an event which the reader has received.
+                let id = self.last.max(self.after);
+                self.sink.send(SessionLine { id, task, step, event }).await;
+            } else {
+                let id = at_run(index, number, 0);
+                self.push(SessionLine { id, task, step, event }).await;
+            }
+            if changes_plan {
+                self.last = at_run(index, number, 1);
+                let changed = || planning.sessions.versions(self.session, version, 1);
+                let changed = looks.read(changed).await?.into_iter().next();
+                let is_next = |next: &Version| next.version == version + 1 && next.kind == VersionKind::Changed;
+                if let Some(changed) = changed.filter(is_next) {
+                    version += 1;
+                    places.plan.clone_from(&changed.plan);
+                    self.push(plan(self.last, of, changed)).await;
+                }
+            }
         }
-        let (is_live, run) = (event.at.is_none(), event.run_id);
-        let changes_plan =
-            matches!(&event.what, Event::Reflection { accepted: true, plan_changes, .. } if !plan_changes.is_empty());
-        let Some(((task, step), event)) = within.places.place(event) else {
-            return;
-        };
-        // Text is shown although its id is that of an event which the reader has received.
-        let id = match is_live {
-            true => self.last.max(self.after),
-            false => at_run(index, number, 0),
-        };
-        let line = SessionLine { id, task, step, event };
-        match is_live {
-            true => self.ready.push_back(Ready::Live(line)),
-            false => self.push(line),
-        }
-        if changes_plan {
-            self.last = at_run(index, number, 1);
-            self.ready.push_back(Ready::PlanChanged(self.last, run));
-        }
+        // Without its end, the run is no longer kept.
+        let (end, run) = end.map_or((self.last.position + 1, None), |(number, run)| (number, Some(run)));
+        Ok(After {
+            index,
+            end,
+            run,
+            is_execution,
+            is_shown: false,
+            edits: 0,
+            version: 0,
+        })
     }
 
-    /// Looks what follows a run that has ended: its plan, edits, the next run, or the end of the session.
-    async fn look_after(&mut self) -> Result<(), Problem> {
-        let stored = {
-            let _look = self.planning.runs.look().await;
-            let sessions = &self.planning.sessions;
-            sessions.session(&self.owner.tenant, None, self.session).await
-        };
-        let Some(stored) = stored.map_err(Problem::from)? else {
-            self.stage = Stage::Ended;
-            return Ok(());
-        };
-        let Stage::After(after) = &self.stage else {
-            return Ok(());
-        };
-        let index = after.index;
-        if index + 1 == self.runs.len() && self.runs[index] != stored.run {
-            let runs = self.planning.sessions.runs(stored.id).await?;
-            // Those that are known keep their numbers.
-            let new: Vec<_> = runs.into_iter().filter(|run| !self.runs.contains(run)).collect();
-            self.runs.extend(new);
-            return Ok(());
+    /// Hands over what follows a run that has ended: its plan, edits, and the end of the session. True: another run
+    /// follows.
+    async fn after(&mut self, mut after: After) -> Result<bool, Problem> {
+        let planning = Arc::clone(&self.planning);
+        let looks = planning.runs.looks();
+        let (index, mut patience) = (after.index, Duration::ZERO);
+        loop {
+            let stored = || planning.sessions.session(&self.owner.tenant, None, self.session);
+            let Some(stored) = looks.read(stored).await? else {
+                return Ok(false);
+            };
+            if index + 1 == self.runs.len() && self.runs[index] != stored.run {
+                let runs = looks.read(|| planning.sessions.runs(stored.id)).await?;
+                // Those that are known keep their numbers.
+                let new: Vec<_> = runs.into_iter().filter(|run| !self.runs.contains(run)).collect();
+                self.runs.extend(new);
+                continue;
+            }
+            let has_next = index + 1 < self.runs.len();
+            let is_at_work = matches!(stored.status, SessionStatus::Planning | SessionStatus::Executing);
+            // If it is at work, its run has ended without moving it on; the sweep does that.
+            if has_next || !is_at_work {
+                if !after.is_shown || has_next || after.version != stored.version {
+                    let versions = looks.read(|| planning.all_versions(self.session)).await?;
+                    self.show(&mut after, &stored, &versions, has_next).await;
+                }
+                if has_next {
+                    return Ok(true);
+                }
+                if stored.status.has_ended() {
+                    self.end(&after, &stored).await?;
+                    return Ok(false);
+                }
+            }
+            planning.runs.before_next_look(self.runs[index], &mut patience).await;
         }
-        let has_next = index + 1 < self.runs.len();
-        let is_at_work = matches!(stored.status, SessionStatus::Planning | SessionStatus::Executing);
-        if !has_next && is_at_work {
-            // Its run has ended without moving it on; the sweep does that.
-            self.pause().await;
-            return Ok(());
-        }
-        if !after.is_shown || has_next || after.version != stored.version {
-            let versions = self.planning.all_versions(self.session).await?;
-            self.show(&stored, &versions, has_next);
-        }
-        if has_next {
-            self.stage = Stage::Before(index + 1);
-        } else if stored.status.has_ended() {
-            self.end(&stored).await?;
-        } else {
-            self.pause().await;
-        }
-        Ok(())
     }
 
     /// Shows the plan that the run made, the status after it, and the edits since.
-    fn show(&mut self, stored: &StoredSession, versions: &[Version], has_next: bool) {
-        let Stage::After(after) = &mut self.stage else { return };
+    async fn show(&mut self, after: &mut After, stored: &StoredSession, versions: &[Version], has_next: bool) {
         let (index, end) = (after.index, after.end);
         let run = self.runs[index];
         let mut lines = Vec::new();
@@ -622,41 +516,32 @@ impl SessionWatch {
             after.edits = number + 1;
             lines.push(plan(id(EDITS + number), run, edit.clone()));
         }
-        lines.into_iter().for_each(|line| self.push(line));
+        for line in lines {
+            self.push(line).await;
+        }
     }
 
     /// The end of the session.
-    async fn end(&mut self, stored: &StoredSession) -> Result<(), Problem> {
-        let session = self.planning.session(&self.owner, None, self.session).await?;
-        let Stage::After(After { index, end, .. }) = self.stage else {
-            return Ok(());
-        };
-        self.stage = Stage::Ended;
+    async fn end(&mut self, after: &After, stored: &StoredSession) -> Result<(), Problem> {
+        let (index, end) = (after.index, after.end);
+        let planning = Arc::clone(&self.planning);
+        let session = || planning.session(&self.owner, None, self.session);
+        let session = planning.runs.looks().read(session).await?;
         let run = self.runs[index];
         if let Some(Cleanup { removed, left }) = stored.cleanup.clone() {
             let cleanup = SessionEvent::Cleanup { removed, left };
-            self.push(SessionLine::of_session(at_run(index, end, 0), run, None, cleanup));
+            self.push(SessionLine::of_session(at_run(index, end, 0), run, None, cleanup))
+                .await;
         }
         let session = Box::new(session);
         let result = SessionEvent::Result { session };
-        self.push(SessionLine::of_session(at_run(index, end + 1, 0), run, None, result));
+        self.push(SessionLine::of_session(at_run(index, end + 1, 0), run, None, result))
+            .await;
         Ok(())
     }
 }
 
 impl After {
-    fn new(within: &Within, end: u64, run: Option<Box<AgentRun>>) -> Self {
-        Self {
-            index: within.index,
-            end,
-            run,
-            is_execution: within.is_execution,
-            is_shown: false,
-            edits: 0,
-            version: 0,
-        }
-    }
-
     /// Does the session wait for the confirmation of the earlier version `before` after this run, which made none? Only
     /// the run and what follows it say so, since the session may have ended long ago.
     fn leaves_plan(&self, before: u32, is_left: bool) -> bool {

@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::begin::{SessionRun, bound};
-use super::checks::{confirmed_words, project, values_error};
-use super::checks::{not_allowed, unavailable};
-use super::{BegunPlanning, ExecutePlan, Execution, FLOOR, Planning};
-use crate::api::planning::Confirmation;
+use super::begin::bound;
+use super::checks::{confirmed_words, not_allowed, unavailable, values_error};
+use super::{BegunPlanning, Execution, FLOOR, Planning};
+use crate::api::planning::{Confirmation, ExecuteBody};
 use crate::api::problem::Code;
 use crate::domain::definition::Definition;
-use crate::domain::ids::UserId;
+use crate::domain::ids::{PlanningSessionId, ProjectId, UserId};
 use crate::domain::plan::Plan;
 use crate::domain::planning_session::{SessionStatus, TASK_WORKER};
 use crate::domain::repository::Repository;
@@ -21,6 +20,7 @@ use crate::ports::planning::StoredSession;
 use crate::ports::runs::{InSession, SessionWork};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::problem::Problem;
+use crate::surfaces::request::RequestMeta;
 use crate::surfaces::runs::Resume;
 
 /// Interval between two looks at a session whose run has ended without moving it on; the sweep does that.
@@ -41,32 +41,33 @@ impl Planning {
     /// # Errors
     /// There is no such session; it does not wait for confirmation with this version; `ask_for` names an unknown tool;
     /// an agent or a tool that the work needs is unavailable.
-    pub async fn execute_plan<'a>(
-        &'a self,
-        caller: &'a Caller,
+    pub async fn execute_plan(
+        &self,
+        caller: &Caller,
         user: Option<&UserId>,
-        execute: ExecutePlan,
-    ) -> Result<Execution<'a>, Problem> {
-        if let Some(before) = self.begun_before(&execute.meta).await? {
-            return Ok(Execution::begun(self, caller, before));
+        session: PlanningSessionId,
+        execute: &ExecuteBody,
+        meta: RequestMeta,
+    ) -> Result<Execution, Problem> {
+        if let Some(before) = self.begun_before(&meta).await? {
+            return Ok(before.into());
         }
-        let stored = self.stored(caller, user, execute.session).await?;
+        let stored = self.stored(caller, user, session).await?;
         if stored.started_us.is_some() {
-            return Ok(match self.continued(caller, user, &stored, execute).await? {
-                Some(begun) => Execution::begun(self, caller, begun),
-                None => Execution::before(self, caller, &stored),
+            return Ok(match self.continued(caller, user, &stored, meta).await? {
+                Some(begun) => begun.into(),
+                None => (&stored).into(),
             });
         }
         let tools = self.worker_tools(caller).await?;
-        let confirmation = self.confirmation(caller, &stored, &execute, &tools)?;
-        let session = stored.id;
-        match self.begin_work(caller, user, stored, execute, confirmation).await {
-            Ok(begun) => Ok(Execution::begun(self, caller, begun)),
+        let confirmation = self.confirmation(caller, &stored, execute, &tools)?;
+        match self.begin_work(caller, user, stored, confirmation, meta).await {
+            Ok(begun) => Ok(begun.into()),
             // Another request may have confirmed the plan first.
             Err(moved) if moved.is_of_moved_session() => {
                 let stored = self.stored(caller, user, session).await?;
                 match stored.started_us {
-                    Some(_) => Ok(Execution::before(self, caller, &stored)),
+                    Some(_) => Ok((&stored).into()),
                     None => Err(moved),
                 }
             }
@@ -80,13 +81,12 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         stored: &StoredSession,
-        execute: ExecutePlan,
+        meta: RequestMeta,
     ) -> Result<Option<BegunPlanning>, Problem> {
         let resume = Resume {
             settled: BTreeMap::new(),
             timeout: None,
-            background: execute.background,
-            meta: execute.meta,
+            meta,
         };
         let session = stored.id;
         match self.runs.resume(caller, user.cloned(), stored.run, resume).await {
@@ -101,7 +101,7 @@ impl Planning {
         &self,
         caller: &Caller,
         stored: &StoredSession,
-        execute: &ExecutePlan,
+        execute: &ExecuteBody,
         tools: &[String],
     ) -> Result<Confirmable, Problem> {
         self.waits_for_confirmation(stored)?;
@@ -128,16 +128,13 @@ impl Planning {
         caller: &Caller,
         user: Option<&UserId>,
         stored: StoredSession,
-        execute: ExecutePlan,
         confirmation: Confirmable,
+        meta: RequestMeta,
     ) -> Result<BegunPlanning, Problem> {
-        let project = self.directory.project(&caller.tenant, &project()).await?;
+        let project = self.directory.project(&caller.tenant, &ProjectId::default()).await?;
         let tools = self.worker_tools(caller).await?;
         has_tools(&stored.plan, &tools)?;
-        let (snapshot, worker) = project
-            .snapshot(TASK_WORKER)
-            .zip(project.agents.get(TASK_WORKER))
-            .ok_or(Code::NotFound)?;
+        let worker = project.agents.get(TASK_WORKER).ok_or(Code::NotFound)?;
         let by = caller.person(user);
         let scope = Scope {
             confirmed: Some(Confirmation {
@@ -164,24 +161,15 @@ impl Planning {
             words: Some(Arc::new(words)),
             scope: Some(Arc::new(scope)),
             execution: Some(Arc::new(work)),
-            ..unlimited(&worker.definition, execute.meta.traceparent.clone())
+            ..unlimited(&worker.definition, meta.traceparent.clone())
         };
-        let run = SessionRun {
-            agent: TASK_WORKER,
-            place: InSession {
-                session: stored.id,
-                work: SessionWork::Execute {
-                    version: stored.version,
-                    by: by.into(),
-                },
-            },
-            snapshot,
-            settings,
-            task,
-            background: execute.background,
-            meta: execute.meta,
+        let work = SessionWork::Execute {
+            version: stored.version,
+            by: by.into(),
         };
-        self.begin(caller, stored.user, &project, run).await
+        let (session, worker) = (stored.id, project.choose(ProjectId::default(), TASK_WORKER)?);
+        let place = (InSession { session, work }, task);
+        self.begin(caller, stored.user, worker, place, settings, meta).await
     }
 }
 
@@ -212,38 +200,39 @@ fn unlimited(definition: &Definition, traceparent: Option<String>) -> Settings {
     }
 }
 
-impl<'a> Execution<'a> {
-    fn begun(planning: &'a Planning, caller: &'a Caller, begun: BegunPlanning) -> Self {
+impl From<BegunPlanning> for Execution {
+    fn from(begun: BegunPlanning) -> Self {
         Self {
-            planning,
-            caller,
             session: begun.session,
             run: begun.begun.run,
-            begun: Some(begun),
+            begun: Some(begun.begun),
         }
     }
+}
 
-    fn before(planning: &'a Planning, caller: &'a Caller, stored: &StoredSession) -> Self {
+/// The session was executed before.
+impl From<&StoredSession> for Execution {
+    fn from(stored: &StoredSession) -> Self {
         Self {
-            planning,
-            caller,
             session: stored.id,
             run: stored.run,
             begun: None,
         }
     }
+}
 
+impl Planning {
     /// Waits until the session has ended, or the service stops.
     ///
     /// # Errors
     /// The store is unavailable.
-    pub async fn ended(&self) -> Result<(), Problem> {
-        let run = self.planning.runs.ended(self.caller, self.run).await?;
+    pub async fn ended(&self, caller: &Caller, execution: &Execution) -> Result<(), Problem> {
+        let run = self.runs.ended(caller, execution.run).await?;
         if !run.status.has_ended() {
             return Ok(());
         }
         for _ in 0..LOOKS {
-            let stored = self.planning.stored(self.caller, None, self.session).await?;
+            let stored = self.stored(caller, None, execution.session).await?;
             if stored.status != SessionStatus::Executing {
                 return Ok(());
             }

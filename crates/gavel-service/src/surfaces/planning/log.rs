@@ -37,10 +37,24 @@ impl Read {
     }
 }
 
-/// Which in-doubt actions a person settled, by the journal of the run that works through a plan: did they happen?
-fn settled_in(journal: &Journal) -> HashMap<ActionId, bool> {
-    let settled = journal.iter().filter_map(Entry::settled);
-    settled.collect()
+/// Which in-doubt actions a person settled: did they happen?
+pub(super) type Settled = HashMap<ActionId, bool>;
+
+/// By the journal of the run that works through a plan.
+fn settled_in(journal: &Journal) -> Settled {
+    journal.iter().filter_map(Entry::settled).collect()
+}
+
+/// The status of a call and why it failed, with what a person found out about a call in doubt.
+pub(super) fn ended(call: Call<'_>, settled: &Settled) -> (ActionStatus, Option<ActionError>) {
+    match (call.status(), settled.get(&call.id())) {
+        (ActionStatus::InDoubt, Some(true)) => (ActionStatus::Completed, None),
+        (ActionStatus::InDoubt, Some(false)) => {
+            let failure = CallFailure::new(FailureCode::ToolError, DID_NOT_HAPPEN);
+            (ActionStatus::Failed, Some(error(&failure)))
+        }
+        (status, _) => (status, call.failure().map(error)),
+    }
 }
 
 impl Planning {
@@ -50,7 +64,7 @@ impl Planning {
     }
 
     /// The in-doubt actions of the run that works through a plan that a person settled: did they happen?
-    pub(super) async fn settled(&self, run: RunId) -> Result<HashMap<ActionId, bool>, Problem> {
+    pub(super) async fn settled(&self, run: RunId) -> Result<Settled, Problem> {
         Ok(settled_in(&self.read(run).await?.journal))
     }
 
@@ -61,9 +75,20 @@ impl Planning {
         stored: &StoredSession,
         (after, most): (u32, usize),
     ) -> Result<(Vec<LoggedAction>, Vec<PullRequest>), Problem> {
-        let mut page = Page::new(after, most);
         let mut opened = Vec::new();
         let works = stored.started_us.map(|_| stored.run);
+        let work = match works {
+            Some(run) => Some(self.read(run).await?),
+            None => None,
+        };
+        let mut page = Page {
+            after,
+            most,
+            count: 0,
+            settled: work.as_ref().map(|work| settled_in(&work.journal)).unwrap_or_default(),
+            is_at_work: stored.is_at_work,
+            actions: Vec::new(),
+        };
         for run in self.sessions.runs(stored.id).await? {
             if Some(run) != works && !page.is_full() {
                 let read = self.read(run).await?;
@@ -72,8 +97,7 @@ impl Planning {
                 page.add(None, &read, chosen);
             }
         }
-        if let Some(run) = works {
-            let work = self.read(run).await?;
+        if let Some(work) = work {
             let (steps, cleanup): (Vec<_>, Vec<_>) = {
                 let calls = work.journal.ledger().calls();
                 calls.partition(|call| call.step.is_some_and(|(step, _)| step != CLEANUP_STEP))
@@ -86,10 +110,6 @@ impl Planning {
                 }
             }
             page.add(None, &work, cleanup.into_iter());
-            page.settle(&settled_in(&work.journal));
-        }
-        if !stored.is_at_work {
-            page.end();
         }
         Ok((page.actions, opened))
     }
@@ -112,19 +132,13 @@ struct Page {
     after: u32,
     most: usize,
     count: u32,
+    settled: Settled,
+    /// Has the run of the session not ended?
+    is_at_work: bool,
     actions: Vec<LoggedAction>,
 }
 
 impl Page {
-    fn new(after: u32, most: usize) -> Self {
-        Self {
-            after,
-            most,
-            count: 0,
-            actions: Vec::new(),
-        }
-    }
-
     /// Are there all actions that the page may hold?
     fn is_full(&self) -> bool {
         self.actions.len() >= self.most
@@ -136,62 +150,31 @@ impl Page {
             self.count += 1;
             if self.count > self.after && !self.is_full() {
                 let proposed_us = of.times.get(call.proposed_at()).copied();
-                self.actions
-                    .push(logged(self.count, task, call, proposed_us.unwrap_or_default()));
+                let action = self.logged(task, call, proposed_us.unwrap_or_default());
+                self.actions.push(action);
             }
         }
     }
 
-    /// Once the run of the session has ended, no action is executing any more.
-    fn end(&mut self) {
-        for action in &mut self.actions {
-            if action.status == ActionStatus::Executing {
-                action.status = ActionStatus::InDoubt;
-            }
-        }
-    }
-
-    /// Persons found out whether these happened.
-    fn settle(&mut self, settled: &HashMap<ActionId, bool>) {
-        for action in &mut self.actions {
-            if action.status == ActionStatus::InDoubt
-                && let Some(happened) = settled.get(&action.action_id)
-            {
-                settle(action, *happened);
-            }
-        }
-    }
-}
-
-fn logged(n: u32, task_id: Option<TaskId>, call: Call<'_>, proposed_us: i64) -> LoggedAction {
-    let decided_by = call.policy().and_then(|policy| policy.by);
-    LoggedAction {
-        n,
-        // A call that is repeated after a crash started when it was sent first.
-        at: Timestamp(call.first_started_us().unwrap_or(proposed_us)),
-        task_id,
-        action_id: call.id(),
-        tool: call.name().to_string(),
-        arguments: call.accepted().cloned().unwrap_or_else(|| call.arguments()),
-        status: call.status(),
-        error: call.failure().map(error),
-        duration_ms: call.duration_us().map(|us| us.max(0).unsigned_abs() / 1000),
-        decided_by: decided_by.map(|by| by.to_string()),
-    }
-}
-
-fn end(action: &mut LoggedAction, status: ActionStatus, error: Option<ActionError>) {
-    action.status = status;
-    action.error = error;
-}
-
-/// A person found out whether it happened.
-fn settle(action: &mut LoggedAction, happened: bool) {
-    match happened {
-        true => end(action, ActionStatus::Completed, None),
-        false => {
-            let failure = CallFailure::new(FailureCode::ToolError, DID_NOT_HAPPEN);
-            end(action, ActionStatus::Failed, Some(error(&failure)));
+    fn logged(&self, task_id: Option<TaskId>, call: Call<'_>, proposed_us: i64) -> LoggedAction {
+        let decided_by = call.policy().and_then(|policy| policy.by);
+        let (status, error) = ended(call, &self.settled);
+        LoggedAction {
+            n: self.count,
+            // A call that is repeated after a crash started when it was sent first.
+            at: Timestamp(call.first_started_us().unwrap_or(proposed_us)),
+            task_id,
+            action_id: call.id(),
+            tool: call.name().to_string(),
+            arguments: call.accepted().cloned().unwrap_or_else(|| call.arguments()),
+            status: match status {
+                // Once the run of the session has ended, no action is executing any more.
+                ActionStatus::Executing if !self.is_at_work => ActionStatus::InDoubt,
+                status => status,
+            },
+            error,
+            duration_ms: call.duration_us().map(|us| us.max(0).unsigned_abs() / 1000),
+            decided_by: decided_by.map(|by| by.to_string()),
         }
     }
 }

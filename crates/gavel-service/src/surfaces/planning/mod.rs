@@ -29,13 +29,11 @@ mod templates;
 
 use std::sync::Arc;
 
-use chrono_tz::Tz;
 use url::Url;
 
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
-use super::request::RequestMeta;
 use super::runs::{Begun, Runs};
 use crate::api::planning::{Session, Version};
 use crate::domain::definition::Approval;
@@ -47,13 +45,11 @@ use crate::engine::strategy::plan::TaskRules;
 use crate::ports::conditions::Conditions;
 use crate::ports::planning::PlanningSessions;
 use crate::surfaces::problem::Problem;
-pub use events::{EventId, SessionLine, SessionWatch, Watched};
+pub use events::{EventId, SessionLine, Watched};
 pub use templates::{PlanningTemplates, TemplateFile};
 
 /// Side effects in planning sessions require approval, unless the confirmed plan or a rule of the policy allows them.
 pub const FLOOR: Approval = Approval::SideEffects;
-/// The longest prompt, in bytes.
-pub const MAX_PROMPT: usize = 32 * 1024;
 
 /// The surface with everything it uses.
 pub struct Planning {
@@ -77,74 +73,15 @@ pub struct PlanningSettings {
     pub templates: PlanningTemplates,
 }
 
-/// `startPlanning` (P-F1).
-#[derive(Clone, Debug)]
-pub struct StartPlanning {
-    /// The goal.
-    pub prompt: String,
-    /// `https://HOST/OWNER/REPO`.
-    pub repo_url: String,
-    /// RFC 3339, with an offset.
-    pub deadline: String,
-    /// The user's time zone, if the caller named it.
-    pub time_zone: Option<Tz>,
-    /// True if the caller does not wait for the plan.
-    pub background: bool,
-    /// Metadata from the HTTP layer.
-    pub meta: RequestMeta,
-}
-
-/// `refinePlan` (P-F2).
-#[derive(Clone, Debug)]
-pub struct RefinePlan {
-    /// The session.
-    pub session: PlanningSessionId,
-    /// What to change.
-    pub refinement_prompt: String,
-    /// True if the caller does not wait for the plan.
-    pub background: bool,
-    /// Metadata from the HTTP layer.
-    pub meta: RequestMeta,
-}
-
-/// A plan that a person edited.
-#[derive(Clone, Debug)]
-pub struct EditPlan {
-    /// The session.
-    pub session: PlanningSessionId,
-    /// The version that was edited.
-    pub version: u32,
-    /// The new version.
-    pub draft: Draft,
-    /// Metadata from the HTTP layer.
-    pub meta: RequestMeta,
-}
-
-/// `executePlan` (P-F3).
-#[derive(Clone, Debug)]
-pub struct ExecutePlan {
-    /// The session.
-    pub session: PlanningSessionId,
-    /// The version that is confirmed; `None`: the current one.
-    pub plan_version: Option<u32>,
-    /// Tools whose every call asks a person, whatever the plan allows.
-    pub ask_for: Vec<String>,
-    /// True if the caller does not wait for the work. Otherwise this process does it, even without background workers.
-    pub background: bool,
-    /// Metadata from the HTTP layer.
-    pub meta: RequestMeta,
-}
-
-/// The work on a confirmed plan. Dropping it changes nothing.
-pub struct Execution<'a> {
-    planning: &'a Planning,
-    caller: &'a Caller,
+/// The work on a confirmed plan.
+#[derive(Debug)]
+pub struct Execution {
     /// The session.
     pub session: PlanningSessionId,
     /// The run that works through the plan.
     pub run: RunId,
     /// That run, if this request began it, or the same request did before; `None` if another request did.
-    pub begun: Option<BegunPlanning>,
+    pub begun: Option<Begun>,
 }
 
 /// A session whose run has begun.

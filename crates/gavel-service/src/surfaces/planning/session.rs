@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use super::Planning;
-use super::checks::project;
 use super::execute::Confirmable;
 use super::log::OPENS_PULL_REQUEST;
 use crate::api::planning::{
@@ -12,12 +11,12 @@ use crate::api::planning::{
     WaitingKind,
 };
 use crate::domain::action::ActionStatus;
-use crate::domain::ids::{PlanningSessionId, RunId, UserId};
+use crate::domain::ids::{PlanningSessionId, ProjectId, RunId, UserId};
 use crate::domain::plan::{Plan, Task, TaskId, TaskStatus};
 use crate::domain::planning_session::SessionStatus;
 use crate::domain::time::Timestamp;
 use crate::engine::strategy::plan::Scope;
-use crate::ports::planning::{SessionWait, StoredSession, WaitKind};
+use crate::ports::planning::{SessionWait, StoredSession};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::problem::Problem;
 
@@ -34,10 +33,7 @@ pub(super) fn session(stored: StoredSession, now_us: i64, confirm_us: i64) -> Se
         session_id: stored.id,
         user: stored.user.to_string(),
         status: stored.status,
-        status_reason: stored.reason.map(|(code, detail)| Reason {
-            code,
-            detail: detail.to_string(),
-        }),
+        status_reason: stored.reason,
         prompt: stored.prompt.to_string(),
         repo_url: stored.repo_url.to_string(),
         deadline: Timestamp(stored.deadline_us),
@@ -56,10 +52,10 @@ pub(super) fn session(stored: StoredSession, now_us: i64, confirm_us: i64) -> Se
         summary: stored.notes.summary,
         assumptions: stored.notes.assumptions,
         risks: stored.notes.risks,
-        refinement: stored.refinement_failed.map(|(code, detail)| Refinement {
+        refinement: stored.refinement_failed.map(|Reason { code, detail }| Refinement {
             outcome: "failed".to_owned(),
             code,
-            detail: detail.to_string(),
+            detail,
         }),
         run_id: stored.run,
         usage: stored.usage,
@@ -192,9 +188,9 @@ impl Planning {
 }
 
 fn waiting(wait: SessionWait, plan: &Plan) -> WaitingFor {
-    let (kind, approval_id) = match wait.kind {
-        WaitKind::Approval(approval) => (WaitingKind::Approval, Some(approval)),
-        WaitKind::InDoubt => (WaitingKind::InDoubt, None),
+    let (kind, approval_id) = match wait.status {
+        ActionStatus::InDoubt => (WaitingKind::InDoubt, None),
+        _ => (WaitingKind::Approval, wait.approval_id),
     };
     let task = plan.tasks.iter().find(|task| task.run_id == Some(wait.run));
     WaitingFor {
@@ -226,7 +222,7 @@ impl Planning {
         let Ok(repository) = self.repository(stored) else {
             return Ok(None);
         };
-        let agents = self.directory.project(&caller.tenant, &project()).await?;
+        let agents = self.directory.project(&caller.tenant, &ProjectId::default()).await?;
         let catalog = self.directory.catalog();
         let confirmable = Confirmable {
             repository: repository.clone(),

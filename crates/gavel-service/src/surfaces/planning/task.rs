@@ -1,16 +1,14 @@
 //! A task of a session with its history: the steps, as the journal of its run has them (P-305).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::Planning;
-use super::log;
+use super::log::{self, Settled};
 use crate::api::planning::{Step, StepDone, StepEvidence, StepReflection, TaskDetail};
 use crate::api::problem::Code;
-use crate::domain::action::ActionStatus;
-use crate::domain::ids::{ActionId, PlanningSessionId, RunId, UserId};
+use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::journal::CallFailure;
 use crate::domain::plan::TaskId;
 use crate::domain::reflection::Reflection;
@@ -34,41 +32,25 @@ impl Planning {
     ) -> Result<TaskDetail, Problem> {
         let stored = self.readable(caller, user, session).await?;
         let task = stored.plan.task(task).cloned().ok_or(Code::NotFound)?;
-        let mut react_history = match task.run_id {
-            Some(run) => self.history(run, after).await?,
+        let react_history = match task.run_id {
+            Some(run) => {
+                // A settlement is in the journal of the run that works through the plan.
+                let settled = self.settled(stored.run).await?;
+                let (journal, _) = self.runs.journal(run).await?;
+                let later = steps(&journal).into_iter().filter(|step| step.n > after);
+                later.map(|step| shown(step, &settled)).collect()
+            }
             None => Vec::new(),
         };
-        let is_in_doubt = |step: &&mut Step| step.state == Some(ActionStatus::InDoubt);
-        let mut in_doubt = react_history.iter_mut().filter(is_in_doubt).peekable();
-        if in_doubt.peek().is_some() {
-            // A settlement is in the journal of the run that works through the plan.
-            let settled = self.settled(stored.run).await?;
-            in_doubt.for_each(|step| settle(step, &settled));
-        }
         Ok(TaskDetail {
             task,
             react_history,
             raw_react_history: None,
         })
     }
-
-    async fn history(&self, run: RunId, after: u32) -> Result<Vec<Step>, Problem> {
-        let (journal, _) = self.runs.journal(run).await?;
-        let later = steps(&journal).into_iter().filter(|step| step.n > after);
-        Ok(later.map(shown).collect())
-    }
 }
 
-/// A person may have settled its call, whose outcome was unknown.
-fn settle(step: &mut Step, settled: &HashMap<ActionId, bool>) {
-    match step.action_id.and_then(|action| settled.get(&action)) {
-        Some(true) => step.state = Some(ActionStatus::Completed),
-        Some(false) => step.state = Some(ActionStatus::Failed),
-        None => {}
-    }
-}
-
-fn shown(state: StepState<'_>) -> Step {
+fn shown(state: StepState<'_>, settled: &Settled) -> Step {
     let StepState {
         n,
         reason,
@@ -89,7 +71,7 @@ fn shown(state: StepState<'_>) -> Step {
         observation: call.and_then(observation),
         reflection: reflection.cloned().map(concluded),
         action_id: call.map(Call::id),
-        state: call.map(Call::status),
+        state: call.map(|call| log::ended(call, settled).0),
         started_at: call.and_then(Call::first_started_us).map(Timestamp),
         duration_ms: call
             .and_then(Call::duration_us)
@@ -196,7 +178,7 @@ mod tests {
     }
 
     fn shown_as(state: StepState<'_>) -> Value {
-        serde_json::to_value(shown(state)).unwrap()
+        serde_json::to_value(shown(state, &Settled::new())).unwrap()
     }
 
     /// P-305: a step has what was thought, done, seen and concluded, under the names of the API.
@@ -261,7 +243,10 @@ mod tests {
     fn the_raw_history_is_the_history_as_text() {
         let detail = TaskDetail {
             task: Task::new(TaskId::of(1), PlanningSessionId::new()),
-            react_history: vec![shown(step(&journal(Some(Ok(raw(&json!("text"))))), &reflection()))],
+            react_history: vec![shown(
+                step(&journal(Some(Ok(raw(&json!("text"))))), &reflection()),
+                &Settled::new(),
+            )],
             raw_react_history: None,
         };
         let shown = serde_json::to_value(detail.raw()).unwrap();

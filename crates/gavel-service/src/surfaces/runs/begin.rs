@@ -10,15 +10,15 @@ use serde_json::{Map, Value};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-use super::{Runs, conversation, read_settings};
+use super::{Runs, read_settings};
 use crate::api::problem::{Code, FieldError};
 use crate::api::runs::{AgentRun, InDoubtCall};
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::budget::{Exceeded, Scope, Share};
 use crate::domain::canonical;
-use crate::domain::decision::{DecisionType, Outcome};
+use crate::domain::decision::Outcome;
 use crate::domain::definition::ArgumentError;
-use crate::domain::ids::{ActionId, ProjectId, RunId, UserId};
+use crate::domain::ids::{ActionId, RunId, UserId};
 use crate::engine::agent::{Fresh, Given, Settings};
 use crate::engine::limits::MOST_STEPS;
 use crate::engine::log;
@@ -28,9 +28,10 @@ use crate::ports::commit::{Commit, Fact};
 use crate::ports::quota::QuotaState;
 use crate::ports::records::{ClosedDecision, OpenDecision};
 use crate::ports::runs::{
-    Created, InSession, InThread, Lease, NewRun, Origin, Parent, Reopen, Reopened, ReopenedFor, Settled, StoredRun,
+    InSession, InThread, NewRun, Origin, Parent, Reopen, ReopenedFor, Settled, Started, StoredRun,
 };
 use crate::surfaces::caller::Caller;
+use crate::surfaces::definitions::Chosen;
 use crate::surfaces::problem::Problem;
 use crate::surfaces::request::{Claim, RequestMeta};
 
@@ -41,20 +42,12 @@ pub struct Begin {
     pub surface: &'static str,
     /// Where it comes from.
     pub origin: Origin<InThread, Parent, InSession>,
-    /// The project of the agent.
-    pub project: ProjectId,
-    /// The agent's name.
-    pub agent: Arc<str>,
-    /// The version of its definition, where it has any.
-    pub version: Option<i64>,
-    /// The definitions that it needs, with its own.
-    pub snapshot: Arc<DefinitionSnapshot>,
+    /// Its agent.
+    pub agent: Chosen,
     /// The inputs, to be checked against the definition.
     pub inputs: Map<String, Value>,
     /// Its limits and settings.
     pub settings: Settings,
-    /// True if the caller does not wait for the run.
-    pub background: bool,
     /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
 }
@@ -66,25 +59,31 @@ impl Runs {
     /// The inputs are invalid; otherwise see [`Problem`]. Later errors are reported by the run itself.
     pub async fn begin(self: &Arc<Self>, caller: &Caller, user: UserId, begin: Begin) -> Result<Begun, Problem> {
         let id = RunId::new();
-        let own = begin.snapshot.get(&begin.agent).ok_or(Code::NotFound)?;
+        let Chosen {
+            project,
+            name,
+            version,
+            snapshot,
+        } = begin.agent;
+        let own = snapshot.get(&name).ok_or(Code::NotFound)?;
         let inputs = own.definition.check_arguments(begin.inputs);
         let inputs = inputs.map_err(|errors| Problem::from(errors.into_iter().map(field).collect::<Vec<_>>()))?;
         let inputs = Value::Object(inputs);
         let input: Arc<RawValue> = Arc::from(canonical::to_raw(&inputs));
         let mut new = NewRun {
             id,
-            project: begin.project,
-            agent: begin.agent,
-            version: begin.version,
+            project,
+            agent: name,
+            version,
             decision: OpenDecision {
                 id: id.decision(),
                 tenant: caller.tenant.clone(),
                 surface: begin.surface,
                 user,
                 conversation: match &begin.origin {
-                    Origin::Thread(place) => conversation(place.thread),
-                    Origin::Session(place) => conversation(place.session),
-                    Origin::Trigger | Origin::Called(_) => conversation(id),
+                    Origin::Thread(place) => place.thread.into(),
+                    Origin::Session(place) => place.session.into(),
+                    Origin::Trigger | Origin::Called(_) => id.into(),
                 },
                 message: Arc::from(input.get()),
                 definition_hash: Arc::clone(&own.definition.hash),
@@ -93,16 +92,16 @@ impl Runs {
                 created_at: self.now_us(),
             },
             origin: begin.origin,
-            snapshot: begin.snapshot.snapshot(),
+            snapshot: snapshot.snapshot(),
             input,
             settings: begin.settings.to_raw(),
             entries: Vec::new(),
-            queued: begin.background,
+            queued: begin.meta.background,
             claim: begin.meta.idempotency,
         };
         let given = match inputs {
             Value::Object(input) if !new.queued => Some(Given {
-                bundle: begin.snapshot,
+                bundle: snapshot,
                 settings: begin.settings,
                 input,
             }),
@@ -125,29 +124,22 @@ impl Runs {
     /// # Errors
     /// The key was used with another request; the store is unavailable.
     pub async fn begun_before(&self, meta: &RequestMeta) -> Result<Option<Begun>, Problem> {
+        match self.claimed(meta).await? {
+            None => Ok(None),
+            Some(Claimed::Run(run)) => Ok(Some(Begun::earlier(run))),
+            // The scope names the route, so no chat request has claimed it.
+            Some(_) => Err(Code::IdempotencyKeyReused.into()),
+        }
+    }
+
+    /// What the same request led to before; `None` if it has not claimed its key.
+    pub(crate) async fn claimed(&self, meta: &RequestMeta) -> Result<Option<Claimed>, Problem> {
         let Some(key) = &meta.idempotency else {
             return Ok(None);
         };
         match self.agents.runs.claimed(key).await? {
-            None | Some(Claimed::New) => Ok(None),
-            Some(Claimed::Run(run)) => Ok(Some(Begun::earlier(run))),
-            // The scope names the route, so no chat request has claimed it.
-            Some(Claimed::Mismatch | Claimed::Running | Claimed::Answered(_)) => Err(Code::IdempotencyKeyReused.into()),
-        }
-    }
-
-    /// Has the same request claimed its key before, for something that is no run?
-    ///
-    /// # Errors
-    /// The key was used with another request; the store is unavailable.
-    pub(crate) async fn has_claimed(&self, meta: &RequestMeta) -> Result<bool, Problem> {
-        let Some(key) = &meta.idempotency else {
-            return Ok(false);
-        };
-        match self.agents.runs.claimed(key).await? {
-            None | Some(Claimed::New) => Ok(false),
             Some(Claimed::Mismatch) => Err(Code::IdempotencyKeyReused.into()),
-            Some(Claimed::Run(_) | Claimed::Running | Claimed::Answered(_)) => Ok(true),
+            claimed => Ok(claimed.filter(|claimed| *claimed != Claimed::New)),
         }
     }
 
@@ -189,16 +181,6 @@ pub(super) struct Start {
 pub(super) enum How {
     New(Box<NewRun>),
     Again(Box<Reopen>),
-}
-
-/// Where a run is after its row is written.
-enum Started {
-    /// This process works on it.
-    Here(Lease),
-    /// It waits for a worker, possibly until other runs of its thread have ended.
-    Queued { waits_its_turn: bool },
-    /// The same request led to this run before.
-    Before(RunId),
 }
 
 /// A run that exists.
@@ -257,8 +239,7 @@ impl Runs {
             Err(error) => {
                 tracing::error!(run_id = %run, %error, "starting a run panicked");
                 // If the run exists already, its decision is its own and remains unchanged.
-                let recorded = self.not_begun(decision, DecisionType::RespondOnly, Outcome::Internal, None);
-                if let Err(error) = recorded.await {
+                if let Err(error) = self.refuse(&decision, Outcome::Internal, None).await {
                     tracing::debug!(run_id = %run, %error, "no decision was added to the run's own");
                 }
                 Err(unknown)
@@ -268,17 +249,27 @@ impl Runs {
 
     /// Checks quota and admission and writes the row. Then executes the run, here or on the process that takes the
     /// queue's job.
-    async fn start_here(self: Arc<Self>, mut start: Start, shed: Option<Exceeded>) -> Result<Begun, Problem> {
+    async fn start_here(self: Arc<Self>, start: Start, shed: Option<Exceeded>) -> Result<Begun, Problem> {
         let (quota, place) = self.admit(&start, shed).await?;
-        let fresh = start.fresh.take();
-        let (run, asked) = (start.run, self.now());
+        let (unknown, asked) = (start.unknown(), self.now());
+        let Start {
+            run,
+            queued,
+            decision,
+            how,
+            fresh,
+        } = start;
         let mut begun = Begun {
             replayed: false,
             quota: Some(quota),
             ..Begun::earlier(run)
         };
-        match self.write(start).await? {
-            Started::Here(lease) => {
+        let started = match how {
+            How::New(new) => self.agents.runs.create(*new).await,
+            How::Again(again) => self.agents.runs.reopen(*again).await,
+        };
+        match started.map_err(|error| unknown.after(&error))? {
+            Started::Now(Some(lease)) => {
                 let (this, halt) = (Arc::clone(&self), self.halt_waited_for.clone());
                 begun.driven = Some(self.working.spawn(async move {
                     let left = this.hold(lease, asked, halt, fresh).await;
@@ -293,58 +284,33 @@ impl Runs {
                     left.shown
                 }));
             }
-            Started::Queued { waits_its_turn } => {
-                begun.waits_its_turn = waits_its_turn;
+            Started::Now(None) => {
+                begun.waits_its_turn = !queued;
                 self.work_waits();
             }
             Started::Before(earlier) => {
                 begun.run = earlier;
                 begun.replayed = true;
             }
+            Started::Mismatch => return Err(Code::IdempotencyKeyReused.into()),
+            // A run to be reopened may have been deleted by the retention since it was read.
+            Started::NotFound => return Err(Code::NotFound.into()),
+            Started::SessionMoved(status, version) => return Err(Problem::session_moved(status, version)),
+            Started::TooManySessions(limit) => return Err(too_many_sessions(limit)),
+            Started::NotPaused(status) => return Err(not_paused(status)),
+            Started::ThreadBusy(run) => {
+                let detail = Some(format!("run {run} of the thread is active").into());
+                self.record(decision, Outcome::Overloaded, detail).await?;
+                let detail = format!(
+                    "Run {run} of this thread is in progress or waits for approval; resolve its approvals, send the message \
+                     after the run has ended, or cancel that run."
+                );
+                return Err(Problem::new(Code::ThreadBusy, detail).about(run));
+            }
+            // A run without a parent has no lease to lose.
+            Started::LeaseLost => return Err(Code::RecordUnavailable.into()),
         }
         Ok(begun)
-    }
-
-    /// Writes the row of a run.
-    async fn write(&self, start: Start) -> Result<Started, Problem> {
-        let (unknown, queued) = (start.unknown(), start.queued);
-        let runs = &self.agents.runs;
-        match start.how {
-            How::New(new) => match runs.create(*new).await.map_err(|error| unknown.after(&error))? {
-                Created::New(Some(lease)) => Ok(Started::Here(lease)),
-                Created::New(None) => Ok(Started::Queued {
-                    waits_its_turn: !queued,
-                }),
-                Created::Replayed(run) => Ok(Started::Before(run)),
-                Created::Mismatch => Err(Code::IdempotencyKeyReused.into()),
-                Created::NoThread | Created::NoSession => Err(Code::NotFound.into()),
-                Created::SessionMoved(status, version) => Err(Problem::session_moved(status, version)),
-                Created::TooManySessions(limit) => Err(too_many_sessions(limit)),
-                Created::ThreadBusy(run) => {
-                    let detail = Some(format!("run {run} of the thread is active").into());
-                    self.record(start.decision, DecisionType::Refuse, Outcome::Overloaded, detail)
-                        .await?;
-                    let detail = format!(
-                        "Run {run} of this thread is in progress or waits for approval; resolve its approvals, send the message \
-                         after the run has ended, or cancel that run."
-                    );
-                    Err(Problem::new(Code::ThreadBusy, detail).about(run))
-                }
-                // A run without a parent has no lease to lose.
-                Created::LeaseLost => Err(Code::RecordUnavailable.into()),
-            },
-            How::Again(again) => match runs.reopen(*again).await.map_err(|error| unknown.after(&error))? {
-                Reopened::Yes(Some(lease)) => Ok(Started::Here(lease)),
-                Reopened::Yes(None) => Ok(Started::Queued { waits_its_turn: false }),
-                Reopened::Replayed => Ok(Started::Before(start.run)),
-                Reopened::Mismatch => Err(Code::IdempotencyKeyReused.into()),
-                Reopened::NotPaused(status) => Err(not_paused(status)),
-                Reopened::TooManySessions(limit) => Err(too_many_sessions(limit)),
-                // The run was deleted by the retention since it was read.
-                Reopened::NotFound => Err(Code::NotFound.into()),
-                Reopened::LeaseLost => Err(Code::RecordUnavailable.into()),
-            },
-        }
     }
 
     /// Takes from the user's quota and, for a run that its caller waits for, a place. A request without either is
@@ -396,7 +362,7 @@ impl Runs {
             tenant: caller.tenant.clone(),
             surface,
             user,
-            conversation: conversation(id),
+            conversation: id.into(),
             message: Arc::from(words),
             definition_hash: Arc::from(""),
             requested_model: Arc::from(self.agents.engine.model.default_model()),
@@ -404,47 +370,32 @@ impl Runs {
             created_at: self.now_us(),
         };
         if !quota.allowed {
-            self.record(open, DecisionType::Refuse, Outcome::RateLimited, None)
-                .await?;
+            self.record(open, Outcome::RateLimited, None).await?;
             return Err(quota.into());
         }
-        self.record(open, DecisionType::RespondOnly, outcome, detail).await?;
+        self.record(open, outcome, detail).await?;
         Ok(())
     }
 
-    pub(super) async fn refuse(
-        &self,
-        open: &OpenDecision,
-        outcome: Outcome,
-        why: Option<Exceeded>,
-    ) -> Result<(), Problem> {
-        self.not_begun(open.clone(), DecisionType::Refuse, outcome, why).await
-    }
-
-    pub(super) async fn not_begun(
-        &self,
-        open: OpenDecision,
-        decision_type: DecisionType,
-        outcome: Outcome,
-        why: Option<Exceeded>,
-    ) -> Result<(), Problem> {
+    async fn refuse(&self, open: &OpenDecision, outcome: Outcome, why: Option<Exceeded>) -> Result<(), Problem> {
         // Whether a thread belongs to the user is checked only when the run is created.
-        let conversation = conversation(open.id);
-        let open = OpenDecision { conversation, ..open };
-        let why = why.map(|exceeded| exceeded.to_string().into());
-        self.record(open, decision_type, outcome, why).await
+        let open = OpenDecision {
+            conversation: open.id.into(),
+            ..open.clone()
+        };
+        self.record(open, outcome, why.map(|exceeded| exceeded.to_string().into()))
+            .await
     }
 
-    pub(super) async fn record(
+    async fn record(
         &self,
         open: OpenDecision,
-        decision_type: DecisionType,
         outcome: Outcome,
         error_detail: Option<Arc<str>>,
     ) -> Result<(), Problem> {
         let refused = ClosedDecision {
             error_detail,
-            ..ClosedDecision::refused(open, decision_type, outcome)
+            ..ClosedDecision::refused(open, outcome.decision_type(false), outcome)
         };
         let commit = Commit::of_process(vec![Fact::Closed(refused)]);
         let closed = self.agents.engine.recorder.commit(commit).await;
@@ -462,8 +413,6 @@ pub struct Resume {
     pub settled: BTreeMap<ActionId, bool>,
     /// Replaces the definition's time limit.
     pub timeout: Option<Duration>,
-    /// True if the caller does not wait for the run.
-    pub background: bool,
     /// Metadata from the HTTP layer.
     pub meta: RequestMeta,
 }
@@ -509,7 +458,7 @@ impl Runs {
             run,
             attempt: paused.attempt,
             place: ReopenedFor::Caller {
-                queued: resume.background,
+                queued: resume.meta.background,
                 settled: Settled {
                     by: caller.name_for(user.as_ref()).into(),
                     calls: resume.settled,
@@ -523,7 +472,7 @@ impl Runs {
         };
         let start = Start {
             run,
-            queued: resume.background,
+            queued: resume.meta.background,
             // A refused request is a decision of its own.
             decision: OpenDecision {
                 id: RunId::new().decision(),

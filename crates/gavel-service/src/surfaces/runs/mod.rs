@@ -8,10 +8,10 @@ mod begin;
 mod watch;
 mod work;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use watch::parsed;
@@ -19,6 +19,7 @@ use watch::parsed;
 pub use self::begin::Begin;
 pub use self::begin::Begun;
 pub use self::begin::Resume;
+pub(crate) use self::watch::{Looks, Sink};
 pub use self::watch::{PlacedEvent, Watch};
 use super::caller::Caller;
 use super::request::Claim;
@@ -27,18 +28,16 @@ use crate::api::runs::AgentRun;
 use crate::domain::action::Action;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::{Budget, Pool};
-use crate::domain::ids::{ConversationId, ProjectId, RunId, ThreadId, UserId};
+use crate::domain::ids::{ProjectId, RunId, ThreadId, UserId};
 use crate::domain::policy::Policy;
 use crate::engine::agent::{Agents, Settings};
 use crate::engine::journal::Journal;
+use crate::engine::live::Said;
 use crate::ports::quota::Quota;
 use crate::ports::runs::StoredRun;
 pub use crate::ports::runs::{InThread, Origin};
 use crate::surfaces::decisions::{ListQuery, Page};
 pub use crate::surfaces::problem::Problem;
-
-/// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
-const LOOKS: usize = 2;
 
 /// All runs that this process begins, executes, or is asked about.
 pub struct Runs {
@@ -50,8 +49,8 @@ pub struct Runs {
     admission: Arc<Budget>,
     /// The background runs.
     background: work::Background,
-    /// Limits the concurrent store reads of waiting callers.
-    looks: Arc<Semaphore>,
+    /// The store reads for waiting callers.
+    looks: Looks,
     working: TaskTracker,
     halt: CancellationToken,
     halt_waited_for: CancellationToken,
@@ -78,7 +77,7 @@ impl Runs {
             unrecorded: Arc::default(),
             admission: Budget::new(Pool::WaitedFor, Pool::WaitedFor.limits(at_once.waited_for as u64)),
             background: work::Background::new(at_once.background),
-            looks: Arc::new(Semaphore::new(LOOKS)),
+            looks: Looks::default(),
             working: TaskTracker::new(),
             halt: CancellationToken::new(),
             halt_waited_for: CancellationToken::new(),
@@ -127,10 +126,6 @@ impl Runs {
     pub fn end(&self) {
         self.ended.cancel();
     }
-}
-
-fn conversation(of: impl std::fmt::Display) -> ConversationId {
-    ConversationId::parse(of.to_string()).unwrap_or_else(|_| unreachable!("a UUID is a valid id"))
 }
 
 // Cancels runs.
@@ -337,7 +332,7 @@ impl Runs {
             let begins = self.agents.running.begins(run);
             let mut watch = self.agents.running.live(run).map(|live| live.watch().1);
             let found = {
-                let _look = self.looks.acquire().await;
+                let _look = self.looks.0.acquire().await;
                 self.agents.runs.get(&caller.tenant, None, run).await?
             };
             let found = found.ok_or(Code::NotFound)?;
@@ -356,20 +351,20 @@ impl Runs {
     }
 
     /// Waits a moment before a reader looks again whether something follows this run: no process announces that. The
-    /// time grows with each call, as for readers of a run; it begins with zero. False: the service stops.
-    pub(crate) async fn before_next_look(&self, run: RunId, patience: &mut Duration) -> bool {
+    /// time grows with each call, as for readers of a run; it begins with zero.
+    pub(crate) async fn before_next_look(&self, run: RunId, patience: &mut Duration) {
         *patience = (*patience).max(watch::LOOK);
-        let begins = self.agents.running.begins(run);
-        let mut live = None;
-        tokio::select! {
-            () = watch::pause(&mut live, begins, patience) => true,
-            () = self.cut.cancelled() => false,
-        }
+        watch::pause(&mut None, self.agents.running.begins(run), patience).await;
     }
 
-    /// The right to read the store for a waiting caller, shared with the readers of runs.
-    pub(crate) async fn look(&self) -> Result<SemaphorePermit<'_>, AcquireError> {
-        self.looks.acquire().await
+    /// The store reads for waiting callers, shared with the readers of runs.
+    pub(crate) const fn looks(&self) -> &Looks {
+        &self.looks
+    }
+
+    /// Fires when the service stops: readers continue at another process.
+    pub(crate) const fn stopping(&self) -> &CancellationToken {
+        &self.cut
     }
 
     /// The error for an existing run that `error` prevented from being read. It reports possible unrecorded effects
@@ -391,16 +386,44 @@ impl Runs {
     /// # Errors
     /// There is no such run; the store is unavailable.
     pub async fn watch(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         user: Option<&UserId>,
         run: RunId,
         after: u64,
     ) -> Result<Watch, Problem> {
         self.get(caller, user, run).await?;
-        let (stop, looks) = (self.cut.clone(), Arc::clone(&self.looks));
-        let (agents, unrecorded) = (Arc::clone(&self.agents), Arc::clone(&self.unrecorded));
-        let tenant = caller.tenant.clone();
-        Ok(Watch::new(agents, unrecorded, tenant, run, after, stop, looks))
+        let (runs, tenant) = (Arc::clone(self), caller.tenant.clone());
+        Ok(Watch::new(self.cut.clone(), move |sink| {
+            let reader = watch::Reader {
+                runs,
+                tenant,
+                run,
+                after,
+                projections: HashMap::new(),
+                live: None,
+                said: Said::default(),
+                under_way: HashMap::new(),
+                sink,
+            };
+            reader.follow()
+        }))
+    }
+
+    /// Has a reader after this number received the end of the run? Then there is nothing more to read.
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn is_reported(&self, caller: &Caller, run: RunId, after: u64) -> Result<bool, Problem> {
+        // The end comes after the last entry.
+        let Some(last) = after.checked_sub(1) else {
+            return Ok(false);
+        };
+        let row = self.agents.runs.get(&caller.tenant, None, run).await?;
+        if !row.is_some_and(|row| row.status.has_ended()) {
+            return Ok(false);
+        }
+        let later = self.agents.runs.events(run, last, 1, watch::PAGE_BYTES).await?;
+        Ok(later.is_empty())
     }
 }

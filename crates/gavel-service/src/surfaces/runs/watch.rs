@@ -1,18 +1,20 @@
 //! Watches a run: its events, read from the event log, from the beginning or from a reader's position, on any process.
 //! The text of a turn as it arrives is available only on the process that executes the run.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::Fuse;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::work::Unrecorded;
+use super::Runs;
 use crate::api::events::{Event, Numbered, RunEvent};
 use crate::api::problem::Code;
 use crate::domain::agent_run::RunStatus;
@@ -23,254 +25,222 @@ use crate::engine::agent::{Agents, Begins};
 use crate::engine::live::{LiveEvent, Said};
 use crate::engine::log;
 use crate::engine::projection::Projection;
-use crate::ports::runs::StoredEntry;
+use crate::ports::BoxFuture;
+use crate::ports::runs::{LoggedEntry, StoredEntry};
 use crate::surfaces::problem::Problem;
 
 /// Entries per read, and their bytes without the last one. A reader that does not read holds no more of the log than
 /// this.
 const PAGE: u32 = 32;
-const PAGE_BYTES: usize = 64 << 10;
+pub(super) const PAGE_BYTES: usize = 64 << 10;
+/// Maximum concurrent store reads for waiting callers: the other read connections are for requests.
+const LOOKS: usize = 2;
 /// How often in a row a failed read is repeated, after a pause that grows by `BREATH` each time. The pauses add up to
 /// some seconds, enough for a busy database to recover or a restarted one to be available again.
 const ASKED_AGAIN: u32 = 6;
 const BREATH: Duration = Duration::from_millis(250);
 
+/// The store reads for waiting callers of this process.
+pub(crate) struct Looks(pub(super) Semaphore);
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self(Semaphore::new(LOOKS))
+    }
+}
+
+impl Looks {
+    /// Reads once it is its turn, and again for a while if the store is unavailable.
+    pub(crate) async fn read<T, E, F>(&self, read: impl Fn() -> F) -> Result<T, Problem>
+    where
+        E: Into<Problem>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let mut faults = 0;
+        loop {
+            let found = {
+                let _look = self.0.acquire().await;
+                read().await.map_err(Into::into)
+            };
+            match found {
+                Err(problem) if problem.code == Code::RecordUnavailable && faults < ASKED_AGAIN => {
+                    faults += 1;
+                    sleep(BREATH * faults).await;
+                }
+                found => return found,
+            }
+        }
+    }
+}
+
 /// An event of a run or of one that it called, with its position in the event log.
 pub type PlacedEvent = Numbered<RunEvent>;
 
-/// An entry that was read and that the reader has not received yet.
-struct Read {
-    position: u64,
-    run: RunId,
-    /// Its number in its run.
-    number: u64,
-    at_us: i64,
-    entry: Entry,
-}
-
-/// A reader of one run.
-pub struct Watch {
-    agents: Arc<Agents>,
-    /// The runs that cannot be recorded, so that waiting for them is pointless.
-    unrecorded: Arc<Unrecorded>,
-    tenant: TenantId,
-    run: RunId,
-    /// The position of the last entry that the reader has received.
-    after: u64,
-    read: VecDeque<Read>,
-    /// What the entries of each run refer to.
-    projections: HashMap<RunId, Projection>,
-    live: Option<Receiver<LiveEvent>>,
-    /// The text already sent of turns that are not in the journal yet, by run.
-    under_way: HashMap<RunId, SentTurn>,
-    /// True if the execution stopped before these turns were recorded. The text already sent is then void.
-    void: bool,
-    /// The text of the current turn from before `live` was subscribed, until it is sent.
-    said: Said,
-    /// Has everything been read that was written, as far as `live` reports?
-    caught_up: bool,
-    /// The next wait for more, if there are no announcements.
-    patience: Duration,
-    /// How often in a row the store could not be read.
-    faults: u32,
+/// A reader of events. They are made one after another as they are taken; nothing is made for one that was dropped.
+pub struct Watch<E = PlacedEvent> {
+    made: mpsc::Receiver<Result<E, Problem>>,
+    making: Fuse<BoxFuture<'static, ()>>,
     /// Fires when the service stops: the reader continues at another process.
     stop: CancellationToken,
-    ended: bool,
-    /// Limits the concurrent store reads of all that wait for runs in this process.
-    looks: Arc<Semaphore>,
 }
 
-impl Watch {
-    pub(super) fn new(
-        agents: Arc<Agents>,
-        unrecorded: Arc<Unrecorded>,
-        tenant: TenantId,
-        run: RunId,
-        after: u64,
-        stop: CancellationToken,
-        looks: Arc<Semaphore>,
-    ) -> Self {
-        Self {
-            agents,
-            unrecorded,
-            tenant,
-            run,
-            after,
-            read: VecDeque::new(),
-            projections: HashMap::new(),
-            live: None,
-            under_way: HashMap::new(),
-            void: false,
-            said: Said::default(),
-            caught_up: false,
-            patience: LOOK,
-            faults: 0,
-            stop,
-            ended: false,
-            looks,
-        }
-    }
+/// Where the events of a [`Watch`] are handed over.
+pub(crate) struct Sink<E>(mpsc::Sender<Result<E, Problem>>);
 
-    /// Has the reader already received the end? Then there is nothing more to read.
-    ///
-    /// # Errors
-    /// The store is unavailable.
-    pub async fn is_reported(&self) -> Result<bool, Problem> {
-        // The end comes after the last entry.
-        let Some(last) = self.after.checked_sub(1) else {
-            return Ok(false);
+impl<E> Sink<E> {
+    /// Waits until the event before was taken.
+    pub(crate) async fn send(&self, event: E) {
+        // The reader is there: it polls this.
+        let _ = self.0.send(Ok(event)).await;
+    }
+}
+
+impl<E: Send + 'static> Watch<E> {
+    /// `make` makes the events, until the last one.
+    pub(crate) fn new<F>(stop: CancellationToken, make: impl FnOnce(Sink<E>) -> F) -> Self
+    where
+        F: Future<Output = Result<(), Problem>> + Send + 'static,
+    {
+        let (sink, made) = mpsc::channel(1);
+        let events = make(Sink(sink.clone()));
+        let making = async move {
+            if let Err(error) = events.await {
+                let _ = sink.send(Err(error)).await;
+            }
         };
-        let _look = self.looks.acquire().await;
-        let run = self.agents.runs.get(&self.tenant, None, self.run).await?;
-        if !run.is_some_and(|run| run.status.has_ended()) {
-            return Ok(false);
+        Self {
+            made,
+            making: making.boxed().fuse(),
+            stop,
         }
-        Ok(self.agents.runs.events(self.run, last, 1, PAGE_BYTES).await?.is_empty())
     }
 
     /// The next event; `None` after the last one, and when the service stops. If the future is dropped, no event is
     /// lost.
     ///
     /// # Errors
-    /// The store remains unavailable, or contains unreadable data; the run repeatedly cannot be
-    /// recorded.
-    pub async fn next(&mut self) -> Result<Option<PlacedEvent>, Problem> {
-        while !self.ended && !self.stop.is_cancelled() {
+    /// The store remains unavailable, or contains unreadable data; the run repeatedly cannot be recorded.
+    pub async fn next(&mut self) -> Result<Option<E>, Problem> {
+        let next = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            made = self.made.recv() => made,
+            () = &mut self.making => self.made.recv().await,
+        };
+        next.transpose()
+    }
+}
+
+/// Makes the events of one run.
+pub(super) struct Reader {
+    pub(super) runs: Arc<Runs>,
+    pub(super) tenant: TenantId,
+    pub(super) run: RunId,
+    /// The position of the last entry that was handed over.
+    pub(super) after: u64,
+    /// What the entries of each run refer to.
+    pub(super) projections: HashMap<RunId, Projection>,
+    pub(super) live: Option<Receiver<LiveEvent>>,
+    /// The text of the current turn from before `live` was subscribed, until it is sent.
+    pub(super) said: Said,
+    /// The text already sent of turns that are not in the journal yet, by run.
+    pub(super) under_way: HashMap<RunId, SentTurn>,
+    pub(super) sink: Sink<PlacedEvent>,
+}
+
+impl Reader {
+    /// Hands over all events until the run has ended, or was deleted.
+    pub(super) async fn follow(mut self) -> Result<(), Problem> {
+        let runs = Arc::clone(&self.runs);
+        let (mut patience, mut has_stopped) = (LOOK, false);
+        loop {
+            // Subscribes before it reads, so that nothing is missed.
+            let begins = runs.agents.running.begins(self.run);
             if self.live.is_none() {
                 self.join();
-                self.caught_up = false;
             }
-            match self.step().await {
-                Ok(Some(reported)) => {
-                    self.faults = 0;
-                    return Ok(Some(reported));
+            while self.read_on().await? {
+                patience = LOOK;
+            }
+            let row = || runs.agents.runs.get(&self.tenant, None, self.run);
+            let row = runs.looks.read(row).await?;
+            // What was written between the two reads.
+            if self.read_on().await? {
+                continue;
+            }
+            let Some(row) = row else { return Ok(()) };
+            if row.status.has_ended() {
+                self.after = self.after.saturating_add(1);
+                self.send(self.run, None, Event::End { run: Box::new(row) }).await;
+                return Ok(());
+            }
+            let waits = row.status == RunStatus::AwaitingConfirmation;
+            if !waits && self.live.is_none() && runs.unrecorded.is_hopeless(self.run) {
+                return Err(super::unrecorded(self.run));
+            }
+            if has_stopped {
+                // These turns were not recorded: the next worker asks the model again.
+                for run in std::mem::take(&mut self.under_way).into_keys() {
+                    self.send(run, None, Event::Reset).await;
                 }
-                Ok(None) => self.faults = 0,
-                Err(problem) if problem.code == Code::RecordUnavailable && self.faults < ASKED_AGAIN => {
-                    self.faults += 1;
-                    let _ = timeout(BREATH * self.faults, self.stop.cancelled()).await;
+            }
+            has_stopped = match self.live {
+                Some(_) => self.arriving().await,
+                None => {
+                    pause(&mut None, begins, &mut patience).await;
+                    false
                 }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Handles one entry, or waits once for more.
-    async fn step(&mut self) -> Result<Option<PlacedEvent>, Problem> {
-        if !self.caught_up && self.read.is_empty() {
-            let looks = Arc::clone(&self.looks);
-            let _look = looks.acquire().await;
-            self.read_on().await?;
-        }
-        if let Some(next) = self.read.front() {
-            let (run, number) = (next.run, next.number);
-            if !self.projections.contains_key(&run) {
-                let known = projection(&self.agents, run, number).await?;
-                self.projections.insert(run, known);
-            }
-            return Ok(self.handle());
-        }
-        if !self.caught_up
-            && let Some(reported) = self.look_up().await?
-        {
-            return Ok(Some(reported));
-        }
-        // Entries that `look_up` found come first.
-        if self.caught_up {
-            return Ok(self.wait().await);
-        }
-        Ok(None)
-    }
-
-    /// Whether the run has ended, or was deleted, and all was read. Otherwise the service stops.
-    pub(crate) const fn is_at_end(&self) -> bool {
-        self.ended
-    }
-
-    /// The next entry, or that the text before it is void.
-    fn handle(&mut self) -> Option<PlacedEvent> {
-        let next = self.read.front()?;
-        let run = next.run;
-        // The next turn may differ from the one whose text was sent: the process was stopped, or this reader missed
-        // events.
-        if let Some((turn, _)) = next.entry.turn()
-            && let Some(words) = self.under_way.remove(&run)
-            && !words.begin(turn)
-        {
-            return Some(self.placed(run, None, Event::Reset));
-        }
-        let next = self.read.pop_front()?;
-        self.patience = LOOK;
-        if matches!(next.entry, Entry::ModelFault { .. }) {
-            self.under_way.remove(&run);
-        }
-        self.after = next.position;
-        let what = self.projections.entry(run).or_default().event(&next.entry)?;
-        Some(self.placed(run, Some(next.at_us), what))
-    }
-
-    /// An event at the reader's position. `at_us`: when it was recorded.
-    fn placed(&self, run_id: RunId, at_us: Option<i64>, what: Event) -> PlacedEvent {
-        let at = at_us.map(Timestamp);
-        Numbered {
-            number: self.after,
-            event: RunEvent { run_id, at, what },
+            };
         }
     }
 
-    /// Reads the entries that follow.
-    async fn read_on(&mut self) -> Result<(), Problem> {
-        if !self.read.is_empty() {
-            return Ok(());
-        }
-        let logged = self.agents.runs.events(self.run, self.after, PAGE, PAGE_BYTES).await?;
-        let read = logged.iter().map(|logged| {
-            Ok(Read {
-                position: logged.position,
-                run: logged.run,
-                number: logged.entry.number,
-                at_us: logged.entry.at_us,
-                entry: parsed(logged.run, &logged.entry)?,
-            })
+    /// Hands over the entries that follow. False: there are none.
+    async fn read_on(&mut self) -> Result<bool, Problem> {
+        let runs = Arc::clone(&self.runs);
+        let page = || runs.agents.runs.events(self.run, self.after, PAGE, PAGE_BYTES);
+        let page = runs.looks.read(page).await?;
+        let is_empty = page.is_empty();
+        // The stored texts are dropped here: a slow reader holds the entries alone.
+        let read = page.into_iter().map(|LoggedEntry { position, run, entry }| {
+            let parsed = parsed(run, &entry)?;
+            Ok((position, run, entry.number, entry.at_us, parsed))
         });
-        self.read = read.collect::<Result<_, Problem>>()?;
+        let read: Vec<_> = read.collect::<Result<_, Problem>>()?;
         // The text of these turns was sent live before they were written, and late text would come after the turn. So
         // the received text is dropped, and the subscription is renewed.
-        let turns = self.read.iter().any(|read| read.entry.turn().is_some());
-        if turns && self.live.is_some() {
+        if self.live.is_some() && read.iter().any(|(.., entry)| entry.turn().is_some()) {
             self.join();
         }
-        Ok(())
+        for (position, run, number, at_us, entry) in read {
+            if !self.projections.contains_key(&run) {
+                let known = || projection(&runs.agents, run, number);
+                self.projections.insert(run, runs.looks.read(known).await?);
+            }
+            // The turn may differ from the one whose text was sent: the process was stopped, or this reader missed
+            // events.
+            if let Some((turn, _)) = entry.turn()
+                && let Some(sent) = self.under_way.remove(&run)
+                && !sent.begin(turn)
+            {
+                self.send(run, None, Event::Reset).await;
+            }
+            if matches!(entry, Entry::ModelFault { .. }) {
+                self.under_way.remove(&run);
+            }
+            self.after = position;
+            if let Some(what) = self.projections.entry(run).or_default().event(&entry) {
+                self.send(run, Some(at_us), what).await;
+            }
+        }
+        Ok(!is_empty)
     }
 
-    /// Nothing can be read now: has the run ended, or will more come?
-    async fn look_up(&mut self) -> Result<Option<PlacedEvent>, Problem> {
-        let looks = Arc::clone(&self.looks);
-        let _look = looks.acquire().await;
-        let row = self.agents.runs.get(&self.tenant, None, self.run).await?;
-        // Reads what was written between the two reads.
-        self.read_on().await?;
-        if !self.read.is_empty() {
-            return Ok(None);
-        }
-        match row {
-            Some(row) if row.status.has_ended() => {
-                self.ended = true;
-                self.after = self.after.saturating_add(1);
-                return Ok(Some(self.placed(self.run, None, Event::End { run: Box::new(row) })));
-            }
-            // It was deleted.
-            None => self.ended = true,
-            Some(row) => {
-                let waits = row.status == RunStatus::AwaitingConfirmation;
-                if !waits && self.live.is_none() && self.unrecorded.is_hopeless(self.run) {
-                    return Err(super::unrecorded(self.run));
-                }
-                self.caught_up = true;
-            }
-        }
-        Ok(None)
+    /// Hands over an event at the reader's position. `at_us`: when it was recorded.
+    async fn send(&self, run_id: RunId, at_us: Option<i64>, what: Event) {
+        let at = at_us.map(Timestamp);
+        let event = RunEvent { run_id, at, what };
+        let number = self.after;
+        self.sink.send(Numbered { number, event }).await;
     }
 }
 
@@ -281,90 +251,48 @@ const MOST_REPORTED: Duration = Duration::from_secs(5);
 pub(super) const LOOK: Duration = Duration::from_millis(300);
 const SELDOM: Duration = Duration::from_secs(1);
 
-impl Watch {
+impl Reader {
     /// Subscribes to live events, with the text of the current turn so far. The text of a turn is complete before the
     /// turn is written.
     fn join(&mut self) {
-        let joined = self.agents.running.live(self.run).map(|live| live.watch());
+        let joined = self.runs.agents.running.live(self.run).map(|live| live.watch());
         (self.said, self.live) = joined.map_or_else(Default::default, |(said, live)| (said, Some(live)));
     }
 
-    /// Waits for more entries, or for the model's text.
-    async fn wait(&mut self) -> Option<PlacedEvent> {
-        // The next worker asks the model again.
-        if self.void {
-            let run = self.under_way.keys().next().copied();
-            let Some(run) = run else {
-                self.void = false;
-                return None;
-            };
-            self.under_way.remove(&run);
-            return Some(self.placed(run, None, Event::Reset));
+    /// Hands over the model's text, until there may be more to read. True: this process stopped executing the run, and
+    /// may claim it again.
+    async fn arriving(&mut self) -> bool {
+        let Said { thoughts, words } = std::mem::take(&mut self.said);
+        if !thoughts.is_empty() {
+            self.arrived(self.run, Event::Thought { text: thoughts.into() }).await;
         }
-        let stop = self.stop.clone();
-        let Some(live) = &mut self.live else {
-            let begins = self.agents.running.begins(self.run);
-            if self.agents.running.live(self.run).is_none() {
-                tokio::select! {
-                    _ = timeout(self.patience, begins.wait()) => {}
-                    () = stop.cancelled() => {}
+        if !words.is_empty() {
+            self.arrived(self.run, Event::Delta { text: words.into() }).await;
+        }
+        while let Some(live) = &mut self.live {
+            match timeout(MOST_REPORTED, live.recv()).await {
+                Ok(Ok(LiveEvent::Delta(run, text))) => self.arrived(run, Event::Delta { text }).await,
+                Ok(Ok(LiveEvent::Thought(run, text))) => self.arrived(run, Event::Thought { text }).await,
+                Ok(Ok(LiveEvent::Reset(run))) => self.arrived(run, Event::Reset).await,
+                Ok(Ok(LiveEvent::Written) | Err(RecvError::Lagged(_))) | Err(_) => return false,
+                Ok(Err(RecvError::Closed)) => {
+                    self.live = None;
+                    sleep(Duration::from_millis(20)).await;
                 }
             }
-            self.patience = (self.patience * 2).min(SELDOM);
-            self.caught_up = false;
-            return None;
-        };
-        if let Some(what) = said_before(&mut self.said) {
-            let reported = self.under_way.entry(self.run).or_default();
-            match &what {
-                Event::Thought { text } => reported.add_thought(text),
-                Event::Delta { text } => reported.add(text),
-                _ => {}
-            }
-            return Some(self.placed(self.run, None, what));
         }
-        let received = tokio::select! {
-            received = timeout(MOST_REPORTED, live.recv()) => received,
-            () = stop.cancelled() => return None,
-        };
-        let (run_id, what) = match received {
-            Ok(Ok(LiveEvent::Delta(run, text))) => {
-                self.under_way.entry(run).or_default().add(&text);
-                (run, Event::Delta { text })
-            }
-            Ok(Ok(LiveEvent::Thought(run, text))) => {
-                self.under_way.entry(run).or_default().add_thought(&text);
-                (run, Event::Thought { text })
-            }
-            Ok(Ok(LiveEvent::Reset(run))) => {
-                self.under_way.remove(&run);
-                (run, Event::Reset)
-            }
-            Ok(Err(RecvError::Closed)) => {
-                // This process stopped executing the run, and may claim it again.
-                self.live = None;
-                self.void = !self.under_way.is_empty();
-                self.caught_up = false;
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                return None;
-            }
-            Ok(Ok(LiveEvent::Written) | Err(RecvError::Lagged(_))) | Err(_) => {
-                self.caught_up = false;
-                return None;
-            }
-        };
-        Some(self.placed(run_id, None, what))
+        true
     }
-}
 
-/// The text of a turn from before a watcher subscribed: its thoughts, then its text, each once.
-fn said_before(said: &mut Said) -> Option<Event> {
-    let thoughts = std::mem::take(&mut said.thoughts);
-    if !thoughts.is_empty() {
-        return Some(Event::Thought { text: thoughts.into() });
+    async fn arrived(&mut self, run: RunId, what: Event) {
+        let under_way = &mut self.under_way;
+        match &what {
+            Event::Delta { text } => under_way.entry(run).or_default().words.add(text),
+            Event::Thought { text } => under_way.entry(run).or_default().thoughts.add(text),
+            _ => drop(under_way.remove(&run)),
+        }
+        self.send(run, None, what).await;
     }
-    let words = std::mem::take(&mut said.words);
-    (!words.is_empty()).then(|| Event::Delta { text: words.into() })
 }
 
 /// Waits for an announcement of a run that this process executes. Otherwise waits until execution starts, or for a time
@@ -385,7 +313,7 @@ pub(super) async fn pause(live: &mut Option<Receiver<LiveEvent>>, begins: Begins
         }
     };
     if let Ok(false) = timeout(MOST_REPORTED, written).await {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -420,7 +348,7 @@ pub(super) fn parsed(run: RunId, stored: &StoredEntry) -> Result<Entry, Problem>
 /// Text and thoughts of one turn that a reader has already received, as length and hash, so that a slow reader keeps no
 /// text.
 #[derive(Default)]
-struct SentTurn {
+pub(super) struct SentTurn {
     words: Beginning,
     thoughts: Beginning,
 }
@@ -432,14 +360,6 @@ struct Beginning {
 }
 
 impl SentTurn {
-    fn add(&mut self, words: &str) {
-        self.words.add(words);
-    }
-
-    fn add_thought(&mut self, text: &str) {
-        self.thoughts.add(text);
-    }
-
     /// Does the turn begin with the received text?
     fn begin(self, turn: &ModelTurn) -> bool {
         let thoughts = turn.parts.iter().filter_map(|part| match part {

@@ -6,23 +6,22 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use chrono_tz::Tz;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::caller::Caller;
 use super::decisions::{ListQuery, Page};
 use super::definitions::Directory;
-use super::request::{Claim, RequestMeta};
-use super::runs::{Begin, Begun, InThread, Origin, Runs, Watch};
+use super::request::{Claim, MAX_PROMPT, RequestMeta, prompt_error, time_zone};
+use super::runs::{Begin, Begun, InThread, Origin, Runs};
 use crate::api::problem::Code;
 use crate::api::runs::AgentRun;
-use crate::api::threads::{ActionAnswer, ActionRecord, RunAnswer, Thread, ThreadSummary};
+use crate::api::threads::{ActionAnswer, ActionRecord, RunAnswer, SayBody, Thread, ThreadSummary};
 use crate::domain::action::{Action, ActionStatus, in_words};
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::Outcome;
-use crate::domain::definition::{Agent, Approval, answerer};
-use crate::domain::ids::{ActionId, DEFAULT_PROJECT, ProjectId, RunId, ThreadId, UserId};
+use crate::domain::definition::{Approval, answerer};
+use crate::domain::ids::{ActionId, ProjectId, RunId, ThreadId, UserId};
 use crate::domain::policy::THREAD;
 pub use crate::domain::settings::ThreadSettings;
 use crate::domain::text;
@@ -31,17 +30,13 @@ use crate::domain::thread::{completed_effects, end_words, run_words};
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::engine::agent::Settings;
-use crate::surfaces::problem::Problem;
-
 use crate::engine::journal::Journal;
 use crate::engine::ledger::Call;
-use crate::engine::snapshot::DefinitionSnapshot;
 use crate::ports::actions::Actions;
+use crate::surfaces::problem::Problem;
 
 /// Every side effect requires approval, whatever an agent's definition or a tool's setting says.
 pub const FLOOR: Approval = Approval::SideEffects;
-/// The longest prompt, in bytes.
-pub const MAX_PROMPT: usize = 32 * 1024;
 /// Maximum messages of a thread shown at once.
 pub const MESSAGES: u32 = 200;
 
@@ -51,21 +46,6 @@ pub struct Threads {
     directory: Arc<Directory>,
     actions: Arc<dyn Actions>,
     settings: ThreadSettings,
-}
-
-/// A message for a thread.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// The text.
-    pub prompt: String,
-    /// The thread; absent: a new one.
-    pub thread: Option<ThreadId>,
-    /// The user's time zone, if the caller named it.
-    pub time_zone: Option<Tz>,
-    /// True if the caller does not wait for the run.
-    pub background: bool,
-    /// Metadata from the HTTP layer.
-    pub meta: RequestMeta,
 }
 
 impl Threads {
@@ -88,29 +68,35 @@ impl Threads {
     ///
     /// # Errors
     /// [`Problem`]; later errors are reported by the run itself.
-    pub async fn say(&self, caller: &Caller, user: UserId, message: Message) -> Result<Begun, Problem> {
-        let Message { prompt, meta, .. } = &message;
-        if prompt.trim().is_empty() {
-            return Err(Problem::invalid("/prompt", "must not be empty"));
-        }
+    pub async fn say(
+        &self,
+        caller: &Caller,
+        user: UserId,
+        message: SayBody,
+        meta: RequestMeta,
+    ) -> Result<Begun, Problem> {
+        let zone = time_zone(message.time_zone.as_deref());
+        let zone = zone.map_err(|detail| Problem::invalid("/timeZone", detail))?;
+        let prompt = &message.prompt;
         if prompt.len() > MAX_PROMPT {
-            let (begins, bytes) = (text::prefix(prompt, MAX_PROMPT), prompt.len());
-            self.refuse(caller, user, (begins, meta), (Outcome::UserInput, None))
+            let begins = text::prefix(prompt, MAX_PROMPT);
+            self.refuse(caller, user.clone(), (begins, &meta), (Outcome::UserInput, None))
                 .await?;
-            let detail = format!("has {bytes} bytes; at most {MAX_PROMPT} are allowed");
-            return Err(Problem::invalid("/prompt", detail));
         }
-        if let Some(mut before) = self.runs.begun_before(meta).await? {
+        if let Some(error) = prompt_error("/prompt", prompt) {
+            return Err(Problem::from(vec![error]));
+        }
+        if let Some(mut before) = self.runs.begun_before(&meta).await? {
             before.waits_its_turn = self.waits_its_turn(caller, before.run).await?;
             return Ok(before);
         }
-        let id = ProjectId::parse(DEFAULT_PROJECT).unwrap_or_else(|_| unreachable!("it is a valid id"));
+        let id = ProjectId::default();
         let project = self.directory.project(&caller.tenant, &id).await?;
         let agent = match answerer(&project.agents, &self.settings.agent) {
             Ok(agent) => agent,
             Err(why) => {
                 let detail = Some(Arc::from(why.as_str()));
-                self.refuse(caller, user, (prompt, meta), (Outcome::Internal, detail))
+                self.refuse(caller, user, (prompt, &meta), (Outcome::Internal, detail))
                     .await?;
                 return Err(Problem::new(
                     Code::AgentUnavailable,
@@ -120,48 +106,28 @@ impl Threads {
                 ));
             }
         };
-        let snapshot = project.snapshot(&self.settings.agent).ok_or(Code::NotFound)?;
-        let version = project.versions.get(&self.settings.agent).copied();
-        let begin = self.begin_of(message, id, agent, version, snapshot);
+        let settings = Settings::top(&agent.definition, None, meta.traceparent.clone());
+        let begin = Begin {
+            surface: THREAD,
+            agent: project.choose(id, &self.settings.agent)?,
+            inputs: Map::from_iter([("query".to_owned(), Value::from(message.prompt.clone()))]),
+            origin: Origin::Thread(InThread {
+                thread: message.thread_id.unwrap_or_else(ThreadId::new),
+                is_new: message.thread_id.is_none(),
+                message: message.prompt.into(),
+                queue: self.settings.while_busy == WhileBusy::Queue,
+            }),
+            settings: Settings {
+                zone,
+                ..settings.in_thread(FLOOR, self.settings.on_reject)
+            },
+            meta,
+        };
         let mut begun = self.runs.begin(caller, user, begin).await?;
         if begun.replayed {
             begun.waits_its_turn = self.waits_its_turn(caller, begun.run).await?;
         }
         Ok(begun)
-    }
-
-    fn begin_of(
-        &self,
-        message: Message,
-        project: ProjectId,
-        agent: &Agent,
-        version: Option<i64>,
-        snapshot: Arc<DefinitionSnapshot>,
-    ) -> Begin {
-        let settings = Settings::top(&agent.definition, None, message.meta.traceparent.clone());
-        let settings = Settings {
-            zone: message.time_zone,
-            ..settings.in_thread(FLOOR, self.settings.on_reject)
-        };
-        let inputs = Map::from_iter([("query".to_owned(), Value::from(message.prompt.clone()))]);
-        let place = InThread {
-            thread: message.thread.unwrap_or_else(ThreadId::new),
-            is_new: message.thread.is_none(),
-            message: message.prompt.into(),
-            queue: self.settings.while_busy == WhileBusy::Queue,
-        };
-        Begin {
-            surface: THREAD,
-            origin: Origin::Thread(place),
-            project,
-            agent: self.settings.agent.as_str().into(),
-            version,
-            snapshot,
-            inputs,
-            settings,
-            background: message.background,
-            meta: message.meta,
-        }
     }
 
     /// Records a message for which no run is begun. The decision names no thread, since it was not checked whether the
@@ -269,20 +235,6 @@ impl Threads {
         self.runs.ends(caller, run).await;
         self.after(caller, run).await
     }
-
-    /// The events of a run, after this number.
-    ///
-    /// # Errors
-    /// There is no such run; the store is unavailable.
-    pub async fn watch(
-        &self,
-        caller: &Caller,
-        user: Option<&UserId>,
-        run: RunId,
-        after: u64,
-    ) -> Result<Watch, Problem> {
-        self.runs.watch(caller, user, run, after).await
-    }
 }
 
 fn answer(run: &AgentRun, thread: Option<ThreadId>, journal: &Journal, actions: &[Action]) -> RunAnswer {
@@ -386,32 +338,21 @@ fn of_call(call: Call<'_>, run: RunStatus) -> ActionAnswer {
     let over = matches!(run, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled);
     let cut = over && !call.status().has_ended();
     let state = if cut { ActionStatus::Failed } else { call.status() };
-    let (tool, failure) = (call.name().to_string(), call.failure());
+    let failure = call.failure();
     let code = call.failure_code().or(cut.then_some(FailureCode::Cancelled));
     let input = call.accepted().map_or(&*call.proposed.call.args, |arguments| arguments);
     let completed_us = call.last_started_us().zip(call.duration_us());
-    let error_code = code.map(|code| code.as_str().to_owned());
-    let error_message = failure.map(|failure| in_words(&failure.for_callers()));
-    ActionAnswer {
-        tool: tool.clone(),
-        status: wire(state).into(),
-        state,
-        requires_approval: false,
-        action_id: call.id(),
-        approval_id: None,
-        arguments: None,
-        asked: None,
-        expires_at: None,
-        error_class: code.map(FailureCode::class),
-        record: ActionRecord {
+    answered(
+        call.id(),
+        ActionRecord {
             model_name: call.model().unwrap_or_default().to_owned(),
-            tool_name: tool,
+            tool_name: call.name().to_string(),
             input_hash: hex::encode(Sha256::digest(input.get())),
             policy_decision: call.policy().map(|policy| policy.effect.as_str().to_owned()),
             approval_id: None,
             execution_status: state,
-            error_code: error_code.clone(),
-            error_message: error_message.clone(),
+            error_code: code.map(|code| code.as_str().to_owned()),
+            error_message: failure.map(|failure| in_words(&failure.for_callers())),
             created_at: None,
             resolved_at: None,
             resolved_by: None,
@@ -419,9 +360,8 @@ fn of_call(call: Call<'_>, run: RunStatus) -> ActionAnswer {
             completed_at: completed_us.map(|(started, took)| Timestamp(started.saturating_add(took))),
             settled_by: None,
         },
-        error_code,
-        error_message,
-    }
+        None,
+    )
 }
 
 /// An action in the answer about its run.
@@ -435,29 +375,17 @@ pub fn action_answer(action: &Action) -> ActionAnswer {
     let error_code = error_code.or_else(|| unanswered.map(|status| status.as_str().to_owned()));
     let error_message = action.error_message.as_deref().map(in_words);
     let error_message = error_message.or_else(|| unanswered.and(action.reason.clone()));
-    ActionAnswer {
-        tool: action.tool.clone(),
-        status: wire(action.status).into(),
-        state: action.status,
-        requires_approval: action.approval.is_some(),
-        action_id: action.id,
-        approval_id: action.approval.filter(|_| waits),
-        arguments: waits.then(|| action.arguments.clone()),
-        asked: waits.then(|| action.details.clone().into()),
-        expires_at: action.expires_at.filter(|_| waits).map(Timestamp),
-        error_class: error_code
-            .as_deref()
-            .and_then(FailureCode::parse)
-            .map(FailureCode::class),
-        record: ActionRecord {
+    answered(
+        action.id,
+        ActionRecord {
             model_name: action.model.clone(),
             tool_name: action.tool.clone(),
             input_hash: action.input_hash.clone(),
             policy_decision: Some(action.policy.clone()),
             approval_id: action.approval,
             execution_status: action.status,
-            error_code: error_code.clone(),
-            error_message: error_message.clone(),
+            error_code,
+            error_message,
             created_at: Some(Timestamp(action.created_at)),
             resolved_at: action.resolved_at.map(Timestamp),
             resolved_by: action.resolved_by.clone(),
@@ -465,7 +393,26 @@ pub fn action_answer(action: &Action) -> ActionAnswer {
             completed_at: action.completed_at.map(Timestamp),
             settled_by: action.settled_by.clone(),
         },
-        error_code,
-        error_message,
+        Some(action).filter(|_| waits),
+    )
+}
+
+/// The answer about the call of this record; `waiting` is its action while it waits for an approval.
+fn answered(action_id: ActionId, record: ActionRecord, waiting: Option<&Action>) -> ActionAnswer {
+    let code = record.error_code.as_deref().and_then(FailureCode::parse);
+    ActionAnswer {
+        tool: record.tool_name.clone(),
+        status: wire(record.execution_status).into(),
+        state: record.execution_status,
+        requires_approval: record.approval_id.is_some(),
+        action_id,
+        approval_id: waiting.and_then(|action| action.approval),
+        arguments: waiting.map(|action| action.arguments.clone()),
+        asked: waiting.map(|action| action.details.clone().into()),
+        expires_at: waiting.and_then(|action| action.expires_at).map(Timestamp),
+        error_class: code.map(FailureCode::class),
+        error_code: record.error_code.clone(),
+        error_message: record.error_message.clone(),
+        record,
     }
 }

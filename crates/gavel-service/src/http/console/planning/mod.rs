@@ -10,7 +10,7 @@ use chrono_tz::Tz;
 use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 
-use crate::api::planning::{LoggedAction, Session};
+use crate::api::planning::{ExecuteBody, LoggedAction, Session};
 use crate::domain::action::in_words as error_in_words;
 use crate::domain::ids::{PlanningSessionId, UserId};
 use crate::domain::plan::{Task, TaskStatus};
@@ -22,7 +22,6 @@ use crate::http::error::{Code, Error};
 use crate::http::request::{Id, Open, RequestName};
 use crate::http::{body, query};
 use crate::surfaces::decisions::ListQuery;
-use crate::surfaces::planning::ExecutePlan;
 use crate::surfaces::request::RequestMeta;
 
 pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Page {
@@ -152,20 +151,20 @@ pub(crate) async fn confirm(
 ) -> Page {
     let version: Option<u32> = form.get("version").and_then(query::number);
     let version = version.ok_or_else(|| Error::invalid("version", "does not match a button of the page"))?;
-    let execute = ExecutePlan {
-        session,
+    let execute = ExecuteBody {
         plan_version: Some(version),
-        ask_for: Vec::new(),
-        background: true,
-        meta: RequestMeta {
-            request_id,
-            traceparent: None,
-            idempotency: None,
-            shed: None,
-        },
+        ..ExecuteBody::default()
     };
-    let user = visitor.reads.as_ref();
-    let late = match edge.planning.execute_plan(&visitor.caller, user, execute).await {
+    let meta = RequestMeta {
+        request_id,
+        traceparent: None,
+        idempotency: None,
+        background: true,
+        shed: None,
+    };
+    let (planning, user) = (&edge.planning, visitor.reads.as_ref());
+    let executed = planning.execute_plan(&visitor.caller, user, session, &execute, meta);
+    let late = match executed.await {
         // The plan was confirmed before, by this visitor or by another.
         Ok(execution) => execution.begun.is_none(),
         Err(problem) if problem.is_of_moved_session() => true,

@@ -95,9 +95,15 @@ fn log(entries: &[Entry], after: u32, most: usize, settled: &HashMap<ActionId, b
         journal: entries.iter().cloned().collect(),
         times: vec![5; entries.len()],
     };
-    let mut page = Page::new(after, most);
+    let mut page = Page {
+        after,
+        most,
+        count: 0,
+        settled: settled.clone(),
+        is_at_work: true,
+        actions: Vec::new(),
+    };
     page.add(Some(TaskId::of(1)), &read, read.of_task());
-    page.settle(settled);
     page.actions
 }
 
