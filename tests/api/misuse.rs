@@ -36,7 +36,7 @@ async fn each_invalid_body_is_a_problem_that_names_the_location() {
         ("\u{feff}{}".into(), ""),
         ("[]".into(), ""),
         ("null".into(), ""),
-        (r#"{"user_id":"u"}"#.into(), ""),
+        (r#"{"user_id":"u"}"#.into(), "/message"),
         (r#"{"message":"","user_id":"u"}"#.into(), "/message"),
         (r#"{"message":" \n","user_id":"u"}"#.into(), "/message"),
         (r#"{"message":7,"user_id":"u"}"#.into(), "/message"),
@@ -65,7 +65,7 @@ async fn each_invalid_body_is_a_problem_that_names_the_location() {
         ),
         (
             r#"{"message":"a","user_id":"u","history":[{"role":"user"}]}"#.into(),
-            "/history/0",
+            "/history/0/content",
         ),
         (
             r#"{"message":"a","user_id":"u","time_zone":"Mars/Base"}"#.into(),

@@ -17,7 +17,7 @@ fn pointers(problem: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn an_invalid_body_is_reported_with_every_location_at_once() {
     let edge = serve(Setup::default()).await;
-    let answer = edge.post(r#"{"message":"","user_id":"","time_zone":"x"}"#).await;
+    let answer = edge.post(r#"{"message":7,"user_id":[],"colour":1}"#).await;
     let problem = answer.problem(400, "invalid_request");
     assert_eq!(pointers(&problem).len(), 3, "{problem}");
     for body in [

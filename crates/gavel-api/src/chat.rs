@@ -16,7 +16,7 @@ use crate::domain::object::Object;
 #[schema(as = ChatRequest)]
 pub struct ChatBody {
     /// The user's message. Not blank, no NUL; over 32 KiB the decision is `ERROR:USER_INPUT`.
-    #[schema(min_length = 1)]
+    #[schema(min_length = 1, pattern = r"\S")]
     pub message: String,
     /// The acting user; required unless the caller's token names one. No invisible characters, and not blank.
     #[schema(min_length = 1, max_length = 256)]

@@ -18,7 +18,7 @@ use crate::cli::{gavel, output};
 use crate::config::{Config, Resolved};
 use crate::domain::canonical;
 use crate::domain::ids::{ActionId, DEFAULT_TENANT, UserId};
-use crate::domain::schema::{CheckError, Effort};
+use crate::domain::schema::{CheckError, Effort, Mismatch};
 use crate::domain::tool::Tool;
 use crate::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 
@@ -318,8 +318,9 @@ fn arguments(args: &Call, tool: &Tool) -> anyhow::Result<Map<String, Value>> {
     }
     match tool.input.check(&Value::Object(arguments.clone()), Effort::Full) {
         Ok(()) => {}
-        Err(CheckError::Invalid(errors)) => {
-            bail!("the arguments do not fit the tool's schema:\n  {}", errors.join("\n  "));
+        Err(CheckError::Invalid(places)) => {
+            let places: Vec<_> = places.iter().map(Mismatch::to_string).collect();
+            bail!("the arguments do not fit the tool's schema:\n  {}", places.join("\n  "));
         }
         Err(CheckError::TooCostly) => bail!("{}", CheckError::TooCostly),
     }

@@ -1,6 +1,7 @@
 //! Request bodies, limited in size, time and total memory.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use actix_web::error::PayloadError;
@@ -9,15 +10,19 @@ use actix_web::web::Payload;
 use actix_web::{HttpMessage, HttpRequest};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
 use serde_path_to_error::{Path, Segment};
 use utoipa::ToSchema;
-use utoipa::openapi::{RefOr, Schema};
+use utoipa::openapi::{Ref, RefOr, Schema};
 
 use super::EdgeLimits;
 use super::error::{Code, Error};
+use crate::api::problem::FieldError;
 use crate::domain::budget::{Exceeded, Share};
 use crate::domain::object::Object;
+use crate::domain::schema::{CheckError, Effort, JsonSchema};
 use crate::domain::surrogates;
 use crate::surfaces::approvals::MAX_REASON;
 
@@ -154,9 +159,15 @@ fn form(schema: &RefOr<Schema>) -> String {
 /// Parses a JSON body.
 ///
 /// # Errors
-/// 400 with the place of the first error.
-pub(super) fn parse<'a, T: Deserialize<'a> + ToSchema>(body: &'a [u8]) -> Result<T, Error> {
+/// 400 with all places that do not match the schema of the body, or with the first that a schema does not know.
+pub(super) fn parse<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Result<T, Error> {
     let invalid = |pointer: String, error: &serde_json::Error| {
+        if let Some(mismatches) = serde_json::from_slice(body)
+            .ok()
+            .and_then(|body| mismatches::<T>(&body))
+        {
+            return mismatches.into();
+        }
         let allowed = form(&T::schema());
         Error::invalid(pointer, format!("is not valid: {error}; allowed: {allowed}"))
     };
@@ -165,6 +176,25 @@ pub(super) fn parse<'a, T: Deserialize<'a> + ToSchema>(body: &'a [u8]) -> Result
         serde_path_to_error::deserialize(&mut json).map_err(|error| invalid(pointer(error.path()), error.inner()))?;
     json.end().map_err(|error| invalid(String::new(), &error))?;
     Ok(given)
+}
+
+/// The places where a value does not match the schema of this body, as the API description shows it.
+fn mismatches<T: ToSchema>(value: &Value) -> Option<Vec<FieldError>> {
+    let mut schemas = Vec::new();
+    T::schemas(&mut schemas);
+    schemas.push((T::name().into_owned(), T::schema()));
+    let schemas: BTreeMap<_, _> = schemas.into_iter().collect();
+    let schema = json!({"$ref": Ref::from_schema_name(T::name()).ref_location, "components": {"schemas": schemas}});
+    let schema = JsonSchema::compile(to_raw_value(&schema).ok()?).ok()?;
+    match schema.check(value, Effort::Quick) {
+        Err(CheckError::Invalid(places)) => Some(
+            places
+                .into_iter()
+                .map(|one| FieldError::new(one.place, one.message))
+                .collect(),
+        ),
+        Err(CheckError::TooCostly) | Ok(()) => None,
+    }
 }
 
 /// A reason that a person gives, of limited length.
@@ -298,7 +328,7 @@ mod tests {
 
     #[test]
     fn each_error_of_a_body_is_named_by_its_place() {
-        #[derive(Debug, Deserialize, ToSchema)]
+        #[derive(Debug, serde::Deserialize, ToSchema)]
         #[serde(deny_unknown_fields)]
         struct Given {
             #[allow(dead_code)]
@@ -309,31 +339,33 @@ mod tests {
                 .problem
                 .into_more()
                 .errors
-                .into_iter()
-                .map(|error| (error.pointer, error.detail))
-                .collect(),
+                .iter()
+                .map(FieldError::to_string)
+                .collect::<Vec<_>>()
+                .join("; "),
             other => panic!("{text}: {other:?}"),
         };
-        for (text, place, says) in [
+        for (text, says) in [
             (
-                r#"{"happened": [true, "no"]}"#,
-                "/happened/1",
-                "string \"no\", expected a boolean",
+                r#"{"happened": [true, "no", 7], "hapened": []}"#,
+                "/happened/1: \"no\" is not of type \"boolean\"; /happened/2: 7 is not of type \"boolean\"; \
+                 /hapened: is not known; allowed: happened",
             ),
-            (r#"{"hapened": []}"#, "/hapened", "unknown field `hapened`"),
-            (r#"{"happened": []} x"#, "", "trailing characters"),
-            ("", "", "EOF while parsing"),
-            ("[[true]]", "", "invalid type: sequence"),
+            (
+                r#"{"happened": [], "happened": []}"#,
+                "/happened: is not valid: duplicate field `happened` at line 1 column 27; allowed: {\"happened\"?}",
+            ),
+            (
+                r#"{"happened": []} x"#,
+                ": is not valid: trailing characters at line 1 column 18; allowed: {\"happened\"?}",
+            ),
+            (
+                "",
+                ": is not valid: EOF while parsing a value at line 1 column 0; allowed: {\"happened\"?}",
+            ),
+            ("[[true]]", ": [[true]] is not of type \"object\""),
         ] {
-            let reported: Vec<(String, String)> = places(text);
-            let [(pointer, detail)] = &reported[..] else {
-                panic!("{reported:?}")
-            };
-            assert_eq!(pointer, place, "{detail}");
-            assert!(
-                detail.contains(says) && detail.ends_with("allowed: {\"happened\"?}"),
-                "{detail}"
-            );
+            assert_eq!(places(text), says, "{text}");
         }
     }
 

@@ -16,6 +16,7 @@ mod repair;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -57,11 +58,27 @@ pub enum SchemaError {
 /// Why a value was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckError {
-    /// Up to 8 messages, each with the JSON pointer of its subject. They quote the value, up to 512 bytes.
-    Invalid(Vec<String>),
+    /// The first places.
+    Invalid(Vec<Mismatch>),
     /// The effort was exhausted before there was a result. After [`Effort::Quick`], a check with [`Effort::Full`] may
     /// still return one.
     TooCostly,
+}
+
+/// A place where a value does not match its schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// JSON pointer of the part, also of one that is missing or not allowed; empty: the whole value.
+    pub place: String,
+    /// What is found there, and what the schema requires. It quotes the value, up to 512 bytes.
+    pub message: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.place.is_empty() { "/" } else { &self.place };
+        write!(f, "{place}: {}", self.message)
+    }
 }
 
 /// The text for users and models if a check with [`Effort::Full`] ends without a result.
@@ -70,7 +87,10 @@ pub const TOO_COSTLY: &str = "checking this value against its schema takes more 
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(errors) => f.write_str(&errors.join("; ")),
+            Self::Invalid(places) => {
+                let places: Vec<_> = places.iter().map(Mismatch::to_string).collect();
+                f.write_str(&places.join("; "))
+            }
             Self::TooCostly => f.write_str(TOO_COSTLY),
         }
     }
@@ -129,24 +149,50 @@ impl JsonSchema {
         if valid {
             return Ok(());
         }
-        let collected: Option<Vec<String>> = counted::within(effort.at_most(LOOKS_FOR_ERRORS), || {
+        let collected: Option<Vec<Mismatch>> = counted::within(effort.at_most(LOOKS_FOR_ERRORS), || {
             let errors = self.validator.iter_errors(Counted(value));
-            errors.take(MOST_ERRORS).map(|error| message(&error)).collect()
+            errors.flat_map(|error| self.places(&error)).take(MOST_ERRORS).collect()
         });
         // Each branch repeats its errors with what they refer to. Very many of them take memory and help no reader.
         Err(match (collected, effort) {
-            (Some(errors), _) => CheckError::Invalid(errors),
+            (Some(places), _) => CheckError::Invalid(places),
             // A check with more effort may still return the errors.
             (None, Effort::Quick) => CheckError::TooCostly,
-            (None, Effort::Full | Effort::AtMost(_)) => CheckError::Invalid(vec![format!(
-                "{TOP}: it does not match the schema; finding the exact place takes too long"
-            )]),
+            (None, Effort::Full | Effort::AtMost(_)) => CheckError::Invalid(vec![Mismatch {
+                place: String::new(),
+                message: "it does not match the schema; finding the exact place takes too long".to_owned(),
+            }]),
         })
     }
-}
 
-/// The location of a whole value in a message.
-const TOP: &str = "/";
+    /// The places of an error: of the members that are missing or not allowed, else of the value that it is about.
+    fn places(&self, error: &jsonschema::ValidationError<'_>) -> Vec<Mismatch> {
+        let place = error.instance_path();
+        let member = |name: &str, message: &str| Mismatch {
+            place: limited(place.join(name).as_str()),
+            message: message.to_owned(),
+        };
+        match error.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                let schema = self.value();
+                let keyword = error.schema_path().as_str();
+                let parent = keyword.rsplit_once('/').and_then(|(parent, _)| schema.pointer(parent));
+                let known = parent.and_then(|parent| parent["properties"].as_object());
+                let known: Vec<_> = known.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+                let message = limited(format_args!("is not known; allowed: {}", known.join(", ")));
+                let unexpected = unexpected.iter().take(MOST_ERRORS);
+                unexpected.map(|name| member(name, &message)).collect()
+            }
+            ValidationErrorKind::Required { property } => {
+                vec![member(property.as_str().unwrap_or_default(), "is missing")]
+            }
+            _ => vec![Mismatch {
+                place: place.as_str().to_owned(),
+                message: limited(error),
+            }],
+        }
+    }
+}
 
 /// Runs `work` so that [`counted::exhausted`] ends it.
 fn until_exhausted<T>(work: impl FnOnce() -> T) -> Option<T> {
@@ -156,12 +202,6 @@ fn until_exhausted<T>(work: impl FnOnce() -> T) -> Option<T> {
         Err(ended) if ended.is::<counted::Exhausted>() => None,
         Err(panic) => resume_unwind(panic),
     }
-}
-
-fn message(error: &jsonschema::ValidationError<'_>) -> String {
-    let place = error.instance_path().as_str();
-    let place = if place.is_empty() { TOP } else { place };
-    limited(format_args!("{place}: {error}"))
 }
 
 /// A message may quote the whole value.

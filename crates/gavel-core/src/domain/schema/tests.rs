@@ -46,8 +46,8 @@ fn a_value_with_very_many_errors_is_refused_in_one_sentence() {
         panic!("it is not valid")
     };
     assert_eq!(
-        errors,
-        ["/: it does not match the schema; finding the exact place takes too long"]
+        errors[0].to_string(),
+        "/: it does not match the schema; finding the exact place takes too long"
     );
 }
 
@@ -59,8 +59,13 @@ fn an_error_names_the_place() {
     let Err(CheckError::Invalid(errors)) = schema.check(&json!({"id": 7}), Effort::Quick) else {
         panic!("7 is text")
     };
-    assert!(errors[0].starts_with("/id: "), "{errors:?}");
+    assert_eq!(errors[0].place, "/id", "{errors:?}");
     assert_eq!(schema.check(&json!({"id": "7"}), Effort::Quick), Ok(()));
+    let error = schema.check(&json!({"if": 7, "it/s": 8}), Effort::Quick).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/if: is not known; allowed: id; /it~1s: is not known; allowed: id; /id: is missing"
+    );
 }
 
 #[test]
@@ -71,8 +76,8 @@ fn an_error_does_not_grow_with_what_was_given() {
         let Err(CheckError::Invalid(errors)) = schema.check(&value, Effort::Full) else {
             panic!("the text is too long")
         };
-        assert!(errors[0].starts_with("/text: \"öö"), "{errors:?}");
-        assert!(errors[0].len() <= 515, "{}", errors[0].len());
+        assert!(errors[0].to_string().starts_with("/text: \"öö"), "{errors:?}");
+        assert!(errors[0].message.len() <= 515, "{}", errors[0].message.len());
     }
 }
 
