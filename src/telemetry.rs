@@ -7,6 +7,7 @@ mod traces;
 
 use std::io::{self, IsTerminal, Write};
 
+use anyhow::Context;
 use tracing_subscriber::filter::combinator::And;
 use tracing_subscriber::filter::{FilterExt, Filtered, LevelFilter, Targets};
 use tracing_subscriber::layer::{Layered, SubscriberExt};
@@ -17,21 +18,6 @@ use crate::config::{LogFormat, Otlp};
 use crate::domain::text::escaped;
 
 pub use gavel_engine::trace::{continue_trace, traceparent};
-pub use traces::TracesError;
-
-/// Why logs or traces cannot be initialized.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The filter does not parse.
-    #[error("the log filter is invalid: {0}")]
-    Filter(#[from] tracing_subscriber::filter::ParseError),
-    /// The exporter cannot be built.
-    #[error(transparent)]
-    Traces(#[from] TracesError),
-    /// Other code has already initialized logs.
-    #[error("logs are already initialized: {0}")]
-    Twice(#[from] tracing_subscriber::util::TryInitError),
-}
 
 /// Keeps telemetry running. [`Telemetry::finish`] sends the remaining traces.
 #[must_use = "traces that are not sent yet are lost when this is dropped"]
@@ -45,10 +31,10 @@ impl Telemetry {
     /// the tokio runtime that sends the traces.
     ///
     /// # Errors
-    /// [`StartError`].
-    pub fn start(filter: &str, format: LogFormat, collector: Option<Otlp>) -> Result<Self, StartError> {
+    /// The filter does not parse, the exporter cannot be built, or other code has already initialized logs.
+    pub fn start(filter: &str, format: LogFormat, collector: Option<Otlp>) -> anyhow::Result<Self> {
         let traces = collector.map(traces::Traces::start).transpose()?;
-        let logs = logs(filter, format)?;
+        let logs = logs(filter, format).context("the log filter is invalid")?;
         match &traces {
             Some(traces) => logs.with(traces.layer()).try_init()?,
             // Not an absent layer: with a layer that may want spans, every span would be checked each time.

@@ -6,7 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gavel::config::{Auth, Config, ConfigErrors, Content, Dotenv, JwtKeys, Provider, Resolved, SETTINGS, Sources};
+use gavel::adapters::gemini::{CredentialSource, Endpoint};
+use gavel::adapters::store::ContentMode;
+use gavel::config::{Auth, Config, ConfigErrors, Dotenv, JwtKeys, Provider, Resolved, SETTINGS, Sources};
 use gavel::domain::budget::SessionLimits;
 use gavel::domain::definition::ThinkingLevel;
 use gavel_reading::{ReadError, Secrecy};
@@ -102,7 +104,7 @@ fn without_settings_gavel_serves_this_machine_with_the_demo_model() {
     assert!(matches!(config.model.provider, Provider::Demo { by_name: false }));
     assert_eq!(config.model.name, "demo");
     assert!(matches!(config.auth, Auth::None));
-    assert!(matches!(config.records, Content::Full));
+    assert!(matches!(config.records, ContentMode::Full));
     assert_eq!(
         (config.rate_limit.per_minute.get(), config.rate_limit.burst.get()),
         (60, 20)
@@ -176,7 +178,9 @@ fn a_dotenv_file_is_read_as_other_programs_read_it() {
             ..Given::default()
         };
         match config.config().model.provider {
-            Provider::Developer { api_key, .. } => assert_eq!(api_key.expose_secret(), expected, "{text}"),
+            Provider::Gemini(Endpoint::Developer { api_key, .. }) => {
+                assert_eq!(api_key.expose_secret(), expected, "{text}")
+            }
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -192,7 +196,7 @@ fn a_secret_in_the_environment_takes_precedence_over_its_file_in_dotenv() {
         ..Given::default()
     };
     assert!(
-        matches!(config.config().model.provider, Provider::Developer { api_key, .. } if api_key.expose_secret() == "k")
+        matches!(config.config().model.provider, Provider::Gemini(Endpoint::Developer { api_key, .. }) if api_key.expose_secret() == "k")
     );
 }
 
@@ -281,15 +285,15 @@ fn project_and_location_mean_vertex_even_with_a_key() {
         ("HOME", "/h"),
     ]);
     match given.config().model.provider {
-        Provider::Vertex {
+        Provider::Gemini(Endpoint::Vertex {
             project,
             location,
             endpoint,
-            credentials,
-        } => {
+            credentials: CredentialSource::Default(sources),
+        }) => {
             assert_eq!((project.as_str(), location.as_str(), endpoint), ("p", "eu", None));
             let file = Some(Path::new("/h/.config/gcloud/application_default_credentials.json"));
-            assert_eq!(credentials.gcloud_file.as_deref(), file);
+            assert_eq!(sources.gcloud_file.as_deref(), file);
         }
         other => panic!("{other:?}"),
     }
@@ -308,11 +312,14 @@ fn the_other_provider_is_available_if_both_are_configured() {
     for default in [&vertex[..], &express] {
         let model = both(default, &key);
         assert!(
-            matches!(model.provider, Provider::Vertex { .. } | Provider::VertexExpress { .. }),
+            matches!(
+                model.provider,
+                Provider::Gemini(Endpoint::Vertex { .. } | Endpoint::VertexExpress { .. })
+            ),
             "{model:?}"
         );
         match model.other {
-            Some(Provider::Developer { api_key, base_url }) => {
+            Some(Endpoint::Developer { api_key, base_url }) => {
                 assert_eq!(
                     (api_key.expose_secret(), base_url.as_deref()),
                     ("k", Some("http://127.0.0.1:9"))
@@ -348,7 +355,7 @@ fn a_key_without_vertex_selects_the_developer_api_with_a_current_flash_model() {
     for variable in ["GEMINI_API_KEY", "GOOGLE_API_KEY"] {
         let config = env(&[(variable, "k"), ("GEMINI_BASE_URL", "http://127.0.0.1:9/")]).config();
         match config.model.provider {
-            Provider::Developer { api_key, base_url } => {
+            Provider::Gemini(Endpoint::Developer { api_key, base_url }) => {
                 assert_eq!(api_key.expose_secret(), "k");
                 assert_eq!(base_url.as_deref(), Some("http://127.0.0.1:9"));
             }
@@ -357,7 +364,10 @@ fn a_key_without_vertex_selects_the_developer_api_with_a_current_flash_model() {
         assert_eq!(config.model.name, "gemini-3.8-flash");
     }
     let express = env(&[("VERTEX_AI_API_KEY", "k")]).config();
-    assert!(matches!(express.model.provider, Provider::VertexExpress { .. }));
+    assert!(matches!(
+        express.model.provider,
+        Provider::Gemini(Endpoint::VertexExpress { .. })
+    ));
 }
 
 #[test]
@@ -474,7 +484,7 @@ fn a_secret_may_be_in_a_separate_file() {
     let key = |given: Given<'_>| {
         let resolved = given.resolved();
         match &resolved.config.model.provider {
-            Provider::Developer { api_key, .. } => {
+            Provider::Gemini(Endpoint::Developer { api_key, .. }) => {
                 (api_key.expose_secret().to_owned(), origin(&resolved, "gemini.api_key"))
             }
             other => panic!("{other:?}"),
@@ -683,7 +693,7 @@ fn hashed_records_need_a_key() {
     insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash")]).refusal());
     insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash"), ("GAVEL_RECORDS_KEY", "short")]).refusal());
     let config = env(&[("GAVEL_RECORDS_CONTENT", "hash"), ("GAVEL_RECORDS_KEY", CANARY)]).config();
-    assert!(matches!(config.records, Content::Hash(key) if key.expose_secret() == CANARY));
+    assert!(matches!(config.records, ContentMode::Hash(_)));
 }
 
 /// The operator learns at the start which level the model does not know.

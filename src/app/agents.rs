@@ -31,6 +31,7 @@ pub(super) enum Purpose {
 }
 
 /// The file-based agents of the service, replaced when the files change.
+#[derive(Default)]
 pub(super) struct Files {
     directory: Option<PathBuf>,
     /// The stamps of the files just before they were read.
@@ -46,32 +47,24 @@ impl Files {
     /// The directory is named and served, and cannot be listed or has errors; all errors are reported.
     pub(super) fn read(config: &Config, purpose: Purpose) -> Result<Self, FileError> {
         if purpose == Purpose::Records {
-            return Ok(Self {
-                directory: None,
-                stamp: None,
-                agents: Arc::default(),
-            });
+            return Ok(Self::default());
         }
-        let directory = match &config.agents {
-            Some(directory) => Some(directory.clone()),
-            None => Some(PathBuf::from(DEFAULT_DIRECTORY)).filter(|directory| directory.is_dir()),
-        };
+        let directory = directory(config);
         let must_be_right = purpose == Purpose::Serving && config.agents.is_some();
         let stamp = directory.as_deref().and_then(stamp);
         let loaded = match agents(config) {
             Ok(loaded) => loaded,
             Err(error) => {
-                let place = directory
-                    .as_deref()
-                    .unwrap_or(Path::new(DEFAULT_DIRECTORY))
-                    .display()
-                    .to_string();
+                let place = directory.iter().map(|path| path.display().to_string()).collect();
                 let error = format!("the agents of {place} cannot be read: {error}");
                 if must_be_right {
                     return Err(FileError(error));
                 }
                 tracing::warn!("{error}; no agents are loaded");
-                Loaded::none(place)
+                Loaded {
+                    place,
+                    ..Loaded::default()
+                }
             }
         };
         if !loaded.checked.errors.is_empty() {
@@ -114,34 +107,31 @@ impl Files {
                 _ = ticks.tick() => {}
                 () = stop.cancelled() => return,
             }
-            let looked_at = directory.clone();
-            let now = match tokio::task::spawn_blocking(move || stamp(&looked_at)).await {
-                Ok(now) => now,
-                Err(error) => {
-                    tracing::error!(%error, "watching the directory of agents failed");
-                    continue;
+            let (directory, before) = (directory.clone(), known.clone());
+            let look = tokio::task::spawn_blocking(move || {
+                let now = stamp(&directory);
+                (now != before).then(|| (now, agents_in(&directory, None)))
+            });
+            let loaded = match look.await {
+                Ok(None) => continue,
+                Ok(Some((now, loaded))) => {
+                    known = now;
+                    loaded
                 }
+                Err(error) => Err(error.into()),
             };
-            if now == known {
-                continue;
-            }
-            known = now;
-            let read = directory.clone();
-            match tokio::task::spawn_blocking(move || agents_in(&read, None)).await {
-                Ok(Ok(loaded)) if loaded.checked.errors.is_empty() => {
+            match loaded {
+                Ok(loaded) if loaded.checked.errors.is_empty() => {
                     let generation = self.agents.load().generation + 1;
                     tracing::info!(agents = loaded.checked.agents.len(), "the agents were reloaded");
                     self.agents.store(Arc::new(of(loaded, generation)));
                 }
-                Ok(Ok(loaded)) => tracing::error!(
+                Ok(loaded) => tracing::error!(
                     "the changed agents are invalid; the former definitions remain in use:\n{}",
                     lines(&loaded)
                 ),
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "the agents cannot be read; the former definitions remain in use")
-                }
                 Err(error) => {
-                    tracing::error!(%error, "reading the agents failed; the former definitions remain in use")
+                    tracing::error!(%error, "the agents cannot be read; the former definitions remain in use")
                 }
             }
         }
@@ -211,7 +201,7 @@ const BUILT_IN_SCHEMAS: &[(&str, &str)] = &[
 ];
 
 /// The agents of one directory, or the built-in ones.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Loaded {
     /// The source of the agents, for messages.
     pub place: String,
@@ -223,28 +213,18 @@ pub struct Loaded {
     pub checked: Checked,
 }
 
-impl Loaded {
-    /// For a directory that cannot be listed.
-    fn none(place: String) -> Self {
-        Self {
-            place,
-            files: Vec::new(),
-            schemas: Vec::new(),
-            checked: Checked::default(),
-        }
-    }
-}
-
 /// The agents of a configuration: from the named directory, from `agents` if it exists, else the built-in ones.
 ///
 /// # Errors
 /// The directory cannot be listed. Errors in the definitions are part of the result.
 pub fn agents(config: &Config) -> io::Result<Loaded> {
-    match &config.agents {
-        Some(directory) => agents_in(directory, None),
-        None if Path::new(DEFAULT_DIRECTORY).is_dir() => agents_in(Path::new(DEFAULT_DIRECTORY), None),
-        None => Ok(built_in()),
-    }
+    directory(config).map_or_else(|| Ok(built_in()), |directory| agents_in(&directory, None))
+}
+
+/// The named directory, or `agents` if it exists.
+fn directory(config: &Config) -> Option<PathBuf> {
+    let default = || Some(PathBuf::from(DEFAULT_DIRECTORY)).filter(|directory| directory.is_dir());
+    config.agents.clone().or_else(default)
 }
 
 /// The agents of a directory, and optionally one of its files that would otherwise be ignored (`also`). They may also

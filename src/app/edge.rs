@@ -1,6 +1,6 @@
 //! The state of the HTTP edge: authentication, health and metrics.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::conditions::sandbox_of;
 use super::google::AtCallback;
 use super::parts::{bind, every, listen};
-use super::{App, LAST_WORDS, edge};
+use super::{App, LAST_WORDS};
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::{Mcp, ServerState, ServerStatus};
 use crate::config::{self, JwtKeys};
@@ -30,43 +30,6 @@ const FOLD: Duration = Duration::from_secs(1);
 
 /// Connections of one command: `gavel eval` has up to 256 requests at once, other commands a request and a stream.
 const OF_ONE_COMMAND: usize = 320;
-
-pub(super) fn edge(app: &App) -> anyhow::Result<Edge> {
-    let google = AtCallback::new(&app.config).map(|callback| Arc::new(callback) as Arc<dyn Callback>);
-    let most = connections(EdgeLimits::default().connections);
-    Ok(edge_with(app, auth(&app.config.auth)?, google, most))
-}
-
-/// For one command, which alone has the key.
-pub(super) fn edge_of_command(app: &App, key: ServiceKey) -> Edge {
-    edge_with(app, Auth::OneCommand(key), None, OF_ONE_COMMAND)
-}
-
-fn edge_with(app: &App, auth: Auth, google: Option<Arc<dyn Callback>>, connections: usize) -> Edge {
-    let surroundings = Around {
-        mcp: app.mcp.clone(),
-        stopping: app.stopping.clone(),
-        metrics: metrics(),
-    };
-    Edge {
-        chat: app.chat.clone(),
-        directory: app.directory.clone(),
-        runs: app.runs.clone(),
-        agents: app.agents.clone(),
-        threads: app.threads.clone(),
-        planning: app.planning.clone(),
-        approvals: app.approvals.clone(),
-        sessions: app.sessions.clone(),
-        decisions: app.decisions.clone(),
-        auth,
-        surroundings: Arc::new(surroundings),
-        google,
-        limits: EdgeLimits {
-            connections,
-            ..EdgeLimits::default()
-        },
-    }
-}
 
 /// The wanted number of connections, at most half of the files that the process may open: the other half is for the
 /// database, the servers and the model. Many systems allow 1024 open files until the process raises its limit, which
@@ -254,13 +217,10 @@ impl App {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take();
         let socket = socket.context("this service has no address, or serves already")?;
         let listener = listen(socket).with_context(|| cannot_listen(self.config.listen))?;
-        let address = listener.local_addr()?;
-        let settings = ServerSettings {
-            workers: self.config.workers,
-            drain: LAST_WORDS,
-        };
-        let server = http::server(edge::edge(self)?, listener, settings)?;
-        Ok(self.serving(server, address, true))
+        let google = AtCallback::new(&self.config).map(|callback| Arc::new(callback) as Arc<dyn Callback>);
+        let most = connections(EdgeLimits::default().connections);
+        let edge = self.edge(auth(&self.config.auth)?, google, most);
+        self.start(edge, listener, self.config.workers, true)
     }
 
     /// Serves the API alone, on a free loopback port, to one key.
@@ -270,22 +230,52 @@ impl App {
     pub(super) fn serve_key(&self, key: ServiceKey) -> anyhow::Result<Serving> {
         let listener = bind((Ipv4Addr::LOCALHOST, 0).into()).and_then(listen);
         let listener = listener.context("cannot listen on a loopback port")?;
-        let address = listener.local_addr()?;
-        let settings = ServerSettings {
-            workers: Some(NonZeroUsize::MIN),
-            drain: LAST_WORDS,
-        };
-        let server = http::server(edge::edge_of_command(self, key), listener, settings)?;
-        Ok(self.serving(server, address, false))
+        let edge = self.edge(Auth::OneCommand(key), None, OF_ONE_COMMAND);
+        self.start(edge, listener, Some(NonZeroUsize::MIN), false)
     }
 
-    fn serving(&self, server: actix_web::dev::Server, address: SocketAddr, graceful: bool) -> Serving {
-        Serving {
+    fn edge(&self, auth: Auth, google: Option<Arc<dyn Callback>>, connections: usize) -> Edge {
+        let surroundings = Around {
+            mcp: self.mcp.clone(),
+            stopping: self.stopping.clone(),
+            metrics: metrics(),
+        };
+        Edge {
+            chat: self.chat.clone(),
+            directory: self.directory.clone(),
+            runs: self.runs.clone(),
+            agents: self.agents.clone(),
+            threads: self.threads.clone(),
+            planning: self.planning.clone(),
+            approvals: self.approvals.clone(),
+            sessions: self.sessions.clone(),
+            decisions: self.decisions.clone(),
+            auth,
+            surroundings: Arc::new(surroundings),
+            google,
+            limits: EdgeLimits {
+                connections,
+                ..EdgeLimits::default()
+            },
+        }
+    }
+
+    fn start(
+        &self,
+        edge: Edge,
+        listener: TcpListener,
+        workers: Option<NonZeroUsize>,
+        graceful: bool,
+    ) -> anyhow::Result<Serving> {
+        let address = listener.local_addr()?;
+        let drain = LAST_WORDS;
+        let server = http::server(edge, listener, ServerSettings { workers, drain })?;
+        Ok(Serving {
             address,
             handle: server.handle(),
             task: self.background.spawn(server),
             graceful,
-        }
+        })
     }
 }
 

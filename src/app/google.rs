@@ -5,49 +5,31 @@ use anyhow::{Context, bail};
 use futures_util::future::BoxFuture;
 use gavel_mcp_google::connect::{ConnectError, Connector};
 use gavel_mcp_google::{Args, Settings};
-use secrecy::ExposeSecret;
 use tokio::sync::OnceCell;
 
 use super::servers;
-use crate::adapters::mcp::config::TransportConfig;
 use crate::config::Config;
 use crate::http::google::{Callback, Connected, NotConnected};
 
-/// The settings of the google server of this configuration: the variables that its entry in `mcp.json` passes. If no
-/// entry starts it, it runs elsewhere, and gavel's own environment must contain the same settings.
+/// The settings of the google server, as its entry in `mcp.json` starts it. If no entry starts it, it runs elsewhere, and
+/// gavel's own environment must contain the same settings.
 ///
 /// # Errors
 /// The `mcp.json` or the settings are invalid, or the server is off; the error gives the reason.
 pub fn google(config: &Config) -> anyhow::Result<Settings> {
-    let servers = servers::read(config)?.servers;
-    let starts = |transport: &TransportConfig| match transport {
-        TransportConfig::Stdio { command, args, .. } => servers::own_arguments(command, args, NAME).is_some(),
-        TransportConfig::Http { .. } => false,
-    };
-    let ours = servers.into_iter().find(|server| match &server.transport {
-        Some(transport) => starts(transport),
-        // The command of a disabled entry is not kept, so only its name identifies it.
-        None => &*server.name == NAME,
-    });
-    let args = match ours.map(|server| (server.transport, server.off)) {
-        Some((Some(TransportConfig::Stdio { env, args, .. }), _)) => {
-            if args.len() > servers::OWN_ARGUMENTS {
-                bail!(
-                    "the google server has options in the `args` of mcp.json; set them in `env` instead, so that this command can read them"
-                );
+    let args = match servers::bundled(config, NAME)? {
+        Some(args) => args,
+        None => {
+            // The command of a disabled entry is not kept, so only its name identifies it.
+            let mut entries = servers::read(config)?.servers.into_iter();
+            let entry = entries.find(|server| &*server.name == NAME);
+            if let Some(off) = entry.and_then(|entry| entry.off) {
+                bail!("the google server is off: {off} (docs/how-to/google.md describes its configuration)");
             }
-            Args::from_variables(&|name| {
-                let found = env.iter().find(|(given, _)| given == name);
-                found.map(|(_, value)| value.expose_secret().to_owned())
-            })
+            servers::options_of::<Args>(NAME, &[], &|name| config.dotenv.variable(name))?
         }
-        Some((_, Some(off))) => {
-            bail!("the google server is off: {off} (docs/how-to/google.md describes its configuration)")
-        }
-        _ => Args::from_variables(&|name| config.dotenv.variable(name)),
     };
-    args.and_then(Settings::try_from)
-        .context("the settings of the google server are invalid")
+    Settings::try_from(args).context("the settings of the google server are invalid")
 }
 
 /// The name of its entry in the built-in `mcp.json`.

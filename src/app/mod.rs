@@ -24,8 +24,8 @@ pub(crate) use command::{OwnService, Work, fresh_key, running_process};
 pub use conditions::{BundledConditions, shell_launcher};
 pub use google::google;
 pub use parts::{policy, read_policy};
-pub use servers::bundled;
 pub use servers::{BUILT_IN as BUILT_IN_SERVERS, KnownTools, known_tools};
+pub use servers::{bundled, options_of};
 
 use self::agents::Purpose;
 use self::edge::cannot_listen;
@@ -132,7 +132,7 @@ impl App {
         edge::metrics();
         let model = match model {
             Some(model) => model,
-            None => parts::model(&config.model, &config.model.provider)?,
+            None => parts::model(&config.model)?,
         };
         let constitution = constitution(&config)?;
         let policy = parts::policy(&config)?;
@@ -163,7 +163,9 @@ impl App {
         let mcp = Mcp::start(servers, servers::options(&config))?;
         let (background, stop) = (TaskTracker::new(), CancellationToken::new());
         let quota = quota(&config, &store, &background, &stop);
-        let models = parts::by_provider(&config.model, &model, |other| parts::model(&config.model, other))?;
+        let other = config.model.other.as_ref().map(|other| gemini(&config.model, other));
+        let other = other.transpose()?.map(|other| Arc::new(other) as Arc<dyn Model>);
+        let models = parts::by_provider(&config.model, &model, other);
         let engine = Engine {
             model,
             tools: mcp.clone(),

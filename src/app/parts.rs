@@ -1,6 +1,5 @@
 //! The parts of the service that need no other part: each built from the configuration alone.
 
-use std::convert::Infallible;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -15,12 +14,12 @@ use tokio_util::task::TaskTracker;
 
 use super::servers;
 use crate::adapters::demo::Demo;
-use crate::adapters::gemini::{DEVELOPER_BASE, EXPRESS_BASE, Endpoint, Gemini, GeminiConfig, Timeouts};
+use crate::adapters::gemini::{Endpoint, Gemini, GeminiConfig, Timeouts};
 use crate::adapters::jwks::Jwks;
 use crate::adapters::mcp::Mcp;
 use crate::adapters::quota::{LocalQuota, SharedQuota};
-use crate::adapters::store::{AtStart, AuditSecrets, ContentKey, ContentMode, Store, StoreConfig};
-use crate::config::{Auth, Config, Content, FileError, Jwt, JwtKeys, ModelConfig, Provider};
+use crate::adapters::store::{AtStart, AuditSecrets, Store, StoreConfig};
+use crate::config::{Auth, Config, FileError, Jwt, JwtKeys, ModelConfig, Provider};
 use crate::domain::budget::SessionLimits;
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
@@ -44,25 +43,29 @@ pub fn mcp(config: &Config) -> anyhow::Result<Arc<Mcp>> {
     Ok(Mcp::start(servers::read(config)?, servers::options(config))?)
 }
 
-/// Gemini alone through one of its providers, to check its health; `None` for the demo model.
+/// Gemini alone through one of its providers.
 ///
 /// # Errors
 /// Its settings or credentials are invalid.
-pub fn gemini(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Option<Gemini>> {
-    endpoint(provider)?
-        .map(|endpoint| at_endpoint(config, endpoint))
-        .transpose()
+pub fn gemini(config: &ModelConfig, endpoint: &Endpoint) -> anyhow::Result<Gemini> {
+    let timeouts = Timeouts {
+        connect: config.timeouts.connect_seconds,
+        first_byte: config.timeouts.first_byte_seconds,
+        idle: config.timeouts.idle_seconds,
+        ..Timeouts::default()
+    };
+    Ok(Gemini::new(GeminiConfig {
+        timeouts,
+        thinking_level: config.thinking_level,
+        ..GeminiConfig::new(endpoint.clone(), config.name.clone())
+    })?)
 }
 
 /// Which providers definitions may name, to determine which agents can run. The models are stand-ins and are never
 /// called, because real ones may need credentials.
 pub fn providers(config: &ModelConfig) -> Models {
     let stand_in: Arc<dyn Model> = Arc::new(Demo);
-    let made = by_provider(config, &stand_in, |_| Ok::<_, Infallible>(Arc::clone(&stand_in)));
-    match made {
-        Ok(models) => models,
-        Err(never) => match never {},
-    }
+    by_provider(config, &stand_in, config.other.as_ref().map(|_| Arc::clone(&stand_in)))
 }
 
 /// The token issuer's keys alone, to check their health; `None` when tokens are not verified with issuer keys.
@@ -138,11 +141,7 @@ pub(crate) fn audit_secrets(config: &Config) -> AuditSecrets {
 
 pub(super) fn store_config(config: &Config, instance: InstanceId, serves: Option<String>) -> StoreConfig {
     StoreConfig {
-        content: match &config.records {
-            Content::Full => ContentMode::Full,
-            Content::Hash(key) => ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes())),
-            Content::None => ContentMode::None,
-        },
+        content: config.records.clone(),
         at_start: AtStart::Background,
         serves,
         run_lease: config.runs.lease_seconds,
@@ -190,75 +189,29 @@ pub(super) async fn every<F: Future<Output = ()>>(
     }
 }
 
-/// Builds the model of a provider.
-pub(super) fn model(config: &ModelConfig, provider: &Provider) -> anyhow::Result<Arc<dyn Model>> {
-    match endpoint(provider)? {
-        None => Ok(Arc::new(Demo)),
-        Some(endpoint) => Ok(Arc::new(at_endpoint(config, endpoint)?)),
+/// Builds the default model.
+pub(super) fn model(config: &ModelConfig) -> anyhow::Result<Arc<dyn Model>> {
+    match &config.provider {
+        Provider::Demo { .. } => Ok(Arc::new(Demo)),
+        Provider::Gemini(endpoint) => Ok(Arc::new(gemini(config, endpoint)?)),
     }
 }
 
-/// The models that definitions may select by provider: the default, and the other configured one. `make` builds the
-/// latter.
-///
-/// # Errors
-/// The errors of `make`.
-pub(super) fn by_provider<E>(
-    config: &ModelConfig,
-    default: &Arc<dyn Model>,
-    make: impl FnOnce(&Provider) -> Result<Arc<dyn Model>, E>,
-) -> Result<Models, E> {
+/// The models that definitions may select by provider: the default, and the other configured one.
+pub(super) fn by_provider(config: &ModelConfig, default: &Arc<dyn Model>, other: Option<Arc<dyn Model>>) -> Models {
     let mut models = Models::default();
-    let other = config.other.as_ref().map(|other| make(other).map(|made| (other, made)));
-    let all = std::iter::once((&config.provider, Arc::clone(default))).chain(other.transpose()?);
-    for (provider, model) in all {
-        match provider {
-            Provider::Demo { .. } => models.one_for_all = true,
-            Provider::Developer { .. } => models.gemini = Some(model),
-            Provider::Vertex { .. } | Provider::VertexExpress { .. } => models.vertex = Some(model),
-        }
-    }
-    Ok(models)
-}
-
-fn at_endpoint(config: &ModelConfig, endpoint: Endpoint) -> anyhow::Result<Gemini> {
-    let timeouts = Timeouts {
-        connect: config.timeouts.connect_seconds,
-        first_byte: config.timeouts.first_byte_seconds,
-        idle: config.timeouts.idle_seconds,
-        ..Timeouts::default()
+    let mut add = |endpoint: &Endpoint, model| match endpoint {
+        Endpoint::Developer { .. } => models.gemini = Some(model),
+        Endpoint::Vertex { .. } | Endpoint::VertexExpress { .. } => models.vertex = Some(model),
     };
-    Ok(Gemini::new(GeminiConfig {
-        timeouts,
-        thinking_level: config.thinking_level,
-        ..GeminiConfig::new(endpoint, config.name.clone())
-    })?)
-}
-
-fn endpoint(provider: &Provider) -> anyhow::Result<Option<Endpoint>> {
-    let base = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
-    Ok(match provider {
-        Provider::Demo { .. } => None,
-        Provider::Developer { api_key, base_url } => Some(Endpoint::Developer {
-            base_url: base(base_url, DEVELOPER_BASE),
-            api_key: api_key.clone(),
-        }),
-        Provider::VertexExpress { api_key, base_url } => Some(Endpoint::VertexExpress {
-            base_url: base(base_url, EXPRESS_BASE),
-            api_key: api_key.clone(),
-        }),
-        Provider::Vertex {
-            project,
-            location,
-            endpoint,
-            credentials,
-        } => Some(Endpoint::Vertex {
-            project: project.clone(),
-            location: location.clone(),
-            endpoint: endpoint.clone(),
-            credentials: credentials.find()?,
-        }),
-    })
+    if let (Some(endpoint), Some(model)) = (&config.other, other) {
+        add(endpoint, model);
+    }
+    match &config.provider {
+        Provider::Demo { .. } => models.one_for_all = true,
+        Provider::Gemini(endpoint) => add(endpoint, Arc::clone(default)),
+    }
+    models
 }
 
 /// The policy of a configuration, with passing tests; without a file, a policy without rules.

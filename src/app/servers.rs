@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
 use super::servers;
+use crate::adapters::gemini::Endpoint;
 use crate::adapters::mcp::config::{IDENTITY_SECRET, Identity, ServerConfig, ToolSettings, TransportConfig};
 use crate::adapters::mcp::{McpConfig, McpOptions, said};
 use crate::config::{Config, FileError, ModelConfig, Provider};
@@ -35,22 +36,20 @@ fn model_setting(model: &ModelConfig, name: &str) -> Option<String> {
     if name == "GEMINI_MODEL" {
         return (!matches!(model.provider, Provider::Demo { .. })).then(|| model.name.clone());
     }
-    let mut providers = [Some(&model.provider), model.other.as_ref()].into_iter().flatten();
-    providers.find_map(|provider| match (provider, name) {
-        (Provider::Developer { api_key, .. }, "GEMINI_API_KEY")
-        | (Provider::VertexExpress { api_key, .. }, "VERTEX_AI_API_KEY") => Some(api_key.expose_secret().to_owned()),
-        (Provider::Developer { base_url, .. }, "GEMINI_BASE_URL")
-        | (Provider::VertexExpress { base_url, .. }, "VERTEX_AI_ENDPOINT") => base_url.clone(),
-        (Provider::Vertex { project, .. }, "VERTEX_AI_PROJECT_ID") => Some(project.clone()),
-        (Provider::Vertex { location, .. }, "VERTEX_AI_LOCATION") => Some(location.clone()),
-        (Provider::Vertex { endpoint, .. }, "VERTEX_AI_ENDPOINT") => endpoint.clone(),
-        (
-            Provider::Demo { .. }
-            | Provider::Developer { .. }
-            | Provider::VertexExpress { .. }
-            | Provider::Vertex { .. },
-            _,
-        ) => None,
+    let default = match &model.provider {
+        Provider::Gemini(endpoint) => Some(endpoint),
+        Provider::Demo { .. } => None,
+    };
+    let mut endpoints = default.into_iter().chain(&model.other);
+    endpoints.find_map(|endpoint| match (endpoint, name) {
+        (Endpoint::Developer { api_key, .. }, "GEMINI_API_KEY")
+        | (Endpoint::VertexExpress { api_key, .. }, "VERTEX_AI_API_KEY") => Some(api_key.expose_secret().to_owned()),
+        (Endpoint::Developer { base_url, .. }, "GEMINI_BASE_URL")
+        | (Endpoint::VertexExpress { base_url, .. }, "VERTEX_AI_ENDPOINT") => base_url.clone(),
+        (Endpoint::Vertex { project, .. }, "VERTEX_AI_PROJECT_ID") => Some(project.clone()),
+        (Endpoint::Vertex { location, .. }, "VERTEX_AI_LOCATION") => Some(location.clone()),
+        (Endpoint::Vertex { endpoint, .. }, "VERTEX_AI_ENDPOINT") => endpoint.clone(),
+        (Endpoint::Developer { .. } | Endpoint::VertexExpress { .. } | Endpoint::Vertex { .. }, _) => None,
     })
 }
 
@@ -208,16 +207,28 @@ pub fn bundled<A: Args>(config: &Config, name: &str) -> anyhow::Result<Option<A>
         }
         TransportConfig::Http { .. } => None,
     });
-    let parsed = entry.map(|(args, env)| options_of(name, &args, &env));
+    let parsed = entry.map(|(args, env)| {
+        options_of(name, &args, &|variable| {
+            let (_, value) = env.iter().find(|(name, _)| name == variable)?;
+            Some(value.expose_secret().to_owned())
+        })
+    });
     parsed.transpose()
 }
 
 /// The options of a server that is started with these arguments and variables, and with nothing of this process's own.
-fn options_of<A: Args>(name: &str, args: &[String], env: &[(String, SecretString)]) -> anyhow::Result<A> {
+///
+/// # Errors
+/// They are invalid. The error has no value of an option.
+pub fn options_of<A: Args>(
+    name: &str,
+    args: &[String],
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> anyhow::Result<A> {
     let command = A::augment_args(Command::new("server").no_binary_name(true));
     let given: Vec<String> = command
         .get_arguments()
-        .filter_map(|arg| option(arg, args, env))
+        .filter_map(|arg| option(arg, args, variable))
         .collect();
     let command = command.mut_args(|arg| arg.env(Resettable::Reset));
     let parsed = command.try_get_matches_from(args.iter().cloned().chain(given));
@@ -229,21 +240,20 @@ fn options_of<A: Args>(name: &str, args: &[String], env: &[(String, SecretString
 }
 
 /// `--option=value`, if its variable is set and no argument has it.
-fn option(arg: &Arg, args: &[String], env: &[(String, SecretString)]) -> Option<String> {
-    let (long, variable) = (arg.get_long()?, arg.get_env()?.to_str()?);
+fn option(arg: &Arg, args: &[String], variable: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let (long, name) = (arg.get_long()?, arg.get_env()?.to_str()?);
     let is_given = |argument: &String| argument.split('=').next() == Some(&format!("--{long}"));
     if args.iter().any(is_given) {
         return None;
     }
-    let (_, value) = env.iter().find(|(name, _)| name == variable)?;
-    Some(format!("--{long}={}", value.expose_secret()))
+    Some(format!("--{long}={}", variable(name)?))
 }
 
 /// Number of arguments in `mcp-server NAME`.
-pub(super) const OWN_ARGUMENTS: usize = 2;
+const OWN_ARGUMENTS: usize = 2;
 
 /// How many of an entry's arguments name the bundled server that it starts; `None` if it starts another one.
-pub(super) fn own_arguments(command: &str, args: &[String], name: &str) -> Option<usize> {
+fn own_arguments(command: &str, args: &[String], name: &str) -> Option<usize> {
     let program = Path::new(command).file_name()?.to_str()?;
     if program == format!("gavel-mcp-{name}") {
         return Some(0);
@@ -260,11 +270,6 @@ mod bundled_tests {
 
     use super::*;
 
-    fn env(given: &[(&str, &str)]) -> Vec<(String, SecretString)> {
-        let pairs = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
-        pairs.collect()
-    }
-
     #[test]
     fn a_bundled_server_is_known_by_its_command() {
         let args = ["mcp-server", "github", "--url", "x"].map(str::to_owned);
@@ -277,11 +282,11 @@ mod bundled_tests {
     #[test]
     fn an_argument_precedes_a_variable_as_in_the_server_itself() {
         let args = ["--timeout-seconds".to_owned(), "7".to_owned()];
-        let env = env(&[
-            ("GITHUB_TOKEN", "-t=x"),
-            ("GITHUB_TIMEOUT_SECONDS", "9"),
-            ("OTHER", "x"),
-        ]);
+        let env = |name: &str| match name {
+            "GITHUB_TOKEN" => Some("-t=x".to_owned()),
+            "GITHUB_TIMEOUT_SECONDS" => Some("9".to_owned()),
+            _ => None,
+        };
         let options: Args = options_of("github", &args, &env).unwrap();
         assert_eq!(options.token.unwrap().expose(), "-t=x");
         assert_eq!(options.timeout_seconds.as_deref(), Some("7"));
@@ -291,7 +296,7 @@ mod bundled_tests {
     #[test]
     fn an_error_does_not_quote_a_value() {
         let args = ["--tokn=canary".to_owned()];
-        let error = options_of::<Args>("github", &args, &env(&[])).unwrap_err();
+        let error = options_of::<Args>("github", &args, &|_| None).unwrap_err();
         assert!(!format!("{error:#}").contains("canary"), "{error:#}");
     }
 }

@@ -10,8 +10,8 @@ use anyhow::{Context, ensure};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 
-use crate::adapters::gemini::{CheckError, advice};
-use crate::adapters::mcp::{Mcp, ServerState};
+use crate::adapters::gemini::{CheckError, Endpoint, advice};
+use crate::adapters::mcp::ServerState;
 use crate::adapters::store::{AuditLog, KEY_IN_DATABASE, KeyPlace, Store, StoreError};
 use crate::api::planning::Fitness;
 use crate::app;
@@ -32,30 +32,42 @@ use crate::ports::keys::KeySource;
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::definitions::Lack;
 
-/// The findings so far.
+/// Prints findings, and counts the errors.
 #[derive(Default)]
 struct Findings {
-    error: usize,
+    errors: usize,
+    unwritten: Option<anyhow::Error>,
 }
 
 impl Findings {
-    fn good(&self, what: &str) -> anyhow::Result<()> {
-        output::line(&format!("✓ {}", output::printable(what)))
+    fn good(&mut self, what: &str) {
+        self.print(&format!("✓ {}", output::printable(what)));
     }
 
-    fn warn(&self, what: &str) -> anyhow::Result<()> {
-        output::line(&format!("! {}", output::printable(what)))
+    fn warn(&mut self, what: &str) {
+        self.print(&format!("! {}", output::printable(what)));
     }
 
-    /// One of several errors; the last one says what to do.
-    fn error_without_cure(&mut self, what: &str) -> anyhow::Result<()> {
-        self.error += 1;
-        output::line(&format!("✗ {}", output::printable(what)))
+    fn error(&mut self, what: &str, next: &str) {
+        self.errors += 1;
+        self.print(&format!("✗ {}", output::printable(what)));
+        if !next.is_empty() {
+            self.print(&format!("    → {next}"));
+        }
     }
 
-    fn error(&mut self, what: &str, next: &str) -> anyhow::Result<()> {
-        self.error += 1;
-        output::line(&format!("✗ {}\n    → {next}", output::printable(what)))
+    fn print(&mut self, text: &str) {
+        if self.unwritten.is_none() {
+            self.unwritten = output::line(text).err();
+        }
+    }
+
+    fn end(self) -> anyhow::Result<Exit> {
+        match self.unwritten {
+            Some(error) => Err(error),
+            None if self.errors == 0 => Ok(Exit::Done),
+            None => Ok(Exit::Failed),
+        }
     }
 }
 
@@ -63,135 +75,116 @@ impl Findings {
 pub(super) fn refused(errors: &ConfigErrors) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     for error in &errors.0 {
-        findings.error(
-            &format!("configuration: {error}"),
-            "`gavel config --reference` lists the settings",
-        )?;
+        let next = "`gavel config --reference` lists the settings";
+        findings.error(&format!("configuration: {error}"), next);
     }
-    Ok(Exit::Failed)
+    findings.end()
 }
 
 pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     let config = &resolved.config;
-    let given = resolved
-        .origins
-        .iter()
-        .filter(|effective| !effective.origin.is_default())
-        .count();
-    findings.good(&format!(
-        "configuration: {}, the rest are defaults",
-        match given {
-            1 => "1 setting is set".to_owned(),
-            _ => format!("{given} settings are set"),
-        }
-    ))?;
+    let origins = resolved.origins.iter();
+    let given = origins.filter(|effective| !effective.origin.is_default()).count();
+    let verb = if given == 1 { "is" } else { "are" };
+    let settings = output::count(given as u64, "setting");
+    findings.good(&format!("configuration: {settings} {verb} set, the rest are defaults"));
     for warning in &resolved.warnings {
-        findings.warn(&format!("configuration: {warning}"))?;
+        findings.warn(&format!("configuration: {warning}"));
     }
-    findings.good(&format!("callers: {}", callers(&config.auth)))?;
-    address(config, &mut findings).await?;
-    let constitution = constitution(config, &mut findings)?;
-    policy(config, &mut findings)?;
-    database(config, &mut findings).await?;
-    audit(config, &mut findings).await?;
-    let agents = agents(config, &mut findings)?;
-    servers(config, constitution.as_ref(), &agents, &mut findings).await?;
-    bundled(config, &mut findings).await?;
-    google(config, &findings)?;
-    model(config, &mut findings).await?;
-    names(config, constitution.as_ref(), &agents, &findings)?;
-    issuer(config, &mut findings).await?;
-    Ok(if findings.error == 0 { Exit::Done } else { Exit::Failed })
+    findings.good(&format!("callers: {}", callers(&config.auth)));
+    address(config.listen, &mut findings).await;
+    let constitution = constitution(config, &mut findings);
+    policy(config, &mut findings);
+    database(config, &mut findings).await;
+    audit(config, &mut findings).await;
+    let agents = agents(config, &mut findings);
+    servers(config, constitution.as_ref(), &agents, &mut findings).await;
+    bundled(config, &mut findings).await;
+    google(config, &mut findings);
+    if let Some(other) = &config.model.other {
+        gemini(config, other, "other model", &mut findings).await;
+    }
+    match &config.model.provider {
+        Provider::Gemini(endpoint) => gemini(config, endpoint, "model", &mut findings).await,
+        Provider::Demo { by_name: true } => findings.warn("model: the demo model answers: it is configured by name"),
+        Provider::Demo { by_name: false } => {
+            findings.warn("model: the demo model answers: no credentials are set; set GEMINI_API_KEY to use Gemini")
+        }
+    }
+    names(config, constitution.as_ref(), &agents, &mut findings);
+    if let Some(issuer) = app::issuer(config)? {
+        let next = "check GAVEL_AUTH_JWT_JWKS_URL, and that the issuer runs";
+        match issuer.current().await {
+            Ok(set) if set.keys.is_empty() => findings.error("issuer: none of its keys can check a token", next),
+            Ok(set) => findings.good(&format!("issuer: {} keys that can check tokens", set.keys.len())),
+            Err(error) => findings.error(&format!("issuer: {error}"), next),
+        }
+    }
+    findings.end()
 }
 
 /// Can gavel listen on the address? An address that a gavel already uses is fine: it may be the service under
 /// inspection.
-async fn address(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let listen = config.listen;
-    let next = "stop the other program, or set GAVEL_LISTEN to another address";
+async fn address(listen: SocketAddr, findings: &mut Findings) {
+    let next = "set GAVEL_LISTEN to an address of this machine and a port that gavel may use";
     match app::bind(listen) {
         Ok(_) if listen.port() == 0 => findings.good(&format!("address: {listen} uses any free port")),
         Ok(_) => findings.good(&format!("address: {listen} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match ask(listen).await {
-            Ok(_) => findings.good(&format!("address: {listen} is in use by a gavel that answers; this is about the settings here, which it may not have")),
+            Ok(_) => findings.good(&format!(
+                "address: {listen} is in use by a gavel that answers; this is about the settings here, which it may not have"
+            )),
             Err(error) => findings.error(
                 &format!("address: {listen} is in use, and not by a gavel: {error}"),
-                next,
+                "stop the other program, or set GAVEL_LISTEN to another address",
             ),
         },
-        Err(error) => findings.error(
-            &format!("address: {listen}: {error}"),
-            "set GAVEL_LISTEN to an address of this machine and a port that gavel may use",
-        ),
+        Err(error) => findings.error(&format!("address: {listen}: {error}"), next),
     }
 }
 
-fn constitution(config: &Config, findings: &mut Findings) -> anyhow::Result<Option<Constitution>> {
-    match app::constitution(config) {
-        Ok(constitution) => {
-            let (definition, limits) = (&constitution.definition, &constitution.limits);
-            let place = config
-                .constitution
-                .as_ref()
-                .map_or_else(|| "built in".to_owned(), |path| path.display().to_string());
+fn constitution(config: &Config, findings: &mut Findings) -> Option<Constitution> {
+    let read = app::constitution(config);
+    match &read {
+        Ok(Constitution { definition, limits, .. }) => {
+            let place = config.constitution.as_ref().map(|path| path.display().to_string());
             findings.good(&format!(
-                "constitution: {place}, {} tools, {} iterations, {} s",
+                "constitution: {}, {} tools, {} iterations, {} s",
+                place.as_deref().unwrap_or("built in"),
                 definition.tools.len(),
                 limits.iterations,
                 limits.deadline.as_secs()
-            ))?;
-            Ok(Some(constitution))
+            ));
         }
-        Err(error) => {
-            findings.error(&error.to_string(), "correct the file that GAVEL_CONSTITUTION names")?;
-            Ok(None)
-        }
+        Err(error) => findings.error(&error.to_string(), "correct the file that GAVEL_CONSTITUTION names"),
     }
+    read.ok()
 }
 
 /// The same check as at the start of the service, including the policy's tests.
-fn policy(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let Some(path) = &config.policy.file else {
-        return findings.good("policy: none, so agent definitions and tool settings decide");
-    };
-    match app::policy(config) {
-        Ok(policy) => {
+fn policy(config: &Config, findings: &mut Findings) {
+    match (&config.policy.file, app::policy(config)) {
+        (None, _) => findings.good("policy: none, so agent definitions and tool settings decide"),
+        (Some(path), Ok(policy)) => {
             let (rules, tests) = (policy.rules.len() as u64, policy.tests.len() as u64);
             let (rules, tests) = (output::count(rules, "rule"), output::count(tests, "test"));
-            findings.good(&format!("policy: {}, {rules}, {tests}", path.display()))
+            findings.good(&format!("policy: {}, {rules}, {tests}", path.display()));
         }
-        Err(error) => findings.error(
+        (_, Err(error)) => findings.error(
             &error.to_string(),
             "correct the file that GAVEL_POLICY names; `gavel policy test` runs its tests; gavel serve rejects this file",
         ),
     }
 }
 
-async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+async fn database(config: &Config, findings: &mut Findings) {
     let url = config.database_url.expose_secret();
     let shown = masked_url(url);
-    match Store::status(url).await {
-        Ok(status) => match (Store::try_write(url).await, status.pending.len()) {
-            (Ok(()), 0) => findings.good(&format!(
-                "database: {shown} can be written, {} migrations applied",
-                status.applied.len()
-            )),
-            (Ok(()), pending) => findings.good(&format!(
-                "database: {shown}, {pending} migrations pending; `gavel serve` and `gavel migrate` apply them"
-            )),
-            (Err(StoreError::Unfit(why)), _) => findings.error(
-                &format!("database: {shown} {why}"),
-                "gavel serve and gavel migrate refuse it",
-            ),
-            (Err(error), _) => findings.error(
-                &format!("database: {shown} answers, but cannot be written: {error}"),
-                "check whether it is full, read-only, or locked by another program",
-            ),
-        },
-        Err(error) => findings.error(
-            &format!("database: {shown}: {error}"),
-            match error {
+    let status = match Store::status(url).await {
+        Ok(status) => status,
+        Err(error) => {
+            let next = match &error {
                 StoreError::Unavailable(reason) if reason.contains("certificate") => {
                     "give in sslrootcert the CA that signed the server's certificate; one that is its own CA is refused"
                 }
@@ -200,39 +193,48 @@ async fn database(config: &Config, findings: &mut Findings) -> anyhow::Result<()
                 }
                 StoreError::NotADatabase => "set DATABASE_URL to another file, or move this one",
                 _ => "docs/how-to/upgrade.md describes which binaries fit which databases",
-            },
+            };
+            return findings.error(&format!("database: {shown}: {error}"), next);
+        }
+    };
+    match (Store::try_write(url).await, status.pending.len()) {
+        (Ok(()), 0) => findings.good(&format!(
+            "database: {shown} can be written, {} migrations applied",
+            status.applied.len()
+        )),
+        (Ok(()), pending) => findings.good(&format!(
+            "database: {shown}, {pending} migrations pending; `gavel serve` and `gavel migrate` apply them"
+        )),
+        (Err(StoreError::Unfit(why)), _) => findings.error(
+            &format!("database: {shown} {why}"),
+            "gavel serve and gavel migrate refuse it",
+        ),
+        (Err(error), _) => findings.error(
+            &format!("database: {shown} answers, but cannot be written: {error}"),
+            "check whether it is full, read-only, or locked by another program",
         ),
     }
 }
 
 /// Checks the audit log's keys and triggers.
-async fn audit(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+async fn audit(config: &Config, findings: &mut Findings) {
     let (url, keys) = (config.database_url.expose_secret(), app::audit_secrets(config));
-    let found = async {
-        let mut log = AuditLog::open(url, &keys).await?;
-        let found = match log.lost_keys().await {
-            Ok(lost) => log.triggers().await.map(|triggers| (lost, triggers)),
-            Err(error) => Err(error),
-        };
-        log.close().await;
-        found
-    };
     // A database that is unavailable, or was never migrated, has been reported already.
-    let (lost, triggers) = found.await.unwrap_or_default();
-    for damage in triggers {
-        findings.error(
-            &format!("audit: {damage}"),
-            "find out what changed the database, and run `gavel audit verify`",
-        )?;
-    }
-    for (key, rows) in lost {
-        findings.error(
-            &format!(
-                "audit: the key {key} is missing; {} hashed with it cannot be verified",
-                output::count(rows.unsigned_abs(), "row")
-            ),
-            "restore it from a backup into audit.old_keys (GAVEL_AUDIT_OLD_KEYS)",
-        )?;
+    if let Ok(mut log) = AuditLog::open(url, &keys).await {
+        for damage in log.triggers().await.unwrap_or_default() {
+            findings.error(
+                &format!("audit: {damage}"),
+                "find out what changed the database, and run `gavel audit verify`",
+            );
+        }
+        for (key, rows) in log.lost_keys().await.unwrap_or_default() {
+            let rows = output::count(rows.unsigned_abs(), "row");
+            findings.error(
+                &format!("audit: the key {key} is missing; {rows} hashed with it cannot be verified"),
+                "restore it from a backup into audit.old_keys (GAVEL_AUDIT_OLD_KEYS)",
+            );
+        }
+        log.close().await;
     }
     match AuditLog::key_place(url, &keys) {
         Ok(KeyPlace::Given) => findings.good("audit: chained with audit.key"),
@@ -240,26 +242,24 @@ async fn audit(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
             "audit: its key will be created in {}; if there was a key before, restore it from a backup before gavel starts",
             path.display()
         )),
-        Ok(KeyPlace::File(path)) => {
-            let path = path.display();
-            findings.good(&format!(
-                "audit: chained with the key in {path}; keep copies of it and of the output of `gavel audit head` elsewhere"
-            ))
-        }
+        Ok(KeyPlace::File(path)) => findings.good(&format!(
+            "audit: chained with the key in {}; keep copies of it and of the output of `gavel audit head` elsewhere",
+            path.display()
+        )),
         Ok(KeyPlace::Database) => findings.warn(&format!("audit: {KEY_IN_DATABASE}")),
         // The database error has been reported already.
-        Err(_) => Ok(()),
+        Err(_) => {}
     }
 }
 
 /// Returns the valid agents; reports every error in the others.
-fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
+fn agents(config: &Config, findings: &mut Findings) -> Agents {
     let loaded = match agents_command::load(config) {
         Ok(loaded) => loaded,
         Err(error) => {
             let next = "set GAVEL_AGENTS to a directory that gavel can read";
-            findings.error(&format!("agents: {error:#}"), next)?;
-            return Ok(Agents::new());
+            findings.error(&format!("agents: {error:#}"), next);
+            return Agents::new();
         }
     };
     let Checked {
@@ -273,83 +273,54 @@ fn agents(config: &Config, findings: &mut Findings) -> anyhow::Result<Agents> {
         Some(_) => "`gavel agents validate` shows every error; gavel serve does not start with one",
         None => "`gavel agents validate` shows every error; the agent is left out, and so are agents that need it",
     };
-    for (n, error) in errors.iter().enumerate() {
-        let line = format!("agents: {}", agents_command::render_error(error));
+    for (error, left) in errors.iter().zip((0..errors.len()).rev()) {
         // The remedy is the same for all errors.
-        match n + 1 == errors.len() {
-            true => findings.error(&line, next)?,
-            false => findings.error_without_cure(&line)?,
-        }
+        let next = if left == 0 { next } else { "" };
+        findings.error(&format!("agents: {}", agents_command::render_error(error)), next);
     }
     for warning in &warnings {
-        findings.warn(&format!("agents: {}", agents_command::render_error(warning)))?;
+        findings.warn(&format!("agents: {}", agents_command::render_error(warning)));
     }
     if errors.is_empty() {
         let found = agents_command::count(agents.len(), "agent");
-        findings.good(&format!("agents: {found} ({})", loaded.place))?;
+        findings.good(&format!("agents: {found} ({})", loaded.place));
     }
     if let Err(why) = answerer(&agents, &config.runs.threads.agent) {
         findings.warn(&format!(
             "threads: no agent answers (runs.agent): {why}; set GAVEL_RUNS_AGENT to another agent, or create it through the API"
-        ))?;
+        ));
     }
-    Ok(agents)
+    agents
 }
 
-async fn bundled(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
+async fn bundled(config: &Config, findings: &mut Findings) {
     for condition in BundledConditions(config.clone()).look().await {
         let what = format!("{}: {}", condition.of.as_str().replace('_', " "), condition.detail);
+        let next = condition.next.as_deref();
         match condition.state {
-            Fitness::Good => findings.good(&what)?,
-            Fitness::Warning => findings.warn(&what)?,
-            Fitness::Error => findings.error(
-                &what,
-                condition
-                    .next
-                    .as_deref()
-                    .unwrap_or("see docs/how-to/github-and-containers.md"),
-            )?,
+            Fitness::Good => findings.good(&what),
+            Fitness::Warning => findings.warn(&what),
+            Fitness::Error => findings.error(&what, next.unwrap_or("see docs/how-to/github-and-containers.md")),
         }
     }
-    Ok(())
-}
-
-async fn model(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    if let Some(other) = &config.model.other {
-        one_model(config, other, "other model", findings).await?;
-    }
-    one_model(config, &config.model.provider, "model", findings).await
 }
 
 /// Warns about the names of models that Google answers with another model, or shuts down.
-fn names(
-    config: &Config,
-    constitution: Option<&Constitution>,
-    agents: &Agents,
-    findings: &Findings,
-) -> anyhow::Result<()> {
+fn names(config: &Config, constitution: Option<&Constitution>, agents: &Agents, findings: &mut Findings) {
     let definitions = agents.values().map(|agent| &*agent.definition);
     let definitions = definitions.chain(constitution.map(|constitution| &constitution.definition));
     let named = definitions.filter_map(|definition| definition.model.model.as_deref());
     let names: BTreeSet<_> = named.chain([config.model.name.as_str()]).collect();
     let today = rfc3339(SystemClock.now_us());
     for advice in names.into_iter().filter_map(|name| advice(name, &today[..10])) {
-        findings.warn(&format!("model: {advice}"))?;
+        findings.warn(&format!("model: {advice}"));
     }
-    Ok(())
 }
 
-/// Checks one configured provider; `what` is its name in the output.
-async fn one_model(config: &Config, provider: &Provider, what: &str, findings: &mut Findings) -> anyhow::Result<()> {
-    let gemini = match app::gemini(&config.model, provider) {
-        Ok(Some(gemini)) => gemini,
-        Ok(None) => {
-            let why = match provider {
-                Provider::Demo { by_name: true } => "it is configured by name",
-                _ => "no credentials are set; set GEMINI_API_KEY to use Gemini",
-            };
-            return findings.warn(&format!("{what}: the demo model answers: {why}"));
-        }
+/// Asks one configured provider; `what` is its name in the output.
+async fn gemini(config: &Config, endpoint: &Endpoint, what: &str, findings: &mut Findings) {
+    let gemini = match app::gemini(&config.model, endpoint) {
+        Ok(gemini) => gemini,
         Err(error) => return findings.error(&format!("{what}: {error:#}"), "correct the settings of the credentials"),
     };
     match gemini.check().await {
@@ -358,88 +329,71 @@ async fn one_model(config: &Config, provider: &Provider, what: &str, findings: &
                 (Some(input), Some(output)) => format!(" ({input} tokens in, {output} out)"),
                 _ => String::new(),
             };
-            findings.good(&format!("{what}: {} answers{limits}", info.model))
+            findings.good(&format!("{what}: {} answers{limits}", info.model));
         }
-        Err(error) => findings.error(&format!("{what}: {error}"), cure(&error)),
+        Err(error) => {
+            let next = match &error {
+                CheckError::Credentials(_) => "check GEMINI_API_KEY, or the Google credentials of Vertex AI",
+                CheckError::Permission(_) => "allow the API for this key or account in the Google Cloud console",
+                CheckError::UnknownModel { .. } => "set GEMINI_MODEL to an existing model",
+                CheckError::Unreachable(_) => "check the network, a proxy, and GEMINI_BASE_URL",
+                CheckError::Quota(_) => "wait, or raise the quota of the key",
+                CheckError::Unexpected(_) => "check that GEMINI_BASE_URL speaks the Gemini API",
+            };
+            findings.error(&format!("{what}: {error}"), next);
+        }
     }
 }
 
-async fn issuer(config: &Config, findings: &mut Findings) -> anyhow::Result<()> {
-    let Some(issuer) = app::issuer(config)? else {
-        return Ok(());
-    };
-    let next = "check GAVEL_AUTH_JWT_JWKS_URL, and that the issuer runs";
-    match issuer.current().await {
-        Ok(set) if set.keys.is_empty() => findings.error("issuer: none of its keys can check a token", next),
-        Ok(set) => findings.good(&format!("issuer: {} keys that can check tokens", set.keys.len())),
-        Err(error) => findings.error(&format!("issuer: {error}"), next),
-    }
-}
-
-fn cure(error: &CheckError) -> &'static str {
-    match error {
-        CheckError::Credentials(_) => "check GEMINI_API_KEY, or the Google credentials of Vertex AI",
-        CheckError::Permission(_) => "allow the API for this key or account in the Google Cloud console",
-        CheckError::UnknownModel { .. } => "set GEMINI_MODEL to an existing model",
-        CheckError::Unreachable(_) => "check the network, a proxy, and GEMINI_BASE_URL",
-        CheckError::Quota(_) => "wait, or raise the quota of the key",
-        CheckError::Unexpected(_) => "check that GEMINI_BASE_URL speaks the Gemini API",
-    }
-}
-
-async fn servers(
-    config: &Config,
-    constitution: Option<&Constitution>,
-    agents: &Agents,
-    findings: &mut Findings,
-) -> anyhow::Result<()> {
+async fn servers(config: &Config, constitution: Option<&Constitution>, agents: &Agents, findings: &mut Findings) {
     let bridge = match app::mcp(config) {
         Ok(bridge) => bridge,
         Err(error) => return findings.error(&format!("{error:#}"), "correct the file that GAVEL_MCP_CONFIG names"),
     };
     mcp_command::settled(&bridge).await;
-    // Each server has a line of its own with the reason, and an agent names many servers.
-    let known = mcp_command::without_reasons(&bridge.catalog());
-    let checked = each_server(&bridge, config, agents, findings)
-        .and_then(|()| granted(&known, constitution, findings))
-        .and_then(|()| able(&known, agents, config, findings))
-        .and_then(|()| rules(&bridge, agents, config, findings));
-    bridge.shutdown().await;
-    checked
-}
-
-fn each_server(bridge: &Mcp, config: &Config, agents: &Agents, findings: &mut Findings) -> anyhow::Result<()> {
-    let servers = bridge.status();
+    let (catalog, servers) = (bridge.catalog(), bridge.status());
     if servers.is_empty() {
-        findings.warn("MCP servers: none are configured")?;
+        findings.warn("MCP servers: none are configured");
     }
     for warning in bridge.warnings() {
-        findings.warn(&format!("MCP servers: {warning}"))?;
+        findings.warn(&format!("MCP servers: {warning}"));
     }
+    bridge.shutdown().await;
     for server in &servers {
         let line = format!("MCP server {}", mcp_command::headline(server).trim_end());
         match server.state {
-            ServerState::Up => findings.good(&format!("{line}, {} tools", server.tools))?,
-            ServerState::Off => findings.warn(&line)?,
+            ServerState::Up => findings.good(&format!("{line}, {} tools", server.tools)),
+            ServerState::Off => findings.warn(&line),
             ServerState::Down | ServerState::Connecting => {
                 let next = match config.mcp_config {
                     Some(_) => "check its entry in mcp.json".to_owned(),
                     None => format!("it is built in: check its settings ({})", settings_of(&server.name)),
                 };
-                findings.error(&line, &format!("{next}; RUST_LOG=info shows its output"))?;
+                findings.error(&line, &format!("{next}; RUST_LOG=info shows its output"));
             }
         }
     }
-    for (tool, server) in unbound(&bridge.catalog(), agents) {
-        findings.warn(&format!("MCP server {server}: {}", not_bound(&tool)))?;
+    for (tool, server) in unbound(&catalog, agents) {
+        findings.warn(&format!("MCP server {server}: {}", not_bound(&tool)));
     }
-    for left in &bridge.catalog().left_out {
+    for left in &catalog.left_out {
         findings.warn(&format!(
             "MCP server {}: {} is left out: {}",
             left.server, left.tool, left.reason
-        ))?;
+        ));
     }
-    Ok(())
+    // Each server has a line of its own with the reason, and an agent names many servers.
+    let known = mcp_command::without_reasons(&catalog);
+    if let Some(constitution) = constitution {
+        granted(&known, &constitution.definition.tools, findings);
+    }
+    able(&known, agents, config, findings);
+    // A policy that cannot be read has been reported already.
+    if let Ok(policy) = app::policy(config) {
+        for unknown in policy_command::unknown_names(&policy, &catalog, &servers, agents) {
+            findings.warn(&format!("policy: {unknown}"));
+        }
+    }
 }
 
 /// Where the settings of a built-in server are described.
@@ -453,55 +407,44 @@ fn settings_of(server: &str) -> String {
 }
 
 /// Checks the google server's settings. If it is off, or cannot start, its state reports that.
-fn google(config: &Config, findings: &Findings) -> anyhow::Result<()> {
-    let Ok(settings) = app::google(config) else {
-        return Ok(());
-    };
-    if let (Some(file), true) = (
-        settings.database_file(),
-        config.database_url.expose_secret().starts_with("postgres"),
-    ) {
+fn google(config: &Config, findings: &mut Findings) {
+    let Ok(settings) = app::google(config) else { return };
+    let is_shared = config.database_url.expose_secret().starts_with("postgres");
+    if let Some(file) = settings.database_file().filter(|_| is_shared) {
         findings.warn(&format!(
             "google: sent actions are recorded in the file {}, but decisions in PostgreSQL; with several gavels each would have its \
              own file and not know what the others sent: set GOOGLE_DATABASE_URL to one PostgreSQL database for all",
             file.display()
-        ))?;
+        ));
     }
     if let Some(callback) = settings.callback().filter(|url| url.path() != CALLBACK) {
         findings.warn(&format!(
-            "google: GOOGLE_CALLBACK_URL ends in {}, but gavel answers at {}: unless a proxy maps one to the other, browsers cannot return",
-            callback.path(),
-            CALLBACK
-        ))?;
+            "google: GOOGLE_CALLBACK_URL ends in {}, but gavel answers at {CALLBACK}: unless a proxy maps one to the other, browsers cannot return",
+            callback.path()
+        ));
     }
-    Ok(())
 }
 
 /// Checks that servers offer the tools that the constitution lists.
-fn granted(catalog: &Catalog, constitution: Option<&Constitution>, findings: &mut Findings) -> anyhow::Result<()> {
-    let Some(constitution) = constitution else {
-        return Ok(());
-    };
-    let tools = &constitution.definition.tools;
+fn granted(catalog: &Catalog, tools: &[String], findings: &mut Findings) {
     let missing = Toolset::build(catalog, tools, &[]).missing;
     if missing.is_empty() {
-        return findings.good(&format!(
-            "tools: all {} on the constitution's allowlist are offered",
-            tools.len()
+        let count = tools.len();
+        findings.good(&format!(
+            "tools: all {count} on the constitution's allowlist are offered"
         ));
     }
     for one in missing {
         let next = "connect a server that offers it, or remove it from the constitution";
-        findings.error(&format!("tool {}: {}", one.name, one.reason), next)?;
+        findings.error(&format!("tool {}: {}", one.name, one.reason), next);
     }
-    Ok(())
 }
 
 /// Reports unavailable agents as warnings: an unavailable agent stops nothing else.
-fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
+fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &mut Findings) {
     let lacking = agents_command::lacking(agents, catalog, config);
     for (name, lack) in &lacking {
-        findings.warn(&format!("agent {}", agents_command::sentence(name, lack)))?;
+        findings.warn(&format!("agent {}", agents_command::sentence(name, lack)));
     }
     let answers = &config.runs.threads.agent;
     match answerer(agents, answers) {
@@ -510,19 +453,8 @@ fn able(catalog: &Catalog, agents: &Agents, config: &Config, findings: &Findings
         )),
         Ok(_) => findings.good(&format!("threads: {answers} answers")),
         // It has been reported already.
-        Err(_) => Ok(()),
+        Err(_) => {}
     }
-}
-
-/// Reports names in rules of the policy that match nothing. A policy that cannot be read has been reported already.
-fn rules(bridge: &Mcp, agents: &Agents, config: &Config, findings: &Findings) -> anyhow::Result<()> {
-    let Ok(policy) = app::policy(config) else {
-        return Ok(());
-    };
-    for unknown in policy_command::unknown_names(&policy, &bridge.catalog(), &bridge.status(), agents) {
-        findings.warn(&format!("policy: {unknown}"))?;
-    }
-    Ok(())
 }
 
 /// Health checks run every few seconds and must not accumulate.

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 
 use anyhow::Context;
+use serde_json::{Map, Value};
 use tokio::io::{AsyncBufReadExt, BufReader, Stdin};
 
 use crate::cli::exit::Usage;
@@ -38,6 +39,19 @@ pub(super) fn given(file: &str, option: &str) -> anyhow::Result<String> {
         return Err(invalid("is longer than 1 MiB".to_owned()).into());
     }
     String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8 text".to_owned()).into())
+}
+
+/// A JSON object: the text itself, `@FILE` for the text of a file, or `-` for standard input.
+///
+/// # Errors
+/// It cannot be read, or is no JSON object.
+pub(super) fn object(text: &str) -> Result<Map<String, Value>, String> {
+    let file = text.strip_prefix('@').or((text == "-").then_some(text));
+    let text = match file {
+        Some(file) => given(file, "the arguments in").map_err(|error| error.to_string())?,
+        None => text.to_owned(),
+    };
+    serde_json::from_str(&text).map_err(|error| format!("give a JSON object, such as {{}}: {error}"))
 }
 
 /// The next input.

@@ -10,7 +10,7 @@ use crate::cli::client::Query;
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::cli::output::printable;
-use crate::domain::time::Timestamp;
+use crate::domain::time::{Timestamp, parse_length};
 
 /// The options of a list.
 #[derive(Clone, Debug, clap::Args)]
@@ -113,25 +113,10 @@ pub(super) fn since(text: &str) -> Result<i64, &'static str> {
                 .and_utc(),
         )
     };
-    let ago = || Utc::now().checked_sub_signed(TimeDelta::from_std(length(text)?).ok()?);
+    let ago = || Utc::now().checked_sub_signed(TimeDelta::from_std(parse_length(text)?).ok()?);
     let at = time.or_else(date).or_else(ago);
     let at = at.map(|at| at.timestamp_micros());
     at.ok_or("give a date, a time such as 2026-11-01T00:00:00Z, or 90m, 12h, 30d")
-}
-
-/// `1h30m`: numbers, each with its unit.
-pub(super) fn length(text: &str) -> Option<Duration> {
-    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86400)];
-    let (mut seconds, mut rest) = (0_u64, text);
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit())?;
-        let number: u64 = rest[..end].parse().ok()?;
-        let unit = rest[end..].chars().next()?;
-        let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-        seconds = seconds.checked_add(number.checked_mul(*factor)?)?;
-        rest = &rest[end + unit.len_utf8()..];
-    }
-    (!text.is_empty()).then(|| Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

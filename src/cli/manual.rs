@@ -1,10 +1,12 @@
 //! `gavel man` and `gavel completion`: what the system and its shells need to know of the command line, from the same
 //! definitions as `--help`.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Command;
+use clap::builder::Resettable;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use roff::{Roff, roman};
@@ -50,91 +52,51 @@ fn write(command: Command, dir: &Path) -> anyhow::Result<()> {
 }
 
 fn page(command: Command) -> anyhow::Result<Vec<u8>> {
-    let is_first = command.get_display_name().is_none_or(|name| name == "gavel");
-    let after = AfterHelp::of(&command);
+    let after = after_help(&command);
     // The heading in the help names a command, which a heading in capitals would spell wrongly.
     let command = command.mut_args(|arg| match arg.get_help_heading() {
-        Some(heading) if heading.starts_with("Settings") => arg.help_heading("Settings"),
-        Some(_) | None => arg,
+        Some(_) => arg.help_heading("Settings"),
+        None => arg,
     });
-    let (has_commands, man) = (command.has_subcommands(), Man::new(command));
+    // What the library would write below the heading EXTRA.
+    let command = command.after_help(Resettable::Reset).after_long_help(Resettable::Reset);
     let mut page = Vec::new();
-    man.render_title(&mut page)?;
-    man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
-    man.render_description_section(&mut page)?;
-    after.notes(&mut page)?;
-    man.render_options_section(&mut page)?;
-    if has_commands {
-        man.render_subcommands_section(&mut page)?;
-    }
-    exit_statuses(after.statuses.as_deref(), is_first).to_writer(&mut page)?;
-    after.examples(&mut page)?;
+    Man::new(command).render(&mut page)?;
+    after.to_writer(&mut page)?;
     Ok(page)
 }
 
-/// The text below a long help, in parts.
-#[derive(Default)]
-struct AfterHelp {
-    notes: Vec<String>,
-    statuses: Option<String>,
-    examples: Vec<String>,
-}
-
-impl AfterHelp {
-    fn of(command: &Command) -> Self {
-        let text = command.get_after_long_help().or_else(|| command.get_after_help());
-        let text = text.map(ToString::to_string).unwrap_or_default();
-        let mut parts = Self::default();
-        for line in text.lines().filter(|line| !line.is_empty() && *line != help::END) {
-            if line.starts_with(' ') {
-                parts.examples.push(line.strip_prefix("  ").unwrap_or(line).to_owned());
-            } else if let Some(statuses) = line.strip_prefix("Exit status: ") {
-                parts.statuses = Some(statuses.to_owned());
-            } else if !line.starts_with("Example") {
-                parts.notes.push(line.to_owned());
+/// The text below a long help in sections, and every exit status on the first page.
+fn after_help(command: &Command) -> Roff {
+    let text = command.get_after_long_help().or_else(|| command.get_after_help());
+    let text = text.map(ToString::to_string).unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.is_empty() && *line != help::END);
+    let mut lines: Vec<_> = lines
+        .filter(|line| !line.starts_with("Example"))
+        .map(|line| match line.strip_prefix("Exit status: ") {
+            Some(statuses) => ("EXIT STATUS", statuses.to_owned()),
+            None if line.starts_with(' ') => ("EXAMPLES", line.strip_prefix("  ").unwrap_or(line).to_owned()),
+            None => ("NOTES", line.to_owned()),
+        })
+        .collect();
+    if command.get_display_name().is_none_or(|name| name == "gavel") {
+        lines.extend(STATUSES.map(|(_, status, meaning)| ("EXIT STATUS", format!("{status} {meaning}"))));
+    }
+    // Examples come last, since they are filled into no paragraphs.
+    lines.sort_by_key(|(heading, _)| Reverse(*heading));
+    let (mut roff, mut section) = (Roff::new(), "");
+    for (heading, line) in lines {
+        if heading != section {
+            section = heading;
+            roff.control("SH", [heading]);
+            if heading == "EXAMPLES" {
+                roff.control("nf", []);
             }
+        } else if heading != "EXAMPLES" {
+            roff.control("PP", []);
         }
-        parts
+        roff.text([roman(line)]);
     }
-
-    fn notes(&self, page: &mut Vec<u8>) -> std::io::Result<()> {
-        let mut roff = Roff::new();
-        for note in &self.notes {
-            roff.control("PP", []).text([roman(note.as_str())]);
-        }
-        roff.to_writer(page)
-    }
-
-    /// As they are in the help, line by line.
-    fn examples(&self, page: &mut Vec<u8>) -> std::io::Result<()> {
-        if self.examples.is_empty() {
-            return Ok(());
-        }
-        let mut roff = Roff::new();
-        roff.control("SH", ["EXAMPLES"]).control("nf", []);
-        for example in &self.examples {
-            roff.text([roman(example.as_str())]);
-        }
-        roff.control("fi", []).to_writer(page)
-    }
-}
-
-/// All of them on the first page; on another one what the help says of its command.
-fn exit_statuses(own: Option<&str>, is_first: bool) -> Roff {
-    let mut roff = Roff::new();
-    roff.control("SH", ["EXIT STATUS"]);
-    if is_first {
-        for (_, status, meaning) in STATUSES {
-            let status = status.to_string();
-            roff.control("TP", []).text([roman(status)]).text([roman(meaning)]);
-        }
-        return roff;
-    }
-    if let Some(own) = own {
-        roff.text([roman(own)]);
-    }
-    roff.text([roman("All exit statuses are in gavel(1).")]);
     roff
 }
 
@@ -143,15 +105,7 @@ fn exit_statuses(own: Option<&str>, is_first: bool) -> Roff {
 #[command(after_long_help = COMPLETION)]
 pub(super) struct Completion {
     /// The shell
-    #[arg(value_enum)]
-    shell: Shells,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Shells {
-    Bash,
-    Zsh,
-    Fish,
+    shell: Shell,
 }
 
 const COMPLETION: &str = "\
@@ -162,13 +116,8 @@ Examples:
 
 /// Writes the completion script to standard output.
 pub(super) fn completion(args: &Completion) -> anyhow::Result<Exit> {
-    let shell = match args.shell {
-        Shells::Bash => Shell::Bash,
-        Shells::Zsh => Shell::Zsh,
-        Shells::Fish => Shell::Fish,
-    };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut help::complete(), "gavel", &mut script);
+    clap_complete::generate(args.shell, &mut help::complete(), "gavel", &mut script);
     output::file(&script)?;
     Ok(Exit::Done)
 }

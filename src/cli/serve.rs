@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use secrecy::ExposeSecret;
-use tokio::runtime::Handle;
 
+use crate::adapters::gemini::Endpoint;
 use crate::adapters::mcp::{Mcp, ServerState, ServerStatus};
-pub(super) use crate::app::{App, CLOSED, LAST_WORDS, reachable};
+use crate::app::{App, CLOSED, reachable};
 use crate::cli::exit::Exit;
+use crate::cli::mcp::headline;
 use crate::cli::output;
 use crate::cli::output::printable;
-use crate::cli::stopping::{Limits, Stopping};
+use crate::cli::stopping::Stopping;
 use crate::config::{ApiKey, Auth, Config, Provider, Resolved, masked_url};
 use crate::domain::definition::{Agent, Agents, answerer};
 use crate::domain::planning_session::TASK_WORKER;
@@ -29,20 +30,10 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let app = App::build(resolved.config).await?;
     // Before this, a signal ends the process at once; nothing has begun yet.
     let (chat, runs) = (Arc::clone(&app.chat), Arc::clone(&app.runs));
-    let stopping = Stopping::listen(
-        Handle::current(),
-        Limits {
-            cut_short: app.config.drain_seconds + LAST_WORDS,
-            closed: app.config.drain_seconds + CLOSED,
-        },
-        move || {
-            format!(
-                "{} chat requests, {} runs of agents",
-                chat.under_way(),
-                runs.under_way()
-            )
-        },
-    )
+    let stopping = Stopping::listen(app.config.drain_seconds + CLOSED, move || {
+        let (requests, runs) = (chat.under_way(), runs.under_way());
+        format!("{requests} chat requests, {runs} runs of agents")
+    })
     .context("signals cannot be handled")?;
     let mut serving = match app.serve() {
         Ok(serving) => serving,
@@ -114,17 +105,24 @@ fn greeting(config: &Config, address: SocketAddr, agents: &Agents, place: &str, 
             .map(|warning| format!("  warning   {}", printable(warning))),
     );
     lines.push(String::new());
+    let (key, user) = credentials(&config.auth);
     let adds = |agent: &Agent| agent.definition.tools.iter().any(|tool| tool.ends_with("add_task"));
     if answerer(agents, &config.runs.threads.agent).is_ok_and(adds) {
         lines.push("Try a thread, whose actions can wait for an approval:".to_owned());
-        lines.push(format!("  {}", try_thread(&config.auth, address)));
+        let acting = if user.is_empty() {
+            ""
+        } else {
+            " -H 'x-gavel-user: local'"
+        };
+        let prompt = r#""prompt":"add a task to call mom""#;
+        lines.push(paste(address, "/api/agent/run", &format!("{key}{acting}"), prompt));
         lines.push("Try chat, which acts at once:".to_owned());
     } else {
         lines.push("Try it:".to_owned());
     }
-    lines.push(format!("  {}", try_chat(&config.auth, address)));
+    let message = format!(r#""message":"add a task to call mom"{user}"#);
+    lines.push(paste(address, "/v1/chat", key, &message));
     if !agents.is_empty() {
-        let (key, _) = credentials(&config.auth);
         lines.push(format!(
             "  curl -s {}/api/projects/default/agents{key}",
             reachable(address)
@@ -150,28 +148,19 @@ pub(crate) fn callers(auth: &Auth) -> String {
 }
 
 fn model(config: &Config) -> String {
-    let default = one_model(config, &config.model.provider);
-    match &config.model.other {
-        Some(other) => format!("{default}; for agents that name it: {}", one_model(config, other)),
-        None => default,
-    }
-}
-
-fn one_model(config: &Config, provider: &Provider) -> String {
-    let name = &config.model.name;
-    match provider {
+    let at = |endpoint: &Endpoint| format!("{} ({endpoint})", config.model.name);
+    let default = match &config.model.provider {
         Provider::Demo { by_name: true } => {
             "demo, a rule-based model for trials and tests; it understands little and is not Gemini".to_owned()
         }
         Provider::Demo { by_name: false } => "demo, since no credentials are set: a rule-based model that understands \
                                             little and is not Gemini. Set GEMINI_API_KEY for Gemini"
             .to_owned(),
-        Provider::Developer { base_url: None, .. } => format!("{name} (Gemini Developer API)"),
-        Provider::Developer {
-            base_url: Some(base), ..
-        } => format!("{name} (Gemini Developer API at {base})"),
-        Provider::VertexExpress { .. } => format!("{name} (Vertex AI, express mode)"),
-        Provider::Vertex { project, location, .. } => format!("{name} (Vertex AI, project {project}, {location})"),
+        Provider::Gemini(endpoint) => at(endpoint),
+    };
+    match &config.model.other {
+        Some(other) => format!("{default}; for agents that name it: {}", at(other)),
+        None => default,
     }
 }
 
@@ -185,15 +174,12 @@ fn tools(servers: &[ServerStatus], catalog: &Catalog, agents: &Agents) -> String
         .map(|server| {
             let own = catalog.tools.iter().filter(|tool| tool.server == server.name);
             let names: Vec<&str> = own.map(|tool| tool.name.as_ref()).collect();
-            let what = match (server.state, names.is_empty()) {
-                // Its tools are listed shortly before its state changes to connected.
-                (ServerState::Up | ServerState::Connecting, false) => names.join(", "),
-                (ServerState::Up, true) => "no tools".to_owned(),
-                (ServerState::Connecting, _) => "still connecting".to_owned(),
-                (ServerState::Down, _) => format!("not connected: {}", server.reason.as_deref().unwrap_or("unknown")),
-                (ServerState::Off, _) => "off".to_owned(),
+            // Its tools are listed shortly before its state changes to connected.
+            let line = match names.is_empty() {
+                false => printable(&format!("{}: {}", server.name, names.join(", "))),
+                true => headline(server),
             };
-            printable(&format!("  {}: {what}", server.name)).replace('\n', " ")
+            format!("  {}", line.trim_end().replace('\n', " "))
         })
         .collect();
     lines.extend(catalog.left_out.iter().map(|left| {
@@ -240,23 +226,9 @@ pub(crate) fn not_bound(tool: &str) -> String {
 }
 
 /// A command to paste on the machine that gavel runs on.
-fn try_thread(auth: &Auth, address: SocketAddr) -> String {
-    let (header, user) = credentials(auth);
-    let user = if user.is_empty() {
-        ""
-    } else {
-        " -H 'x-gavel-user: local'"
-    };
+fn paste(address: SocketAddr, path: &str, headers: &str, body: &str) -> String {
     format!(
-        "curl -s {}/api/agent/run{header}{user} -H 'content-type: application/json' -d '{{\"prompt\":\"add a task to call mom\"}}'",
-        reachable(address)
-    )
-}
-
-fn try_chat(auth: &Auth, address: SocketAddr) -> String {
-    let (header, user) = credentials(auth);
-    format!(
-        "curl -s {}/v1/chat{header} -H 'content-type: application/json' -d '{{\"message\":\"add a task to call mom\"{user}}}'",
+        "  curl -s {}{path}{headers} -H 'content-type: application/json' -d '{{{body}}}'",
         reachable(address)
     )
 }

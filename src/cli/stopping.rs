@@ -7,28 +7,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle};
-use tokio::time::timeout;
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::interrupt::Signals;
 
-/// How long workers may take to start a task before they count as blocked, how long they may take to end after a second
-/// signal, and how long the last log line may take to be written.
+/// How long workers may take to end after a second signal, and how long the last log line may take to be written.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The exit status if the stop did not complete.
 const NOT_IN_ORDER: i32 = 1;
 /// The exit status after a second signal.
 const AT_ONCE: i32 = 130;
-
-/// How long a stop may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// By then every task has ended or was cut short, unless the workers are blocked.
-    pub(super) cut_short: Duration,
-    /// By then everything is closed.
-    pub(super) closed: Duration,
-}
 
 /// Signals to this process.
 #[derive(Clone, Debug)]
@@ -40,16 +29,12 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Listens from now on. After the first signal the process ends within `limits`, whatever the workers of `runtime`
+    /// Listens from now on. After the first signal the process ends within `limit`, whatever the workers of the runtime
     /// do; after the second signal it ends within [`PATIENCE`]. `under_way` lists what was abandoned then.
     ///
     /// # Errors
     /// The system cannot start a thread or install a signal handler.
-    pub(super) fn listen(
-        runtime: Handle,
-        limits: Limits,
-        under_way: impl Fn() -> String + Send + Sync + 'static,
-    ) -> io::Result<Self> {
+    pub(super) fn listen(limit: Duration, under_way: impl Fn() -> String + Send + Sync + 'static) -> io::Result<Self> {
         let stopping = Self {
             stop: CancellationToken::new(),
             at_once: CancellationToken::new(),
@@ -62,18 +47,12 @@ impl Stopping {
         let tokens = stopping.clone();
         // The thread ends with the process.
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            own.block_on(tokens.watch(signals, &runtime, limits, &under_way));
+            own.block_on(tokens.watch(signals, limit, &under_way));
         })?;
         Ok(stopping)
     }
 
-    async fn watch(
-        &self,
-        mut signals: Signals,
-        runtime: &Handle,
-        limits: Limits,
-        under_way: &(impl Fn() -> String + Sync),
-    ) {
+    async fn watch(&self, mut signals: Signals, limit: Duration, under_way: &(impl Fn() -> String + Sync)) {
         signals.next().await;
         self.stop.cancel();
         tokio::select! {
@@ -82,26 +61,9 @@ impl Stopping {
                 tokio::time::sleep(PATIENCE).await;
                 end("stopped at once", under_way(), AT_ONCE);
             }
-            () = blocked(runtime, limits) => end("the stop did not end in time", under_way(), NOT_IN_ORDER),
+            () = tokio::time::sleep(limit) => end("the stop did not end in time", under_way(), NOT_IN_ORDER),
         }
     }
-}
-
-/// Returns when a stop that has begun will not complete by itself.
-async fn blocked(runtime: &Handle, limits: Limits) {
-    tokio::time::sleep(limits.cut_short).await;
-    if answers(runtime).await {
-        tokio::time::sleep(limits.closed.saturating_sub(limits.cut_short)).await;
-    }
-}
-
-/// Does a worker start new tasks?
-#[expect(
-    clippy::disallowed_methods,
-    reason = "it is awaited here, and the process ends if it never returns"
-)]
-async fn answers(runtime: &Handle) -> bool {
-    timeout(PATIENCE, runtime.spawn(async {})).await.is_ok()
 }
 
 /// Ends the process. A thread of its own writes the line: a blocked worker may hold the log, and the reader may have
@@ -140,12 +102,8 @@ mod tests {
             .enable_all()
             .build()
             .unwrap();
-        let limits = Limits {
-            cut_short: Duration::from_millis(200),
-            closed: Duration::from_secs(3600),
-        };
         let under_way = || "7 runs of agents".to_owned();
-        let stopping = Stopping::listen(runtime.handle().clone(), limits, under_way).unwrap();
+        let stopping = Stopping::listen(Duration::from_millis(200), under_way).unwrap();
         let (blocks, blocked) = mpsc::channel();
         for _ in 0..2 {
             let blocks = blocks.clone();

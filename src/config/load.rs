@@ -68,16 +68,13 @@ fn find_file(
     dotenv: &Dotenv,
 ) -> Result<Option<(PathBuf, String)>, ReadError> {
     let variable = "GAVEL_CONFIG";
-    let by_flag = flags.get(CONFIG_FILE).map(|path| (path, Origin::flag("--config")));
-    let by_variable = || {
-        let path = environment.get(variable).filter(|path| !path.is_empty())?;
-        Some((path, Origin::environment(variable)))
-    };
-    let by_dotenv = || {
-        let path = dotenv.values().get(variable).filter(|path| !path.is_empty())?;
-        Some((path, Origin::dotenv(variable)))
-    };
-    let Some((path, origin)) = by_flag.or_else(by_variable).or_else(by_dotenv) else {
+    let named = [
+        (flags.get(CONFIG_FILE), Origin::flag("--config")),
+        (environment.get(variable), Origin::environment(variable)),
+        (dotenv.values().get(variable), Origin::dotenv(variable)),
+    ];
+    let mut named = named.into_iter().filter_map(|(path, origin)| Some((path?, origin)));
+    let Some((path, origin)) = named.find(|(path, _)| !path.is_empty()) else {
         let found = |text| Some((PathBuf::from(DEFAULT_FILE), text));
         return match read_here(DEFAULT_FILE) {
             Ok(text) if is_trusted() => Ok(found(text)),

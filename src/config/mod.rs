@@ -38,6 +38,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use self::read::Read;
 use self::settings::{AuthSettings, Gemini, JwtSettings, Otel, PLACES, Records, SECONDS, SIGNING, Vertex, path};
+use crate::adapters::store::ContentMode;
 use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
 
 pub use auth::{Auth, Jwt, JwtKeys, KNOWN_ROLES};
@@ -47,7 +48,6 @@ pub use model::{ModelConfig, Provider};
 pub use read::Origin;
 pub use read::Sources;
 pub use secret::masked_url;
-pub use settings::Content;
 pub use settings::Otlp;
 pub use settings::{
     Approvals, Audit, Console, DEFAULT_MODEL, GitHub, Log, LogFormat, ModelTimeouts, Planning, Policy, RateLimit, Runs,
@@ -150,7 +150,7 @@ settings! {
         /// Request rate limit of each user.
         rate_limit: RateLimit = RateLimit::read(values);
         /// What records keep of message content.
-        records: Content = settings::read_records(values);
+        records: ContentMode = settings::read_records(values);
         /// The keys of the audit chain.
         audit: Audit = Audit::read(values);
         /// What is logged.

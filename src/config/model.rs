@@ -2,19 +2,15 @@
 
 use std::net::SocketAddr;
 
-use secrecy::SecretString;
 use url::Url;
 
-use super::read::Origin;
 use super::read::Read;
 use super::settings::{Gemini, ModelTimeouts, Vertex};
 use super::values;
-use crate::adapters::gemini::AdcSources;
+use crate::adapters::demo;
+use crate::adapters::gemini::{AdcSources, CredentialSource, Endpoint};
 use crate::domain::definition::ThinkingLevel;
 use crate::domain::family::Family;
-
-/// The name that selects the demo model.
-const DEMO: &str = "demo";
 
 /// The model, and how long to wait for it.
 #[derive(Clone, Debug)]
@@ -22,7 +18,7 @@ pub struct ModelConfig {
     /// The provider used where a definition names none.
     pub provider: Provider,
     /// The other one of the Developer API and Vertex AI, if both are configured: definitions may name it.
-    pub other: Option<Provider>,
+    pub other: Option<Endpoint>,
     /// The model name used where a definition names none; `demo` for the demo model.
     pub name: String,
     /// How much the model thinks, where a definition sets neither a level nor a budget.
@@ -39,31 +35,8 @@ pub enum Provider {
         /// Whether it was selected by name; otherwise it is the default because there are no credentials.
         by_name: bool,
     },
-    /// The Gemini Developer API.
-    Developer {
-        /// The API key.
-        api_key: SecretString,
-        /// Scheme, host and port; absent: Google's address.
-        base_url: Option<String>,
-    },
-    /// Vertex AI in express mode.
-    VertexExpress {
-        /// The API key.
-        api_key: SecretString,
-        /// Scheme, host and port; absent: Google's address.
-        base_url: Option<String>,
-    },
-    /// Vertex AI with an access token.
-    Vertex {
-        /// Project id or number.
-        project: String,
-        /// `global`, `us`, `eu` or a region.
-        location: String,
-        /// Scheme, host and port in place of the address that the location implies.
-        endpoint: Option<String>,
-        /// Where application default credentials are searched for.
-        credentials: AdcSources,
-    },
+    /// Gemini, through one of Google's APIs.
+    Gemini(Endpoint),
 }
 
 pub(super) fn read(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<ModelConfig> {
@@ -72,15 +45,15 @@ pub(super) fn read(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Mode
     warn_of_plain_http(values, "gemini.base_url", gemini.base_url.as_deref());
     warn_of_plain_http(values, "vertex.endpoint", vertex.endpoint.as_deref());
     let (name, thinking_level) = (gemini.model.clone(), gemini.thinking_level);
-    let (provider, other) = if name == DEMO {
+    let (provider, other) = if name == demo::NAME {
         (Provider::Demo { by_name: true }, None)
     } else {
         providers(values, gemini, vertex, listen)?
     };
     warn_of_level(values, &name, thinking_level);
     let name = match provider {
-        Provider::Demo { .. } => DEMO.to_owned(),
-        Provider::Developer { .. } | Provider::VertexExpress { .. } | Provider::Vertex { .. } => name,
+        Provider::Demo { .. } => demo::NAME.to_owned(),
+        Provider::Gemini(_) => name,
     };
     Some(ModelConfig {
         provider,
@@ -98,33 +71,34 @@ fn providers(
     gemini: Gemini,
     settings: Vertex,
     listen: Option<SocketAddr>,
-) -> Option<(Provider, Option<Provider>)> {
+) -> Option<(Provider, Option<Endpoint>)> {
     let base_url = gemini.base_url;
-    let developer = gemini.api_key.map(|api_key| Provider::Developer { api_key, base_url });
+    let developer = gemini.api_key.map(|api_key| Endpoint::Developer { api_key, base_url });
     if let Some(vertex) = vertex(values, settings)? {
-        return Some((vertex, developer));
+        return Some((Provider::Gemini(vertex), developer));
     }
     match developer {
-        Some(developer) => Some((developer, None)),
+        Some(developer) => Some((Provider::Gemini(developer), None)),
         None => demo_by_default(values, listen).map(|demo| (demo, None)),
     }
 }
 
 /// Vertex AI, if configured; the outer `None` means a configuration error.
-fn vertex(values: &Read<'_>, settings: Vertex) -> Option<Option<Provider>> {
+fn vertex(values: &Read<'_>, settings: Vertex) -> Option<Option<Endpoint>> {
     if settings.project_id.is_none() && settings.location.is_none() {
-        return Some(settings.api_key.map(|api_key| Provider::VertexExpress {
+        return Some(settings.api_key.map(|api_key| Endpoint::VertexExpress {
             api_key,
             base_url: settings.endpoint,
         }));
     }
     let project = values.needed("vertex.project_id", settings.project_id, "vertex.location is given");
     let location = values.needed("vertex.location", settings.location, "vertex.project_id is given");
-    Some(Some(Provider::Vertex {
+    Some(Some(Endpoint::Vertex {
         project: project?,
         location: location?,
         endpoint: settings.endpoint,
-        credentials: AdcSources::from_env(|name| values.variable(name)),
+        // The variables in which Google's tools look for credentials.
+        credentials: CredentialSource::Default(AdcSources::from_env(|name| values.variable(name))),
     }))
 }
 
@@ -153,8 +127,6 @@ fn demo_by_default(values: &Read<'_>, listen: Option<SocketAddr>) -> Option<Prov
         values.error("gemini.api_key", &found, CURE);
         return None;
     }
-    let origin = Origin::default_because("there are no credentials for a real model");
-    values.in_effect("gemini.model", DEMO, origin);
     Some(Provider::Demo { by_name: false })
 }
 

@@ -10,7 +10,8 @@ use serde::{Serialize, Serializer};
 
 use super::load::Dotenv;
 use super::secret::{shown, shown_by};
-use super::{CONFIG_FILE, Config, Effective, Resolved, SETTINGS, Setting, find, load};
+use super::{CONFIG_FILE, Config, Effective, Provider, Resolved, SETTINGS, Setting, find, load};
+use crate::adapters::demo;
 
 /// Variables that begin with `GAVEL_` and are not settings: the key of `gavel chat --server`, the trusted directories, and
 /// variables of the project's own tests and checks.
@@ -53,8 +54,6 @@ pub(super) struct Read<'a> {
     read_file: &'a dyn Fn(&Path) -> io::Result<String>,
     errors: RefCell<Errors>,
     warnings: RefCell<Vec<String>>,
-    /// Values in effect that differ from the given ones.
-    instead: RefCell<BTreeMap<&'static str, (String, Origin)>>,
 }
 
 impl Values for Read<'_> {
@@ -106,7 +105,6 @@ impl<'a> Read<'a> {
             read_file: sources.read_file,
             errors: RefCell::default(),
             warnings: RefCell::default(),
-            instead: RefCell::default(),
         };
         for setting in SETTINGS.iter() {
             if let Some(node) = setting.default_node() {
@@ -282,7 +280,7 @@ impl<'a> Read<'a> {
     /// Reports a setting where it was given, or alone if it was not.
     pub(super) fn error(&self, key: &str, found: &str, allowed: &str) {
         let given = self.given.get(key).filter(|given| !given.origin.is_default());
-        let origin = given.map_or_else(Origin::nowhere, |given| given.origin.clone());
+        let origin = given.map_or_else(|| Origin::new(String::new()), |given| given.origin.clone());
         self.report(key, &origin, found, allowed);
     }
 
@@ -334,14 +332,15 @@ impl<'a> Read<'a> {
         self.dotenv.clone()
     }
 
-    /// Records the effective value where it differs from the given one.
-    pub(super) fn in_effect(&self, key: &'static str, value: &str, origin: Origin) {
-        self.instead.borrow_mut().insert(key, (value.to_owned(), origin));
-    }
-
     /// The configuration, if there were no errors.
     pub(super) fn finish(self, config: Option<Config>) -> Result<Resolved, Vec<ReadError>> {
-        let origins = SETTINGS.iter().map(|setting| self.effective(setting)).collect();
+        let mut origins: Vec<_> = SETTINGS.iter().map(|setting| self.effective(setting)).collect();
+        if matches!(&config, Some(config) if matches!(config.model.provider, Provider::Demo { by_name: false })) {
+            for effective in origins.iter_mut().filter(|effective| effective.key == "gemini.model") {
+                effective.value = Some(demo::NAME.to_owned());
+                effective.origin = Origin::default_because("there are no credentials for a real model");
+            }
+        }
         let errors = self.errors.into_inner();
         match config {
             Some(config) if errors.is_empty() => Ok(Resolved {
@@ -355,17 +354,12 @@ impl<'a> Read<'a> {
     }
 
     fn effective(&self, setting: &'static Setting) -> Effective {
-        let instead = self.instead.borrow().get(setting.key).cloned();
-        let given = || {
-            let given = self.given.get(setting.key)?;
-            Some((shown(setting, &given.node), given.origin.clone()))
-        };
-        let (value, origin) = instead.or_else(given).unzip();
+        let given = self.given.get(setting.key);
         Effective {
             key: setting.key,
             environment: setting.variable(),
-            value,
-            origin: origin.unwrap_or_else(Origin::default),
+            value: given.map(|given| shown(setting, &given.node)),
+            origin: self.origin(setting.key),
         }
     }
 }
@@ -428,17 +422,12 @@ impl Origin {
         }
     }
 
-    /// Of what is missing.
-    fn nowhere() -> Self {
-        Self::new(String::new())
-    }
-
     fn default() -> Self {
         Self::new(Self::DEFAULT.to_owned())
     }
 
     /// A default with its reason.
-    pub(super) fn default_because(reason: &str) -> Self {
+    fn default_because(reason: &str) -> Self {
         Self::new(format!("{}: {reason}", Self::DEFAULT))
     }
 

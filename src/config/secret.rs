@@ -1,6 +1,9 @@
 //! Masks secrets in displayed values.
 
+use std::sync::LazyLock;
+
 use gavel_reading::{Content, Node, Secrecy, Setting};
+use regex::Regex;
 
 /// The text shown in place of a secret.
 const MASK: &str = "********";
@@ -44,50 +47,19 @@ fn masked(text: &str) -> String {
 /// A URL with its secrets masked: `postgres://user:********@host/db`.
 ///
 /// Also accepts text that is not a URL. Masks everything between the first `:` after `//` and the last `@`, query
-/// parameters that name a password, and all query parameters of a web address. If an `@` follows a `?`, the end of the
-/// password is unknown, so the whole rest is masked.
+/// parameters that name a password, and all query parameters of a web address.
 pub fn masked_url(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (rest, query) = rest
-        .split_once('?')
-        .map_or((rest, None), |(rest, query)| (rest, Some(query)));
-    let mut masked = String::new();
-    if !scheme.is_empty() {
-        masked.push_str(scheme);
-        masked.push_str("://");
-    }
-    if query.is_some_and(|query| query.contains('@')) {
-        let end = rest.find(':').unwrap_or(rest.len());
-        masked.push_str(&rest[..end]);
-        masked.push_str(if end < rest.len() { ":" } else { "?" });
-        masked.push_str(MASK);
-        return masked;
-    }
-    match rest.rsplit_once('@') {
-        Some((who, host)) => {
-            let user = who.split_once(':').map_or(who, |(user, _)| user);
-            masked.push_str(user);
-            if user.len() < who.len() {
-                masked.push(':');
-                masked.push_str(MASK);
-            }
-            masked.push('@');
-            masked.push_str(host);
-        }
-        None => masked.push_str(rest),
-    }
-    let web = matches!(scheme.to_ascii_lowercase().as_str(), "http" | "https");
-    for (n, pair) in query.into_iter().flat_map(|query| query.split('&')).enumerate() {
-        masked.push(if n == 0 { '?' } else { '&' });
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let secret = web || name.to_ascii_lowercase().contains("pass");
-        masked.push_str(name);
-        if !value.is_empty() {
-            masked.push('=');
-            masked.push_str(if secret { MASK } else { value });
-        }
-    }
-    masked
+    static LOGIN: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)://([^:/?@]*):.*@"));
+    static PASSWORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?i)([?&][^=&]*pass[^=&]*=)[^&]+"));
+    static WEB: LazyLock<Regex> = LazyLock::new(|| pattern(r"([?&][^=&]*=)[^&]+"));
+    let is_web = url.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
+    let masked = LOGIN.replace(url, format!("://$1:{MASK}@"));
+    let secret = if is_web { &WEB } else { &PASSWORD };
+    secret.replace_all(&masked, format!("${{1}}{MASK}")).into_owned()
+}
+
+fn pattern(text: &str) -> Regex {
+    Regex::new(text).unwrap_or_else(|error| unreachable!("patterns are fixed and used in tests: {error}"))
 }
 
 #[cfg(test)]
@@ -117,8 +89,11 @@ mod tests {
                 "https://collector/v1?api_key=k&x",
                 "https://collector/v1?api_key=********&x",
             ),
-            ("postgres://me:p?ss@db/gavel", "postgres://me:********"),
-            ("postgres://db/gavel?password=p@ss", "postgres://db/gavel?********"),
+            ("postgres://me:p?ss@db/gavel", "postgres://me:********@db/gavel"),
+            (
+                "postgres://db/gavel?password=p@ss",
+                "postgres://db/gavel?password=********",
+            ),
         ] {
             assert_eq!(masked_url(url), shown);
         }

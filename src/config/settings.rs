@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gavel_reading::{ByText, Digits, OneOf, Values, settings};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
@@ -14,6 +14,7 @@ use super::read::Read;
 use super::values;
 use super::values::Repositories;
 use super::values::{ApiKey, ApiKeys};
+use crate::adapters::store::{ContentKey, ContentMode};
 use crate::domain::definition::ThinkingLevel;
 use crate::domain::repository::RepositoryPattern;
 use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
@@ -29,11 +30,11 @@ const REQUESTS: ByText<NonZeroU32> = ByText {
 };
 const HOURS: ByText<Duration> = ByText {
     allowed: "a number of hours over 0, up to 8760",
-    read: values::hours,
+    read: |text| values::span(text, 3600.0, 8760.0),
 };
 pub(super) const SECONDS: ByText<Duration> = ByText {
     allowed: "seconds above 0 and up to 3600, such as 2 or 0.5",
-    read: values::seconds,
+    read: |text| values::span(text, 1.0, 3600.0),
 };
 pub(super) const SIGNING: ByText<SecretString> = ByText {
     allowed: "at least 32 bytes (openssl rand -hex 32 makes one)",
@@ -87,8 +88,8 @@ settings! {
         /// How long ended runs and planning sessions are kept, with their journals, actions, lines in threads and plans;
         /// decisions are kept forever.
         keep_days: Option<Duration> = ByText {
-            allowed: "a whole number of days from 1 to 36500",
-            read: values::days,
+            allowed: "a number of days over 0, up to 36500",
+            read: |text| values::span(text, 86_400.0, 36_500.0),
         }, absent("forever");
     } with values: impl Values {
         /// How threads behave.
@@ -262,11 +263,7 @@ settings! {
     /// What records keep.
     pub(super) struct Records = "records." {
         /// What records keep of messages, replies, arguments and results.
-        content: ContentMode = OneOf(&[
-            ("full", ContentMode::Full),
-            ("hash", ContentMode::Hash),
-            ("none", ContentMode::None),
-        ]), default("full");
+        content: Kept = OneOf(&[("full", Kept::Full), ("hash", Kept::Hash), ("none", Kept::None)]), default("full");
         /// Key of the hashes of records.content = hash.
         key: Option<SecretString> = SIGNING, secret();
     }
@@ -274,7 +271,7 @@ settings! {
 
 /// What records keep of content.
 #[derive(Clone, Copy)]
-pub(super) enum ContentMode {
+pub(super) enum Kept {
     Full,
     Hash,
     None,
@@ -347,28 +344,18 @@ settings! {
     }
 }
 
-/// What decision, tool-call and audit records keep of messages, replies, arguments and results.
-#[derive(Clone, Debug)]
-pub enum Content {
-    /// The full content.
-    Full,
-    /// A keyed hash: equal content can be found, but none can be read. The key has at least 32 bytes.
-    Hash(SecretString),
-    /// No content.
-    None,
-}
-
-pub(super) fn read_records(values: &Read<'_>) -> Option<Content> {
+pub(super) fn read_records(values: &Read<'_>) -> Option<ContentMode> {
     let Records { content, key } = Records::read(values)?;
-    if key.is_some() && !matches!(content, ContentMode::Hash) {
+    if key.is_some() && !matches!(content, Kept::Hash) {
         values.warn("records.key is given, but only records.content = hash uses it");
     }
     match content {
-        ContentMode::Full => Some(Content::Full),
-        ContentMode::Hash => values
-            .needed("records.key", key, "records.content = hash")
-            .map(Content::Hash),
-        ContentMode::None => Some(Content::None),
+        Kept::Full => Some(ContentMode::Full),
+        Kept::Hash => {
+            let key = values.needed("records.key", key, "records.content = hash")?;
+            Some(ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes())))
+        }
+        Kept::None => Some(ContentMode::None),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use gavel_reading::{At, Content, List, Parser, Record, Scalar, json, record};
+use gavel_reading::{At, ByText, Content, List, Node, Parser, Record, Scalar, json, record};
 use http::header::{HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 use secrecy::SecretString;
@@ -59,23 +59,11 @@ pub(super) fn database_url(text: &str) -> Option<SecretString> {
     (!rest.trim_start_matches('/').is_empty()).then(|| SecretString::from(text))
 }
 
-pub(super) fn days(text: &str) -> Option<Duration> {
-    let days: u64 = text.parse().ok()?;
-    (1..=36_500)
-        .contains(&days)
-        .then(|| Duration::from_secs(days * 24 * 3600))
-}
-
-pub(super) fn hours(text: &str) -> Option<Duration> {
-    let hours: f64 = text.parse().ok()?;
-    let time = Duration::try_from_secs_f64(hours * 3600.0).ok()?;
-    (!time.is_zero() && time <= Duration::from_secs(8760 * 3600)).then_some(time)
-}
-
-pub(super) fn seconds(text: &str) -> Option<Duration> {
-    let seconds: f64 = text.parse().ok()?;
-    let time = Duration::try_from_secs_f64(seconds).ok()?;
-    (!time.is_zero() && time <= Duration::from_secs(3600)).then_some(time)
+/// A number of a unit, over 0 and up to `most`.
+pub(super) fn span(text: &str, unit_seconds: f64, most: f64) -> Option<Duration> {
+    let number: f64 = text.parse().ok().filter(|number| *number <= most)?;
+    let time = Duration::try_from_secs_f64(number * unit_seconds).ok()?;
+    (!time.is_zero()).then_some(time)
 }
 
 /// `name=value,name=value`, the OpenTelemetry format: a value may contain `%XX` (OTLP exporter specification,
@@ -178,33 +166,26 @@ impl Parser for Repositories {
     }
 
     fn parse(&self, at: &At<'_>) -> Option<Self::Value> {
-        let pattern = |at: &At<'_>, text: &str| {
-            let pattern = RepositoryPattern::parse(text);
-            pattern.map_err(|allowed| at.error(format!("{text:?}"), allowed)).ok()
+        let part = |text: &str| Node {
+            line: at.node.line,
+            content: Content::Text(text.to_owned()),
         };
-        match &at.node.content {
-            Content::Text(text) => {
-                let parts = text.split([',', ' ', '\n']).filter(|part| !part.is_empty());
-                Some(parts.filter_map(|part| pattern(at, part)).collect())
-            }
-            Content::List(_) => {
-                let items = at.items(1000)?;
-                let text = |item: &At<'_>| match &item.node.content {
-                    Content::Text(text) => pattern(item, text.trim()),
-                    _ => {
-                        item.invalid(RepositoryPattern::ALLOWED);
-                        None
-                    }
-                };
-                Some(items.iter().filter_map(text).collect())
-            }
-            _ => {
-                at.invalid(self.allowed());
-                None
-            }
-        }
+        let parts = at.node.text().map(|text| {
+            let parts = text.split([',', ' ', '\n']).filter(|part| !part.is_empty());
+            parts.map(part).collect()
+        });
+        let split = parts.map(|parts| Node {
+            line: at.node.line,
+            content: Content::List(parts),
+        });
+        List(REPOSITORY).parse(&at.holding(split.as_ref().unwrap_or(at.node)))
     }
 }
+
+const REPOSITORY: ByText<RepositoryPattern> = ByText {
+    allowed: RepositoryPattern::ALLOWED,
+    read: |text| RepositoryPattern::parse(text).ok(),
+};
 
 record! {
     /// The API key of one service.
@@ -225,28 +206,21 @@ record! {
 
 const NAME: Scalar<String> = Scalar {
     allowed: "1 to 128 characters",
-    read: |node| values::word(text(&node.content)?).filter(|name| name.len() <= 128),
+    read: |node| values::word(node.text()?.trim()).filter(|name| name.len() <= 128),
 };
 const ROLE: Scalar<String> = Scalar {
     allowed: "a role; gavel knows analyst, approver, operator",
-    read: |node| values::word(text(&node.content)?),
+    read: |node| values::word(node.text()?.trim()),
 };
 const ID: &str = "1 to 256 bytes without invisible characters, and not blank";
 const TENANT: Scalar<TenantId> = Scalar {
     allowed: ID,
-    read: |node| TenantId::parse(text(&node.content)?).ok(),
+    read: |node| TenantId::parse(node.text()?.trim()).ok(),
 };
 const USER: Scalar<UserId> = Scalar {
     allowed: ID,
-    read: |node| UserId::parse(text(&node.content)?).ok(),
+    read: |node| UserId::parse(node.text()?.trim()).ok(),
 };
-
-fn text(content: &Content) -> Option<&str> {
-    match content {
-        Content::Text(text) => Some(text.trim()),
-        _ => None,
-    }
-}
 
 /// A hash. A key pasted in its place must not be printed.
 struct Digest;
@@ -260,7 +234,8 @@ impl Parser for Digest {
 
     fn parse(&self, at: &At<'_>) -> Option<[u8; 32]> {
         let mut bytes = [0; 32];
-        let decoded = text(&at.node.content).and_then(|text| hex::decode_to_slice(text, &mut bytes).ok());
+        let text = at.node.text().map(str::trim);
+        let decoded = text.and_then(|text| hex::decode_to_slice(text, &mut bytes).ok());
         if decoded.is_none() {
             at.clone().shown_by(hidden).invalid(self.allowed());
         }

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::time::Duration;
 
+use anyhow::Context;
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::{ExporterBuildError, WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
@@ -24,17 +25,6 @@ use crate::config::Otlp;
 /// Longest wait for the last batch at the end of the process.
 const FINISH: Duration = Duration::from_secs(3);
 
-/// Why spans cannot be sent.
-#[derive(Debug, thiserror::Error)]
-pub enum TracesError {
-    /// The exporter rejects its settings.
-    #[error("traces cannot be exported: {0}")]
-    Exporter(#[from] ExporterBuildError),
-    /// There is no runtime for the exporter.
-    #[error("traces cannot be exported outside of a tokio runtime")]
-    Runtime(#[from] tokio::runtime::TryCurrentError),
-}
-
 /// The exporter of this process's spans.
 #[derive(Debug)]
 pub(super) struct Traces {
@@ -42,8 +32,8 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    pub(super) fn start(collector: Otlp) -> Result<Self, TracesError> {
-        let runtime = Handle::try_current()?;
+    pub(super) fn start(collector: Otlp) -> anyhow::Result<Self> {
+        let runtime = Handle::try_current().context("traces cannot be exported outside of a tokio runtime")?;
         let headers = collector
             .headers
             .iter()
@@ -52,7 +42,8 @@ impl Traces {
             .with_http()
             .with_endpoint(collector.traces_url)
             .with_headers(headers.collect::<HashMap<_, _>>())
-            .build()?;
+            .build()
+            .context("traces cannot be exported")?;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(OnRuntime { exporter, runtime })
             .with_resource(Resource::builder().with_service_name(collector.service_name).build())

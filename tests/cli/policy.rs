@@ -136,15 +136,11 @@ fn check_prints_the_decision_its_source_and_every_check() {
             2,
             "this configuration has no agent \"stranger\"",
         ),
-        (
-            &["--tool", "add_task", "--arguments", "{"],
-            2,
-            "--arguments: give a JSON object",
-        ),
+        (&["--tool", "add_task", "--arguments", "{"], 2, "give a JSON object"),
         (
             &["--tool", "add_task", "--arguments", "@none.json"],
             2,
-            "none.json cannot be read",
+            "none.json: cannot be read",
         ),
     ] {
         let ran = check(more);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gavel::adapters::gemini::{Credentials, Endpoint, Gemini, GeminiConfig};
+use gavel::adapters::gemini::{CredentialSource, Credentials, Endpoint, Gemini, GeminiConfig};
 use gavel::domain::journal::FaultKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use mockito::{Matcher, Server};
@@ -20,7 +20,7 @@ fn vertex(url: &str, credentials: Credentials) -> Gemini {
         project: "p-1".to_owned(),
         location: "europe-west4".to_owned(),
         endpoint: Some(url.to_owned()),
-        credentials,
+        credentials: CredentialSource::Given(credentials),
     };
     Gemini::new(quick(GeminiConfig::new(endpoint, MODEL))).unwrap()
 }
@@ -246,7 +246,7 @@ fn a_key_that_cannot_sign_stops_the_start() {
         project: "p".to_owned(),
         location: "global".to_owned(),
         endpoint: None,
-        credentials: Credentials::from_json(account, "test").unwrap(),
+        credentials: CredentialSource::Given(Credentials::from_json(account, "test").unwrap()),
     };
     let error = Gemini::new(GeminiConfig::new(endpoint, MODEL))
         .err()

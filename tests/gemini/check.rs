@@ -1,6 +1,6 @@
 //! `gavel doctor`: each problem with Gemini is reported clearly.
 
-use gavel::adapters::gemini::{CheckError, Credentials, Endpoint, Gemini, GeminiConfig, ModelInfo};
+use gavel::adapters::gemini::{CheckError, CredentialSource, Credentials, Endpoint, Gemini, GeminiConfig, ModelInfo};
 
 use crate::helpers::{KEY, MODEL, error, gemini, quick};
 use crate::server::{Far, json};
@@ -28,7 +28,7 @@ async fn vertex_is_checked_by_counting_tokens() {
         project: "p".to_owned(),
         location: "global".to_owned(),
         endpoint: Some(far.url.clone()),
-        credentials: Credentials::metadata(&metadata.url),
+        credentials: CredentialSource::Given(Credentials::metadata(&metadata.url)),
     };
     let gemini = Gemini::new(quick(GeminiConfig::new(endpoint, MODEL))).unwrap();
     assert_eq!(gemini.check().await.unwrap().input_token_limit, None);

@@ -18,7 +18,7 @@ pub(crate) const SHORT: Duration = Duration::from_millis(150);
 
 pub(crate) fn developer(url: &str) -> GeminiConfig {
     let endpoint = Endpoint::Developer {
-        base_url: url.to_owned(),
+        base_url: Some(url.to_owned()),
         api_key: KEY.into(),
     };
     quick(GeminiConfig::new(endpoint, MODEL))

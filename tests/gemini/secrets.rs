@@ -55,7 +55,7 @@ pub(crate) fn log() -> Log {
 
 fn config(url: &str) -> GeminiConfig {
     let endpoint = Endpoint::Developer {
-        base_url: url.to_owned(),
+        base_url: Some(url.to_owned()),
         api_key: KEY_CANARY.into(),
     };
     quick(GeminiConfig::new(endpoint, MODEL))
@@ -131,7 +131,7 @@ fn a_configuration_prints_without_its_key_and_a_bad_key_is_not_repeated() {
     assert!(!format!("{:?}", config("http://127.0.0.1")).contains(KEY_CANARY));
     for key in ["", "  ", "canary-of-the-key\n2", "canary-of-the-key é"] {
         let endpoint = Endpoint::Developer {
-            base_url: "http://127.0.0.1".to_owned(),
+            base_url: Some("http://127.0.0.1".to_owned()),
             api_key: key.into(),
         };
         let error = Gemini::new(GeminiConfig::new(endpoint, MODEL))

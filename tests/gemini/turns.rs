@@ -80,7 +80,7 @@ async fn a_definitions_model_and_settings_are_used_and_the_answering_model_is_re
 async fn express_mode_has_its_own_path() {
     let far = Far::start([json(200, &said("a"))]).await;
     let endpoint = Endpoint::VertexExpress {
-        base_url: far.url.clone(),
+        base_url: Some(far.url.clone()),
         api_key: KEY.into(),
     };
     ask(&Gemini::new(quick(GeminiConfig::new(endpoint, MODEL))).unwrap())

@@ -515,17 +515,6 @@ fn every_setting_of_a_bundled_server_reaches_it_and_is_on_its_page() {
     }
 }
 
-/// `gavel google` and the callback route read what the server itself reads.
-#[test]
-fn the_settings_of_the_google_server_are_the_same_wherever_they_are_read() {
-    let read = std::cell::RefCell::new(std::collections::BTreeSet::new());
-    let _ = gavel_mcp_google::Args::from_variables(&|name| {
-        read.borrow_mut().insert(name.to_owned());
-        None
-    });
-    assert_eq!(read.into_inner(), variables::<gavel_mcp_google::Args>());
-}
-
 /// Every tool of the GitHub server that takes a repository is bound to that of the session, and the branches that it
 /// writes by their prefix.
 #[test]

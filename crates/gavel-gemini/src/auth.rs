@@ -320,6 +320,24 @@ pub enum TokenSource {
     },
 }
 
+/// Where access tokens come from.
+#[derive(Clone, Debug)]
+pub enum CredentialSource {
+    /// These credentials.
+    Given(Credentials),
+    /// The application default credentials that are found when the adapter is made.
+    Default(AdcSources),
+}
+
+impl CredentialSource {
+    pub(super) fn find(self) -> Result<Credentials, ConfigError> {
+        match self {
+            Self::Given(credentials) => Ok(credentials),
+            Self::Default(sources) => sources.find(),
+        }
+    }
+}
+
 /// A service account and its private key.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ServiceAccount {

@@ -1,19 +1,20 @@
 //! The adapter's configuration: plain data, made by the application.
 
+use std::fmt;
 use std::time::Duration;
 
 use gavel_upstream::breaker::Breaker;
 use metrics::Gauge;
 use secrecy::SecretString;
 
-use super::auth::Credentials;
+use super::auth::CredentialSource;
 use super::call::RetrySettings;
 use crate::domain::definition::ThinkingLevel;
 
 /// The Developer API, by default.
-pub const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";
+pub(super) const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";
 /// Vertex AI in express mode, by default.
-pub const EXPRESS_BASE: &str = "https://aiplatform.googleapis.com";
+pub(super) const EXPRESS_BASE: &str = "https://aiplatform.googleapis.com";
 
 /// The configuration of a [`super::Gemini`].
 #[derive(Clone, Debug)]
@@ -78,17 +79,17 @@ impl BreakerSettings {
 pub enum Endpoint {
     /// The Gemini Developer API with a key.
     Developer {
-        /// Scheme, host and port; [`DEVELOPER_BASE`] is Google's.
-        base_url: String,
         /// Sent as `x-goog-api-key`, never in a URL.
         api_key: SecretString,
+        /// Scheme, host and port, instead of Google's.
+        base_url: Option<String>,
     },
     /// Vertex AI with a key, without project and location.
     VertexExpress {
-        /// Scheme, host and port; [`EXPRESS_BASE`] is Google's.
-        base_url: String,
         /// Sent as `x-goog-api-key`, never in a URL.
         api_key: SecretString,
+        /// Scheme, host and port, instead of Google's.
+        base_url: Option<String>,
     },
     /// Vertex AI with an access token.
     Vertex {
@@ -99,8 +100,21 @@ pub enum Endpoint {
         /// Host, or scheme, host and port, instead of the host derived from the location.
         endpoint: Option<String>,
         /// The source of access tokens.
-        credentials: Credentials,
+        credentials: CredentialSource,
     },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Developer { base_url: None, .. } => f.write_str("Gemini Developer API"),
+            Self::Developer {
+                base_url: Some(base), ..
+            } => write!(f, "Gemini Developer API at {base}"),
+            Self::VertexExpress { .. } => f.write_str("Vertex AI, express mode"),
+            Self::Vertex { project, location, .. } => write!(f, "Vertex AI, project {project}, {location}"),
+        }
+    }
 }
 
 // Why no adapter could be made.

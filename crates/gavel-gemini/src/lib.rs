@@ -46,13 +46,16 @@ use bytes::Bytes;
 
 use self::address::{Address, Method, Routes};
 use self::auth::Auth;
-pub use self::auth::{AdcSources, AuthorizedUser, Credentials, METADATA_BASE, ServiceAccount, TokenSource};
+pub use self::auth::{
+    AdcSources, AuthorizedUser, CredentialSource, Credentials, METADATA_BASE, ServiceAccount, TokenSource,
+};
 pub use self::call::RetrySettings;
 use self::call::{Budget, Call, Retry};
 pub use self::check::{CheckError, ModelInfo};
 use self::client::{Client, DefaultMetrics, Delivery, Metrics, Target};
 use self::config::invalid;
-pub use self::config::{BreakerSettings, ConfigError, DEVELOPER_BASE, EXPRESS_BASE, Endpoint, GeminiConfig, Timeouts};
+pub use self::config::{BreakerSettings, ConfigError, Endpoint, GeminiConfig, Timeouts};
+use self::config::{DEVELOPER_BASE, EXPRESS_BASE};
 use self::request::SystemCache;
 pub use self::settings::advice;
 use self::settings::{Asked, Warned};
@@ -104,12 +107,16 @@ impl Gemini {
     /// A setting is invalid (see [`ConfigError`]), or the system's TLS roots cannot be read.
     pub fn new(config: GeminiConfig) -> Result<Self, ConfigError> {
         let (address, auth, endpoint) = match config.endpoint {
-            Endpoint::Developer { base_url, api_key } => {
-                (Address::developer(&base_url)?, Auth::key(&api_key)?, "developer")
-            }
-            Endpoint::VertexExpress { base_url, api_key } => {
-                (Address::express(&base_url)?, Auth::key(&api_key)?, "express")
-            }
+            Endpoint::Developer { api_key, base_url } => (
+                Address::developer(base_url.as_deref().unwrap_or(DEVELOPER_BASE))?,
+                Auth::key(&api_key)?,
+                "developer",
+            ),
+            Endpoint::VertexExpress { api_key, base_url } => (
+                Address::express(base_url.as_deref().unwrap_or(EXPRESS_BASE))?,
+                Auth::key(&api_key)?,
+                "express",
+            ),
             Endpoint::Vertex {
                 project,
                 location,
@@ -117,7 +124,7 @@ impl Gemini {
                 credentials,
             } => (
                 Address::vertex(&project, &location, endpoint.as_deref())?,
-                Auth::token(credentials, &config.timeouts)?,
+                Auth::token(credentials.find()?, &config.timeouts)?,
                 "vertex",
             ),
         };

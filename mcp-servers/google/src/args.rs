@@ -3,9 +3,6 @@
 
 use std::ffi::OsString;
 
-use anyhow::anyhow;
-use clap::builder::Resettable;
-use clap::{Arg, Args as _, Command, FromArgMatches};
 use gavel_mcp_base::Secret;
 
 /// Options of the Google server.
@@ -124,24 +121,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// The settings of a server that is started with these variables and without options. `gavel google` and the
-    /// callback route read them from the server's own sources.
-    ///
-    /// # Errors
-    /// A variable cannot be an option's value. The error has no value: it can be a secret.
-    pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
-        let command = Self::augment_args(Command::new("google").no_binary_name(true));
-        let option = |arg: &Arg| {
-            let value = variable(arg.get_env()?.to_str()?)?;
-            Some(format!("--{}={value}", arg.get_long()?))
-        };
-        let given: Vec<_> = command.get_arguments().filter_map(option).collect();
-        let command = command.mut_args(|arg| arg.env(Resettable::Reset));
-        let matches = command.try_get_matches_from(given);
-        let args = matches.and_then(|matches| Self::from_arg_matches(&matches));
-        args.map_err(|error| anyhow!("{:?}", error.kind()))
-    }
-
     /// Examples for the end of a help text.
     pub const EXAMPLES: &'static str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use gavel_testing::{Conversation, Fault, Function, Misbehaving};
 
-use super::{Move, make};
+use super::make;
 use crate::domain::decision::Usage;
 use crate::domain::journal::{FaultKind, ModelTurn};
 use crate::ports::BoxFuture;
@@ -20,9 +20,7 @@ impl Model for StandIn {
     ) -> BoxFuture<'a, Result<ModelTurn, ModelFault>> {
         Box::pin(async move {
             match self.0.next(&read(&request)) {
-                Ok(gavel_testing::Move { text, calls }) => {
-                    Ok(make(Move { text, calls }, &request, self.0.name(), events))
-                }
+                Ok(chosen) => Ok(make(chosen, &request, self.0.name(), events)),
                 Err(fault) => Err(ModelFault {
                     kind: kind(fault),
                     detail: "by chance".to_owned(),

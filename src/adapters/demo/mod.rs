@@ -24,6 +24,7 @@ use crate::domain::journal::{FunctionCall, ModelTurn, Part, Served, Speaker};
 use crate::ports::BoxFuture;
 use crate::ports::model::{CallMode, Content, FunctionResponse, Model, ModelEvent, ModelFault, ModelRequest};
 pub use gavel_testing::Misbehaving;
+use gavel_testing::Move;
 pub use misbehaving::StandIn;
 
 /// The model's name, in `GEMINI_MODEL` and in every reply.
@@ -152,25 +153,17 @@ mod conversation_tests {
     }
 }
 
-/// What a model does with its turn.
-#[derive(Clone, Debug, PartialEq)]
-struct Move {
-    text: String,
-    calls: Vec<(String, Value)>,
+fn say(text: impl Into<String>) -> Move {
+    Move {
+        text: text.into(),
+        calls: Vec::new(),
+    }
 }
 
-impl Move {
-    fn say(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            calls: Vec::new(),
-        }
-    }
-    fn call(name: impl Into<String>, arguments: Value) -> Self {
-        Self {
-            text: String::new(),
-            calls: vec![(name.into(), arguments)],
-        }
+fn call(name: impl Into<String>, arguments: Value) -> Move {
+    Move {
+        text: String::new(),
+        calls: vec![(name.into(), arguments)],
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use url::Url;
 
-use super::Move;
+use super::{Move, call, say};
 use crate::domain::evidence;
 use crate::domain::journal::{COMPLETE_TASK, Speaker};
 use crate::domain::reflection::REFLECT;
@@ -23,7 +23,7 @@ pub(super) fn next(request: &ModelRequest<'_>, declared: &dyn Fn(&str) -> bool) 
     if declared(REFLECT) {
         return Some(work(request, first, &owner, &repo));
     }
-    (declared(COMPLETE_TASK) && declared(LIST)).then(|| Move::call(COMPLETE_TASK, plan(&owner, &repo)))
+    (declared(COMPLETE_TASK) && declared(LIST)).then(|| call(COMPLETE_TASK, plan(&owner, &repo)))
 }
 
 /// The repository of the session, as its first message names it.
@@ -63,12 +63,12 @@ fn work(request: &ModelRequest<'_>, first: &str, owner: &str, repo: &str) -> Mov
         false => (READ, json!({"owner": owner, "repo": repo, "path": "README.md"})),
     };
     match request.mode {
-        CallMode::None if lists => Move::say("I list the files."),
-        CallMode::None => Move::say("I read the readme."),
+        CallMode::None if lists => say("I list the files."),
+        CallMode::None => say("I read the readme."),
         CallMode::Any(names) if names.iter().any(|name| name == REFLECT) => {
-            Move::call(REFLECT, reflection(request, &arguments.to_string()))
+            call(REFLECT, reflection(request, &arguments.to_string()))
         }
-        CallMode::Any(_) | CallMode::Auto => Move::call(tool, arguments),
+        CallMode::Any(_) | CallMode::Auto => call(tool, arguments),
     }
 }
 

@@ -6,8 +6,7 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::Conversation;
-use super::Move;
+use super::{Conversation, Move, call, say};
 
 #[derive(Clone, Copy)]
 enum Verb {
@@ -111,7 +110,7 @@ impl Turn<'_> {
         };
         let words = significant(&x);
         match verb {
-            Verb::Say(text) => Move::say(text),
+            Verb::Say(text) => say(text),
             Verb::Refuse(text) => self.verdict("refuse", "message", format!("{text} {EXAMPLES}."), "OUT_OF_SCOPE"),
             Verb::List => self.step("list_tasks", json!({}), show),
             _ if words.is_empty() => self.ask(WHICH.to_owned(), "UNCLEAR_INTENT"),
@@ -129,7 +128,7 @@ impl Turn<'_> {
         let list = list(data.get());
         let task = match fitting(&list.tasks, words).as_slice() {
             [one] => *one,
-            [] => return Move::say(format!("I found no task that fits “{x}”, so I changed nothing.")),
+            [] => return say(format!("I found no task that fits “{x}”, so I changed nothing.")),
             several => {
                 let names: Vec<_> = several
                     .iter()
@@ -152,10 +151,10 @@ impl Turn<'_> {
     fn step(&self, tool: &str, arguments: Value, said: impl Fn(&str) -> String) -> Move {
         let done = self.conversation.done.iter().rfind(|done| done.name == tool);
         match done.map(|done| done.outcome) {
-            Some(Ok(result)) => Move::say(said(result.get())),
-            Some(Err(failure)) => Move::say(format!("{tool} did not do it: {}", quoted(&failure.message))),
-            None if (self.offered)(tool) => Move::call(tool, arguments),
-            None => Move::say(format!("I have no tool {tool}.")),
+            Some(Ok(result)) => say(said(result.get())),
+            Some(Err(failure)) => say(format!("{tool} did not do it: {}", quoted(&failure.message))),
+            None if (self.offered)(tool) => call(tool, arguments),
+            None => say(format!("I have no tool {tool}.")),
         }
     }
 
@@ -167,8 +166,8 @@ impl Turn<'_> {
     fn verdict(&self, name: &str, field: &str, words: String, kind: &str) -> Move {
         let failed = self.conversation.done.iter().any(|done| done.name == name);
         match (self.offered)(name) && !failed {
-            true => Move::call(name, json!({field: words, "kind": kind})),
-            false => Move::say(words),
+            true => call(name, json!({field: words, "kind": kind})),
+            false => say(words),
         }
     }
 }

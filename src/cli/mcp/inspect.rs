@@ -39,11 +39,8 @@ Examples:
 pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
     let catalog = with_held_back(&mcp.catalog(), mcp.held_back());
     let servers = mcp.status();
-    if let Some(server) = &args.server
-        && !servers.iter().any(|status| *status.name == **server)
-    {
-        let known: Vec<_> = servers.iter().map(|status| status.name.as_ref()).collect();
-        bail!("there is no server {server:?}; configured are {}", known.join(", "));
+    if let Some(server) = &args.server {
+        super::configured(&servers, server).map_err(anyhow::Error::msg)?;
     }
     let wanted = |server: &str, tool: &str| {
         args.server.as_deref().is_none_or(|name| name == server) && args.tool.as_deref().is_none_or(|name| name == tool)
@@ -93,13 +90,9 @@ pub(super) fn run(args: &Args, mcp: &Arc<Mcp>) -> anyhow::Result<Exit> {
 
 /// The catalog with held-back tools added, so that an operator can inspect them before accepting.
 fn with_held_back(catalog: &Catalog, held: Vec<Arc<Tool>>) -> Catalog {
-    Catalog {
-        generation: catalog.generation,
-        tools: catalog.tools.iter().cloned().chain(held).collect(),
-        connecting: catalog.connecting.clone(),
-        down: catalog.down.clone(),
-        left_out: catalog.left_out.clone(),
-    }
+    let mut catalog = catalog.clone();
+    catalog.tools.extend(held);
+    catalog
 }
 
 /// Why the tool is not offered; `None` if it is.
@@ -132,12 +125,11 @@ fn inspected(catalog: &Catalog, tool: &Tool) -> anyhow::Result<Inspected> {
     let original: Value =
         serde_json::from_str(tool.input.original().get()).context("the server's schema is not JSON")?;
     let shown: Value = serde_json::from_str(tool.model_schema.get()).context("the shown schema is not JSON")?;
-    let mut warnings: Vec<String> = differences(&original, &shown);
+    let mut warnings = Vec::new();
     if let Some(name) = &tool.identity_argument {
-        warnings.insert(
-            0,
-            format!("{name:?} is set by gavel to the acting user and hidden from the model"),
-        );
+        warnings.push(format!(
+            "{name:?} is set by gavel to the acting user and hidden from the model"
+        ));
     }
     for name in &tool.settings.hidden {
         warnings.push(format!(
@@ -185,11 +177,7 @@ fn document(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<Value> {
 
 fn text(catalog: &Catalog, tool: &Arc<Tool>) -> anyhow::Result<String> {
     let seen = inspected(catalog, tool)?;
-    let effect = if tool.side_effect {
-        "changes things"
-    } else {
-        "only reads"
-    };
+    let effect = super::effect(tool);
     let mut text = format!(
         "{} / {}  (the model calls it {})\n",
         tool.server, tool.name, seen.shown_name
@@ -236,73 +224,5 @@ fn approval(tool: &Tool) -> &'static str {
         Some(ApprovalDefault::Required) => "required",
         Some(ApprovalDefault::NotRequired) => "not required",
         None => "as the agent's definition says",
-    }
-}
-
-/// One line for each place of `original` that `shown` lacks or changes, and for each place that it adds.
-fn differences(original: &Value, shown: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    compare(original, shown, "", &mut found);
-    found
-}
-
-fn compare(original: &Value, shown: &Value, place: &str, found: &mut Vec<String>) {
-    match (original, shown) {
-        (Value::Object(before), Value::Object(after)) => {
-            for (key, value) in before {
-                let inner = format!("{place}/{}", escaped(key));
-                match after.get(key) {
-                    Some(other) => compare(value, other, &inner, found),
-                    None => found.push(format!("{inner} is left out")),
-                }
-            }
-            let added = after.keys().filter(|key| !before.contains_key(*key));
-            found.extend(added.map(|key| format!("{place}/{} is added", escaped(key))));
-        }
-        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
-            for (n, (value, other)) in before.iter().zip(after).enumerate() {
-                compare(value, other, &format!("{place}/{n}"), found);
-            }
-        }
-        (before, after) if before == after => {}
-        (_, Value::Object(_) | Value::Array(_)) => found.push(format!("{place} is rewritten")),
-        (_, after) => found.push(format!("{place} is now {after}")),
-    }
-}
-
-/// Escaped as in JSON pointers.
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
-}
-
-#[cfg(test)]
-mod differences_tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn every_change_is_named_by_its_place() {
-        let original = json!({
-            "$schema": "x", "type": "object",
-            "properties": {"a/b": {"const": "x"}, "kind": {"type": ["string", "null"]}, "same": {"type": "string"}},
-            "required": ["a", "user"],
-        });
-        let shown = json!({
-            "type": "object",
-            "properties": {"a/b": {"enum": ["x"]}, "kind": {"type": "string"}, "same": {"type": "string"}},
-            "required": ["a"],
-        });
-        assert_eq!(
-            differences(&original, &shown),
-            [
-                "/$schema is left out",
-                "/properties/a~1b/const is left out",
-                "/properties/a~1b/enum is added",
-                "/properties/kind/type is now \"string\"",
-                "/required is rewritten",
-            ]
-        );
-        assert!(differences(&original, &original).is_empty());
     }
 }

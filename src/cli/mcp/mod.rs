@@ -2,7 +2,6 @@
 
 mod inspect;
 
-use std::io::Read;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
@@ -11,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adapters::mcp::{AcceptedTool, Mcp, PinError, ServerState, ServerStatus};
 use crate::app;
-use crate::cli::exit::{Exit, Usage};
+use crate::cli::exit::Exit;
 use crate::cli::interrupt::or_stopped;
 use crate::cli::list::{clipped, table};
-use crate::cli::{gavel, output};
+use crate::cli::{gavel, lines, output};
 use crate::config::{Config, Resolved};
 use crate::domain::canonical;
 use crate::domain::ids::{ActionId, DEFAULT_TENANT, UserId};
@@ -200,9 +199,9 @@ pub(super) struct Call {
     server: String,
     /// The tool, by its own name
     tool: String,
-    /// A JSON object; - reads it from standard input
-    #[arg(default_value = "{}", value_parser = given, value_name = "ARGUMENTS")]
-    arguments: Given,
+    /// A JSON object, @FILE with one, or - for standard input
+    #[arg(default_value = "{}", value_parser = lines::object, value_name = "ARGUMENTS")]
+    arguments: Map<String, Value>,
     /// The user name to send to the server
     #[arg(long, default_value = "local", value_parser = gavel::user, value_name = "NAME")]
     user: UserId,
@@ -284,34 +283,9 @@ pub(super) async fn direct(
     mcp.call(request).await
 }
 
-/// Where the arguments come from.
-#[derive(Clone, Debug)]
-enum Given {
-    Here(Map<String, Value>),
-    Input,
-}
-
-fn given(text: &str) -> Result<Given, String> {
-    match text {
-        "-" => Ok(Given::Input),
-        text => object(text).map(Given::Here),
-    }
-}
-
-fn object(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("give a JSON object, such as {{}}: {error}"))
-}
-
 /// The arguments with the identity argument that the server requires, checked against its schema.
 fn arguments(args: &Call, tool: &Tool) -> anyhow::Result<Map<String, Value>> {
-    let mut arguments = match &args.arguments {
-        Given::Here(arguments) => arguments.clone(),
-        Given::Input => {
-            let input = std::io::stdin().lock().take(MOST);
-            let text = std::io::read_to_string(input).context("standard input cannot be read")?;
-            object(&text).map_err(|error| Usage(format!("the arguments on standard input: {error}")))?
-        }
-    };
+    let mut arguments = args.arguments.clone();
     if let Some(name) = &tool.identity_argument {
         let given = arguments.insert(name.to_string(), args.user.as_str().into());
         ensure!(given.is_none(), "{name:?} is set from --user");
@@ -327,18 +301,22 @@ fn arguments(args: &Call, tool: &Tool) -> anyhow::Result<Map<String, Value>> {
     Ok(arguments)
 }
 
-/// Most bytes of arguments read from standard input.
-const MOST: u64 = 16 << 20;
+/// The server with this name.
+///
+/// # Errors
+/// There is none; the text names the others.
+fn configured<'a>(servers: &'a [ServerStatus], name: &str) -> Result<&'a ServerStatus, String> {
+    servers.iter().find(|server| *server.name == *name).ok_or_else(|| {
+        let known: Vec<_> = servers.iter().map(|server| server.name.as_ref()).collect();
+        format!("there is no server {name:?}; configured are {}", known.join(", "))
+    })
+}
 
 fn absence(args: &Call, mcp: &Mcp) -> String {
     let servers = mcp.status();
-    let Some(server) = servers.iter().find(|server| *server.name == *args.server) else {
-        let known: Vec<_> = servers.iter().map(|server| server.name.as_ref()).collect();
-        return format!(
-            "there is no server {:?}; configured are {}",
-            args.server,
-            known.join(", ")
-        );
+    let server = match configured(&servers, &args.server) {
+        Ok(server) => server,
+        Err(unknown) => return unknown,
     };
     let catalog = mcp.catalog();
     if let Some(left) = catalog
@@ -416,14 +394,9 @@ fn list_text(servers: &[ServerStatus], catalog: &Catalog) -> String {
             .iter()
             .filter(|tool| tool.server == server.name)
             .map(|tool| {
-                let effect = if tool.side_effect {
-                    "changes things"
-                } else {
-                    "only reads"
-                };
                 vec![
                     format!("  {}", tool.name),
-                    effect.to_owned(),
+                    effect(tool).to_owned(),
                     clipped(&tool.description, 80),
                 ]
             })
@@ -441,6 +414,14 @@ fn list_text(servers: &[ServerStatus], catalog: &Catalog) -> String {
         text.push('\n');
     }
     text
+}
+
+fn effect(tool: &Tool) -> &'static str {
+    if tool.side_effect {
+        "changes things"
+    } else {
+        "only reads"
+    }
 }
 
 /// `tasks: connected over stdio to gavel (gavel-mcp-tasks 0.1.0, protocol 2026-07-28)`

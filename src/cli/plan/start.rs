@@ -12,11 +12,12 @@ use crate::cli::client::{Client, Wait};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
-use crate::cli::list::{length, single_line, table};
+use crate::cli::list::{single_line, table};
 use crate::cli::output;
 use crate::cli::runs::{Showing, in_background, time_zone};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::planning_session::{PLANNER, SessionStatus, TASK_WORKER};
+use crate::domain::time::parse_length;
 
 /// Options of `gavel plan start`.
 #[derive(Debug, clap::Args)]
@@ -221,7 +222,7 @@ fn deadline(text: &str) -> Result<String, &'static str> {
     if DateTime::parse_from_rfc3339(text).is_ok() {
         return Ok(text.to_owned());
     }
-    let length = length(text).filter(|length| !length.is_zero());
+    let length = parse_length(text).filter(|length| !length.is_zero());
     let at = length.and_then(|length| Utc::now().checked_add_signed(TimeDelta::from_std(length).ok()?));
     let at = at.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true));
     at.ok_or("give a length such as 90m, 2h, 1h30m or 1d, or a time with its offset such as 2026-12-01T18:00:00+01:00")

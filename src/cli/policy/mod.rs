@@ -2,23 +2,22 @@
 
 mod simulate;
 
-use std::fs;
 use std::sync::Arc;
 
 use anyhow::bail;
 use secrecy::ExposeSecret;
-use serde_json::json;
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use crate::adapters::mcp::{ServerState, ServerStatus};
 use crate::adapters::store::ReadOnly;
 use crate::api::approvals;
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::list::table;
-use crate::cli::{agents, gavel, mcp, output};
+use crate::cli::{agents, gavel, lines, mcp, output};
 use crate::config::{Config, Resolved};
 use crate::domain::action::Details;
 use crate::domain::address::Recipients;
+use crate::domain::canonical;
 use crate::domain::definition::{Agents, Constitution};
 use crate::domain::ids::{TenantId, UserId};
 use crate::domain::journal::{PolicyDecision, Proposed, Target};
@@ -138,9 +137,9 @@ pub(super) struct Check {
     /// The tool: its name, or server__tool if several servers have it
     #[arg(long, value_name = "NAME")]
     tool: String,
-    /// A JSON object, or @FILE with one
-    #[arg(long, default_value = "{}", value_name = "JSON")]
-    arguments: String,
+    /// A JSON object, @FILE with one, or - for standard input
+    #[arg(long, default_value = "{}", value_parser = lines::object, value_name = "JSON")]
+    arguments: Map<String, Value>,
     /// The acting user
     #[arg(long, default_value = "local", value_parser = gavel::user, value_name = "NAME")]
     user: UserId,
@@ -171,7 +170,7 @@ Examples:
 Exit status: 0 allowed, 6 approval required, 8 denied or rejected, 1 failed, 2 invalid usage or configuration.";
 
 async fn check(args: &Check, config: &Config) -> anyhow::Result<Exit> {
-    let arguments = arguments(&args.arguments)?;
+    let arguments = canonical::to_raw(&Value::Object(args.arguments.clone()));
     let policy = app::policy(config)?;
     let modes = Modes::read(config)?;
     if let Some(agent) = args.agent.as_deref().filter(|agent| !modes.has(agent)) {
@@ -183,7 +182,7 @@ async fn check(args: &Check, config: &Config) -> anyhow::Result<Exit> {
     for unknown in unknown_names(&policy, &catalog, &servers, &modes.agents.checked.agents) {
         output::note(&unknown);
     }
-    let tool = find(&catalog, &servers, &args.tool)?;
+    let tool = find(&catalog, &args.tool)?;
     let grants = match tool.settings.recipients.is_empty() {
         true => Vec::new(),
         false => match grants(args, config, tool).await {
@@ -198,7 +197,7 @@ async fn check(args: &Check, config: &Config) -> anyhow::Result<Exit> {
         let mut call = Proposed::of(tool, arguments.clone());
         // An agent created through the API is unknown here, and so are its tools.
         let not_granted = modes.offers(surface, agent).filter(|(_, granted)| {
-            let is_it = |name: &String| find(&catalog, &servers, name).is_ok_and(|granted| Arc::ptr_eq(granted, tool));
+            let is_it = |name: &String| find(&catalog, name).is_ok_and(|granted| Arc::ptr_eq(granted, tool));
             !granted.iter().any(is_it)
         });
         if not_granted.is_some() {
@@ -270,28 +269,16 @@ async fn grants(args: &Check, config: &Config, tool: &Tool) -> anyhow::Result<Ve
     Ok(grants)
 }
 
-fn arguments(given: &str) -> anyhow::Result<Box<RawValue>> {
-    let text = match given.strip_prefix('@') {
-        None => given.to_owned(),
-        Some(path) => fs::read_to_string(path).map_err(|error| Usage(format!("{path} cannot be read: {error}")))?,
-    };
-    RawValue::from_string(text).map_err(|error| Usage(format!("--arguments: give a JSON object: {error}")).into())
-}
-
-fn find<'a>(catalog: &'a Catalog, servers: &[ServerStatus], name: &str) -> anyhow::Result<&'a Arc<Tool>> {
+fn find<'a>(catalog: &'a Catalog, name: &str) -> anyhow::Result<&'a Arc<Tool>> {
     let found: Vec<_> = catalog.tools.iter().filter(|tool| tool.is_called(name)).collect();
     match found.as_slice() {
         [tool] => Ok(tool),
         [] => {
             let names: Vec<_> = catalog.tools.iter().map(|tool| &*tool.name).collect();
-            let away = servers
-                .iter()
-                .filter(|server| server.state != ServerState::Up)
-                .map(|server| {
-                    let reason = server.reason.as_deref().unwrap_or("it is not connected");
-                    format!("; {} offers nothing: {reason}", server.name)
-                });
-            let away: String = away.collect();
+            let away = catalog.down.iter();
+            let away: String = away
+                .map(|(name, why)| format!("; {name} offers nothing: {why}"))
+                .collect();
             bail!("no server offers {name:?}; offered are {}{away}", names.join(", "))
         }
         several => {
@@ -315,15 +302,10 @@ fn print(args: &Check, decision: &Decision, policy: &Policy, surface: &str) -> a
     };
     let details = &decision.details;
     if args.json {
-        let checks: Vec<_> = answer
-            .checks
-            .iter()
-            .map(|check| json!({"by": check.by, "says": check.says, "reason": check.reason}))
-            .collect();
         output::json(&json!({
             "answer": answer.effect, "surface": surface, "by": answer.by, "reason": answer.reason,
             "recipients": details.recipients.as_ref().map(Recipients::all), "warnings": details.warnings,
-            "checks": checks, "arguments": decision.arguments,
+            "checks": answer.checks, "arguments": decision.arguments,
         }))?;
     } else {
         output::line(&check_text(answer, details, policy))?;

@@ -269,30 +269,18 @@ impl Decider {
                 .facts(&self.policy, &self.tenant, &user, &call.surface, call.agent.as_deref())
         };
         let decision = decide(&Proposed::of(&tool, arguments), &facts, None, Attempt::First);
-        Ok(match (&decision.outcome, &decision.answer) {
-            (PolicyDecision::Refuse { message, .. }, None) => (Difference { happened, now: INVALID }, message.clone()),
-            (_, None) => (
-                Difference {
-                    happened,
-                    now: decision.effect().as_str(),
-                },
-                String::new(),
-            ),
-            (_, Some(answer)) => {
-                let by = answer.by.iter().map(ToString::to_string).collect::<Vec<_>>();
-                let why = match answer.reason.is_empty() {
-                    true => by.join(", "),
-                    false => answer.reason.clone(),
-                };
-                (
-                    Difference {
-                        happened,
-                        now: decision.effect().as_str(),
-                    },
-                    why,
-                )
+        let (now, why) = match (&decision.outcome, &decision.answer) {
+            (PolicyDecision::Refuse { message, .. }, None) => (INVALID, message.clone()),
+            (_, Some(answer)) if answer.reason.is_empty() => {
+                let by: Vec<_> = answer.by.iter().map(ToString::to_string).collect();
+                (decision.effect().as_str(), by.join(", "))
             }
-        })
+            (_, answer) => {
+                let reason = answer.as_ref().map(|answer| answer.reason.clone());
+                (decision.effect().as_str(), reason.unwrap_or_default())
+            }
+        };
+        is(now, why)
     }
 
     /// The tool as known without its server.

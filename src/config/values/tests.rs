@@ -36,6 +36,7 @@ fn loopback_is_recognized_in_every_spelling() {
 
 #[test]
 fn seconds_are_positive_and_bounded() {
+    let seconds = |text| span(text, 1.0, 3600.0);
     assert_eq!(seconds("0.5"), Some(Duration::from_millis(500)));
     for invalid in ["0", "-1", "NaN", "inf", "3601", "1e300", "2s", ""] {
         assert_eq!(seconds(invalid), None, "{invalid:?}");

@@ -25,12 +25,13 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// A page is read in one go, and its text in a terminal. A table has rows as long as they must be.
+/// A page is read in one go, and its text in a terminal. A table has rows as long as they must be. A page of the command
+/// line has the help of all commands of a group, in which a reader looks up one.
 #[test]
 fn no_page_is_long_and_no_line_is_wide() {
     let mut invalid = Vec::new();
     for (name, text) in pages() {
-        if text.lines().count() > 200 {
+        if text.lines().count() > 200 && !name.starts_with("docs/reference/cli") {
             invalid.push(format!("{name} has {} lines", text.lines().count()));
         }
         for (number, line) in prose(&text) {

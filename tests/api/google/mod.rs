@@ -133,7 +133,8 @@ impl Desk {
 
     /// The settings as the server gets them.
     pub(crate) fn settings(&self) -> Settings {
-        let args = Args::from_variables(&|name| self.variables.get(name).cloned()).unwrap();
+        let variable = |name: &str| self.variables.get(name).cloned();
+        let args = gavel::app::options_of::<Args>("google", &[], &variable).unwrap();
         Settings::try_from(args).unwrap()
     }
 

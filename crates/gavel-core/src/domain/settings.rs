@@ -6,6 +6,7 @@ use gavel_reading::{ByText, Defaults, Digits, OneOf, settings};
 use serde::{Deserialize, Serialize};
 
 use super::thread::{OnReject, WhileBusy};
+use super::time;
 
 const HOURS: Digits<u32> = Digits(1..=8760);
 const MANY: Digits<u32> = Digits(1..=1_000_000);
@@ -89,15 +90,8 @@ fn branch_prefix(text: &str) -> Option<String> {
 }
 
 fn length(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return None,
-    };
-    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
-    (1..=24 * 3600).contains(&seconds).then(|| Duration::from_secs(seconds))
+    let length = time::parse_length(text)?;
+    (1..=24 * 3600).contains(&length.as_secs()).then_some(length)
 }
 
 #[cfg(test)]
@@ -106,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_length_of_time_has_a_unit_and_is_at_most_a_day() {
-        for (text, seconds) in [("45s", 45), ("15m", 900), ("2h", 7200), ("24h", 86_400)] {
+        for (text, seconds) in [("45s", 45), ("15m", 900), ("1h30m", 5400), ("24h", 86_400)] {
             assert_eq!(length(text), Some(Duration::from_secs(seconds)), "{text}");
         }
         for invalid in [
@@ -115,10 +109,9 @@ mod tests {
             "m",
             "0s",
             "25h",
-            "1d",
+            "1d1s",
             "1.5h",
             "-1m",
-            "1h30m",
             "15 m",
             "99999999999999999999s",
         ] {

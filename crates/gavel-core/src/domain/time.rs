@@ -1,6 +1,7 @@
 //! Points in time, and their format in all output.
 
 use std::fmt;
+use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
@@ -75,6 +76,21 @@ impl<'de> Deserialize<'de> for Timestamp {
 
         deserializer.deserialize_any(Either)
     }
+}
+
+/// `1h30m`: numbers, each with its unit.
+pub fn parse_length(text: &str) -> Option<Duration> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86400)];
+    let (mut seconds, mut rest) = (0_u64, text);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        let number: u64 = rest[..end].parse().ok()?;
+        let unit = rest[end..].chars().next()?;
+        let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+        seconds = seconds.checked_add(number.checked_mul(*factor)?)?;
+        rest = &rest[end + unit.len_utf8()..];
+    }
+    (!text.is_empty()).then(|| Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

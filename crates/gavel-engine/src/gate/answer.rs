@@ -7,6 +7,8 @@
 //! that cannot be evaluated denies, whatever its effect. If the recipients are uncertain, a rule about recipients does
 //! not allow the call, and a stricter one requires approval.
 
+use serde::Serialize;
+
 use crate::domain::definition::Approval;
 use crate::domain::policy::{DecidedBy, Effect, Evaluation, Facts, Grant, Policy};
 use crate::domain::tool::ApprovalDefault;
@@ -41,7 +43,7 @@ pub(super) struct Question<'a> {
 }
 
 /// The answer of one check.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// Which check.
     pub by: DecidedBy,
