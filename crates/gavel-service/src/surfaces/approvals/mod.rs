@@ -159,7 +159,7 @@ impl Approvals {
             action: action.id,
             root: action.root,
             resolution: answer.decision,
-            words: words(&person, &action, &answer).into(),
+            words: words(&person, &action, answer).into(),
             reason: answer.reason.as_deref().map(Arc::from),
             by: by.as_str().into(),
             grant: always.then(GrantId::new),

@@ -107,10 +107,8 @@ impl Planning {
             };
             // The result has the position after the end of the last run.
             let is_last = after.run as usize == runs.len() && after.position >= 2;
-            if stored.status.has_ended() && is_last {
-                if self.runs.is_reported(&owner, run, after.position - 1).await? {
-                    return Ok(Watched::Reported);
-                }
+            if stored.status.has_ended() && is_last && self.runs.is_reported(&owner, run, after.position - 1).await? {
+                return Ok(Watched::Reported);
             }
         }
         let planning = Arc::clone(self);

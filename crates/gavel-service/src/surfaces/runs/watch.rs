@@ -1,7 +1,7 @@
 //! Watches a run: its events, read from the event log, from the beginning or from a reader's position, on any process.
 //! The text of a turn as it arrives is available only on the process that executes the run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,9 +212,9 @@ impl Reader {
             self.join();
         }
         for (position, run, number, at_us, entry) in read {
-            if !self.projections.contains_key(&run) {
+            if let hash_map::Entry::Vacant(new) = self.projections.entry(run) {
                 let known = || projection(&runs.agents, run, number);
-                self.projections.insert(run, runs.looks.read(known).await?);
+                new.insert(runs.looks.read(known).await?);
             }
             // The turn may differ from the one whose text was sent: the process was stopped, or this reader missed
             // events.
