@@ -1,7 +1,7 @@
 //! Agent definitions: `/api/projects/{project}/agents…`, and the JSON Schemas of a definition.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use serde::Serialize;
 use serde_json::Value;
@@ -328,7 +328,20 @@ pub(super) struct Expected(Option<i64>);
 
 impl Take for Expected {
     async fn take(request: &mut Request) -> Result<Self, Error> {
-        expected(request.http.headers()).map(Self)
+        let headers = request.http.headers();
+        if headers.contains_key(header::IF_NONE_MATCH) {
+            let any = only(headers, &header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*");
+            return match any {
+                true => Ok(Self(Some(0))),
+                false => Err(Error::header("If-None-Match", "must be *")),
+            };
+        }
+        if !headers.contains_key(header::IF_MATCH) {
+            return Ok(Self(None));
+        }
+        let problem = "must be a version in double quotes, as in ETag";
+        let version = headers::version(headers, &header::IF_MATCH);
+        version.map(|version| Self(Some(version))).ok_or_else(|| Error::header("If-Match", problem))
     }
 
     fn describe(about: &mut About<'_>) {
@@ -344,25 +357,6 @@ impl Take for Expected {
 fn tag(agent: &AgentInfo) -> Option<(HeaderName, HeaderValue)> {
     let tag = HeaderValue::try_from(format!("\"{}\"", agent.version?)).ok()?;
     Some((header::ETAG, tag))
-}
-
-/// Parses `If-Match: "3"` or `If-None-Match: *`.
-fn expected(headers: &HeaderMap) -> Result<Option<i64>, Error> {
-    if headers.contains_key(header::IF_NONE_MATCH) {
-        let any = only(headers, &header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == b"*");
-        return if any {
-            Ok(Some(0))
-        } else {
-            Err(Error::header("If-None-Match", "must be *"))
-        };
-    }
-    if !headers.contains_key(header::IF_MATCH) {
-        return Ok(None);
-    }
-    let version = headers::version(headers, &header::IF_MATCH);
-    version
-        .map(Some)
-        .ok_or_else(|| Error::header("If-Match", "must be a version in double quotes, as in ETag"))
 }
 
 const MEDIA: [(&str, Form); 7] = [

@@ -79,9 +79,7 @@ fn is_traceparent(text: &str) -> bool {
 
 /// The value of a header; `None` when the header is absent or repeated.
 pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
-    let mut values = headers.get_all(name);
-    let first = values.next();
-    if values.next().is_some() { None } else { first }
+    query::single(headers.get_all(name))
 }
 
 /// The version in a header, in double quotes.

@@ -112,31 +112,19 @@ pub(super) struct Checks {
 }
 
 impl Ready {
-    fn of(
-        store: Check,
-        stopping: bool,
-        definition_hash: &str,
-        mcp: Vec<McpServer>,
-        tools_unavailable: Vec<ToolUnavailable>,
-    ) -> Self {
-        let away =
-            |server: &McpServer| matches!(server.state, McpState::Failing | McpState::Connecting | McpState::Down);
-        let status = if stopping {
+    fn with_status(mut self, stopping: bool) -> Self {
+        use McpState::{Connecting, Down, Failing};
+        let away = |server: &McpServer| matches!(server.state, Failing | Connecting | Down);
+        self.status = if stopping {
             Status::Stopping
-        } else if !store.ok {
+        } else if !self.checks.store.ok {
             Status::Unready
-        } else if mcp.iter().any(away) || !tools_unavailable.is_empty() {
+        } else if self.mcp.iter().any(away) || !self.tools_unavailable.is_empty() {
             Status::Degraded
         } else {
             Status::Ready
         };
-        Self {
-            status,
-            checks: Checks { store },
-            definition_hash: Some(definition_hash.to_owned()),
-            mcp,
-            tools_unavailable,
-        }
+        self
     }
 
     /// The states and their number alone: names, hosts and paths are for callers.
@@ -197,14 +185,16 @@ pub(super) async fn ready(edge: Open, caller: Result<Ctx, Error>) -> Result<Repl
         tool: Some(tool.name),
         reason: Some(tool.reason),
     });
-    let servers = edge.surroundings.servers();
-    let mut ready = Ready::of(
-        store(&edge).await,
-        edge.surroundings.stopping(),
-        edge.chat.definition_hash(),
-        servers,
-        missing.collect(),
-    );
+    let ready = Ready {
+        status: Status::Ready,
+        checks: Checks {
+            store: store(&edge).await,
+        },
+        definition_hash: Some(edge.chat.definition_hash().to_owned()),
+        mcp: edge.surroundings.servers(),
+        tools_unavailable: missing.collect(),
+    };
+    let mut ready = ready.with_status(edge.surroundings.stopping());
     if caller.is_err() {
         ready = ready.without_details();
     }
@@ -267,27 +257,24 @@ mod tests {
             tool: Some("internal_tool".into()),
             reason: Some("secret.host".into()),
         };
-        let degraded = Ready::of(
-            check(true),
-            false,
-            "c0ffee",
-            vec![server(McpState::Down)],
-            vec![missing],
-        );
+        let of = |ok, stopping, mcp, tools_unavailable| {
+            let ready = Ready {
+                status: Status::Ready,
+                checks: Checks { store: check(ok) },
+                definition_hash: Some("c0ffee".into()),
+                mcp,
+                tools_unavailable,
+            };
+            ready.with_status(stopping)
+        };
+        let degraded = of(true, false, vec![server(McpState::Down)], vec![missing]);
         assert_eq!(reported(&degraded), (Status::Degraded, 200));
-        assert_eq!(
-            reported(&Ready::of(check(false), false, "", Vec::new(), Vec::new())),
-            (Status::Unready, 503)
-        );
-        assert_eq!(
-            reported(&Ready::of(check(true), true, "", Vec::new(), Vec::new())),
-            (Status::Stopping, 503)
-        );
-        let well = vec![server(McpState::Up), server(McpState::Off)];
-        assert_eq!(
-            reported(&Ready::of(check(true), false, "", well, Vec::new())),
-            (Status::Ready, 200)
-        );
+        let unready = of(false, false, Vec::new(), Vec::new());
+        assert_eq!(reported(&unready), (Status::Unready, 503));
+        let stopping = of(true, true, Vec::new(), Vec::new());
+        assert_eq!(reported(&stopping), (Status::Stopping, 503));
+        let well = of(true, false, vec![server(McpState::Up), server(McpState::Off)], Vec::new());
+        assert_eq!(reported(&well), (Status::Ready, 200));
         let shown = serde_json::to_string(&degraded.without_details()).unwrap();
         assert!(shown.contains(r#""state":"down""#), "{shown}");
         for hidden in ["tasks", "internal_tool", "secret.host", "c0ffee"] {

@@ -121,11 +121,13 @@ pub(super) fn none(query: &str) -> Result<(), Error> {
 /// The value of a parameter that a browser sends. One that is repeated counts as absent: a proxy and gavel could read
 /// different values.
 pub(super) fn once<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
-    let mut values = url::form_urlencoded::parse(query.as_bytes()).filter(|(given, _)| given == name);
-    values
-        .next()
-        .filter(|_| values.next().is_none())
-        .map(|(_, value)| value)
+    let values = url::form_urlencoded::parse(query.as_bytes()).filter(|(given, _)| given == name);
+    single(values).map(|(_, value)| value)
+}
+
+/// The only one of these values.
+pub(super) fn single<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    values.next().filter(|_| values.next().is_none())
 }
 
 /// Parses the token of a page whose rows are numbered: the number of the last row before it.

@@ -11,7 +11,7 @@ use maud::html;
 use crate::domain::ids::UserId;
 use crate::http::caller::{Auth, Shown};
 use crate::http::console::session::{self, Cookie, FIELD, Form, Visitor, form_cookie};
-use crate::http::console::view::words;
+use crate::http::console::view::{self, words};
 use crate::http::console::{Page, Parameters, Turned, page, paths, see};
 use crate::http::error::Code;
 use crate::http::request::{Open, Request, Take};
@@ -28,16 +28,7 @@ const NOT_ACCEPTED: &str = "Login failed. Enter a key or token that is valid now
 
 /// The address of the login page, which redirects to `next`.
 pub(super) fn address(next: &str) -> String {
-    let path = paths::LOGIN;
-    match own(next) {
-        Some(next) => {
-            let query = url::form_urlencoded::Serializer::new(String::new())
-                .append_pair("next", next)
-                .finish();
-            format!("{path}?{query}")
-        }
-        None => path.to_owned(),
-    }
+    view::address(paths::LOGIN, &[("next", own(next))])
 }
 
 /// The login page after a form was sent without a session; it redirects to the list.

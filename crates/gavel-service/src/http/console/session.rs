@@ -16,7 +16,7 @@ use crate::domain::ids::UserId;
 use crate::http::caller::Auth;
 use crate::http::console::{Turned, origin};
 use crate::http::request::{self, Request, Take};
-use crate::http::{State, connections};
+use crate::http::{State, connections, query};
 use crate::surfaces::caller::{APPROVER, Caller, Identity};
 use crate::surfaces::sessions::{self, is_token};
 
@@ -223,13 +223,8 @@ impl Form {
 
     /// A field that occurs once.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        let mut values = self
-            .0
-            .iter()
-            .filter(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str());
-        let first = values.next();
-        if values.next().is_some() { None } else { first }
+        let values = self.0.iter().filter(|(known, _)| known == name);
+        query::single(values).map(|(_, value)| value.as_str())
     }
 
     /// A non-empty field, with line breaks as `\n`.

@@ -31,6 +31,14 @@ const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n
     response carries `X-Request-Id`. A request that is not valid HTTP (a malformed head, two lengths, headers over 128 KiB) is \
     answered with 400, 408 or 431 without a body, and the connection is closed.";
 
+/// Problems of a request with a body.
+const PROBLEMS_OF_BODIES: [Code; 4] = [
+    Code::RequestTimeout,
+    Code::BodyTooLarge,
+    Code::UnsupportedMediaType,
+    Code::Overloaded,
+];
+
 /// An operation of the API description.
 pub(super) struct About<'a> {
     pub(super) operation: &'a mut Operation,
@@ -55,17 +63,7 @@ impl About<'_> {
         T::schemas(self.schemas);
         Ref::from_schema_name(T::name())
     }
-}
 
-/// Problems of a request with a body.
-const PROBLEMS_OF_BODIES: [Code; 4] = [
-    Code::RequestTimeout,
-    Code::BodyTooLarge,
-    Code::UnsupportedMediaType,
-    Code::Overloaded,
-];
-
-impl About<'_> {
     pub(super) fn response(&mut self, status: &str) -> Option<&mut Response> {
         match self.operation.responses.responses.get_mut(status)? {
             RefOr::T(response) => Some(response),
