@@ -101,7 +101,7 @@ pub(crate) async fn versions(
 }
 
 /// The first `most` of these rows, and the number of the last one as token if there are more.
-pub(super) fn numbered<T>(mut items: Vec<T>, most: usize, number: impl FnOnce(&T) -> String) -> Page<T> {
+pub(crate) fn numbered<T>(mut items: Vec<T>, most: usize, number: impl FnOnce(&T) -> String) -> Page<T> {
     let has_more = items.len() > most;
     items.truncate(most);
     let next_page_token = items.last().filter(|_| has_more).map(number);

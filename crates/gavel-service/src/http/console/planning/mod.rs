@@ -10,6 +10,7 @@ use chrono_tz::Tz;
 use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 
+use crate::api;
 use crate::api::planning::{ExecuteBody, LoggedAction, Session};
 use crate::domain::action::in_words as error_in_words;
 use crate::domain::ids::{PlanningSessionId, UserId};
@@ -266,14 +267,14 @@ fn texts(title: &str, texts: &[String]) -> Markup {
 const ARGUMENTS: usize = 2048;
 
 /// Renders a page of the log; `path` is the address of the session's page.
-pub(crate) fn log_page(actions: &[LoggedAction], path: &str, more: bool, zone: Tz) -> Markup {
-    let last = actions.last().filter(|_| more).map(|action| action.n.to_string());
+pub(crate) fn log_page(actions: &api::Page<LoggedAction>, path: &str, zone: Tz) -> Markup {
+    let last = actions.next_page_token.as_deref();
     html! {
         p.back { a href=(path) { "← The session" } }
         h1 { "Log" }
         p.lead { "Every call of the planner and of every task, in order, with how it ended and what allowed it." }
-        @if actions.is_empty() { (nothing("Nothing was called yet.")) } @else { (table(actions, zone)) }
-        @if last.is_some() { (next(&address(&format!("{path}/log"), &[("after", last.as_deref())]))) }
+        @if actions.items.is_empty() { (nothing("Nothing was called yet.")) } @else { (table(&actions.items, zone)) }
+        @if last.is_some() { (next(&address(&format!("{path}/log"), &[("after", last)]))) }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::http::console::view::action::{Place, card};
 use crate::http::console::view::room::TEXT;
 use crate::http::console::view::{address, form, unfold, words};
 use crate::http::console::{Page, Parameters, Turned, nothing, paths};
+use crate::http::planning::read::numbered;
 use crate::http::request::{Id, Open};
 use crate::surfaces::problem::Problem;
 
@@ -34,9 +35,8 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, Id(id): Id<PlanningSessio
     let planning = &edge.planning;
     let session = planning.session(&visitor.caller, visitor.reads.as_ref(), id).await?;
     let range = (0, MOST_ACTIONS + 1);
-    let mut actions = planning.log(&visitor.caller, visitor.reads.as_ref(), id, range).await?;
-    let more_actions = actions.len() > MOST_ACTIONS;
-    actions.truncate(MOST_ACTIONS);
+    let actions = planning.log(&visitor.caller, visitor.reads.as_ref(), id, range).await?;
+    let actions = numbered(actions, MOST_ACTIONS, |action| action.n.to_string());
     let (flash, cards) = (
         flash(&edge, &visitor, &given).await?,
         cards(&edge, &visitor, &session).await?,
@@ -73,10 +73,10 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, Id(id): Id<PlanningSessio
             h2 { "Pull requests" }
             ul.texts { @for one in pull_requests.iter().take(100) { li { "#" (one.number) " " (link(&one.url)) } } }
         }
-        @if !actions.is_empty() {
+        @if !actions.items.is_empty() {
             h2 { "Log" }
-            (table(&actions, zone))
-            @if more_actions { p { a href={ (path) "/log" } { "The whole log" } } }
+            (table(&actions.items, zone))
+            @if actions.next_page_token.is_some() { p { a href={ (path) "/log" } { "The whole log" } } }
         }
         @if !history.is_empty() {
             h2 { "History of the plan" }

@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::api::planning::{Step, StepReflection, TaskDetail};
+use crate::api;
+use crate::api::planning::{Step, StepReflection};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::{Task, TaskChange, TaskStatus};
 use crate::http::console::planning::{SHORT, in_words, log_page, path, took};
@@ -14,6 +15,7 @@ use crate::http::console::view::room::TEXT;
 use crate::http::console::view::{address, next, words};
 use crate::http::console::{Page, Parameters, nothing};
 use crate::http::planning;
+use crate::http::planning::read::numbered;
 use crate::http::request::{Id, Open};
 
 /// Steps per page.
@@ -34,10 +36,9 @@ pub(crate) async fn task(
         session,
         (task, given.number("after").unwrap_or(0)),
     );
-    let mut found = found.await?;
-    let more = found.react_history.len() > STEPS;
-    found.react_history.truncate(STEPS);
-    let body = task_page(&found, &path(session), more, visitor.zone);
+    let found = found.await?;
+    let steps = numbered(found.react_history, STEPS, |step| step.n.to_string());
+    let body = task_page(&found.task, &steps, &path(session), visitor.zone);
     Ok(visitor.page(&found.task.title, &body))
 }
 
@@ -45,10 +46,8 @@ pub(crate) async fn log(edge: Open, visitor: Visitor, Id(session): Id<PlanningSe
     let planning = &edge.planning;
     let range = (given.number("after").unwrap_or(0), ACTIONS + 1);
     let found = planning.log(&visitor.caller, visitor.reads.as_ref(), session, range);
-    let mut found = found.await?;
-    let more = found.len() > ACTIONS;
-    found.truncate(ACTIONS);
-    let body = log_page(&found, &path(session), more, visitor.zone);
+    let actions = numbered(found.await?, ACTIONS, |action| action.n.to_string());
+    let body = log_page(&actions, &path(session), visitor.zone);
     Ok(visitor.page("Log", &body))
 }
 
@@ -119,23 +118,18 @@ fn content(task: &Task, zone: Tz) -> Markup {
 }
 
 /// Renders the page of a task; `path` is the address of the session's page.
-pub(crate) fn task_page(detail: &TaskDetail, path: &str, more: bool, zone: Tz) -> Markup {
-    let task = &detail.task;
+pub(crate) fn task_page(task: &Task, steps: &api::Page<Step>, path: &str, zone: Tz) -> Markup {
     let own = format!("{path}/tasks/{}", task.id);
-    let last = detail
-        .react_history
-        .last()
-        .filter(|_| more)
-        .map(|step| step.n.to_string());
+    let last = steps.next_page_token.as_deref();
     html! {
         p.back { a href=(path) { "← The session" } }
         h1 dir="auto" { (task.id.to_string()) " " (words::text(&task.title)) }
         p.state { b { (in_words(task.status.as_str())) } }
         (content(task, zone))
         h2 { "Steps" }
-        @if detail.react_history.is_empty() { (nothing("There are no steps yet.")) }
-        (step_list(&detail.react_history, ROOMY, zone))
-        @if last.is_some() { (next(&address(&own, &[("after", last.as_deref())]))) }
+        @if steps.items.is_empty() { (nothing("There are no steps yet.")) }
+        (step_list(&steps.items, ROOMY, zone))
+        @if last.is_some() { (next(&address(&own, &[("after", last)]))) }
     }
 }
 
