@@ -341,7 +341,9 @@ impl Take for Expected {
         }
         let problem = "must be a version in double quotes, as in ETag";
         let version = headers::version(headers, &header::IF_MATCH);
-        version.map(|version| Self(Some(version))).ok_or_else(|| Error::header("If-Match", problem))
+        version
+            .map(|version| Self(Some(version)))
+            .ok_or_else(|| Error::header("If-Match", problem))
     }
 
     fn describe(about: &mut About<'_>) {

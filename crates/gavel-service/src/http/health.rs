@@ -273,7 +273,12 @@ mod tests {
         assert_eq!(reported(&unready), (Status::Unready, 503));
         let stopping = of(true, true, Vec::new(), Vec::new());
         assert_eq!(reported(&stopping), (Status::Stopping, 503));
-        let well = of(true, false, vec![server(McpState::Up), server(McpState::Off)], Vec::new());
+        let well = of(
+            true,
+            false,
+            vec![server(McpState::Up), server(McpState::Off)],
+            Vec::new(),
+        );
         assert_eq!(reported(&well), (Status::Ready, 200));
         let shown = serde_json::to_string(&degraded.without_details()).unwrap();
         assert!(shown.contains(r#""state":"down""#), "{shown}");

@@ -1,4 +1,4 @@
-//! X
+//! The page of one task of a session, and that of its log.
 
 use chrono_tz::Tz;
 use maud::{Markup, html};
