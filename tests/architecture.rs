@@ -23,7 +23,7 @@ fn code(path: &Path) -> String {
 #[test]
 fn surfaces_do_not_know_each_other() {
     let siblings = ["agents", "approvals", "chat", "planning", "sessions", "threads"];
-    let shared = ["caller", "decisions", "definitions", "failure", "request", "runs"];
+    let shared = ["caller", "decisions", "definitions", "problem", "request", "runs"];
     let surfaces = root().join("crates/gavel-service/src/surfaces");
     let mut invalid = Vec::new();
     for path in rust_files(&surfaces) {
