@@ -22,6 +22,7 @@ use tokio_util::io::StreamReader;
 use url::Url;
 
 use crate::api::Page;
+use crate::api::spelling::is_camel;
 use crate::app::OwnService;
 use crate::cli::exit::Usage;
 use crate::config::Dotenv;
@@ -135,8 +136,7 @@ impl Client {
     where
         Page<T>: From<P>,
     {
-        // The routes of threads and of planning sessions spell names in camelCase.
-        let [size, order, token] = match path.starts_with("api/agent/") || path.starts_with("v1/sessions") {
+        let [size, order, token] = match is_camel(path) {
             true => ["pageSize", "orderBy", "pageToken"],
             false => ["page_size", "order_by", "page_token"],
         };

@@ -94,6 +94,25 @@ impl Lines {
         Ok(next)
     }
 
+    /// Asks until a line begins with one of these words, or its first letter; returns it with the rest of the line. `None`
+    /// at the end of the input, and on Ctrl-C.
+    pub(super) async fn choose(
+        &mut self,
+        prompt: &str,
+        words: &[&'static str],
+    ) -> anyhow::Result<Option<(&'static str, String)>> {
+        loop {
+            let Next::Line(line) = self.next(prompt).await? else {
+                return Ok(None);
+            };
+            let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+            let is_meant = |known: &&&str| word.eq_ignore_ascii_case(known) || word.eq_ignore_ascii_case(&known[..1]);
+            if let Some(word) = words.iter().find(is_meant) {
+                return Ok(Some((*word, rest.trim().to_owned())));
+            }
+        }
+    }
+
     async fn read(&mut self, prompt: &str) -> io::Result<Next> {
         let typing = if self.person { Some(Typing::begin()?) } else { None };
         if self.person {

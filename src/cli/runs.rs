@@ -25,7 +25,7 @@ use crate::cli::decisions::{call, decision, fields};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where, Work};
 use crate::cli::interrupt::or_stopped;
-use crate::cli::lines::{Lines, Next};
+use crate::cli::lines::Lines;
 use crate::cli::list::{self, Column, Paging, at, clipped};
 use crate::cli::{commands, output};
 use crate::domain::action;
@@ -378,25 +378,15 @@ async fn answer(one: &Question<'_>) -> anyhow::Result<Option<ResolveBody>> {
     // Text typed before the request was shown does not answer it.
     rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush)
         .context("the terminal's input cannot be discarded")?;
-    let mut lines = Lines::new();
-    loop {
-        let next = lines
-            .next("Run it? [y]es, [n]o (a reason may follow), [l]ater: ")
-            .await?;
-        let Next::Line(line) = next else {
-            return Ok(None);
-        };
-        let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
-        let decision = match word.to_lowercase().as_str() {
-            "y" | "yes" => action::Resolution::ApproveOnce,
-            "n" | "no" => action::Resolution::Reject,
-            "l" | "later" => return Ok(None),
-            _ => continue,
-        };
-        return Ok(Some(ResolveBody {
-            approval_id: one.approval,
-            decision,
-            reason: Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty()),
-        }));
-    }
+    let prompt = "Run it? [y]es, [n]o (a reason may follow), [l]ater: ";
+    let (decision, reason) = match Lines::new().choose(prompt, &["yes", "no", "later"]).await? {
+        Some(("yes", reason)) => (action::Resolution::ApproveOnce, reason),
+        Some(("no", reason)) => (action::Resolution::Reject, reason),
+        _ => return Ok(None),
+    };
+    Ok(Some(ResolveBody {
+        approval_id: one.approval,
+        decision,
+        reason: Some(reason).filter(|reason| !reason.is_empty()),
+    }))
 }

@@ -3,6 +3,13 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+/// Whether names below a path are in camelCase.
+#[must_use]
+pub fn is_camel(path: &str) -> bool {
+    let path = path.trim_start_matches('/');
+    path.starts_with("api/agent/") || path.starts_with("v1/sessions")
+}
+
 /// Members whose values are of tools, models and definitions: their names are not ours.
 const FOREIGN: [&str; 5] = ["arguments", "data", "details", "output", "parameters"];
 

@@ -9,14 +9,14 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gavel_reading::nearest;
 use serde_json::json;
 
 pub(super) use self::validate::run_with_tools as validate_with_tools;
 use crate::app::{self, Loaded};
-use crate::cli::exit::Exit;
+use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::At;
 use crate::cli::list::table;
 pub(super) use crate::cli::output::count;
@@ -135,44 +135,36 @@ fn form() -> impl TypedValueParser<Value = Form> {
 fn convert(args: &Convert) -> anyhow::Result<Exit> {
     let is_standard_input = args.file == Path::new("-");
     let Some(from) = args.from.or_else(|| Form::of_path(&args.file)) else {
-        output::note("error: the file name does not show the form; give it with --from");
-        return Ok(Exit::Invalid);
+        bail!(Usage(
+            "the file name does not show the form; give it with --from".to_owned()
+        ));
     };
     if let Some(invalid) = args.output.as_deref().and_then(|file| unfit(file, args.to)) {
-        output::note(&format!("error: {invalid}"));
-        return Ok(Exit::Invalid);
+        bail!(Usage(invalid));
     }
     let place = match is_standard_input {
         true => "standard input".to_owned(),
         false => args.file.display().to_string(),
     };
     let bytes = lines::some_of(&args.file).with_context(|| format!("{place} cannot be read"))?;
-    let definition = match Definition::read(&bytes, from, &place) {
-        Ok(definition) => definition,
-        Err(errors) => {
-            for error in &errors {
-                output::note(&render_error(error));
-            }
-            output::note(&format!(
-                "error: {place} is not converted: {}",
-                count(errors.len(), "error")
-            ));
-            return Ok(Exit::Invalid);
-        }
-    };
+    let definition = Definition::read(&bytes, from, &place).map_err(|errors| {
+        errors.iter().for_each(|error| output::note(&render_error(error)));
+        Usage(format!("{place} is not converted: {}", count(errors.len(), "error")))
+    })?;
     let written = definition.write(args.to);
     match &args.output {
         Some(file) => match write(file, &written, args.force) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let file = file.display();
-                output::note(&format!("error: {file} already exists; --force overwrites it"));
-                return Ok(Exit::Invalid);
+                bail!(Usage(format!(
+                    "{} already exists; --force overwrites it",
+                    file.display()
+                )));
             }
             done => done.with_context(|| format!("{} cannot be written", file.display()))?,
         },
         None if args.to == Form::Proto && output::answers_are_shown() => {
-            output::note("error: protobuf is binary and cannot be shown on a terminal; name a file with -o");
-            return Ok(Exit::Invalid);
+            let words = "protobuf is binary and cannot be shown on a terminal; name a file with -o";
+            bail!(Usage(words.to_owned()));
         }
         None => output::file(&written)?,
     }
@@ -396,17 +388,11 @@ fn show(args: &Show, flags: &Flags) -> anyhow::Result<Exit> {
     let loaded = configured(flags)?;
     let agents = &loaded.checked.agents;
     let Some(agent) = agents.get(&args.name) else {
-        for error in &loaded.checked.errors {
-            output::note(&render_error(error));
-        }
+        let errors = loaded.checked.errors.iter();
+        errors.for_each(|error| output::note(&render_error(error)));
         let known: Vec<_> = agents.keys().map(String::as_str).collect();
-        output::note(&format!(
-            "error: there is no agent {:?} ({}){}",
-            args.name,
-            loaded.place,
-            others(&args.name, &known)
-        ));
-        return Ok(Exit::Invalid);
+        let (place, others) = (&loaded.place, others(&args.name, &known));
+        bail!(Usage(format!("there is no agent {:?} ({place}){others}", args.name)));
     };
     if args.definition {
         let mut whole = Definition::clone(&agent.definition);

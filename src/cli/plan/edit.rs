@@ -17,7 +17,7 @@ use crate::cli::client::{Client, Refused};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::Signals;
-use crate::cli::lines::{self, Lines, Next};
+use crate::cli::lines::{self, Lines};
 use crate::cli::output;
 use crate::cli::runs::{Showing, is_here};
 use crate::domain::ids::PlanningSessionId;
@@ -155,7 +155,8 @@ async fn until_valid(
             Err(error) if is_invalid(&error) => output::note(&format!("the plan is invalid: {error:#}")),
             Err(error) => return Err(error),
         }
-        if !edits_again(lines).await? {
+        let again = lines.choose("Edit it again? [y]es, [n]o: ", &["yes", "no"]).await?;
+        if !matches!(again, Some(("yes", _))) {
             return Ok(Edited::Kept);
         }
     }
@@ -164,18 +165,6 @@ async fn until_valid(
 /// Can the user correct it in the text?
 fn is_invalid(error: &anyhow::Error) -> bool {
     error.is::<Usage>() || Refused::is_invalid_request(error)
-}
-
-async fn edits_again(lines: &mut Lines) -> anyhow::Result<bool> {
-    loop {
-        let next = lines.next("Edit it again? [y]es, [n]o: ").await?;
-        let Next::Line(line) = next else { return Ok(false) };
-        match line.trim().to_lowercase().as_str() {
-            "" | "y" | "yes" => return Ok(true),
-            "n" | "no" => return Ok(false),
-            _ => {}
-        }
-    }
 }
 
 /// The current plan, for an editor.

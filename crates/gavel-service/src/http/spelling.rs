@@ -1,6 +1,7 @@
 //! The spelling of names on the wire, by route: camelCase below `/api/agent/` and `/v1/sessions`, snake_case elsewhere.
 
 use super::routes::Route;
+use crate::api::spelling::is_camel;
 pub(super) use crate::api::spelling::{camel, camel_name};
 
 /// How names of several words are spelled in queries, pages and problems.
@@ -15,11 +16,7 @@ pub(crate) enum Spelling {
 impl Spelling {
     /// The spelling of a route; snake_case where no route matched.
     pub(super) fn of(route: Option<&Route>) -> Self {
-        let is_camel = |route: &Route| {
-            let camel = ["/api/agent/", "/v1/sessions"];
-            camel.iter().any(|prefix| route.path.starts_with(prefix))
-        };
-        match route.is_some_and(is_camel) {
+        match route.is_some_and(|route| is_camel(route.path)) {
             true => Self::Camel,
             false => Self::Snake,
         }
