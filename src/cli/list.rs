@@ -1,7 +1,5 @@
 //! What all commands that list have in common: the options of a page, and how it is printed.
 
-use std::time::Duration;
-
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use serde::Serialize;
 
