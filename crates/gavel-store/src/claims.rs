@@ -75,20 +75,15 @@ impl Batch<'_> {
     /// Claims a key for what the request leads to. A new decision is opened immediately, since the next claim in this
     /// batch may use the same key.
     pub(super) async fn claim_for(&self, conn: &mut Conn, claim: &Claim, by: &Claimant) -> Result<Claimed, Fault> {
-        match by {
-            Claimant::Run(run) => {
-                let run = run.to_string();
-                self.claim(conn, claim, &run, Some(&run)).await
-            }
-            Claimant::Decision(decision) => {
-                let id = decision.id.to_string();
-                let claimed = self.claim(conn, claim, &id, Some(&id)).await?;
-                if claimed == Claimed::New {
-                    DECISIONS.open(conn, decision, self.writing).await?;
-                }
-                Ok(claimed)
-            }
+        let id = match by {
+            Claimant::Run(run) => run.to_string(),
+            Claimant::Decision(decision) => decision.id.to_string(),
+        };
+        let claimed = self.claim(conn, claim, &id, Some(&id)).await?;
+        if let (Claimant::Decision(decision), Claimed::New) = (by, &claimed) {
+            DECISIONS.open(conn, decision, self.writing).await?;
         }
+        Ok(claimed)
     }
 
     /// Claims a key for a decision or a run, by its id. `own`: an existing claim with this id is this request's own.

@@ -3,7 +3,7 @@
 
 use super::audit::Entry;
 use super::db::{Conn, Value, values};
-use super::decisions::{CALLS, DECISIONS};
+use super::decisions::{CALL, CALLS, DECISION, DECISIONS};
 use super::error::Fault;
 use super::queue::Batch;
 use crate::domain::ids::{ActionId, GrantId, RunId};
@@ -32,11 +32,11 @@ impl Batch<'_> {
         for fact in &commit.facts {
             match fact {
                 Fact::Opened(decision) => {
-                    DECISIONS.begin(decision, self.writing, &mut rows.opens);
+                    rows.opens.extend(DECISION.begin(decision, self.writing));
                     opened = Some(decision);
                 }
                 Fact::Intended(intent) => {
-                    CALLS.begin(intent, self.writing, &mut rows.intents);
+                    rows.intents.extend(CALL.begin(intent, self.writing));
                     self.audit_intent(intent, opened, None);
                 }
                 Fact::Closed(decision) => {
@@ -171,7 +171,7 @@ impl Batch<'_> {
         let mut rows = Vec::new();
         for fact in facts {
             if let Fact::Intended(intent) = fact {
-                CALLS.begin(intent, self.writing, &mut rows);
+                rows.extend(CALL.begin(intent, self.writing));
                 self.audit_intent(intent, None, grant_of(facts, intent.id));
             }
         }

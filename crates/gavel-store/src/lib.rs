@@ -284,7 +284,8 @@ impl Decisions for Store {
     async fn ping(&self) -> Result<(), QueryError> {
         match self.shared.state.reason() {
             Some(reason) => Err(QueryError::Unavailable(reason)),
-            None => self.reading.ping().await,
+            // Analysts may use all connections for reading.
+            None => self.working.ping().await,
         }
     }
 }

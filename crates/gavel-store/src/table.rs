@@ -275,11 +275,6 @@ impl<O, C> Writes<O, C> {
         }
     }
 
-    /// Adds the values of a row that begins.
-    pub(super) fn begin(&self, row: &O, with: &Writing, into: &mut Vec<Value>) {
-        into.extend(self.table.begin(row, with));
-    }
-
     /// Adds the values of a row that ends.
     pub(super) fn end(&self, row: &C, with: &Writing, into: &mut Vec<Value>) {
         let value = |column: &Column<O, C>| match (&column.open, &column.close) {

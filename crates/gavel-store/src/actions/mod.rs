@@ -13,21 +13,20 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use super::Store;
 use super::config::capped;
 use super::db::{Conn, Value, sql, values};
 use super::error::{Fault, unavailable};
 use super::op::Op;
-use super::read::{OF_USER, THREADS};
-use super::table::Insert;
-use super::table::{Column, Table};
-use super::{ReadOnly, Store};
+use super::read::{ACTIONS, Literal, OF_USER, THREADS, Term};
+use super::table::{Column, Insert, Table};
 use crate::api::approvals::Grant;
 use crate::api::threads::{Thread, ThreadMessage, ThreadSummary};
 use crate::domain::action::{Action, ActionStatus, in_words};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::MessageRole;
-use crate::ports::actions::{ActionQuery, Actions, Resolve, Resolved, Revoke, Settle, SettleDone};
+use crate::ports::actions::{ActionQuery, Actions, Resolve, Resolved, Revoke, Settle, SettleDone, Which};
 use crate::ports::commit::{ActionOutcome, NewAction};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 use crate::ports::runs::{InThread, NewRun, Started};
@@ -36,7 +35,24 @@ use crate::queue::Batch;
 #[async_trait]
 impl Actions for Store {
     async fn list(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
-        self.reading.actions(tenant, query).await
+        let status = |statuses| Term::fixed("status", Literal::OneOf(statuses));
+        let mut terms = match query.which {
+            Which::In(status_is) => vec![status(vec![status_is.as_str()])],
+            Which::Answered => {
+                let mut answered = ActionStatus::ALL.to_vec();
+                answered.retain(|status| *status != ActionStatus::AwaitingConfirmation);
+                let policy = Literal::Exact("require_approval".to_owned());
+                vec![
+                    status(answered.into_iter().map(ActionStatus::as_str).collect()),
+                    Term::fixed("policy", policy),
+                ]
+            }
+        };
+        let tool = query.tool.clone().map(Literal::Prefix);
+        terms.extend(tool.map(|tool| Term::fixed("tool", tool)));
+        let user = query.of_user.clone().map(Literal::Exact);
+        terms.extend(user.map(|user| Term::fixed("user_id", user)));
+        self.reading.page(&ACTIONS, tenant, terms, &query.list).await
     }
 
     async fn of_approval(
@@ -66,7 +82,21 @@ impl Actions for Store {
     }
 
     async fn of_run(&self, root: RunId) -> Result<Vec<Action>, QueryError> {
-        self.working.actions_of(root).await
+        // A long run may have many large arguments.
+        let sql = sql!(
+            "SELECT {} FROM agent_action WHERE root_id = $1 OR run_id = $1 ORDER BY created_at, run_id, sequence",
+            ACTION
+                .selected()
+                .replace(
+                    "arguments AS",
+                    "CASE WHEN status IN ('awaiting_confirmation', 'approved') THEN arguments ELSE '{}' END AS"
+                )
+                .replace(
+                    "details AS",
+                    "CASE status WHEN 'awaiting_confirmation' THEN details END AS"
+                )
+        );
+        self.working.all(sql, values![root]).await
     }
 
     async fn resolve(&self, resolve: Resolve) -> Result<Resolved, RecordError> {
@@ -144,7 +174,20 @@ impl Actions for Store {
         before: Option<u64>,
         most: u32,
     ) -> Result<Option<Thread>, QueryError> {
-        self.working.thread(tenant, user, thread, before, most).await
+        let sql = sql!(
+            "SELECT id AS \"threadId\", user_id AS \"userId\", agent_id AS \"agentId\", created_at AS \"createdAt\", \
+             updated_at AS \"updatedAt\", messages AS \"messageCount\" FROM thread WHERE id = $1 AND {OF_USER}"
+        );
+        let found: Option<Thread> = self.working.one(sql, values![thread, tenant, user]).await?;
+        let Some(mut found) = found else { return Ok(None) };
+        let latest = sql!(
+            "SELECT {} FROM thread_message WHERE thread_id = $1 AND number < $2 ORDER BY number DESC LIMIT $3",
+            LINE.selected_in_camel_case()
+        );
+        let values = values![thread, before.unwrap_or(u64::MAX), most];
+        found.messages = self.working.all(latest, values).await?;
+        found.messages.reverse();
+        Ok(Some(found))
     }
 
     async fn threads(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ThreadSummary>, QueryError> {
@@ -344,60 +387,6 @@ static LINE: Table<Line> = Table { name: "thread_message", columns: &[
     LineColumn::open("body", |line, _| (&line.text).into()).shown_as("text"),
     LineColumn::computed("created_at", "@now").shown(),
 ] };
-
-impl ReadOnly {
-    /// All actions of a run and, for an outermost run, of its child runs, in order. Arguments are filled for actions
-    /// that are awaiting approval or approved, details only for actions that are awaiting approval.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub async fn actions_of(&self, root: RunId) -> Result<Vec<Action>, QueryError> {
-        // A long run may have many large arguments.
-        let sql = sql!(
-            "SELECT {} FROM agent_action WHERE root_id = $1 OR run_id = $1 ORDER BY created_at, run_id, sequence",
-            ACTION
-                .selected()
-                .replace(
-                    "arguments AS",
-                    "CASE WHEN status IN ('awaiting_confirmation', 'approved') THEN arguments ELSE '{}' END AS"
-                )
-                .replace(
-                    "details AS",
-                    "CASE status WHEN 'awaiting_confirmation' THEN details END AS"
-                )
-        );
-        self.all(sql, values![root]).await
-    }
-
-    /// A thread with its latest messages before number `before`, in order; `None` when the tenant (or the given user)
-    /// has no such thread.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub async fn thread(
-        &self,
-        tenant: &TenantId,
-        user: Option<&UserId>,
-        thread: ThreadId,
-        before: Option<u64>,
-        most: u32,
-    ) -> Result<Option<Thread>, QueryError> {
-        let sql = sql!(
-            "SELECT id AS \"threadId\", user_id AS \"userId\", agent_id AS \"agentId\", created_at AS \"createdAt\", \
-             updated_at AS \"updatedAt\", messages AS \"messageCount\" FROM thread WHERE id = $1 AND {OF_USER}"
-        );
-        let found: Option<Thread> = self.one(sql, values![thread, tenant, user]).await?;
-        let Some(mut found) = found else { return Ok(None) };
-        let latest = sql!(
-            "SELECT {} FROM thread_message WHERE thread_id = $1 AND number < $2 ORDER BY number DESC LIMIT $3",
-            LINE.selected_in_camel_case()
-        );
-        let values = values![thread, before.unwrap_or(u64::MAX), most];
-        found.messages = self.all(latest, values).await?;
-        found.messages.reverse();
-        Ok(Some(found))
-    }
-}
 
 impl Batch<'_> {
     /// Adds a run and the user's message to a thread, or returns why that is impossible. If the run must wait its turn,

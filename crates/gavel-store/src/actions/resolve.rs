@@ -153,11 +153,8 @@ impl Batch<'_> {
             &grant.recipients,
             &grant.tool_digest,
         ];
-        if let Some(live) = conn.one(live, key.clone()).await? {
-            return Ok(live);
-        }
+        // Not if there is the same grant.
         CREATE.run(conn, GRANT.begin(&grant, self.writing)).await?;
-        // Another transaction may have created the same grant first.
         if let Some(first) = conn.one(live, key).await?
             && first != new
         {

@@ -9,8 +9,7 @@ use sha2::{Digest, Sha256};
 use super::super::db::{Conn, Dialect, Value, values};
 use super::super::error::StoreError;
 use super::field;
-use super::verify::Finding;
-use super::verify::Verifier;
+use super::verify::{Finding, Verifier};
 use super::{PAGE, text};
 
 /// Compares everything.

@@ -11,8 +11,7 @@ use super::super::read::ReadOnly;
 use super::chain::Head;
 use super::keys::{self, AuditSecrets, KeyPlace};
 use super::triggers::{self, TriggerDamage};
-use super::verify::Finding;
-use super::verify::Verifier;
+use super::verify::{Finding, Verifier};
 use super::{AuditRow, PAGE, Signer, columns, compare, text, whole};
 
 /// The available keys of the chain.

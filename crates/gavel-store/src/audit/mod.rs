@@ -27,12 +27,10 @@ use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
 pub use self::chain::Head;
-use super::config::ContentMode;
-use super::config::capped;
+use super::config::{ContentMode, capped};
 use super::db::{Conn, Dialect, Value, storable};
 use super::error::Fault;
-use super::table::Insert;
-use super::table::{Column, Table};
+use super::table::{Column, Insert, Table};
 use crate::domain::names::names;
 use crate::domain::tool::FailureCode;
 use crate::ports::records::{ClosedCall, OpenCall, OpenDecision};
@@ -44,8 +42,7 @@ pub use keys::{AuditSecrets, KEY_IN_DATABASE, KeyPlace};
 pub use log::{AuditFilter, AuditKeys, AuditLog};
 pub(super) use triggers::restore as restore_triggers;
 pub use triggers::{TriggerDamage, TriggerState};
-pub use verify::Finding;
-pub use verify::Verifier;
+pub use verify::{Finding, Verifier};
 
 /// The entries of a transaction, in order.
 #[derive(Default)]
@@ -401,10 +398,6 @@ impl Entry {
         self.with("server", server).with("tool_digest", digest)
     }
 
-    pub(crate) fn with_code(self, code: FailureCode) -> Self {
-        self.with("error_code", code.as_str())
-    }
-
     /// A side effect that is about to be sent; `None` for a read-only call.
     pub(crate) fn intended(call: &OpenCall, decision: Option<&OpenDecision>, content: &ContentMode) -> Option<Self> {
         let tool = call.tool.as_ref().filter(|tool| tool.side_effect)?;
@@ -439,7 +432,7 @@ impl Entry {
         };
         let entry = Self::of_action(kind, action, decision, tool);
         match code {
-            Some(code) => entry.with_code(code),
+            Some(code) => entry.with("error_code", code.as_str()),
             None => entry,
         }
     }

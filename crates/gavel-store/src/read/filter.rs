@@ -33,12 +33,6 @@ const MAX_LENGTH: usize = 4096;
 /// Maximum number of conditions.
 const MAX_TERMS: usize = 32;
 
-/// Conditions that must all hold.
-#[derive(Debug, Default)]
-pub(crate) struct Filter {
-    pub(crate) terms: Vec<Term>,
-}
-
 /// One condition.
 pub(crate) struct Term {
     pub(crate) field: Field,
@@ -113,33 +107,28 @@ impl Field {
     }
 }
 
-impl Filter {
-    /// Parses a filter; an empty filter matches every row.
-    pub(crate) fn parse(list: &'static List, text: &str) -> Result<Self, QueryError> {
-        if text.len() > MAX_LENGTH {
-            return Err(QueryError::Invalid {
-                field: "filter",
-                detail: format!("has {} bytes; at most {MAX_LENGTH} are allowed", text.len()),
-            });
-        }
-        let mut parser = Parser { text, at: 0 };
-        let mut filter = Self::default();
-        parser.skip_space();
-        if parser.rest().is_empty() {
-            return Ok(filter);
-        }
-        loop {
-            filter.terms.push(parser.term(list)?);
-            if filter.terms.len() > MAX_TERMS {
-                return Err(parser.error(parser.at, format!("at most {MAX_TERMS} conditions are allowed")));
-            }
-            parser.skip_space();
-            if parser.rest().is_empty() {
-                return Ok(filter);
-            }
+/// Parses a filter into conditions that must all hold; an empty filter matches every row.
+pub(crate) fn parse(list: &'static List, text: &str) -> Result<Vec<Term>, QueryError> {
+    if text.len() > MAX_LENGTH {
+        return Err(QueryError::Invalid {
+            field: "filter",
+            detail: format!("has {} bytes; at most {MAX_LENGTH} are allowed", text.len()),
+        });
+    }
+    let mut parser = Parser { text, at: 0 };
+    let mut terms = Vec::new();
+    parser.skip_space();
+    while !parser.rest().is_empty() {
+        if !terms.is_empty() {
             parser.and()?;
         }
+        terms.push(parser.term(list)?);
+        if terms.len() > MAX_TERMS {
+            return Err(parser.error(parser.at, format!("at most {MAX_TERMS} conditions are allowed")));
+        }
+        parser.skip_space();
     }
+    Ok(terms)
 }
 
 struct Parser<'a> {

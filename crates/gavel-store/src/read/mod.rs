@@ -11,8 +11,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use self::filter::{ACTIONS, Filter, GRANTS, List, PARENT};
-pub(super) use self::filter::{DECISIONS, Literal, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Term, VERSIONS};
+pub(super) use self::filter::{
+    ACTIONS, DECISIONS, Literal, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Term, VERSIONS,
+};
+use self::filter::{GRANTS, List, PARENT};
 use self::select::{Question, Token, fingerprint, select};
 use super::config::READ_LIMIT;
 use super::connect::Target;
@@ -20,16 +22,14 @@ use super::db::{Dialect, EachRow, Readers, Sql, Value, values};
 use super::error::{StoreError, describe, is_too_slow};
 use super::migrate;
 use crate::api::approvals::Grant;
-use crate::domain::action::{Action, ActionStatus};
 use crate::domain::ids::TenantId;
 use crate::domain::time::Timestamp;
-use crate::ports::actions::{ActionQuery, Which};
 use crate::ports::records::{ListQuery, Page, QueryError};
 
 /// Parses a filter on decisions.
 #[cfg(fuzzing)]
 pub fn filter_of_decisions(text: &str) {
-    let _ = Filter::parse(&DECISIONS, text);
+    let _ = filter::parse(&DECISIONS, text);
 }
 
 /// Connections for analysts' reads.
@@ -54,8 +54,6 @@ pub struct Process {
 /// Read-only access to the records: no migration, no lease, no writer.
 pub struct ReadOnly {
     readers: Readers,
-    /// For health checks: analysts may use all other connections.
-    probe: Readers,
     dialect: Dialect,
     /// Timeout of a query.
     limit: Duration,
@@ -90,7 +88,6 @@ impl ReadOnly {
     pub(super) fn of(target: &Target, limit: Duration) -> Self {
         Self {
             readers: target.readers(READERS, limit),
-            probe: target.readers(1, limit),
             dialect: target.dialect(),
             limit,
         }
@@ -99,36 +96,13 @@ impl ReadOnly {
     /// Closes its connections.
     pub async fn close(&self) {
         self.readers.close().await;
-        self.probe.close().await;
     }
 
     pub(super) async fn ping(&self) -> Result<(), QueryError> {
         // Reads a table, since a constant would not touch the file.
-        let sql = "SELECT version FROM gavel_schema LIMIT 1".into();
-        let first = &mut |_| Ok(ControlFlow::Break(()));
-        self.read(&self.probe, sql, vec![], first).await
-    }
-
-    /// A page of actions.
-    pub(super) async fn actions(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
-        let status = |statuses| Term::fixed("status", Literal::OneOf(statuses));
-        let mut terms = match query.which {
-            Which::In(status_is) => vec![status(vec![status_is.as_str()])],
-            Which::Answered => {
-                let mut answered = ActionStatus::ALL.to_vec();
-                answered.retain(|status| *status != ActionStatus::AwaitingConfirmation);
-                let policy = Literal::Exact("require_approval".to_owned());
-                vec![
-                    status(answered.into_iter().map(ActionStatus::as_str).collect()),
-                    Term::fixed("policy", policy),
-                ]
-            }
-        };
-        let tool = query.tool.clone().map(Literal::Prefix);
-        terms.extend(tool.map(|tool| Term::fixed("tool", tool)));
-        let user = query.of_user.clone().map(Literal::Exact);
-        terms.extend(user.map(|user| Term::fixed("user_id", user)));
-        self.page(&ACTIONS, tenant, terms, &query.list).await
+        self.one::<i64>("SELECT version FROM gavel_schema LIMIT 1", vec![])
+            .await?;
+        Ok(())
     }
 
     /// A page of grants.
@@ -167,7 +141,7 @@ impl ReadOnly {
         terms.push(Term::fixed("tenant", Literal::Exact(tenant.to_string())));
         let user = query.user.as_ref().map(|user| Literal::Exact(user.to_string()));
         terms.extend(user.map(|user| Term::fixed("user_id", user)));
-        terms.extend(Filter::parse(list, query.filter.as_deref().unwrap_or_default())?.terms);
+        terms.extend(filter::parse(list, query.filter.as_deref().unwrap_or_default())?);
         if list.name == RUNS.name && !terms.iter().any(|term| term.field.sql == PARENT) {
             terms.push(Term::fixed(PARENT, Literal::Null));
         }
@@ -187,7 +161,7 @@ impl ReadOnly {
 
         let (mut items, mut next) = (Vec::new(), None);
         let (mut last, mut bytes) = (None, 0);
-        self.read(&self.readers, sql.into(), values, &mut |row| {
+        self.rows(sql, values, &mut |row| {
             // A row that exceeds the limits starts the next page.
             bytes += row.bytes();
             if items.len() == size || (bytes > MAX_PAGE_BYTES && !items.is_empty()) {
@@ -212,17 +186,7 @@ impl ReadOnly {
         values: Vec<Value>,
         each: &mut EachRow<'_>,
     ) -> Result<(), QueryError> {
-        self.read(&self.readers, sql.into(), values, each).await
-    }
-
-    async fn read(
-        &self,
-        readers: &Readers,
-        sql: Sql,
-        values: Vec<Value>,
-        each: &mut EachRow<'_>,
-    ) -> Result<(), QueryError> {
-        let reading = readers.fetch(sql, values, each);
+        let reading = self.readers.fetch(sql.into(), values, each);
         match tokio::time::timeout(self.limit + SILENCE, reading).await {
             Ok(Err(error)) if is_too_slow(&error) => Err(QueryError::TooSlow { limit: self.limit }),
             Ok(done) => done.map_err(|error| QueryError::Unavailable(describe(&error).into())),

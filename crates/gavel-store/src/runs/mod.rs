@@ -9,6 +9,7 @@ mod end;
 mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -17,14 +18,14 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::claims::StoredClaim;
+use super::config::ContentMode;
 use super::db::{Conn, Dialect, Value, sql, values};
-use super::decisions::DECISIONS;
+use super::decisions::{DECISION, DECISIONS};
 use super::error::{Fault, describe, unavailable};
 use super::op::{Locks, Op};
 use super::queue::Batch;
-use super::read::{Literal, RUNS, Term};
-use super::table::Insert;
-use super::table::{Column, Table};
+use super::read::{Literal, OF_USER, RUNS, Term};
+use super::table::{Column, Insert, Table};
 use crate::Store;
 use crate::api::runs::{AgentRun, InDoubtCall};
 use crate::domain::agent_run::RunStatus;
@@ -125,7 +126,23 @@ impl Runs for Store {
     }
 
     async fn load(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
-        self.stored_run(run).await
+        let sql = sql!(
+            "SELECT {}, run.id, run.project_id AS project, run.agent_id AS agent, run.version, run.input, \
+             run.settings, run.cancel_requested OR root.cancel_requested AS cancel, \
+             run.fence - run.reopened_fence AS takes, run.takes > {MOST_TAKES} AS is_lost, run.worked_us AS worked, \
+             run.started_at, snapshot.hash AS \"snapshot.hash\", snapshot.text AS \"snapshot.text\", {} \
+             FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
+             JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
+             JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1",
+            read::state(),
+            DECISION.selected_beginning("decision", "decision")
+        );
+        let mut found: Option<StoredRun> = self.working.one(sql, values![run]).await?;
+        // A hash is no message.
+        if let (Some(run), false) = (&mut found, matches!(self.shared.writing.content, ContentMode::Full)) {
+            run.decision.message = "".into();
+        }
+        Ok(found)
     }
 
     async fn run_state(&self, run: RunId) -> Result<Option<RunState>, QueryError> {
@@ -149,11 +166,24 @@ impl Runs for Store {
     }
 
     async fn events(&self, run: RunId, after: u64, most: u32, bytes: usize) -> Result<Vec<LoggedEntry>, QueryError> {
-        self.logged(run, after, most, bytes).await
+        let (mut entries, mut held) = (Vec::new(), 0);
+        self.working
+            .rows(read::events(), values![run, after, most], &mut |row| {
+                let logged: LoggedEntry = row.read()?;
+                held += logged.entry.body.len();
+                entries.push(logged);
+                Ok(match held > bytes {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
+            })
+            .await?;
+        Ok(entries)
     }
 
     async fn get(&self, tenant: &TenantId, user: Option<&UserId>, run: RunId) -> Result<Option<AgentRun>, QueryError> {
-        self.working.run(tenant, user, run).await
+        let sql = sql!("SELECT {} FROM agent_run WHERE id = $1 AND {OF_USER}", RUN.selected());
+        self.working.one(sql, values![run, tenant, user]).await
     }
 
     async fn list(

@@ -1,23 +1,15 @@
 //! Reads of runs, for workers and for the API.
 
-use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
-use super::{CANCELLED, FIRST_OF_THREAD, taken_too_often};
-use super::{ENTRY, RUN};
-use crate::api::runs::AgentRun;
-use crate::config::ContentMode;
+use super::{CANCELLED, ENTRY, FIRST_OF_THREAD, RUN, taken_too_often};
 use crate::db::{Conn, sql, values};
-use crate::decisions::DECISION;
-use crate::domain::ids::{RunId, TenantId, UserId};
+use crate::domain::ids::RunId;
 use crate::error::Fault;
 use crate::ports::commit::Spent;
-use crate::ports::records::QueryError;
-use crate::ports::runs::{LoggedEntry, MOST_TAKES, StoredEntry, StoredRun, Turn};
+use crate::ports::runs::{LoggedEntry, StoredEntry, Turn};
 use crate::queue::Batch;
-use crate::read::OF_USER;
 use crate::table::Insert;
-use crate::{ReadOnly, Store};
 
 /// What the state of a run and the run whole have in common.
 pub(super) fn state() -> String {
@@ -26,65 +18,6 @@ pub(super) fn state() -> String {
          run.thread_id AS \"origin.thread_id\", run.session_id AS \"origin.session_id\", run.attempt, {}",
         RUN.selected_end("run", "end")
     )
-}
-
-impl Store {
-    pub(super) async fn stored_run(&self, run: RunId) -> Result<Option<StoredRun>, QueryError> {
-        let sql = sql!(
-            "SELECT {}, run.id, run.project_id AS project, run.agent_id AS agent, run.version, run.input, \
-             run.settings, run.cancel_requested OR root.cancel_requested AS cancel, \
-             run.fence - run.reopened_fence AS takes, run.takes > {MOST_TAKES} AS is_lost, run.worked_us AS worked, \
-             run.started_at, snapshot.hash AS \"snapshot.hash\", snapshot.text AS \"snapshot.text\", {} FROM agent_run run JOIN agent_run root ON root.id = run.root_id \
-             JOIN agent_snapshot snapshot ON snapshot.hash = run.snapshot_hash \
-             JOIN decision_log decision ON decision.id = run.id WHERE run.id = $1",
-            state(),
-            DECISION.selected_beginning("decision", "decision")
-        );
-        let mut found: Option<StoredRun> = self.working.one(sql, values![run]).await?;
-        // A hash is no message.
-        if let (Some(run), false) = (&mut found, matches!(self.shared.writing.content, ContentMode::Full)) {
-            run.decision.message = "".into();
-        }
-        Ok(found)
-    }
-
-    pub(super) async fn logged(
-        &self,
-        run: RunId,
-        after: u64,
-        most: u32,
-        bytes: usize,
-    ) -> Result<Vec<LoggedEntry>, QueryError> {
-        let (mut entries, mut held) = (Vec::new(), 0);
-        self.working
-            .rows(events(), values![run, after, most], &mut |row| {
-                let logged: LoggedEntry = row.read()?;
-                held += logged.entry.body.len();
-                entries.push(logged);
-                Ok(match held > bytes {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                })
-            })
-            .await?;
-        Ok(entries)
-    }
-}
-
-impl ReadOnly {
-    /// The public form of a run; `None` when the tenant (or the given user) has no such run.
-    ///
-    /// # Errors
-    /// [`QueryError`].
-    pub async fn run(
-        &self,
-        tenant: &TenantId,
-        user: Option<&UserId>,
-        run: RunId,
-    ) -> Result<Option<AgentRun>, QueryError> {
-        let sql = sql!("SELECT {} FROM agent_run WHERE id = $1 AND {OF_USER}", RUN.selected());
-        self.one(sql, values![run, tenant, user]).await
-    }
 }
 
 /// Runs that were taken too often without being returned.
@@ -111,7 +44,7 @@ pub(super) fn waiting(turn: Turn<'_>) -> &'static str {
 }
 
 /// The entries of an outermost run with all below it, or of a called run with those below it.
-fn events() -> &'static str {
+pub(super) fn events() -> &'static str {
     sql!(
         "SELECT {} FROM agent_run_entry WHERE root_id = (SELECT root_id FROM agent_run WHERE id = $1) \
          AND position > $2 AND ((SELECT parent_run_id FROM agent_run WHERE id = $1) IS NULL OR run_id IN (\
@@ -177,6 +110,7 @@ mod tests {
     use super::super::super::db::{Dialect, Value, explain};
     use super::super::super::migrate;
     use super::*;
+    use crate::domain::ids::TenantId;
 
     /// The checks for due work, which every process repeats all the time, read only due rows.
     #[tokio::test]

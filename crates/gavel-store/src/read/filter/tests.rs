@@ -4,7 +4,7 @@ use super::super::filter::{DECISIONS, TOOL_INVOCATIONS};
 use super::*;
 
 fn detail(list: &'static List, text: &str) -> String {
-    match Filter::parse(list, text).unwrap_err() {
+    match parse(list, text).unwrap_err() {
         QueryError::Invalid {
             field: "filter",
             detail,
@@ -15,12 +15,12 @@ fn detail(list: &'static List, text: &str) -> String {
 
 #[test]
 fn conditions_are_read_with_their_kinds() {
-    let filter = Filter::parse(
+    let filter = parse(
         &DECISIONS,
         r#" outcome_category = "ERROR:*" AND user_id!="a\"b\*" AND duration_ms >= 10 AND created_at<"1970-01-01T00:00:01+00:00" "#,
     )
     .unwrap();
-    let texts: Vec<_> = filter.terms.iter().map(|term| format!("{term:?}")).collect();
+    let texts: Vec<_> = filter.iter().map(|term| format!("{term:?}")).collect();
     assert!(
         texts[0].starts_with(r#"outcome_category Eq OneOf(["ERROR:USER_INPUT""#),
         "{texts:?}"
@@ -28,7 +28,7 @@ fn conditions_are_read_with_their_kinds() {
     assert_eq!(texts[1], r#"user_id Ne Exact("a\"b*")"#);
     assert_eq!(texts[2], "duration_ms Ge Int(10)");
     assert_eq!(texts[3], "created_at Lt Int(1000000)");
-    assert!(Filter::parse(&DECISIONS, "  ").unwrap().terms.is_empty());
+    assert!(parse(&DECISIONS, "  ").unwrap().is_empty());
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use super::super::super::connect::Target;
 use super::super::super::db::{Conn, explain};
 use super::super::super::migrate;
-use super::super::filter::{DECISIONS, Filter, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS};
+use super::super::filter::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, parse};
 use super::slow_classes;
 use super::*;
 
 fn terms(list: &'static List, filter: &str) -> Vec<Term> {
     let mut terms = vec![Term::fixed("tenant", Literal::Exact("t".to_owned()))];
-    terms.extend(Filter::parse(list, filter).unwrap().terms);
+    terms.extend(parse(list, filter).unwrap());
     terms
 }
 
@@ -240,7 +240,7 @@ async fn an_index_answers_the_list_of_threads() {
 
 #[test]
 fn the_classes_of_a_duration_hold_every_row_it_allows() {
-    let classes = |filter: &str| slow_classes(&Filter::parse(&DECISIONS, filter).unwrap().terms[0]);
+    let classes = |filter: &str| slow_classes(&parse(&DECISIONS, filter).unwrap()[0]);
     for (filter, expected) in [
         ("duration_ms > 999", Some(vec![1, 2, 4, 8, 16, 32])),
         ("duration_ms >= 1000", Some(vec![1, 2, 4, 8, 16, 32])),
