@@ -166,19 +166,25 @@ impl Parser for Repositories {
     }
 
     fn parse(&self, at: &At<'_>) -> Option<Self::Value> {
-        let part = |text: &str| Node {
-            line: at.node.line,
-            content: Content::Text(text.to_owned()),
-        };
-        let parts = at.node.text().map(|text| {
-            let parts = text.split([',', ' ', '\n']).filter(|part| !part.is_empty());
-            parts.map(part).collect()
-        });
-        let split = parts.map(|parts| Node {
-            line: at.node.line,
-            content: Content::List(parts),
-        });
-        List(REPOSITORY).parse(&at.holding(split.as_ref().unwrap_or(at.node)))
+        match &at.node.content {
+            Content::Text(text) => {
+                let part = |text: &str| Node {
+                    line: at.node.line,
+                    content: Content::Text(text.to_owned()),
+                };
+                let parts = text.split([',', ' ', '\n']).filter(|part| !part.is_empty());
+                let split = Node {
+                    line: at.node.line,
+                    content: Content::List(parts.map(part).collect()),
+                };
+                List(REPOSITORY).parse(&at.holding(&split))
+            }
+            Content::List(_) => List(REPOSITORY).parse(at),
+            _ => {
+                at.invalid(self.allowed());
+                None
+            }
+        }
     }
 }
 
