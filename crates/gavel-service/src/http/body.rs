@@ -353,7 +353,7 @@ mod tests {
             ),
             (
                 r#"{"happened": [], "happened": []}"#,
-                "/happened: is not valid: duplicate field `happened` at line 1 column 27; allowed: {\"happened\"?}",
+                ": is not valid: duplicate field `happened` at line 1 column 27; allowed: {\"happened\"?}",
             ),
             (
                 r#"{"happened": []} x"#,
