@@ -12,6 +12,7 @@ use gavel::domain::canonical;
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::ActionId;
 use gavel::domain::journal::{CallResult, Entry, FunctionCall, ModelTurn, Part, Proposed, Target};
+use gavel::domain::object::Object;
 use gavel::domain::schema::{Effort, JsonSchema};
 use gavel::engine::journal::Journal;
 use gavel::engine::{Limits, next};
@@ -36,7 +37,10 @@ fn chat_request(bencher: Bencher<'_, '_>, lines: usize) {
         "history": vec![line; lines], "time_zone": "Europe/Berlin",
     });
     let body = serde_json::to_vec(&body).unwrap();
-    bencher.bench(|| ChatRequest::from_json(black_box(&body)).unwrap());
+    bencher.bench(|| {
+        let Object(body) = serde_json::from_slice(black_box(&body)).unwrap();
+        ChatRequest::new(body).unwrap()
+    });
 }
 
 /// What a model writes for `add_task`.

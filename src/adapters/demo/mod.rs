@@ -120,39 +120,6 @@ fn without_header(text: &str) -> &str {
     message.trim()
 }
 
-#[cfg(test)]
-mod conversation_tests {
-    use super::*;
-    use crate::domain::canonical;
-    use serde_json::json;
-
-    #[test]
-    fn the_message_is_read_apart_from_its_context() {
-        let text = "Today is Friday, 2026-11-20 (time zone UTC).\nUnavailable right now: x. Say so.\n\nhi\n\nthere";
-        let (turn, data) = (canonical::to_raw(&json!({})), canonical::to_raw(&json!({"ok": true})));
-        let answers = ["x", "y"].map(|name| FunctionResponse {
-            id: None,
-            name,
-            outcome: Ok(&data),
-        });
-        let contents = [
-            Content::Text(Speaker::User, "before"),
-            Content::Turn(&turn, None),
-            Content::Text(Speaker::User, text),
-            Content::Turn(&turn, None),
-            Content::Responses(&answers),
-        ];
-        let conversation = Conversation::read(&contents);
-        let done: Vec<_> = conversation.done.iter().map(|done| done.name).collect();
-        assert_eq!(
-            (conversation.message, conversation.turns, done.as_slice()),
-            ("hi\n\nthere", 1, &["x", "y"][..])
-        );
-        let bare = [Content::Text(Speaker::User, " bare\n\nmessage ")];
-        assert_eq!(Conversation::read(&bare).message, "bare\n\nmessage");
-    }
-}
-
 fn say(text: impl Into<String>) -> Move {
     Move {
         text: text.into(),
@@ -228,4 +195,37 @@ fn input(request: &ModelRequest<'_>) -> u64 {
     let functions = request.functions.declarations.iter();
     let declared = functions.map(|function| tokens(&function.description) + tokens(function.parameters.get()));
     tokens(request.system) + declared.sum::<u64>() + contents.sum::<u64>()
+}
+
+#[cfg(test)]
+mod conversation_tests {
+    use super::*;
+    use crate::domain::canonical;
+    use serde_json::json;
+
+    #[test]
+    fn the_message_is_read_apart_from_its_context() {
+        let text = "Today is Friday, 2026-11-20 (time zone UTC).\nUnavailable right now: x. Say so.\n\nhi\n\nthere";
+        let (turn, data) = (canonical::to_raw(&json!({})), canonical::to_raw(&json!({"ok": true})));
+        let answers = ["x", "y"].map(|name| FunctionResponse {
+            id: None,
+            name,
+            outcome: Ok(&data),
+        });
+        let contents = [
+            Content::Text(Speaker::User, "before"),
+            Content::Turn(&turn, None),
+            Content::Text(Speaker::User, text),
+            Content::Turn(&turn, None),
+            Content::Responses(&answers),
+        ];
+        let conversation = Conversation::read(&contents);
+        let done: Vec<_> = conversation.done.iter().map(|done| done.name).collect();
+        assert_eq!(
+            (conversation.message, conversation.turns, done.as_slice()),
+            ("hi\n\nthere", 1, &["x", "y"][..])
+        );
+        let bare = [Content::Text(Speaker::User, " bare\n\nmessage ")];
+        assert_eq!(Conversation::read(&bare).message, "bare\n\nmessage");
+    }
 }
