@@ -320,7 +320,7 @@ async fn a_completed_put_is_confirmed_even_if_the_store_cannot_be_read() {
     let app = spawn_app(setup).await;
     // The row exists but cannot be read.
     let trigger = "CREATE TRIGGER unreadable AFTER INSERT ON agent_definition BEGIN \
-                   UPDATE agent_definition SET definition = x'ff' WHERE id = new.id; END";
+                   UPDATE agent_definition SET version = 'x' WHERE id = new.id; END";
     execute(&app, trigger).await;
     let put = put_seller(&app, "Sell it.", &[]).await;
     assert_eq!(put.header("etag"), "\"1\"");
