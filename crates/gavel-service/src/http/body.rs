@@ -178,6 +178,9 @@ pub(super) fn parse<T: DeserializeOwned + ToSchema>(body: &[u8]) -> Result<T, Er
     Ok(given)
 }
 
+/// The most accesses for finding the places. Unlike [`Effort::Quick`], it compiles the patterns, which are our own.
+const EFFORT: Effort = Effort::AtMost(20_000);
+
 /// The places where a value does not match the schema of this body, as the API description shows it.
 fn mismatches<T: ToSchema>(value: &Value) -> Option<Vec<FieldError>> {
     let mut schemas = Vec::new();
@@ -186,7 +189,7 @@ fn mismatches<T: ToSchema>(value: &Value) -> Option<Vec<FieldError>> {
     let schemas: BTreeMap<_, _> = schemas.into_iter().collect();
     let schema = json!({"$ref": Ref::from_schema_name(T::name()).ref_location, "components": {"schemas": schemas}});
     let schema = JsonSchema::compile(to_raw_value(&schema).ok()?).ok()?;
-    match schema.check(value, Effort::Quick) {
+    match schema.check(value, EFFORT) {
         Err(CheckError::Invalid(places)) => Some(
             places
                 .into_iter()
