@@ -86,9 +86,9 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     let config = &resolved.config;
     let origins = resolved.origins.iter();
     let given = origins.filter(|effective| !effective.origin.is_default()).count();
-    let verb = if given == 1 { "is" } else { "are" };
+    let are = if given == 1 { "is" } else { "are" };
     let settings = output::count(given as u64, "setting");
-    findings.good(&format!("configuration: {settings} {verb} set, the rest are defaults"));
+    findings.good(&format!("configuration: {settings} {are} set, the rest are defaults"));
     for warning in &resolved.warnings {
         findings.warn(&format!("configuration: {warning}"));
     }
