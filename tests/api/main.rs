@@ -39,10 +39,10 @@ mod honest_outcomes;
 mod injected;
 mod injections;
 mod investigator;
+mod malformed;
 mod misuse;
 mod others;
 mod panics;
-mod parser_words;
 mod planning;
 mod policy;
 #[path = "../postgres/mod.rs"]

@@ -92,7 +92,6 @@ async fn in_doubt_calls_are_listed_for_users_who_may_settle_them() {
                 "filter=tool%20%3D%20%22gmail_%2A%22%20AND%20agent_id%20%3D%20%22workspace%22",
                 &[0, 1],
             ),
-            ("filter=status%20%3D%20%22awaiting_confirmation%22", &[]),
         ] {
             let listed = app.listed("chief", "", &format!("{IN_DOUBT}?{query}"), "actions").await;
             let expected: Vec<_> = found.iter().map(|n| all[*n].clone()).collect();

@@ -7,7 +7,9 @@ use chrono_tz::Tz;
 use crate::api::problem::FieldError;
 use crate::domain::budget::Exceeded;
 use crate::domain::definition::quoted;
+use crate::domain::ids::{DecisionId, TenantId, UserId};
 pub use crate::ports::claims::Claim;
+use crate::ports::records::{OpenDecision, Surface};
 
 /// The metadata of a request, from the HTTP layer.
 #[derive(Clone, Debug)]
@@ -26,6 +28,28 @@ pub struct RequestMeta {
 }
 
 impl RequestMeta {
+    /// The decision that this request opens, with what the request says of it. The surface adds what it is about.
+    pub(super) fn open(
+        &self,
+        (tenant, user): (TenantId, UserId),
+        surface: Surface,
+        id: DecisionId,
+        created_at: i64,
+    ) -> OpenDecision {
+        OpenDecision {
+            id,
+            tenant,
+            surface,
+            user,
+            conversation: id.into(),
+            message: Arc::default(),
+            definition_hash: Arc::default(),
+            requested_model: Arc::default(),
+            request_id: Arc::clone(&self.request_id),
+            created_at,
+        }
+    }
+
     /// The same, for a caller that does not wait if `background`.
     #[must_use]
     pub fn background(self, background: bool) -> Self {

@@ -159,17 +159,13 @@ impl Chat {
     fn accept(&self, caller: &Caller, user: UserId, mut request: ChatRequest, meta: RequestMeta) -> Accepted {
         let id = DecisionId::new();
         let conversation = request.conversation.take().unwrap_or_else(|| id.into());
+        let whose = (caller.tenant.clone(), user);
         let record = OpenDecision {
-            id,
-            tenant: caller.tenant.clone(),
-            surface: policy::CHAT,
-            user,
             conversation,
             message: Arc::from(request.message.as_str()),
             definition_hash: Arc::clone(&self.constitution.definition.hash),
             requested_model: Arc::clone(&self.requested_model),
-            request_id: Arc::clone(&meta.request_id),
-            created_at: self.engine.clock.now_us(),
+            ..meta.open(whose, policy::CHAT, id, self.engine.clock.now_us())
         };
         Accepted {
             request,

@@ -76,10 +76,6 @@ impl Runs {
             agent: name,
             version,
             decision: OpenDecision {
-                id: id.decision(),
-                tenant: caller.tenant.clone(),
-                surface: begin.surface,
-                user,
                 conversation: match &begin.origin {
                     Origin::Thread(place) => place.thread.into(),
                     Origin::Session(place) => place.session.into(),
@@ -88,8 +84,12 @@ impl Runs {
                 message: Arc::from(input.get()),
                 definition_hash: Arc::clone(&own.definition.hash),
                 requested_model: self.agents.requested_model(&own.definition),
-                request_id: Arc::clone(&begin.meta.request_id),
-                created_at: self.now_us(),
+                ..begin.meta.open(
+                    (caller.tenant.clone(), user),
+                    begin.surface,
+                    id.decision(),
+                    self.now_us(),
+                )
             },
             origin: begin.origin,
             snapshot: snapshot.snapshot(),
@@ -356,18 +356,11 @@ impl Runs {
         (outcome, detail): (Outcome, Option<Arc<str>>),
     ) -> Result<(), Problem> {
         let quota = self.quota.take(&caller.tenant, &user).await;
-        let id = RunId::new();
+        let id = RunId::new().decision();
         let open = OpenDecision {
-            id: id.decision(),
-            tenant: caller.tenant.clone(),
-            surface,
-            user,
-            conversation: id.into(),
             message: Arc::from(words),
-            definition_hash: Arc::from(""),
             requested_model: Arc::from(self.agents.engine.model.default_model()),
-            request_id: Arc::clone(&meta.request_id),
-            created_at: self.now_us(),
+            ..meta.open((caller.tenant.clone(), user), surface, id, self.now_us())
         };
         if !quota.allowed {
             self.record(open, Outcome::RateLimited, None).await?;
