@@ -124,7 +124,8 @@ codes! {
     Forbidden = "forbidden", 403;
     /// The operator does not let planning sessions use this repository.
     RepositoryNotAllowed = "repository_not_allowed", 403;
-    /// There is no such route or object, or the object belongs to another user.
+    /// There is no such route or object, or the object belongs to another user. A service must name the user it acts for
+    /// (X-Gavel-User; --user on the command line).
     NotFound = "not_found", 404;
     /// The route does not support this method; `Allow` names the supported ones.
     MethodNotAllowed = "method_not_allowed", 405;
