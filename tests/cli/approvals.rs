@@ -118,7 +118,11 @@ fn a_rejection_is_printed_and_nothing_runs() {
     place.run(&["audit", "verify"]).ended(0);
     let unknown = place.run(&["approvals", "reject", "01980000-0000-7000-8000-000000000000"]);
     assert_eq!(unknown.status, 1);
-    assert!(unknown.err.contains("There is no such route or object"), "{}", unknown.err);
+    assert!(
+        unknown.err.contains("There is no such route or object"),
+        "{}",
+        unknown.err
+    );
     let invalid = place.run(&["approvals", "approve", "x"]);
     assert_eq!(invalid.status, 2);
     assert!(invalid.err.contains("an id is a UUID"), "{}", invalid.err);

@@ -290,7 +290,7 @@ fn is_call(label: &str) -> bool {
 
 /// `finishReason`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "String")]
+#[serde(from = "EnumValue")]
 pub(super) enum FinishReason {
     /// The normal end, also of a turn with calls.
     Stop,
@@ -325,21 +325,43 @@ impl FinishReason {
     }
 }
 
-impl From<String> for FinishReason {
-    fn from(name: String) -> Self {
-        Self::from_name(&name)
+impl From<EnumValue> for FinishReason {
+    fn from(value: EnumValue) -> Self {
+        match value {
+            EnumValue::Name(name) => Self::from_name(&name),
+            // The numbers on which both APIs agree. Larger numbers differ between the APIs.
+            EnumValue::Number(number) => match number.as_u64() {
+                Some(1) => Self::Stop,
+                Some(2) => Self::from_name("MAX_TOKENS"),
+                Some(3) => Self::from_name("SAFETY"),
+                Some(4) => Self::from_name("RECITATION"),
+                Some(5) => Self::from_name("OTHER"),
+                _ => Self::Other(number.to_string()),
+            },
+        }
     }
 }
 
 /// `promptFeedback.blockReason`. `None` inside means that nothing was blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "String")]
+#[serde(from = "EnumValue")]
 pub(super) struct BlockReason(pub(super) Option<String>);
 
-impl From<String> for BlockReason {
-    fn from(name: String) -> Self {
-        Self((!name.is_empty() && !name.ends_with("_UNSPECIFIED")).then(|| label(&name)))
+impl From<EnumValue> for BlockReason {
+    fn from(value: EnumValue) -> Self {
+        Self(match value {
+            EnumValue::Name(name) => (!name.is_empty() && !name.ends_with("_UNSPECIFIED")).then(|| label(&name)),
+            EnumValue::Number(number) => (number.as_u64() != Some(0)).then(|| number.to_string()),
+        })
     }
+}
+
+/// A value of an enum on the wire: a name, or a number if the request had `enum-encoding=int`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum EnumValue {
+    Name(String),
+    Number(serde_json::Number),
 }
 
 /// Makes a provider's enum value safe for logs and labels: at most 100 characters of `[A-Za-z0-9_-]`.
@@ -407,6 +429,22 @@ mod finish_tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn numbers_mean_what_their_names_mean() {
+        let read = |json: &str| serde_json::from_str::<FinishReason>(json).unwrap();
+        for (number, name) in [
+            ("1", "STOP"),
+            ("2", "MAX_TOKENS"),
+            ("3", "SAFETY"),
+            ("4", "RECITATION"),
+            ("5", "OTHER"),
+        ] {
+            assert_eq!(read(number), read(&format!("\"{name}\"")));
+        }
+        assert_eq!(read("4711"), FinishReason::Other("4711".into()));
+        assert_eq!(read("-1"), FinishReason::Other("-1".into()));
+    }
 
     #[test]
     fn a_value_from_the_future_is_no_success_and_is_fit_for_a_log() {
