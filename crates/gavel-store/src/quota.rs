@@ -446,6 +446,8 @@ mod tests {
             .with_writer(move || writer.clone())
             .finish();
         let _guard = tracing::subscriber::set_default(subscriber);
+        // Other tests may have reached the same lines before, without a subscriber.
+        tracing::callsite::rebuild_interest_cache();
         let fake = Arc::new(Fake::default());
         let quota = shared(&fake, 20);
         for silent in [false, true, true, false, false] {
