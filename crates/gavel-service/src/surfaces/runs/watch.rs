@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -88,10 +89,11 @@ pub struct Watch<E = PlacedEvent> {
 pub(crate) struct Sink<E>(mpsc::Sender<Result<E, Problem>>);
 
 impl<E> Sink<E> {
-    /// Waits until the event before was taken.
+    /// Waits until the reader asks for the event after this one: what is made ahead for a slow reader takes memory.
     pub(crate) async fn send(&self, event: E) {
-        // The reader is there: it polls this.
+        // The reader is there: it polls this, and takes what was sent before it polls again.
         let _ = self.0.send(Ok(event)).await;
+        yield_now().await;
     }
 }
 
