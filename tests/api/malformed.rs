@@ -8,7 +8,15 @@ use crate::harness::{App, Setup, spawn_app};
 use crate::threads::{WORKSPACE, said};
 
 /// What a message about a type of the code contains.
-const CODE: [&str; 7] = ["struct ", "enum ", "tuple", "variant", "untagged", "Some(", "Error("];
+const CODE: [&str; 7] = [
+    "struct ",
+    "enum ",
+    "tuple",
+    "any variant",
+    "untagged",
+    "Some(",
+    "Error(",
+];
 
 #[track_caller]
 fn says_nothing_of_the_code(what: &str, text: &str) {

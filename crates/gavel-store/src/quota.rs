@@ -446,12 +446,12 @@ mod tests {
             .with_writer(move || writer.clone())
             .finish();
         let _guard = tracing::subscriber::set_default(subscriber);
-        // Other tests may have reached the same lines before, without a subscriber.
-        tracing::callsite::rebuild_interest_cache();
         let fake = Arc::new(Fake::default());
         let quota = shared(&fake, 20);
         for silent in [false, true, true, false, false] {
             fake.silent.store(silent, Ordering::Relaxed);
+            // Another test, which has no subscriber, may have reached a line first and turned it off.
+            tracing::callsite::rebuild_interest_cache();
             take(&quota, "t", "ann").await;
             tokio::time::sleep(PAUSE).await;
         }

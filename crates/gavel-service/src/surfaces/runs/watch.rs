@@ -202,7 +202,7 @@ impl Reader {
         let page = || runs.agents.runs.events(self.run, self.after, PAGE, PAGE_BYTES);
         let page = runs.looks.read(page).await?;
         let is_empty = page.is_empty();
-        // The stored texts are dropped here: a slow reader holds the entries alone.
+        // The stored texts are dropped here, and each entry before its event is sent: a slow reader holds little.
         let read = page.into_iter().map(|LoggedEntry { position, run, entry }| {
             let parsed = parsed(run, &entry)?;
             Ok((position, run, entry.number, entry.at_us, parsed))
@@ -230,7 +230,9 @@ impl Reader {
                 self.under_way.remove(&run);
             }
             self.after = position;
-            if let Some(what) = self.projections.entry(run).or_default().event(&entry) {
+            let what = self.projections.entry(run).or_default().event(&entry);
+            drop(entry);
+            if let Some(what) = what {
                 self.send(run, Some(at_us), what).await;
             }
         }
