@@ -133,6 +133,9 @@ impl<E: Send + 'static> Watch<E> {
     }
 }
 
+/// An entry of the event log: position, run, number in its journal, time in microseconds, entry.
+type Read = (u64, RunId, u64, i64, Entry);
+
 /// Makes the events of one run.
 pub(super) struct Reader {
     pub(super) runs: Arc<Runs>,
@@ -161,13 +164,19 @@ impl Reader {
             if self.live.is_none() {
                 self.join();
             }
-            while self.read_on().await? {
+            let read = self.read_on().await?;
+            if !read.is_empty() {
                 patience = LOOK;
+                self.hand_over(read).await?;
+                continue;
             }
             let row = || runs.agents.runs.get(&self.tenant, None, self.run);
             let row = runs.looks.read(row).await?;
-            // What was written between the two reads.
-            if self.read_on().await? {
+            // What was written between the two reads. A slow reader holds no row meanwhile.
+            let read = self.read_on().await?;
+            if !read.is_empty() {
+                drop(row);
+                self.hand_over(read).await?;
                 continue;
             }
             let Some(row) = row else { return Ok(()) };
@@ -196,23 +205,27 @@ impl Reader {
         }
     }
 
-    /// Hands over the entries that follow. False: there are none.
-    async fn read_on(&mut self) -> Result<bool, Problem> {
-        let runs = Arc::clone(&self.runs);
-        let page = || runs.agents.runs.events(self.run, self.after, PAGE, PAGE_BYTES);
-        let page = runs.looks.read(page).await?;
-        let is_empty = page.is_empty();
-        // The stored texts are dropped here, and each entry before its event is sent: a slow reader holds little.
+    /// Reads the entries that follow, if there are any.
+    async fn read_on(&mut self) -> Result<Vec<Read>, Problem> {
+        let page = || (self.runs.agents.runs).events(self.run, self.after, PAGE, PAGE_BYTES);
+        let page = self.runs.looks.read(page).await?;
+        // The stored texts are dropped here.
         let read = page.into_iter().map(|LoggedEntry { position, run, entry }| {
             let parsed = parsed(run, &entry)?;
             Ok((position, run, entry.number, entry.at_us, parsed))
         });
-        let read: Vec<_> = read.collect::<Result<_, Problem>>()?;
+        let read: Vec<Read> = read.collect::<Result<_, Problem>>()?;
         // The text of these turns was sent live before they were written, and late text would come after the turn. So
         // the received text is dropped, and the subscription is renewed.
         if self.live.is_some() && read.iter().any(|(.., entry)| entry.turn().is_some()) {
             self.join();
         }
+        Ok(read)
+    }
+
+    /// Hands over the events of these entries. Each entry is dropped before its event is sent: a slow reader holds little.
+    async fn hand_over(&mut self, read: Vec<Read>) -> Result<(), Problem> {
+        let runs = Arc::clone(&self.runs);
         for (position, run, number, at_us, entry) in read {
             if let hash_map::Entry::Vacant(new) = self.projections.entry(run) {
                 let known = || projection(&runs.agents, run, number);
@@ -236,7 +249,7 @@ impl Reader {
                 self.send(run, Some(at_us), what).await;
             }
         }
-        Ok(!is_empty)
+        Ok(())
     }
 
     /// Hands over an event at the reader's position. `at_us`: when it was recorded.
