@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, RequestMetaObject, ServerResult};
 use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService, ServiceError};
@@ -61,10 +62,12 @@ impl World {
         self
     }
 
-    /// The program does not run as root, even if the tests do.
+    /// The program does not run as root, even if the tests do. Its user has no other processes: the limit of processes
+    /// would count them.
     pub(crate) fn unprivileged(mut self) -> Self {
+        static NEXT_USER: AtomicU32 = AtomicU32::new(54_321);
         if is_root() {
-            let user = 54_321;
+            let user = NEXT_USER.fetch_add(1, Ordering::Relaxed);
             std::os::unix::fs::chown(self.directory.path(), Some(user), Some(user)).expect("an owner");
             // The program's own directory may be closed to others.
             fs::copy(PROGRAM, self.directory.path().join("program")).expect("a copy");
