@@ -1,7 +1,7 @@
 //! Watches a run: its events, read from the event log, from the beginning or from a reader's position, on any process.
 //! The text of a turn as it arrives is available only on the process that executes the run.
 
-use std::collections::{HashMap, hash_map};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::Runs;
 use crate::api::events::{Event, Numbered, RunEvent};
 use crate::api::problem::Code;
+use crate::api::runs::AgentRun;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{RunId, TenantId};
 use crate::domain::journal::{Entry, ModelTurn, Part};
@@ -133,8 +134,19 @@ impl<E: Send + 'static> Watch<E> {
     }
 }
 
-/// An entry of the event log: position, run, number in its journal, time in microseconds, entry.
-type Read = (u64, RunId, u64, i64, Entry);
+/// An entry of the event log: position, run, time in microseconds, entry.
+type Read = (u64, RunId, i64, Entry);
+
+/// What a reader finds after its position.
+enum Found {
+    /// Entries, and what those of runs that it did not know refer to.
+    Entries {
+        page: Vec<Read>,
+        projections: HashMap<RunId, Projection>,
+    },
+    /// None: how the run stands; `None` if it was deleted.
+    Row(Option<Box<AgentRun>>),
+}
 
 /// Makes the events of one run.
 pub(super) struct Reader {
@@ -164,25 +176,19 @@ impl Reader {
             if self.live.is_none() {
                 self.join();
             }
-            let read = self.read_on().await?;
-            if !read.is_empty() {
-                patience = LOOK;
-                self.hand_over(read).await?;
-                continue;
-            }
-            let row = || runs.agents.runs.get(&self.tenant, None, self.run);
-            let row = runs.looks.read(row).await?;
-            // What was written between the two reads. A slow reader holds no row meanwhile.
-            let read = self.read_on().await?;
-            if !read.is_empty() {
-                drop(row);
-                self.hand_over(read).await?;
-                continue;
-            }
+            let row = match self.look().await? {
+                Found::Entries { page, projections } => {
+                    patience = LOOK;
+                    self.projections.extend(projections);
+                    self.hand_over(page).await;
+                    continue;
+                }
+                Found::Row(row) => row,
+            };
             let Some(row) = row else { return Ok(()) };
             if row.status.has_ended() {
                 self.after = self.after.saturating_add(1);
-                self.send(self.run, None, Event::End { run: Box::new(row) }).await;
+                self.send(self.run, None, Event::End { run: row }).await;
                 return Ok(());
             }
             let waits = row.status == RunStatus::AwaitingConfirmation;
@@ -205,32 +211,40 @@ impl Reader {
         }
     }
 
-    /// Reads the entries that follow, if there are any.
-    async fn read_on(&mut self) -> Result<Vec<Read>, Problem> {
-        let page = || (self.runs.agents.runs).events(self.run, self.after, PAGE, PAGE_BYTES);
-        let page = self.runs.looks.read(page).await?;
-        // The stored texts are dropped here.
-        let read = page.into_iter().map(|LoggedEntry { position, run, entry }| {
-            let parsed = parsed(run, &entry)?;
-            Ok((position, run, entry.number, entry.at_us, parsed))
-        });
-        let read: Vec<Read> = read.collect::<Result<_, Problem>>()?;
-        // The text of these turns was sent live before they were written, and late text would come after the turn. So
-        // the received text is dropped, and the subscription is renewed.
-        if self.live.is_some() && read.iter().any(|(.., entry)| entry.turn().is_some()) {
-            self.join();
-        }
-        Ok(read)
+    /// Reads what follows, at one turn: hundreds of readers that wait for their next turn would hold what they have read.
+    async fn look(&self) -> Result<Found, Problem> {
+        let agents = &self.runs.agents;
+        let page = || agents.runs.events(self.run, self.after, PAGE, PAGE_BYTES);
+        let look = || async {
+            let mut read = page().await?;
+            if read.is_empty() {
+                let row = agents.runs.get(&self.tenant, None, self.run).await?;
+                // What was written between the two reads.
+                read = page().await?;
+                if read.is_empty() {
+                    return Ok::<_, Problem>(Found::Row(row.map(Box::new)));
+                }
+            }
+            let (mut page, mut projections) = (Vec::new(), HashMap::new());
+            for LoggedEntry { position, run, entry } in read {
+                if !self.projections.contains_key(&run) && !projections.contains_key(&run) {
+                    projections.insert(run, projection(agents, run, entry.number).await?);
+                }
+                page.push((position, run, entry.at_us, parsed(run, &entry)?));
+            }
+            Ok(Found::Entries { page, projections })
+        };
+        self.runs.looks.read(look).await
     }
 
     /// Hands over the events of these entries. Each entry is dropped before its event is sent: a slow reader holds little.
-    async fn hand_over(&mut self, read: Vec<Read>) -> Result<(), Problem> {
-        let runs = Arc::clone(&self.runs);
-        for (position, run, number, at_us, entry) in read {
-            if let hash_map::Entry::Vacant(new) = self.projections.entry(run) {
-                let known = || projection(&runs.agents, run, number);
-                new.insert(runs.looks.read(known).await?);
-            }
+    async fn hand_over(&mut self, page: Vec<Read>) {
+        // The text of these turns was sent live before they were written, and late text would come after the turn. So
+        // the received text is dropped, and the subscription is renewed.
+        if self.live.is_some() && page.iter().any(|(.., entry)| entry.turn().is_some()) {
+            self.join();
+        }
+        for (position, run, at_us, entry) in page {
             // The turn may differ from the one whose text was sent: the process was stopped, or this reader missed
             // events.
             if let Some((turn, _)) = entry.turn()
@@ -249,7 +263,6 @@ impl Reader {
                 self.send(run, Some(at_us), what).await;
             }
         }
-        Ok(())
     }
 
     /// Hands over an event at the reader's position. `at_us`: when it was recorded.
