@@ -197,7 +197,7 @@ fn no_key_setting_or_database_gets_into_the_image() {
         "agents/workspace.md",
         "agents/schemas/CodebaseInvestigationReportSchema.json",
         "templates/responses.toml",
-        "migrations/sqlite/0001_records.sql",
+        "migrations/0001_schema.sql",
         "mcp-servers/google/migrations/sqlite/0001_google.sql",
         "proto/gemini/agent/v1/agent.proto",
         "crates/gavel-service/src/http/docs.html",

@@ -290,7 +290,7 @@ sent! {
     /// Model calls and their tokens, summed over all runs of a session.
     #[serde(rename_all = "camelCase")]
     #[derive(Copy, PartialEq, Eq, Default)]
-    SessionUsage as "PlanningUsage" {
+    SessionUsage as "PlanningSessionUsage" {
         /// Model calls.
         model_calls: u64,
         /// Prompt tokens, including cached ones.

@@ -60,10 +60,15 @@ impl Dialect {
         }
     }
 
-    /// A text for this database. `@now` is its clock, `@in($1)` compares with each text of a list ([`Value::list`]), and
-    /// `@postgres(…)` is only for PostgreSQL. PostgreSQL's parameters are numbered; the text must not contain quoted
-    /// question marks.
+    /// A statement for this database: [`Dialect::text`], and PostgreSQL's parameters are numbered. It must not contain
+    /// quoted question marks.
     pub(super) fn expand(self, text: &str) -> String {
+        self.numbered(&self.text(text))
+    }
+
+    /// A text for this database. `@now` is its clock, `@utc(column)` that time as RFC 3339, `@in($1)` compares with each
+    /// text of a list ([`Value::list`]), and `@postgres(…)` is only for PostgreSQL.
+    pub(super) fn text(self, text: &str) -> String {
         let mut pieces = text.split('@');
         let mut expanded = pieces.next().unwrap_or_default().to_owned();
         for piece in pieces {
@@ -77,6 +82,18 @@ impl Dialect {
                     Self::Postgres => format!("= ANY (ARRAY(SELECT jsonb_array_elements_text(CAST({list} AS JSONB))))"),
                 };
                 expanded += rest;
+            } else if let Some((column, rest)) = argument("utc(") {
+                expanded += &match self {
+                    Self::Sqlite => format!(
+                        "strftime('%Y-%m-%dT%H:%M:%S', {column} / 1000000, 'unixepoch') \
+                         || printf('.%06dZ', {column} % 1000000)"
+                    ),
+                    Self::Postgres => format!(
+                        "to_char(to_timestamp({column} / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS') \
+                         || '.' || lpad(({column} % 1000000)::text, 6, '0') || 'Z'"
+                    ),
+                };
+                expanded += rest;
             } else if let Some((only, rest)) = argument("postgres(") {
                 if self == Self::Postgres {
                     expanded += only;
@@ -86,7 +103,7 @@ impl Dialect {
                 unreachable!("what is @{piece}?");
             }
         }
-        self.numbered(&expanded)
+        expanded
     }
 
     /// SQLite looks for a numbered parameter by a linear search, so long texts have `?`.

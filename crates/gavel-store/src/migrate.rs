@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -15,37 +16,48 @@ use super::connect::Target;
 use super::db::{Conn, Dialect, values};
 use super::error::{StoreError, describe, is_locked};
 
-/// One migration, with the same number and name in both dialects.
+/// One migration, for both databases.
 #[derive(Clone)]
 struct Migration {
     version: i64,
     name: &'static str,
-    sqlite: &'static str,
-    postgres: &'static str,
+    sql: &'static str,
 }
 
 /// All migrations, in order. New ones are added at the end.
 const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
     name: "schema",
-    sqlite: include_str!("../../../migrations/sqlite/0001_schema.sql"),
-    postgres: include_str!("../../../migrations/postgres/0001_schema.sql"),
+    sql: include_str!("../../../migrations/0001_schema.sql"),
 }];
 
 /// How long `gavel migrate` waits for another process that is migrating.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Migration {
-    fn text(&self, dialect: Dialect) -> &'static str {
+    /// The text for one database: without what is between `-- sqlite:` or `-- postgres:`, the other one, and `-- both:`.
+    fn text(&self, dialect: Dialect) -> String {
+        let mut is_ours = true;
+        let mut ours = String::with_capacity(self.sql.len() + 8192);
+        for line in self.sql.lines() {
+            match line {
+                "-- both:" => is_ours = true,
+                "-- sqlite:" => is_ours = dialect == Dialect::Sqlite,
+                "-- postgres:" => is_ours = dialect == Dialect::Postgres,
+                line if is_ours => ours.extend([line, "\n"]),
+                _ => {}
+            }
+        }
         match dialect {
-            Dialect::Sqlite => self.sqlite,
-            Dialect::Postgres => self.postgres,
+            Dialect::Sqlite => dialect.text(&ours),
+            // Texts compare by their bytes, as in SQLite.
+            Dialect::Postgres => dialect.text(&ours.replace(" TEXT", " TEXT COLLATE \"C\"")),
         }
     }
 
-    /// Hex SHA-256 of the text; line endings are ignored.
+    /// Hex SHA-256 of the text.
     fn checksum(&self, dialect: Dialect) -> String {
-        hex::encode(Sha256::digest(self.text(dialect).replace("\r\n", "\n").as_bytes()))
+        hex::encode(Sha256::digest(self.text(dialect).as_bytes()))
     }
 }
 
@@ -60,7 +72,12 @@ pub struct MigrationStatus {
 
 /// The first migration, which creates the tables and the triggers of the audit log.
 pub(super) fn schema(dialect: Dialect) -> &'static str {
-    MIGRATIONS[0].text(dialect)
+    static SQLITE: LazyLock<String> = LazyLock::new(|| MIGRATIONS[0].text(Dialect::Sqlite));
+    static POSTGRES: LazyLock<String> = LazyLock::new(|| MIGRATIONS[0].text(Dialect::Postgres));
+    match dialect {
+        Dialect::Sqlite => &SQLITE,
+        Dialect::Postgres => &POSTGRES,
+    }
 }
 
 /// A migration that was applied to a database.

@@ -5,13 +5,12 @@ use super::*;
 #[path = "../../../../tests/postgres/mod.rs"]
 mod postgres;
 
-/// The migrations of an invented later release, which changes a table of this one. One text for both databases.
+/// The migrations of an invented later release, which changes a table of this one.
 fn of_a_later_release(sql: &'static str) -> Vec<Migration> {
     let next = Migration {
         version: MIGRATIONS.last().unwrap().version + 1,
         name: "next",
-        sqlite: sql,
-        postgres: sql,
+        sql,
     };
     [MIGRATIONS, &[next]].concat()
 }
@@ -67,19 +66,23 @@ fn migrations_are_numbered_without_a_gap() {
     }
 }
 
+const fn migration(sql: &'static str) -> Migration {
+    Migration {
+        version: 1,
+        name: "x",
+        sql,
+    }
+}
+
 #[test]
 fn line_ends_do_not_change_a_checksum() {
-    let unix = Migration {
-        version: 1,
-        name: "x",
-        sqlite: "a\nb\n",
-        postgres: "",
-    };
-    let dos = Migration {
-        version: 1,
-        name: "x",
-        sqlite: "a\r\nb\r\n",
-        postgres: "",
-    };
-    assert_eq!(unix.checksum(Dialect::Sqlite), dos.checksum(Dialect::Sqlite));
+    let checksum = |sql| migration(sql).checksum(Dialect::Sqlite);
+    assert_eq!(checksum("a\nb\n"), checksum("a\r\nb\r\n"));
+}
+
+#[test]
+fn a_section_is_for_one_database_alone() {
+    let sql = "a TEXT,\n-- sqlite:\nb\n-- postgres:\nc\n-- both:\nd\n";
+    assert_eq!(migration(sql).text(Dialect::Sqlite), "a TEXT,\nb\nd\n");
+    assert_eq!(migration(sql).text(Dialect::Postgres), "a TEXT COLLATE \"C\",\nc\nd\n");
 }

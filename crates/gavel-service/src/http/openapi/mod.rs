@@ -162,7 +162,13 @@ pub fn document() -> OpenApi {
         }
     }
     let components = document.components.get_or_insert_default();
-    components.schemas.extend(schemas);
+    for (name, schema) in schemas {
+        let known = components.schemas.insert(name.clone(), schema);
+        debug_assert!(
+            known.is_none_or(|known| known == components.schemas[&name]),
+            "two schemas are named {name}"
+        );
+    }
     components.schemas.values_mut().for_each(open);
     components.add_security_scheme(BEARER, bearer());
     components.add_security_scheme(API_KEY, api_key());

@@ -1,45 +1,46 @@
--- All tables of gavel. Times are microseconds since the epoch (UTC); ids are UUIDv7 as text; JSON is text. Same tables,
--- columns, indexes and views as ../sqlite; only the dialect differs. Text compares by its bytes (COLLATE "C"), as in
--- SQLite, so that order, prefixes and pages are the same on both.
+-- All tables of gavel. Times are microseconds since the epoch (UTC); ids are UUIDv7 as text; JSON is text. What stands
+-- between `-- sqlite:` or `-- postgres:` and `-- both:` is for that database alone. On PostgreSQL TEXT compares by its
+-- bytes (COLLATE "C"), as in SQLite, so that order, prefixes and pages are the same. Words with an at sign are those of
+-- `Dialect::text` in gavel-store.
 
 -- A running process. Open rows of an owner without a living lease are finished by recovery. `url`: where it serves, for
 -- commands over the same SQLite database; NULL for a command, and on PostgreSQL.
 CREATE TABLE instance (
-    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
+    id TEXT NOT NULL PRIMARY KEY,
     started_at BIGINT NOT NULL,
     lease_until BIGINT NOT NULL,
-    url TEXT COLLATE "C"
+    url TEXT
 );
 
 -- One row for each request that parsed. `open` between commit 1 (before the first effect) and commit 2.
 -- `requested_model` was asked, `model` answered, and `service_tier` is the tier that served.
 CREATE TABLE decision_log (
-    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    tenant TEXT COLLATE "C" NOT NULL,
-    surface TEXT COLLATE "C" NOT NULL,
-    user_id TEXT COLLATE "C" NOT NULL,
-    conversation_id TEXT COLLATE "C" NOT NULL,
-    message TEXT COLLATE "C",
-    definition_hash TEXT COLLATE "C" NOT NULL,
-    requested_model TEXT COLLATE "C" NOT NULL,
-    request_id TEXT COLLATE "C" NOT NULL,
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    surface TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    conversation_id TEXT NOT NULL,
+    message TEXT,
+    definition_hash TEXT NOT NULL,
+    requested_model TEXT NOT NULL,
+    request_id TEXT NOT NULL,
     created_at BIGINT NOT NULL,
-    owner TEXT COLLATE "C" NOT NULL,
-    status TEXT COLLATE "C" NOT NULL,
+    owner TEXT NOT NULL,
+    status TEXT NOT NULL,
     recovered BOOLEAN NOT NULL DEFAULT FALSE,
-    decision_type TEXT COLLATE "C",
-    outcome_category TEXT COLLATE "C",
-    intent TEXT COLLATE "C",
-    response TEXT COLLATE "C",
-    model TEXT COLLATE "C",
-    service_tier TEXT COLLATE "C",
+    decision_type TEXT,
+    outcome_category TEXT,
+    intent TEXT,
+    response TEXT,
+    model TEXT,
+    service_tier TEXT,
     iterations BIGINT,
     input_tokens BIGINT,
     output_tokens BIGINT,
     thought_tokens BIGINT,
     cached_tokens BIGINT,
     duration_us BIGINT,
-    error_detail TEXT COLLATE "C",
+    error_detail TEXT,
     CONSTRAINT decision_status CHECK (status = 'open' OR status = 'closed'),
     CONSTRAINT decision_type_known CHECK (
         decision_type = 'REFUSE' OR decision_type = 'REQUEST_CLARIFICATION'
@@ -74,27 +75,27 @@ CREATE INDEX decision_slow ON decision_log (tenant, (CASE WHEN duration_us < 200
 -- SHA-256 of the arguments, a keyed hash where content is hashed, NULL where none is kept. `policy` and `decided_by`:
 -- what the gate decided, and by what; NULL where a call was over before it was judged.
 CREATE TABLE tool_invocation_log (
-    decision_id TEXT COLLATE "C" NOT NULL,
+    decision_id TEXT NOT NULL,
     sequence BIGINT NOT NULL,
-    id TEXT COLLATE "C" NOT NULL,
-    tenant TEXT COLLATE "C" NOT NULL,
-    user_id TEXT COLLATE "C" NOT NULL,
-    tool TEXT COLLATE "C" NOT NULL,
-    server TEXT COLLATE "C",
-    tool_digest TEXT COLLATE "C",
+    id TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    server TEXT,
+    tool_digest TEXT,
     side_effect BOOLEAN NOT NULL,
-    arguments TEXT COLLATE "C",
-    input_hash TEXT COLLATE "C",
-    policy TEXT COLLATE "C",
-    decided_by TEXT COLLATE "C",
-    idempotency_key TEXT COLLATE "C",
-    status TEXT COLLATE "C" NOT NULL,
+    arguments TEXT,
+    input_hash TEXT,
+    policy TEXT,
+    decided_by TEXT,
+    idempotency_key TEXT,
+    status TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     started_at BIGINT,
     duration_us BIGINT,
-    result TEXT COLLATE "C",
-    error_code TEXT COLLATE "C",
-    error_message TEXT COLLATE "C",
+    result TEXT,
+    error_code TEXT,
+    error_message TEXT,
     PRIMARY KEY (decision_id, sequence),
     CONSTRAINT tool_status CHECK (
         status = 'started' OR status = 'completed' OR status = 'failed' OR status = 'in_doubt' OR status = 'not_sent'),
@@ -118,29 +119,32 @@ CREATE INDEX tool_slow ON tool_invocation_log (tenant, (CASE WHEN duration_us < 
 
 -- Claims of `Idempotency-Key`. Without an answer while its decision is open.
 CREATE TABLE idempotency_key (
-    scope TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    fingerprint TEXT COLLATE "C" NOT NULL,
-    decision_id TEXT COLLATE "C" NOT NULL,
+    scope TEXT NOT NULL PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    decision_id TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     expires_at BIGINT NOT NULL,
     answer_status BIGINT,
-    answer_body TEXT COLLATE "C",
+    answer_body TEXT,
     CONSTRAINT answer_whole CHECK ((answer_status IS NULL) = (answer_body IS NULL))
 );
 
 CREATE INDEX idempotency_key_by_expiry ON idempotency_key (expires_at);
 
 -- What each user may still ask for, counted by all replicas together. A row for each user whose bucket of tokens is not
--- whole: it will be at `full_at` (microseconds since the epoch, by this database's clock). `leased` is how many tokens
--- the latest lease took, for its RETURNING. Not logged: a crash of the server forgets who asked in the last minute, and
--- in return a lease waits for no disk. Half of each page is left free, so that an update stays in its page and touches
--- no index.
-CREATE UNLOGGED TABLE quota_bucket (
-    tenant TEXT COLLATE "C" NOT NULL,
-    user_id TEXT COLLATE "C" NOT NULL,
+-- whole: it will be at `full_at` (microseconds since the epoch, by this database's clock). On SQLite always empty: a
+-- process counts by itself. Not logged: a crash of the server forgets who asked in the last minute, and in return a
+-- request waits for no disk. Half of each page is left free, so that an update stays in its page and touches no index.
+CREATE @postgres(UNLOGGED )TABLE quota_bucket (
+    tenant TEXT NOT NULL,
+    user_id TEXT NOT NULL,
     full_at BIGINT NOT NULL,
     PRIMARY KEY (tenant, user_id)
+-- sqlite:
+);
+-- postgres:
 ) WITH (fillfactor = 50);
+-- both:
 
 -- One row for each run. The id is that of its decision, which stands in decision_log. Its holder works on it until
 -- `lease_until` (this database's clock) at least; the fence counts how often it was taken up, and `lease_id` names the
@@ -154,24 +158,24 @@ CREATE UNLOGGED TABLE quota_bucket (
 -- `waits_for`: the in-doubt actions that it waits for until a person settles them, a JSON list of their ids; NULL if it
 -- waits for an approval.
 CREATE TABLE agent_run (
-    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    root_id TEXT COLLATE "C" NOT NULL,
-    parent_run_id TEXT COLLATE "C",
-    parent_action_id TEXT COLLATE "C",
-    thread_id TEXT COLLATE "C",
-    session_id TEXT COLLATE "C",
-    tenant TEXT COLLATE "C" NOT NULL,
-    user_id TEXT COLLATE "C" NOT NULL,
-    project_id TEXT COLLATE "C" NOT NULL,
-    agent_id TEXT COLLATE "C" NOT NULL,
+    id TEXT NOT NULL PRIMARY KEY,
+    root_id TEXT NOT NULL,
+    parent_run_id TEXT,
+    parent_action_id TEXT,
+    thread_id TEXT,
+    session_id TEXT,
+    tenant TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    project_id TEXT NOT NULL,
+    agent_id TEXT NOT NULL,
     version BIGINT,
-    definition_hash TEXT COLLATE "C" NOT NULL,
-    snapshot_hash TEXT COLLATE "C" NOT NULL,
-    input TEXT COLLATE "C" NOT NULL,
-    settings TEXT COLLATE "C" NOT NULL,
-    status TEXT COLLATE "C" NOT NULL,
-    holder TEXT COLLATE "C",
-    lease_id TEXT COLLATE "C",
+    definition_hash TEXT NOT NULL,
+    snapshot_hash TEXT NOT NULL,
+    input TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    status TEXT NOT NULL,
+    holder TEXT,
+    lease_id TEXT,
     lease_until BIGINT,
     fence BIGINT NOT NULL,
     takes BIGINT NOT NULL,
@@ -181,16 +185,16 @@ CREATE TABLE agent_run (
     started_at BIGINT,
     completed_at BIGINT,
     attempt BIGINT NOT NULL DEFAULT 0,
-    attempts TEXT COLLATE "C",
-    reopened_by TEXT COLLATE "C",
+    attempts TEXT,
+    reopened_by TEXT,
     reopened_fence BIGINT NOT NULL DEFAULT 0,
-    waits_for TEXT COLLATE "C",
-    summary TEXT COLLATE "C",
-    output TEXT COLLATE "C",
-    error_message TEXT COLLATE "C",
-    stop_reason TEXT COLLATE "C",
-    recovered_from TEXT COLLATE "C",
-    in_doubt TEXT COLLATE "C",
+    waits_for TEXT,
+    summary TEXT,
+    output TEXT,
+    error_message TEXT,
+    stop_reason TEXT,
+    recovered_from TEXT,
+    in_doubt TEXT,
     steps BIGINT NOT NULL DEFAULT 0,
     input_tokens BIGINT NOT NULL DEFAULT 0,
     output_tokens BIGINT NOT NULL DEFAULT 0,
@@ -248,12 +252,12 @@ WHERE status = 'awaiting_confirmation' AND waits_for IS NOT NULL;
 -- The journal: what happened in a run, in order. Working state, read by the engine alone. `position`: the place of
 -- an entry among those of its outermost run and of all runs that it called, in the order of their commits.
 CREATE TABLE agent_run_entry (
-    run_id TEXT COLLATE "C" NOT NULL,
+    run_id TEXT NOT NULL,
     number BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
     elapsed_us BIGINT NOT NULL,
-    body TEXT COLLATE "C" NOT NULL,
-    root_id TEXT COLLATE "C" NOT NULL,
+    body TEXT NOT NULL,
+    root_id TEXT NOT NULL,
     position BIGINT NOT NULL,
     PRIMARY KEY (run_id, number),
     CONSTRAINT entry_number CHECK (number >= 1),
@@ -264,21 +268,21 @@ CREATE UNIQUE INDEX agent_run_entry_position ON agent_run_entry (root_id, positi
 
 -- The definitions that runs run under, by the hash of their text; the same text is kept once.
 CREATE TABLE agent_snapshot (
-    hash TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    text TEXT COLLATE "C" NOT NULL
+    hash TEXT NOT NULL PRIMARY KEY,
+    text TEXT NOT NULL
 );
 
 -- Versions of agents that came by the API. None is ever changed; the highest is the current one. `id` names the request
 -- that made it, so that one whose commit went unheard is known again.
 CREATE TABLE agent_definition (
-    tenant TEXT COLLATE "C" NOT NULL,
-    project_id TEXT COLLATE "C" NOT NULL,
-    agent_id TEXT COLLATE "C" NOT NULL,
+    tenant TEXT NOT NULL,
+    project_id TEXT NOT NULL,
+    agent_id TEXT NOT NULL,
     version BIGINT NOT NULL,
-    id TEXT COLLATE "C" NOT NULL,
-    hash TEXT COLLATE "C" NOT NULL,
-    definition TEXT COLLATE "C" NOT NULL,
-    author TEXT COLLATE "C" NOT NULL,
+    id TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    definition TEXT NOT NULL,
+    author TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     PRIMARY KEY (tenant, project_id, agent_id, version),
     CONSTRAINT definition_version CHECK (version >= 1)
@@ -286,10 +290,10 @@ CREATE TABLE agent_definition (
 
 -- A conversation of one user. `messages` is the number of its last message.
 CREATE TABLE thread (
-    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    tenant TEXT COLLATE "C" NOT NULL,
-    user_id TEXT COLLATE "C" NOT NULL,
-    agent_id TEXT COLLATE "C" NOT NULL,
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    agent_id TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
     messages BIGINT NOT NULL DEFAULT 0
@@ -302,12 +306,12 @@ CREATE INDEX thread_by_time ON thread (updated_at);
 -- What was said in it, by whom. Of a run there is at most one `user` and one `assistant`; of an action at most one
 -- `approval_request`, one `approval`, one `action` (it was executed) and one `settlement`.
 CREATE TABLE thread_message (
-    thread_id TEXT COLLATE "C" NOT NULL,
+    thread_id TEXT NOT NULL,
     number BIGINT NOT NULL,
-    run_id TEXT COLLATE "C" NOT NULL,
-    action_id TEXT COLLATE "C",
-    role TEXT COLLATE "C" NOT NULL,
-    body TEXT COLLATE "C" NOT NULL,
+    run_id TEXT NOT NULL,
+    action_id TEXT,
+    role TEXT NOT NULL,
+    body TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     PRIMARY KEY (thread_id, number),
     CONSTRAINT message_role CHECK (
@@ -320,38 +324,38 @@ CREATE UNIQUE INDEX thread_message_once ON thread_message (run_id, role, COALESC
 
 -- A call of a run that has consequences or needs leave. Without `approval_id` nobody was asked: `policy` says why not.
 CREATE TABLE agent_action (
-    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    approval_id TEXT COLLATE "C",
-    run_id TEXT COLLATE "C" NOT NULL,
-    root_id TEXT COLLATE "C" NOT NULL,
-    thread_id TEXT COLLATE "C",
-    tenant TEXT COLLATE "C" NOT NULL,
-    user_id TEXT COLLATE "C" NOT NULL,
-    project_id TEXT COLLATE "C" NOT NULL,
-    agent_id TEXT COLLATE "C" NOT NULL,
+    id TEXT NOT NULL PRIMARY KEY,
+    approval_id TEXT,
+    run_id TEXT NOT NULL,
+    root_id TEXT NOT NULL,
+    thread_id TEXT,
+    tenant TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    project_id TEXT NOT NULL,
+    agent_id TEXT NOT NULL,
     sequence BIGINT NOT NULL,
-    server TEXT COLLATE "C" NOT NULL,
-    tool TEXT COLLATE "C" NOT NULL,
-    tool_digest TEXT COLLATE "C" NOT NULL,
+    server TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    tool_digest TEXT NOT NULL,
     side_effect BOOLEAN NOT NULL,
-    arguments TEXT COLLATE "C" NOT NULL,
-    input_hash TEXT COLLATE "C" NOT NULL,
-    model TEXT COLLATE "C" NOT NULL,
-    policy TEXT COLLATE "C" NOT NULL,
-    details TEXT COLLATE "C",
-    status TEXT COLLATE "C" NOT NULL,
+    arguments TEXT NOT NULL,
+    input_hash TEXT NOT NULL,
+    model TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    details TEXT,
+    status TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     expires_at BIGINT,
-    resolution TEXT COLLATE "C",
-    resolved_by TEXT COLLATE "C",
+    resolution TEXT,
+    resolved_by TEXT,
     resolved_at BIGINT,
-    reason TEXT COLLATE "C",
-    grant_id TEXT COLLATE "C",
+    reason TEXT,
+    grant_id TEXT,
     started_at BIGINT,
     completed_at BIGINT,
-    error_code TEXT COLLATE "C",
-    error_message TEXT COLLATE "C",
-    settled_by TEXT COLLATE "C",
+    error_code TEXT,
+    error_message TEXT,
+    settled_by TEXT,
     settled_at BIGINT,
     CONSTRAINT action_status CHECK (
         status = 'awaiting_confirmation' OR status = 'approved' OR status = 'executing' OR status = 'completed'
@@ -387,25 +391,29 @@ CREATE INDEX agent_action_expiring ON agent_action (expires_at) WHERE status = '
 
 -- Standing leave of a user: this tool, to exactly these recipients. Made by a person's resolve and by nothing else.
 CREATE TABLE approval_grant (
-    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    tenant TEXT COLLATE "C" NOT NULL,
-    user_id TEXT COLLATE "C" NOT NULL,
-    server TEXT COLLATE "C" NOT NULL,
-    tool TEXT COLLATE "C" NOT NULL,
-    recipients TEXT COLLATE "C" NOT NULL,
-    tool_digest TEXT COLLATE "C" NOT NULL,
-    action_id TEXT COLLATE "C" NOT NULL,
-    created_by TEXT COLLATE "C" NOT NULL,
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    server TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    recipients TEXT NOT NULL,
+    tool_digest TEXT NOT NULL,
+    action_id TEXT NOT NULL,
+    created_by TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     uses BIGINT NOT NULL DEFAULT 0,
     last_used_at BIGINT,
-    revoked_by TEXT COLLATE "C",
+    revoked_by TEXT,
     revoked_at BIGINT,
     CONSTRAINT grant_revoked CHECK ((revoked_by IS NULL) = (revoked_at IS NULL))
 );
 
+-- sqlite:
+CREATE UNIQUE INDEX approval_grant_live ON approval_grant (tenant, user_id, server, tool, recipients, tool_digest)
+-- postgres:
 -- Recipients may be longer than an entry of an index.
 CREATE UNIQUE INDEX approval_grant_live ON approval_grant (tenant, user_id, server, tool, md5(recipients), tool_digest)
+-- both:
 WHERE revoked_at IS NULL;
 CREATE INDEX approval_grant_by_user ON approval_grant (tenant, user_id, created_at, id);
 
@@ -416,42 +424,81 @@ CREATE TABLE audit (
     number BIGINT NOT NULL PRIMARY KEY,
     format BIGINT NOT NULL,
     at BIGINT NOT NULL,
-    kind TEXT COLLATE "C" NOT NULL,
-    subject TEXT COLLATE "C" NOT NULL,
-    tenant TEXT COLLATE "C" NOT NULL,
-    actor TEXT COLLATE "C" NOT NULL,
-    decision_id TEXT COLLATE "C",
-    action_id TEXT COLLATE "C",
-    tool TEXT COLLATE "C",
-    detail TEXT COLLATE "C" NOT NULL,
-    key_id TEXT COLLATE "C" NOT NULL,
-    previous_hash TEXT COLLATE "C" NOT NULL,
-    hash TEXT COLLATE "C" NOT NULL,
+    kind TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    decision_id TEXT,
+    action_id TEXT,
+    tool TEXT,
+    detail TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    previous_hash TEXT NOT NULL,
+    hash TEXT NOT NULL,
     CONSTRAINT audit_number CHECK (number >= 1)
 );
 
 CREATE UNIQUE INDEX audit_once ON audit (subject, kind);
 CREATE INDEX audit_by_decision ON audit (decision_id, number);
 
--- The last row of it: one number and one hash, to be kept elsewhere as well. All writers wait for each other here, at
--- the end of their transactions.
+-- The last row of it: one number and one hash, to be kept elsewhere as well. On PostgreSQL all writers wait for each other
+-- here, at the end of their transactions.
 CREATE TABLE audit_head (
     id BIGINT NOT NULL PRIMARY KEY,
     number BIGINT NOT NULL,
-    hash TEXT COLLATE "C" NOT NULL,
+    hash TEXT NOT NULL,
     CONSTRAINT audit_one_head CHECK (id = 1)
 );
 
 INSERT INTO audit_head (id, number, hash)
 VALUES (1, 0, '0000000000000000000000000000000000000000000000000000000000000000');
 
--- The key, where none was given. Who can read the database can then forge the chain: a given key is worth more.
+-- The key, where none was given and no file beside the database holds it. Who can read the database can then forge the
+-- chain: a given key is worth more.
 CREATE TABLE audit_key (
     id BIGINT NOT NULL PRIMARY KEY,
-    secret TEXT COLLATE "C" NOT NULL,
+    secret TEXT NOT NULL,
     CONSTRAINT audit_one_key CHECK (id = 1)
 );
 
+-- sqlite:
+-- Whoever replaces a row deletes it, which no trigger sees on a connection without recursive_triggers: so what comes
+-- must be new, and follow the head.
+CREATE TRIGGER audit_follows BEFORE INSERT ON audit BEGIN
+    SELECT RAISE(ABORT, 'audit is append-only: a row must follow the head')
+    WHERE NOT EXISTS (
+        SELECT 1 FROM audit_head WHERE number = NEW.number - 1 AND hash = NEW.previous_hash);
+    SELECT RAISE(ABORT, 'audit is append-only: this was entered before')
+    WHERE EXISTS (SELECT 1 FROM audit WHERE number = NEW.number OR (subject = NEW.subject AND kind = NEW.kind));
+END;
+
+CREATE TRIGGER audit_moves_head AFTER INSERT ON audit BEGIN
+    UPDATE audit_head SET number = NEW.number, hash = NEW.hash WHERE id = 1;
+END;
+
+CREATE TRIGGER audit_keeps BEFORE UPDATE ON audit BEGIN
+    SELECT RAISE(ABORT, 'audit is append-only: no row is changed');
+END;
+
+CREATE TRIGGER audit_stays BEFORE DELETE ON audit BEGIN
+    SELECT RAISE(ABORT, 'audit is append-only: no row is deleted');
+END;
+
+CREATE TRIGGER audit_head_advances BEFORE UPDATE ON audit_head
+WHEN NEW.id <> OLD.id OR NEW.number <> OLD.number + 1
+    OR NOT EXISTS (SELECT 1 FROM audit WHERE number = NEW.number AND hash = NEW.hash) BEGIN
+    SELECT RAISE(ABORT, 'audit_head goes to the next row and nowhere else');
+END;
+
+CREATE TRIGGER audit_head_stays BEFORE DELETE ON audit_head BEGIN
+    SELECT RAISE(ABORT, 'audit_head is never deleted');
+END;
+
+CREATE TRIGGER audit_head_is_one BEFORE INSERT ON audit_head BEGIN
+    SELECT RAISE(ABORT, 'audit_head has one row');
+END;
+
+-- postgres:
 -- What comes must follow the head, and moves it; afterwards, so that what does not come moves nothing.
 CREATE FUNCTION audit_follows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     PERFORM 1 FROM audit_head WHERE number = NEW.number - 1 AND hash = NEW.previous_hash FOR UPDATE;
@@ -480,6 +527,7 @@ CREATE TRIGGER audit_stays BEFORE TRUNCATE ON audit FOR EACH STATEMENT EXECUTE F
 CREATE TRIGGER audit_head_advances BEFORE UPDATE ON audit_head FOR EACH ROW EXECUTE FUNCTION audit_head_advances();
 CREATE TRIGGER audit_head_stays BEFORE INSERT OR DELETE ON audit_head FOR EACH ROW EXECUTE FUNCTION audit_refuses();
 CREATE TRIGGER audit_head_remains BEFORE TRUNCATE ON audit_head FOR EACH STATEMENT EXECUTE FUNCTION audit_refuses();
+-- both:
 
 -- Who is logged in to the console. `id` is the SHA-256 of the token in the browser's cookie: who reads this table
 -- cannot log in. `kind` says what was shown. A key is named by `credential`, and `fingerprint` tells it from another
@@ -487,13 +535,13 @@ CREATE TRIGGER audit_head_remains BEFORE TRUNCATE ON audit_head FOR EACH STATEME
 -- those it gave (JSON), and `fingerprint` says whose tokens counted then. `user_id` is who acts. After `expires_at` it
 -- is over whatever happens; `seen_at` is when it was used last, to the minute.
 CREATE TABLE console_session (
-    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    tenant TEXT COLLATE "C" NOT NULL,
-    kind TEXT COLLATE "C" NOT NULL,
-    credential TEXT COLLATE "C" NOT NULL,
-    fingerprint TEXT COLLATE "C" NOT NULL,
-    roles TEXT COLLATE "C",
-    user_id TEXT COLLATE "C",
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    credential TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    roles TEXT,
+    user_id TEXT,
     created_at BIGINT NOT NULL,
     seen_at BIGINT NOT NULL,
     expires_at BIGINT NOT NULL,
@@ -509,27 +557,27 @@ CREATE INDEX console_session_expiring ON console_session (expires_at);
 -- plans or works through the plan, or did so last. `started_at`: when the plan was confirmed; `cleanup`: what the
 -- cleanup at the end of the work did, as JSON. `refinement_code`: why the last refinement made no new version.
 CREATE TABLE planning_session (
-    id TEXT COLLATE "C" NOT NULL PRIMARY KEY,
-    tenant TEXT COLLATE "C" NOT NULL,
-    user_id TEXT COLLATE "C" NOT NULL,
-    status TEXT COLLATE "C" NOT NULL,
-    status_code TEXT COLLATE "C",
-    status_detail TEXT COLLATE "C",
-    prompt TEXT COLLATE "C" NOT NULL,
-    repo_url TEXT COLLATE "C" NOT NULL,
+    id TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    status TEXT NOT NULL,
+    status_code TEXT,
+    status_detail TEXT,
+    prompt TEXT NOT NULL,
+    repo_url TEXT NOT NULL,
     deadline BIGINT NOT NULL,
     version BIGINT NOT NULL DEFAULT 0,
-    plan TEXT COLLATE "C",
+    plan TEXT,
     last_task BIGINT NOT NULL DEFAULT 0,
-    notes TEXT COLLATE "C",
-    run_id TEXT COLLATE "C" NOT NULL,
-    refinement_code TEXT COLLATE "C",
-    refinement_detail TEXT COLLATE "C",
+    notes TEXT,
+    run_id TEXT NOT NULL,
+    refinement_code TEXT,
+    refinement_detail TEXT,
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
     started_at BIGINT,
     completed_at BIGINT,
-    cleanup TEXT COLLATE "C",
+    cleanup TEXT,
     CONSTRAINT session_status CHECK (
         status = 'PLANNING' OR status = 'AWAITING_CONFIRMATION' OR status = 'EXECUTING' OR status = 'COMPLETED'
         OR status = 'FAILED' OR status = 'DEADLINE_EXCEEDED' OR status = 'CANCELLED'),
@@ -568,16 +616,16 @@ CREATE INDEX planning_session_over ON planning_session (completed_at, id) WHERE 
 -- Every version of every plan, whole, with who asked for it, how it came about and why. No row is ever changed. `hash`
 -- is the SHA-256 of the plan; `run_id` made it, or is the run after which a person edited it.
 CREATE TABLE planning_change (
-    session_id TEXT COLLATE "C" NOT NULL,
+    session_id TEXT NOT NULL,
     version BIGINT NOT NULL,
     at BIGINT NOT NULL,
-    by_name TEXT COLLATE "C" NOT NULL,
-    kind TEXT COLLATE "C" NOT NULL,
-    why TEXT COLLATE "C" NOT NULL,
-    changes TEXT COLLATE "C" NOT NULL,
-    hash TEXT COLLATE "C" NOT NULL,
-    run_id TEXT COLLATE "C" NOT NULL,
-    plan TEXT COLLATE "C" NOT NULL,
+    by_name TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    why TEXT NOT NULL,
+    changes TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    plan TEXT NOT NULL,
     last_task BIGINT NOT NULL,
     PRIMARY KEY (session_id, version),
     CONSTRAINT change_version CHECK (version >= 1 AND last_task >= 0),
@@ -586,7 +634,7 @@ CREATE TABLE planning_change (
 );
 
 -- The analysts' tables: these names and columns stay when the tables above change. A later migration replaces a view and
--- does not drop it: others may look through it, and have rights on it.
+-- does not drop it: on PostgreSQL others may look through it, and have rights on it.
 CREATE VIEW v_decisions AS
 SELECT
     id AS decision_id,
@@ -608,8 +656,7 @@ SELECT
     thought_tokens,
     cached_tokens,
     duration_us / 1000 AS duration_ms,
-    to_char(to_timestamp(created_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((created_at % 1000000)::text, 6, '0') || 'Z' AS created_at,
+    @utc(created_at) AS created_at,
     definition_hash,
     request_id,
     error_detail,
@@ -635,12 +682,8 @@ SELECT
     error_code,
     error_message,
     duration_us / 1000 AS duration_ms,
-    to_char(to_timestamp(created_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((created_at % 1000000)::text, 6, '0') || 'Z' AS created_at,
-    CASE WHEN started_at IS NOT NULL THEN
-        to_char(to_timestamp(started_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((started_at % 1000000)::text, 6, '0') || 'Z'
-    END AS started_at,
+    @utc(created_at) AS created_at,
+    @utc(started_at) AS started_at,
     input_hash,
     policy,
     decided_by
@@ -673,28 +716,12 @@ SELECT
     error_code,
     error_message,
     settled_by,
-    to_char(to_timestamp(created_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((created_at % 1000000)::text, 6, '0') || 'Z' AS created_at,
-    CASE WHEN expires_at IS NOT NULL THEN
-        to_char(to_timestamp(expires_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((expires_at % 1000000)::text, 6, '0') || 'Z'
-    END AS expires_at,
-    CASE WHEN resolved_at IS NOT NULL THEN
-        to_char(to_timestamp(resolved_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((resolved_at % 1000000)::text, 6, '0') || 'Z'
-    END AS resolved_at,
-    CASE WHEN started_at IS NOT NULL THEN
-        to_char(to_timestamp(started_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((started_at % 1000000)::text, 6, '0') || 'Z'
-    END AS started_at,
-    CASE WHEN completed_at IS NOT NULL THEN
-        to_char(to_timestamp(completed_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((completed_at % 1000000)::text, 6, '0') || 'Z'
-    END AS completed_at,
-    CASE WHEN settled_at IS NOT NULL THEN
-        to_char(to_timestamp(settled_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((settled_at % 1000000)::text, 6, '0') || 'Z'
-    END AS settled_at
+    @utc(created_at) AS created_at,
+    @utc(expires_at) AS expires_at,
+    @utc(resolved_at) AS resolved_at,
+    @utc(started_at) AS started_at,
+    @utc(completed_at) AS completed_at,
+    @utc(settled_at) AS settled_at
 FROM (
     -- With side effects, or with an approval. What was called with, and what people were shown, is working state and
     -- not part of it.
@@ -708,10 +735,10 @@ FROM (
     UNION ALL
     -- All other calls of runs: those that only read, and those that were denied or malformed.
     SELECT
-        t.id, NULL::text, t.decision_id, COALESCE(r.root_id, t.decision_id), root.thread_id, t.tenant, t.user_id, r.project_id, r.agent_id,
+        t.id, NULL, t.decision_id, COALESCE(r.root_id, t.decision_id), root.thread_id, t.tenant, t.user_id, r.project_id, r.agent_id,
         t.sequence, t.server, t.tool, t.tool_digest, t.side_effect, d.model, t.input_hash, t.policy,
-        CASE t.status WHEN 'started' THEN 'executing' WHEN 'not_sent' THEN 'failed' ELSE t.status END, NULL::text, NULL::text, NULL::text,
-        t.error_code, t.error_message, NULL::text, t.created_at, NULL::bigint, NULL::bigint, t.started_at, t.started_at + t.duration_us, NULL::bigint
+        CASE t.status WHEN 'started' THEN 'executing' WHEN 'not_sent' THEN 'failed' ELSE t.status END, NULL, NULL, NULL,
+        t.error_code, t.error_message, NULL, t.created_at, NULL, NULL, t.started_at, t.started_at + t.duration_us, NULL
     FROM tool_invocation_log t
     JOIN decision_log d ON d.id = t.decision_id AND d.surface <> 'chat'
     LEFT JOIN agent_run r ON r.id = t.decision_id
@@ -722,8 +749,7 @@ FROM (
 CREATE VIEW v_audit AS
 SELECT
     number,
-    to_char(to_timestamp(at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
-        || '.' || lpad((at % 1000000)::text, 6, '0') || 'Z' AS at,
+    @utc(at) AS at,
     kind,
     subject,
     tenant,
