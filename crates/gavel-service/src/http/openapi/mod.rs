@@ -165,7 +165,7 @@ pub fn document() -> OpenApi {
     for (name, schema) in schemas {
         let known = components.schemas.insert(name.clone(), schema);
         debug_assert!(
-            known.is_none_or(|known| known == components.schemas[&name]),
+            known.is_none_or(|known| json!(known) == json!(components.schemas[&name])),
             "two schemas are named {name}"
         );
     }
