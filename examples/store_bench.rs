@@ -14,10 +14,11 @@ use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
+use gavel::domain::time::Timestamp;
 use gavel::domain::tool::{FailureCode, Tool};
 use gavel::ports::commit::{Commit, Fact, Recorder};
 use gavel::ports::records::{
-    ClosedCall, ClosedDecision, Decisions, ListQuery, OpenCall, OpenDecision, Page, QueryError,
+    ClosedCall, ClosedDecision, Decisions, ListQuery, OpenCall, OpenDecision, Page, QueryError, Times, Turn,
 };
 use serde_json::value::RawValue;
 
@@ -213,6 +214,11 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         message: "add a task to call mom tomorrow at ten, please".into(),
         definition_hash: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
         requested_model: "gemini-3-flash".into(),
+        agent_id: None,
+        time_zone: Some("Europe/Berlin".into()),
+        tools_subset: None,
+        history_entries: 4,
+        trace_id: None,
         request_id: DecisionId::new().to_string().into(),
         created_at,
     };
@@ -223,6 +229,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         sequence: 1,
         tool: Some(Arc::clone(tool)),
         name: Arc::clone(&tool.name),
+        words: None,
         arguments: raw(r#"{"description":"call mom","due":"2026-11-21T10:00:00Z"}"#),
         policy: None,
         idempotency_key: Some("01993b5c-7d3e-7a51-b9f0-000000000001".into()),
@@ -236,7 +243,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         response: "Done: I added \"call mom\" to your tasks, due tomorrow at 10:00.".into(),
         model: Some("gemini-3-flash".into()),
         service_tier: Some("standard".into()),
-        iterations: 2,
+        turns: vec![turn(created_at); 2],
         usage: Usage {
             input_tokens: 1200,
             output_tokens: 60,
@@ -244,6 +251,12 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
             cached_tokens: 1000,
         },
         duration_us: 1_234_567,
+        times: Times {
+            human_us: 0,
+            model_us: 1_200_000,
+            tool_us: 900,
+        },
+        closed_at: created_at + 1_234_567,
         error_detail: None,
         calls: vec![ClosedCall {
             open: call,
@@ -278,4 +291,18 @@ fn cpu() -> f64 {
         .get(11)
         .zip(fields.get(12))
         .map_or(f64::NAN, |(user, system)| (user + system) / 100.0)
+}
+
+fn turn(started_at: i64) -> Turn {
+    Turn {
+        requested_model: "gemini-3-flash".to_owned(),
+        model: Some("gemini-3-flash".to_owned()),
+        service_tier: Some("standard".to_owned()),
+        finish_reason: Some("STOP".to_owned()),
+        attempts: 1,
+        started_at: Timestamp(started_at),
+        duration_ms: 600,
+        first_text_ms: None,
+        usage: Usage::default(),
+    }
 }

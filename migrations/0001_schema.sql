@@ -13,7 +13,9 @@ CREATE TABLE instance (
 );
 
 -- One row for each request that parsed. `open` between commit 1 (before the first effect) and commit 2.
--- `requested_model` was asked, `model` answered, and `service_tier` is the tier that served.
+-- `requested_model` was asked, `model` answered, and `service_tier` is the tier that served. `turns` has each model call
+-- as JSON: numbers and names, no content. Of `duration_us`, what is not `human_us`, `model_us` and `tool_us` is gavel's
+-- own.
 CREATE TABLE decision_log (
     id TEXT NOT NULL PRIMARY KEY,
     tenant TEXT NOT NULL,
@@ -23,6 +25,11 @@ CREATE TABLE decision_log (
     message TEXT,
     definition_hash TEXT NOT NULL,
     requested_model TEXT NOT NULL,
+    agent_id TEXT,
+    time_zone TEXT,
+    tools_subset TEXT,
+    history_entries BIGINT NOT NULL,
+    trace_id TEXT,
     request_id TEXT NOT NULL,
     created_at BIGINT NOT NULL,
     owner TEXT NOT NULL,
@@ -35,11 +42,18 @@ CREATE TABLE decision_log (
     model TEXT,
     service_tier TEXT,
     iterations BIGINT,
+    finish_reason TEXT,
+    attempts BIGINT,
+    turns TEXT,
     input_tokens BIGINT,
     output_tokens BIGINT,
     thought_tokens BIGINT,
     cached_tokens BIGINT,
     duration_us BIGINT,
+    human_us BIGINT,
+    model_us BIGINT,
+    tool_us BIGINT,
+    closed_at BIGINT,
     error_detail TEXT,
     CONSTRAINT decision_status CHECK (status = 'open' OR status = 'closed'),
     CONSTRAINT decision_type_known CHECK (
@@ -84,6 +98,7 @@ CREATE TABLE tool_invocation_log (
     server TEXT,
     tool_digest TEXT,
     side_effect BOOLEAN NOT NULL,
+    words TEXT,
     arguments TEXT,
     input_hash TEXT,
     policy TEXT,
@@ -661,7 +676,19 @@ SELECT
     request_id,
     error_detail,
     requested_model,
-    service_tier
+    service_tier,
+    agent_id,
+    time_zone,
+    tools_subset,
+    history_entries,
+    trace_id,
+    finish_reason,
+    attempts,
+    turns,
+    human_us / 1000 AS human_ms,
+    model_us / 1000 AS model_ms,
+    tool_us / 1000 AS tool_ms,
+    @utc(closed_at) AS closed_at
 FROM decision_log;
 
 CREATE VIEW v_tool_invocations AS
@@ -677,6 +704,7 @@ SELECT
     side_effect,
     status,
     status = 'completed' AS success,
+    words,
     arguments AS parameters,
     result,
     error_code,

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::api::Page;
-use crate::api::decisions::{DecisionDetail, DecisionPage, DecisionRecord, ToolInvocation};
+use crate::api::decisions::{DecisionDetail, DecisionPage, DecisionRecord, ToolInvocation, Turn};
 use crate::api::filter::Listed;
 use crate::cli::client::{Client, Query, seen};
 use crate::cli::exit::Exit;
@@ -133,10 +133,27 @@ pub(super) async fn decision(client: &Client, id: DecisionId) -> anyhow::Result<
     seen(client.get(&format!("v1/decisions/{id}")).await)
 }
 
-/// The fields in order, then the calls.
+/// The fields in order, then a line for each model call, then the tool calls.
 fn show_text(decision: &DecisionDetail) -> String {
+    let turns = (1..).zip(&decision.decision.turns).map(turn);
     let calls = decision.tool_calls.iter().map(call);
-    fields(&decision.decision, &[]) + &calls.collect::<String>()
+    fields(&decision.decision, &["turns"]) + &turns.chain(calls).collect::<String>()
+}
+
+fn turn((number, turn): (usize, &Turn)) -> String {
+    let model = turn.model.as_deref().unwrap_or(&turn.requested_model);
+    let ended = turn.finish_reason.as_deref().unwrap_or("no answer");
+    let first = turn.first_text_ms.map(|ms| format!(", first text after {ms} ms"));
+    format!(
+        "{:<18}  {}  {}  {} ms{}  {} tokens in, {} out\n",
+        format!("model call {number}"),
+        output::printable(model),
+        output::printable(ended),
+        turn.duration_ms,
+        first.unwrap_or_default(),
+        turn.usage.input_tokens,
+        turn.usage.output_tokens + turn.usage.thought_tokens
+    )
 }
 
 /// A line for each field of an object that has a value, except these.
@@ -172,6 +189,9 @@ pub(super) fn call(call: &ToolInvocation) -> String {
         call.status,
         json(&call.parameters)
     );
+    if let Some(words) = &call.words {
+        text.push_str(&format!("  words       {}\n", output::printable(words)));
+    }
     if let Some(by) = &call.decided_by {
         text.push_str(&format!("  decided by  {}\n", output::printable(by)));
     }
@@ -195,6 +215,11 @@ mod show_tests {
         let call = |with| serde_json::to_value(sample::<ToolInvocation>(with)).unwrap();
         let decision: DecisionDetail = sample(json!({
             "decision_id": "d", "outcome_category": "SUCCESS:TASK_COMPLETED", "error_detail": null, "response": "a\u{1b}b\nc",
+            "turns": [{
+                "requested_model": "m", "model": "m-2", "service_tier": null, "finish_reason": "STOP", "attempts": 1,
+                "started_at": "2026-11-20T10:20:30Z", "duration_ms": 840, "first_text_ms": 310,
+                "usage": {"input_tokens": 11, "output_tokens": 7, "thought_tokens": 3, "cached_tokens": 0},
+            }],
             "tool_calls": [
                 call(json!({"sequence": 1, "server": "tasks", "tool": "add_task", "parameters": {"description": "x"},
                     "result": {"success": true, "data": {"ok": true}, "error": null}})),
@@ -208,6 +233,10 @@ mod show_tests {
             "{shown}"
         );
         assert!(!shown.contains("error_detail"));
+        assert!(
+            shown.contains("model call 1        m-2  STOP  840 ms, first text after 310 ms  11 tokens in, 10 out\n"),
+            "{shown}"
+        );
         assert!(shown.contains(
             "call 1  tasks / add_task  completed\n  parameters  {\"description\":\"x\"}\n  data        {\"ok\":true}\n"
         ));

@@ -414,7 +414,6 @@ impl Model for ScriptedModel {
                     kind,
                     detail: "as scripted".to_owned(),
                     usage: Usage::default(),
-                    attempts: 1,
                     served: Box::default(),
                     said: None,
                 }

@@ -52,6 +52,7 @@ mod promptly;
 #[path = "../mcp/raw.rs"]
 mod raw;
 mod received;
+mod record;
 mod replicas;
 mod safe_words;
 mod scenarios;

@@ -579,9 +579,7 @@ fn structure(mut value: Value) -> Value {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(fields) => {
-                fields.retain(|name, _| {
-                    name != "id" && !name.ends_with("_id") && !name.ends_with("_at") && name != "duration_ms"
-                });
+                fields.retain(|name, _| name != "id" && !["_id", "_at", "_ms"].iter().any(|end| name.ends_with(end)));
                 fields.values_mut().for_each(strip);
             }
             Value::Array(items) => items.iter_mut().for_each(strip),

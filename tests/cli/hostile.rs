@@ -225,8 +225,15 @@ fn decision() -> Value {
         "decision_id": EVIL, "conversation_id": EVIL, "response": EVIL, "model": EVIL, "requested_model": EVIL, "usage": null,
         "surface": EVIL, "user_id": EVIL, "status": "closed", "intent": EVIL, "message": EVIL, "created_at": AT,
         "definition_hash": EVIL, "error_detail": EVIL, "request_id": EVIL, "recovered": false,
+        "agent_id": EVIL, "time_zone": EVIL, "tools_subset": [EVIL], "history_entries": 1, "trace_id": EVIL,
+        "finish_reason": EVIL, "closed_at": AT, "duration_ms": 9, "human_ms": 1, "model_ms": 2, "tool_ms": 3,
+        "turns": [{
+            "requested_model": EVIL, "model": EVIL, "service_tier": EVIL, "finish_reason": EVIL, "attempts": 1,
+            "started_at": AT, "duration_ms": 1,
+            "usage": {"input_tokens": 1, "output_tokens": 1, "thought_tokens": 1, "cached_tokens": 1},
+        }],
         "tool_calls": [{
-            "tool_invocation_id": EVIL, "decision_id": EVIL, "sequence": 1, "tool": EVIL, "parameters": {EVIL: EVIL},
+            "tool_invocation_id": EVIL, "decision_id": EVIL, "sequence": 1, "tool": EVIL, "words": EVIL, "parameters": {EVIL: EVIL},
             "result": {"success": false, "error": {"code": "tool_error", "message": EVIL}}, "server": EVIL,
             "status": "failed", "side_effect": true, "decided_by": EVIL, "user_id": EVIL, "created_at": AT,
         }],

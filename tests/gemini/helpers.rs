@@ -166,7 +166,7 @@ pub(crate) fn assert_fault(
     attempts: u32,
 ) -> ModelFault {
     let fault = answer.expect_err("this cannot be a turn");
-    assert_eq!((fault.kind, fault.attempts), (kind, attempts), "{fault:?}");
+    assert_eq!((fault.kind, fault.served.attempts), (kind, attempts), "{fault:?}");
     assert!(fault.detail.contains(words), "{:?} lacks {words:?}", fault.detail);
     fault
 }

@@ -221,7 +221,7 @@ async fn a_refused_signature_is_repaired_once_and_then_not_sent_to_the_new_model
 
         let far = Far::start([answer(400, &refused), answer(400, &refused), answer(200, &done)]).await;
         let fault = after_calls(&far, 1).await.remove(0).unwrap_err();
-        assert_eq!((fault.kind, fault.attempts), (FaultKind::Rejected, 2));
+        assert_eq!((fault.kind, fault.served.attempts), (FaultKind::Rejected, 2));
         assert!(fault.detail.contains(message.trim_end_matches('.')), "{}", fault.detail);
     }
 }
@@ -290,7 +290,7 @@ async fn the_words_of_a_cut_answer_are_kept() {
     let (answered, _) = asking("m").listen(&gemini(&far.url)).await;
     let fault = answered.unwrap_err();
     assert_eq!(
-        (fault.attempts, fault.said.as_deref()),
+        (fault.served.attempts, fault.said.as_deref()),
         (2, Some("Hel")),
         "one more try: {fault:?}"
     );

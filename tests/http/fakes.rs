@@ -78,6 +78,7 @@ fn whole<T: DeserializeOwned>(some: &Value) -> T {
     let mut row = json!({
         "decision_id": "", "conversation_id": "", "requested_model": "", "surface": "chat", "user_id": "",
         "status": "started", "definition_hash": "", "request_id": "", "recovered": false, "usage": null, "tool_calls": [],
+        "history_entries": 0, "turns": [],
         "created_at": 0, "tool_invocation_id": "", "sequence": 1, "tool": "", "side_effect": false,
         "result": { "success": false },
     });
@@ -214,7 +215,6 @@ impl Model for Failing {
             kind: FaultKind::Unavailable,
             detail: "canary-of-the-provider".to_owned(),
             usage: Usage::default(),
-            attempts: 3,
             served: Box::default(),
             said: None,
         };

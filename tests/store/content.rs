@@ -16,6 +16,7 @@ async fn plant(db: &TestDb, content: ContentMode) {
     let mut open = open_decision();
     open.message = format!("message {CANARY}").into();
     let mut opened = intent(&open, 1);
+    opened.words = Some(format!("words {CANARY}"));
     opened.arguments = raw(&format!(r#"{{"description":"arguments {CANARY}"}}"#));
     store.open(open.clone(), vec![opened.clone()]).await.unwrap();
     let mut completed = done(&opened);
@@ -78,8 +79,8 @@ async fn everything(db: &TestDb) -> String {
 /// `full` keeps the text.
 pub(crate) async fn full_keeps_the_text(db: TestDb) {
     plant(&db, ContentMode::Full).await;
-    // message, response; arguments, result; name, 9 errors: each in its table and its view.
-    assert_eq!(everything(&db).await.matches(CANARY).count(), 2 * (2 + 2 + 1 + 9));
+    // message, response; words, arguments, result; name, 9 errors: each in its table and its view.
+    assert_eq!(everything(&db).await.matches(CANARY).count(), 2 * (2 + 3 + 1 + 9));
 }
 
 /// `hash` keeps keyed digests: equal texts have equal digests, and no text is stored.

@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 
 use crate::commits::Writes;
-use crate::support::{T0, TestDb, closed, done, failed, intent, open_decision, tenant, tool};
+use crate::support::{T0, TestDb, closed, done, failed, intent, open_decision, tenant, tool, turn};
 
 fn query(filter: &str) -> ListQuery {
     ListQuery {
@@ -69,6 +69,18 @@ pub(crate) async fn a_decision_reads_back_as_in_the_response(db: TestDb) {
         "service_tier": "standard",
         "usage": {"input_tokens": 11, "output_tokens": 7, "thought_tokens": 3, "cached_tokens": 1},
         "duration_ms": 1234,
+        "human_ms": 0,
+        "model_ms": 1000,
+        "tool_ms": 2,
+        "closed_at": "2026-11-20T00:00:01.234568Z",
+        "finish_reason": "STOP",
+        "attempts": 2,
+        "turns": [turn(), turn()],
+        "agent_id": null,
+        "time_zone": "Europe/Berlin",
+        "tools_subset": ["add_task"],
+        "history_entries": 2,
+        "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         "surface": "chat",
         "user_id": "ann",
         "status": "closed",
@@ -92,7 +104,7 @@ pub(crate) async fn a_decision_reads_back_as_in_the_response(db: TestDb) {
             "created_at": "2026-11-20T00:00:00.000002Z", "started_at": "2026-11-20T00:00:00.000002Z",
             "sequence": 1, "tool": "add_task", "server": "tasks", "status": "completed", "tool_digest": "d1gest",
             "side_effect": true, "parameters": {"description": "call mom"},
-            "input_hash": INPUT_HASH, "policy": "allow", "decided_by": "rule tasks",
+            "words": "I will call mom", "input_hash": INPUT_HASH, "policy": "allow", "decided_by": "rule tasks",
             "result": {"success": true, "data": {"id": "t-1"}, "error": null, "duration_ms": 1},
         },
         {
@@ -100,7 +112,7 @@ pub(crate) async fn a_decision_reads_back_as_in_the_response(db: TestDb) {
             "created_at": "2026-11-20T00:00:00.000001Z", "started_at": null,
             "sequence": 2, "tool": "nope", "server": null, "status": "not_sent", "tool_digest": null,
             "side_effect": false, "parameters": {"description": "call mom"},
-            "input_hash": INPUT_HASH, "policy": null, "decided_by": null,
+            "words": null, "input_hash": INPUT_HASH, "policy": null, "decided_by": null,
             "result": {"success": false, "data": null, "error": {"code": "unknown_tool", "message": "no such tool"},
                 "duration_ms": 0},
         },
@@ -414,7 +426,7 @@ async fn fill(store: &Arc<Store>) -> (Vec<Stored>, Vec<Stored>) {
         let mut decision: ClosedDecision = closed(open, vec![record], false);
         decision.decision_type = DecisionType::ALL[pick(4)];
         decision.outcome = OUTCOMES[pick(6)];
-        decision.iterations = n % 5;
+        decision.turns = vec![turn(); n as usize % 5];
         decision.duration_us = took_us(n, 777);
         decision.intent = TOOLS[pick(3)].into();
         row.status = "closed";

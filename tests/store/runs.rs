@@ -1443,7 +1443,8 @@ async fn runs_and_definitions_in_use_are_not_deleted() {
     let lock = db
         .hold(&format!(
             "INSERT INTO decision_log (id, tenant, surface, user_id, conversation_id, definition_hash, requested_model, \
-             request_id, created_at, owner, status) VALUES ('{}', '', '', '', '', '', '', '', 0, '', 'open')",
+             history_entries, request_id, created_at, owner, status) \
+             VALUES ('{}', '', '', '', '', '', '', 0, '', 0, '', 'open')",
             next.id
         ))
         .await;

@@ -10,10 +10,11 @@ use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use gavel::domain::journal::CallFailure;
 use gavel::domain::policy::Effect;
+use gavel::domain::time::Timestamp;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
 use gavel::ports::records::{
     ClosedCall, ClosedDecision, Decisions, ListQuery, OpenCall, OpenDecision, Page, PolicyOutcome, QueryError,
-    StoredAnswer,
+    StoredAnswer, Times, Turn,
 };
 use gavel::ports::runs::{Lease, NewRun, Origin, Parent, Runs, Snapshot, Started, StoredEntry};
 use serde_json::value::RawValue;
@@ -265,6 +266,11 @@ pub(crate) fn open_decision() -> OpenDecision {
         message: "add a task to call mom".into(),
         definition_hash: "c0ffee".into(),
         requested_model: "gemini-test".into(),
+        agent_id: None,
+        time_zone: Some("Europe/Berlin".into()),
+        tools_subset: Some(vec!["add_task".to_owned()]),
+        history_entries: 2,
+        trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736".into()),
         request_id: "req-1".into(),
         created_at: T0,
     }
@@ -278,6 +284,7 @@ pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> OpenCall {
         sequence,
         tool: Some(tool("add_task")),
         name: "add_task".into(),
+        words: (sequence == 1).then(|| "I will call mom".to_owned()),
         arguments: raw(r#"{"description":"call mom"}"#),
         policy: Some(PolicyOutcome {
             effect: Effect::Allow,
@@ -305,6 +312,20 @@ pub(crate) fn failed(intent: &OpenCall, code: FailureCode, message: &str) -> Clo
     }
 }
 
+pub(crate) fn turn() -> Turn {
+    Turn {
+        requested_model: "gemini-test".to_owned(),
+        model: Some("gemini-answers".to_owned()),
+        service_tier: Some("standard".to_owned()),
+        finish_reason: Some("STOP".to_owned()),
+        attempts: 1,
+        started_at: Timestamp(T0),
+        duration_ms: 500,
+        first_text_ms: None,
+        usage: Usage::default(),
+    }
+}
+
 /// A decision that ran its calls.
 pub(crate) fn closed(open: OpenDecision, calls: Vec<ClosedCall>, opened: bool) -> ClosedDecision {
     let first = calls.first().map(|call| Arc::clone(&call.open.name));
@@ -324,7 +345,7 @@ pub(crate) fn closed(open: OpenDecision, calls: Vec<ClosedCall>, opened: bool) -
         response: "Done: call mom.".into(),
         model: Some("gemini-answers".into()),
         service_tier: Some("standard".into()),
-        iterations: 2,
+        turns: vec![turn(), turn()],
         usage: Usage {
             input_tokens: 11,
             output_tokens: 7,
@@ -332,6 +353,12 @@ pub(crate) fn closed(open: OpenDecision, calls: Vec<ClosedCall>, opened: bool) -
             cached_tokens: 1,
         },
         duration_us: 1_234_567,
+        times: Times {
+            human_us: 0,
+            model_us: 1_000_000,
+            tool_us: 2_000,
+        },
+        closed_at: T0 + 1_234_567,
         error_detail: None,
         calls,
         answer: None,

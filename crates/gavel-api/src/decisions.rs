@@ -56,6 +56,7 @@ impl Listed for DecisionPage {
         Filter("surface", Kind::Text),
         Filter("model", Kind::Text),
         Filter("requested_model", Kind::Text),
+        Filter("agent_id", Kind::Text),
         Filter("status", Kind::Names(names_of::<RecordStatus>)),
         Filter("created_at", Kind::Time),
         Filter("duration_ms", Kind::Duration),
@@ -99,6 +100,12 @@ sent! {
         response: Option<String>,
         /// Model calls.
         iterations: Option<u32>,
+        /// Why the last answer of the model ended, in the provider's word, such as `STOP`.
+        finish_reason: Option<String>,
+        /// Requests that the model calls took.
+        attempts: Option<u32>,
+        /// Each model call, in order; empty while it is open.
+        turns: Vec<Turn>,
         /// The model that answered last; null if none did.
         model: Option<String>,
         /// The model that was asked. Google answers some names with another model.
@@ -109,8 +116,26 @@ sent! {
         usage: Option<Usage>,
         /// Time from the parsed request to the record of its outcome.
         duration_ms: Option<u64>,
+        /// The part of it in which approvers were waited for.
+        human_ms: Option<u64>,
+        /// The part of it in which the model was waited for.
+        model_ms: Option<u64>,
+        /// The part of it in which tools, and agents that were called, were waited for. What is left is gavel's own.
+        tool_ms: Option<u64>,
+        /// When its outcome was recorded.
+        closed_at: Option<Timestamp>,
         /// The surface that decided: `chat`.
         surface: String,
+        /// The agent; null for a chat.
+        agent_id: Option<String>,
+        /// The user's time zone, by its IANA name; null if the request had none.
+        time_zone: Option<String>,
+        /// The tools that the request asked for; null for all.
+        tools_subset: Option<Vec<String>>,
+        /// The lines of earlier conversation that came with the request.
+        history_entries: u32,
+        /// The W3C trace of the request, if it is traced.
+        trace_id: Option<String>,
         /// The acting user.
         user_id: String,
         /// Whether it has its outcome.
@@ -129,6 +154,31 @@ sent! {
         request_id: String,
         /// Whether recovery closed the decision after its process had died.
         recovered: bool,
+    }
+}
+
+sent! {
+    /// A model call of a decision.
+    #[derive(PartialEq, Eq)]
+    Turn as "ModelCall" {
+        /// The model that was asked.
+        requested_model: String,
+        /// The model that answered; null if none did.
+        model: Option<String>,
+        /// The tier that served, if the provider names it.
+        service_tier: Option<String>,
+        /// Why the answer ended, in the provider's word.
+        finish_reason: Option<String>,
+        /// Requests that it took.
+        attempts: u32,
+        /// When the model was asked.
+        started_at: Timestamp,
+        /// Time until the answer was complete.
+        duration_ms: u64,
+        /// Time until the first text of a streamed answer.
+        first_text_ms: Option<u64>,
+        /// Its tokens.
+        usage: Usage,
     }
 }
 
@@ -155,6 +205,8 @@ sent! {
         sequence: u32,
         /// The tool, or the name that the model used for one that is not on the allowlist.
         tool: String,
+        /// What the model said beside it, with the first call of a turn; depending on `records.content`.
+        words: Option<String>,
         /// Canonical arguments, depending on `records.content`.
         parameters: Option<Box<RawValue>>,
         /// Its result.

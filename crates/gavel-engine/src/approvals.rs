@@ -215,6 +215,10 @@ pub(super) fn apply_resolutions(run: &mut Run, actions: &[Action]) {
                     }
                     _ => action.reason.clone(),
                 },
+                waited: (
+                    action.created_at,
+                    (action.resolved_at.or(action.completed_at)).unwrap_or(action.created_at),
+                ),
             });
         }
     }

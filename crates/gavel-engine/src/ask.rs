@@ -71,23 +71,35 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             deadline: ask_until(engine, run),
             holder: (run.record.decision.tenant.as_str(), run.record.decision.user.as_str()),
         };
-        let asked = async {
-            // Watchers that join in mid-turn get the following text, and a cancelled run keeps the text so far.
-            let live = run.record.log().map(|log| &log.live);
-            match (&run.context.events, live) {
-                (Some(sink), _) => {
-                    let mut tell = |event: ModelEvent<'_>| sink.arrived(event);
-                    engine.model.generate(request, Some(&mut tell)).await
-                }
-                (None, Some(live)) => {
-                    let mut tell = |event: ModelEvent<'_>| live.arrived(event);
-                    engine.model.generate(request, Some(&mut tell)).await
-                }
-                (None, None) => engine.model.generate(request, None).await,
+        // Watchers that join in mid-turn get the following text, and a cancelled run keeps the text so far.
+        let (sink, live) = (&run.context.events, run.record.log().map(|log| &log.live));
+        let (began, started_at, mut first) = (engine.clock.instant(), engine.clock.now_us(), None);
+        let mut tell = |event: ModelEvent<'_>| {
+            match event {
+                ModelEvent::Delta(_) => first = first.or_else(|| Some(engine.clock.instant())),
+                ModelEvent::Thought(_) => {}
+                ModelEvent::Reset => first = None,
+            }
+            match (sink, live) {
+                (Some(sink), _) => sink.arrived(event),
+                (None, Some(live)) => live.arrived(event),
+                (None, None) => {}
             }
         };
+        let events: Option<&mut (dyn FnMut(ModelEvent<'_>) + Send)> = match (sink, live) {
+            (None, None) => None,
+            _ => Some(&mut tell),
+        };
         let span = spans::model_call(engine, run);
-        let outcome = asked.instrument(span.clone()).await;
+        let asked = engine.model.generate(request, events);
+        let mut outcome = asked.instrument(span.clone()).await;
+        let served = match &mut outcome {
+            Ok(turn) => &mut turn.served,
+            Err(fault) => &mut *fault.served,
+        };
+        served.started_at = started_at;
+        served.duration_us = micros(engine.clock.instant().saturating_duration_since(began));
+        served.first_text_us = first.map(|first| micros(first.saturating_duration_since(began)));
         spans::answered(&span, &outcome);
         outcome
     };
@@ -109,7 +121,7 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             tracing::warn!(
                 decision_id = %run.record.decision.id,
                 kind = ?fault.kind,
-                attempts = fault.attempts,
+                attempts = fault.served.attempts,
                 detail = %fault.detail,
                 "the model gave no usable answer"
             );
@@ -125,6 +137,10 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
             });
         }
     }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// What is said to a model that is asked again after its own words.

@@ -250,6 +250,14 @@ impl<'a> Call<'a> {
         self.source.0
     }
 
+    /// What the model said beside it: the text of its turn, with the first call of that turn.
+    #[must_use]
+    pub fn words(self) -> Option<String> {
+        let (turn, calls) = self.source.1.turn()?;
+        let is_first = calls.first().is_some_and(|first| first.id == self.id());
+        is_first.then(|| turn.text()).filter(|text| !text.trim().is_empty())
+    }
+
     /// The model that proposed it.
     #[must_use]
     pub fn model(self) -> Option<&'a str> {

@@ -133,6 +133,7 @@ impl Projection {
                 approved,
                 by,
                 reason,
+                ..
             } => {
                 let ProposedCall { sequence, tool, .. } = self.calls.get(call).cloned()?;
                 Event::ApprovalResolved {

@@ -12,10 +12,11 @@ use super::strategy::Strategy;
 use crate::domain::budget::Held;
 use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{CallFailure, CallResult, Entry, Target};
+use crate::domain::journal::{CallFailure, CallResult, Entry, Served, Target};
+use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::Spent;
-use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, StoredAnswer};
+use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, StoredAnswer, Times, Turn};
 
 /// A run's row and journal, and how they become durable: enough to close it.
 pub struct Record {
@@ -105,10 +106,11 @@ impl Record {
         &self,
         derived: &Derived,
         response: &str,
-        duration: Duration,
+        (duration, closed_at): (Duration, i64),
         answer: Option<StoredAnswer>,
     ) -> ClosedDecision {
         let journal = &self.journal;
+        let duration_us = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         let served = derive::served(journal);
         ClosedDecision {
             open: self.decision.clone(),
@@ -118,9 +120,11 @@ impl Record {
             response: Arc::from(response),
             model: served.and_then(|served| served.model.clone()),
             service_tier: served.and_then(|served| served.service_tier.clone()),
-            iterations: iterations(journal),
+            turns: turns(journal),
             usage: derive::usage(journal),
-            duration_us: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
+            duration_us,
+            times: times(journal, duration_us),
+            closed_at,
             error_detail: self.fault_detail.clone(),
             calls: of_attempt(journal).map(|call| self.ended_call(call)).collect(),
             answer,
@@ -152,6 +156,7 @@ impl Record {
             sequence: call.proposed.sequence,
             tool: call.tool().map(Arc::clone),
             name: Arc::from(call.proposed.call.name.as_str()),
+            words: call.words(),
             arguments: call.arguments(),
             policy: call.policy(),
             idempotency_key: sent_us.map(|_| Arc::from(call.id().to_string())),
@@ -280,6 +285,53 @@ pub(super) fn current(journal: &[Entry]) -> &[Entry] {
     }
 }
 
+/// The model calls of a journal, as its row has them.
+fn turns(journal: &[Entry]) -> Vec<Turn> {
+    let ms = |us: i64| us.max(0).unsigned_abs() / 1000;
+    let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+    let calls = journal.iter().filter_map(Entry::model_call);
+    let turn = |(usage, served): (&Usage, &Served)| Turn {
+        requested_model: served.requested_model.to_string(),
+        model: text(&served.model),
+        service_tier: text(&served.service_tier),
+        finish_reason: text(&served.finish_reason),
+        attempts: served.attempts,
+        started_at: Timestamp(served.started_at),
+        duration_ms: ms(served.duration_us),
+        first_text_ms: served.first_text_us.map(ms),
+        usage: *usage,
+    };
+    calls.map(turn).collect()
+}
+
+/// Where the time of a run went. What people were waited for comes first, since the agents that a run calls may wait too.
+fn times(journal: &Journal, duration_us: i64) -> Times {
+    let (mut spans, mut before) = (Vec::new(), 0);
+    let mut more = |new: &mut dyn Iterator<Item = (i64, i64)>| {
+        spans.extend(new);
+        let all = covered(&mut spans).min(duration_us);
+        all - std::mem::replace(&mut before, all)
+    };
+    let asked = |(_, served): (&Usage, &Served)| (served.started_at, served.started_at + served.duration_us);
+    let sent = |call: Call<'_>| Some((call.sent_us()?, call.sent_us()? + call.duration_us()?));
+    Times {
+        human_us: more(&mut journal.iter().filter_map(Entry::waited)),
+        model_us: more(&mut journal.iter().filter_map(Entry::model_call).map(asked)),
+        tool_us: more(&mut journal.ledger().of_tools().filter_map(sent)),
+    }
+}
+
+/// The length of what these spans cover together.
+fn covered(spans: &mut [(i64, i64)]) -> i64 {
+    spans.sort_unstable();
+    let (mut all, mut until) = (0, i64::MIN);
+    for &mut (from, to) in spans {
+        all += (to - from.max(until)).max(0);
+        until = until.max(to);
+    }
+    all
+}
+
 /// The number of model calls so far.
 pub fn iterations(journal: &[Entry]) -> u32 {
     u32::try_from(journal.iter().filter_map(Entry::model_call).count()).unwrap_or(u32::MAX)
@@ -289,4 +341,98 @@ pub fn iterations(journal: &[Entry]) -> u32 {
 pub(super) fn proposed(journal: &[Entry]) -> u32 {
     let calls = journal.iter().map(|entry| entry.calls().len());
     u32::try_from(calls.sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod times_tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::journal::ModelTurn;
+    use crate::testing::{call_of, raw, tool_on};
+
+    /// A model call that proposes one call, at these times.
+    fn asked((from, to): (i64, i64)) -> (Entry, ActionId) {
+        let call = call_of(&tool_on("tasks", "add_task"), "{}");
+        let id = call.id;
+        let turn = ModelTurn {
+            content: Arc::from(raw("{}")),
+            parts: Vec::new(),
+            usage: Usage::default(),
+            served: Served {
+                started_at: from,
+                duration_us: to - from,
+                ..Served::by("test")
+            },
+        };
+        (
+            Entry::ModelTurn {
+                turn,
+                calls: vec![call],
+            },
+            id,
+        )
+    }
+
+    fn called(call: ActionId, (from, to): (i64, i64)) -> [Entry; 2] {
+        let outcome = Ok(Arc::from(raw("1")));
+        let result = CallResult::sent(outcome, Duration::from_micros((to - from).unsigned_abs()));
+        [
+            Entry::Started {
+                call,
+                at_us: from,
+                child: None,
+            },
+            Entry::Result { call, result },
+        ]
+    }
+
+    fn waited(call: ActionId, waited: (i64, i64)) -> Entry {
+        Entry::ApprovalResolved {
+            call,
+            approved: true,
+            by: Some("ann".to_owned()),
+            reason: None,
+            waited,
+        }
+    }
+
+    fn journal(turns: &[[(i64, i64); 3]]) -> Journal {
+        let entries = turns.iter().flat_map(|&[model, human, tool]| {
+            let (turn, call) = asked(model);
+            let [started, result] = called(call, tool);
+            [turn, waited(call, human), started, result]
+        });
+        entries.collect::<Vec<_>>().into()
+    }
+
+    #[test]
+    fn an_approver_within_a_call_of_an_agent_is_no_time_of_the_call() {
+        let journal = journal(&[[(0, 10), (20, 80), (15, 100)]]);
+        let times = times(&journal, 120);
+        assert_eq!((times.model_us, times.human_us, times.tool_us), (10, 60, 25));
+    }
+
+    #[test]
+    fn calls_at_the_same_time_count_once() {
+        let journal = journal(&[[(0, 10), (0, 0), (10, 30)], [(30, 40), (0, 0), (15, 25)]]);
+        assert_eq!(times(&journal, 40).tool_us, 20);
+    }
+
+    proptest! {
+        /// Whatever clocks say: what is left for gavel itself is never negative.
+        #[test]
+        fn the_parts_never_exceed_the_whole(
+            turns in prop::collection::vec(prop::array::uniform3((0_i64..1000, 0_i64..1000)), 0..8),
+            duration in 0_i64..2000,
+        ) {
+            let turns: Vec<_> = turns.iter().map(|spans| spans.map(|(from, long)| (from, from + long))).collect();
+            let times = times(&journal(&turns), duration);
+            let parts = [times.human_us, times.model_us, times.tool_us];
+            prop_assert!(parts.iter().all(|part| *part >= 0));
+            prop_assert!(parts.iter().sum::<i64>() <= duration, "{times:?}");
+        }
+    }
 }

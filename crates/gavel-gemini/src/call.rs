@@ -42,7 +42,6 @@ pub(super) struct Call<'a, 'd> {
     pub(super) delivery: Delivery<'d>,
     /// Tokens used by all attempts, including failed ones.
     pub(super) usage: Usage,
-    pub(super) attempts: u32,
     pub(super) served: Served,
 }
 
@@ -57,7 +56,6 @@ impl Call<'_, '_> {
                     kind: failure.kind,
                     detail: self.gemini.auth.redact(failure.detail),
                     usage: self.usage,
-                    attempts: self.attempts,
                     served: Box::new(self.served),
                     said: failure.said,
                 })
@@ -128,7 +126,7 @@ impl Call<'_, '_> {
                 );
             };
             attempt += 1;
-            self.attempts += 1;
+            self.served.attempts += 1;
             let (begun, spent) = (Instant::now(), self.usage);
             let span = self.span(attempt);
             let body = match token {
@@ -301,6 +299,7 @@ impl Call<'_, '_> {
         let model = model.map(|model| gemini.routes.note(gemini.endpoint, requested, model));
         self.served.model = model.or(self.served.model.take());
         self.served.service_tier = tier.map(Arc::from).or(self.served.service_tier.take());
+        self.served.finish_reason = reply.ended_by().map(Arc::from);
     }
 
     /// Reads until the connection closes, because a finish reason is not always the end. A model that thinks long may

@@ -215,7 +215,6 @@ impl Gemini {
                             kind: FaultKind::Unavailable,
                             detail: format!("the model's name does not form a valid URL: {error}"),
                             usage: Usage::default(),
-                            attempts: 0,
                             served: Box::new(served),
                             said: None,
                         });
@@ -237,7 +236,6 @@ impl Gemini {
             stream,
             delivery,
             usage: Usage::default(),
-            attempts: 0,
             served,
         };
         call.run().await

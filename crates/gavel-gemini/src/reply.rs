@@ -155,6 +155,16 @@ impl Reply {
         (self.model.as_deref(), tier.map(|tier| label(tier.get())))
     }
 
+    /// Why it ended, in the provider's word.
+    pub(super) fn ended_by(&self) -> Option<&str> {
+        let reason = self.finish.as_ref().map(|reason| match reason {
+            FinishReason::Stop => "STOP",
+            FinishReason::Continuation => "CONTINUATION",
+            FinishReason::Blocked(name) | FinishReason::Garbled(name) | FinishReason::Other(name) => name,
+        });
+        self.blocked.as_deref().or(reason)
+    }
+
     /// The answer ended with `reason` before it was complete. Its text is kept, and nothing of it runs. Without text or
     /// calls nothing is lost, so it is tried once more: with less thinking, if that may have used up the tokens.
     fn cut(self, reason: &str) -> Failure {

@@ -136,9 +136,7 @@ pub struct ModelFault {
     pub detail: String,
     /// Tokens used nevertheless.
     pub usage: Usage,
-    /// Number of requests sent.
-    pub attempts: u32,
-    /// The model that was asked, and the one that answered, if any.
+    /// How the call was served.
     pub served: Box<Served>,
     /// The text of an answer that was cut.
     pub said: Option<String>,

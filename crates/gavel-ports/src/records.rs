@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 pub use crate::api::Page;
+pub use crate::api::decisions::Turn;
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
@@ -65,10 +66,31 @@ pub struct OpenDecision {
     pub definition_hash: Arc<str>,
     /// The model that is asked.
     pub requested_model: Arc<str>,
+    /// The agent; `None` for a chat.
+    pub agent_id: Option<Arc<str>>,
+    /// The user's time zone, by its IANA name, if the request had one.
+    pub time_zone: Option<Arc<str>>,
+    /// The tools that the request asked for, if not for all.
+    pub tools_subset: Option<Vec<String>>,
+    /// The lines of earlier conversation that came with the request.
+    pub history_entries: u32,
+    /// The W3C trace of the request, 32 hex digits: gavel's own, else the caller's.
+    pub trace_id: Option<Arc<str>>,
     /// The request's id, as the HTTP layer assigned it.
     pub request_id: Arc<str>,
     /// Microseconds since the epoch.
     pub created_at: i64,
+}
+
+/// Where the time of a decision went, in microseconds. No moment counts twice; what is left is gavel's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Waiting for approvers.
+    pub human_us: i64,
+    /// The model.
+    pub model_us: i64,
+    /// Tools, and agents that were called.
+    pub tool_us: i64,
 }
 
 /// A finished decision with its calls.
@@ -88,12 +110,16 @@ pub struct ClosedDecision {
     pub model: Option<Arc<str>>,
     /// The tier that served its answer, if the provider names it.
     pub service_tier: Option<Arc<str>>,
-    /// Model calls.
-    pub iterations: u32,
+    /// Every model call, in order.
+    pub turns: Vec<Turn>,
     /// Tokens.
     pub usage: Usage,
     /// Microseconds from the parsed request to this commit.
     pub duration_us: i64,
+    /// Where they went.
+    pub times: Times,
+    /// When it was closed; microseconds since the epoch.
+    pub closed_at: i64,
     /// Details of a failure for operators; safe, without payload.
     pub error_detail: Option<Arc<str>>,
     /// Every proposed call, in order.
@@ -108,6 +134,7 @@ impl ClosedDecision {
     /// A request that was refused before anything was done.
     pub fn refused(open: OpenDecision, decision_type: DecisionType, outcome: Outcome) -> Self {
         Self {
+            closed_at: open.created_at,
             open,
             decision_type,
             outcome,
@@ -115,9 +142,10 @@ impl ClosedDecision {
             response: "".into(),
             model: None,
             service_tier: None,
-            iterations: 0,
+            turns: Vec::new(),
             usage: Usage::default(),
             duration_us: 0,
+            times: Times::default(),
             error_detail: None,
             calls: Vec::new(),
             answer: None,
@@ -162,6 +190,8 @@ pub struct OpenCall {
     pub tool: Option<Arc<Tool>>,
     /// The name the model used.
     pub name: Arc<str>,
+    /// What the model said beside it, with the first call of a turn (content mode applies).
+    pub words: Option<String>,
     /// Canonical arguments, or the model's own when nothing was sent (content mode applies).
     pub arguments: Arc<RawValue>,
     /// The policy's decision on it; `None` where the policy was not asked.

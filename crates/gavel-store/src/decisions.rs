@@ -23,6 +23,12 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
     Decision::open("message", |open, with| with.content.shared(&open.message)).shown(),
     Decision::open("definition_hash", |open, _| (&open.definition_hash).into()).shown(),
     Decision::open("requested_model", |open, _| (&open.requested_model).into()).shown(),
+    Decision::open("agent_id", |open, _| open.agent_id.as_ref().into()).shown(),
+    Decision::open("time_zone", |open, _| open.time_zone.as_ref().into()).shown(),
+    Decision::open("tools_subset", |open, _| open.tools_subset.as_ref().map(Value::list).unwrap_or(Value::Text(None)))
+        .shown(),
+    Decision::open("history_entries", |open, _| open.history_entries.into()).shown(),
+    Decision::open("trace_id", |open, _| open.trace_id.as_ref().into()).shown(),
     Decision::open("request_id", |open, _| (&open.request_id).into()).shown(),
     Decision::open("created_at", |open, _| open.created_at.into()).shown(),
     Decision::open("owner", |_, with| with.owner.clone()),
@@ -35,7 +41,13 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
     Decision::close("response", |closed, with| with.content.shared(&closed.response)).shown(),
     Decision::close("model", |closed, _| closed.model.as_ref().into()).shown(),
     Decision::close("service_tier", |closed, _| closed.service_tier.as_ref().into()).shown(),
-    Decision::close("iterations", |closed, _| closed.iterations.into()).shown(),
+    Decision::close("iterations", |closed, _| (closed.turns.len() as u64).into()).shown(),
+    Decision::close("finish_reason", |closed, _| {
+        closed.turns.last().and_then(|turn| turn.finish_reason.as_ref()).into()
+    })
+    .shown(),
+    Decision::close("attempts", |closed, _| closed.turns.iter().map(|turn| turn.attempts).sum::<u32>().into()).shown(),
+    Decision::close("turns", |closed, _| Value::json(&closed.turns)).shown(),
     Decision::close("input_tokens", |closed, _| closed.usage.input_tokens.into()).shown_as("usage.input_tokens"),
     Decision::close("output_tokens", |closed, _| closed.usage.output_tokens.into()).shown_as("usage.output_tokens"),
     Decision::close("thought_tokens", |closed, _| closed.usage.thought_tokens.into()).shown_as("usage.thought_tokens"),
@@ -43,6 +55,10 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
     // A clock that was set back must not make the row invalid.
     Decision::close("duration_us", |closed, _| closed.duration_us.max(0).into())
         .shown_by("duration_ms", "duration_us / 1000"),
+    Decision::close("human_us", |closed, _| closed.times.human_us.into()).shown_by("human_ms", "human_us / 1000"),
+    Decision::close("model_us", |closed, _| closed.times.model_us.into()).shown_by("model_ms", "model_us / 1000"),
+    Decision::close("tool_us", |closed, _| closed.times.tool_us.into()).shown_by("tool_ms", "tool_us / 1000"),
+    Decision::close("closed_at", |closed, _| closed.closed_at.into()).shown(),
     Decision::close("error_detail", |closed, _| closed.error_detail.as_ref().into()).shown(),
 ] };
 
@@ -66,6 +82,8 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     Call::open("server", |open, _| open.tool.as_ref().map(|tool| &tool.server).into()).shown(),
     Call::open("tool_digest", |open, _| open.tool.as_ref().map(|tool| &tool.digest).into()).shown(),
     Call::open("side_effect", |open, _| Value::Bool(open.has_side_effect())).shown(),
+    Call::open("words", |open, with| open.words.as_ref().map_or(Value::Text(None), |words| with.content.text(words)))
+        .shown(),
     Call::open("arguments", |open, with| with.content.json(&open.arguments)).shown_as("parameters"),
     Call::open("input_hash", |open, with| with.content.fingerprint(&open.arguments)).shown(),
     Call::open("policy", |open, _| open.policy.as_ref().map(|policy| policy.effect.as_str()).into()).shown(),

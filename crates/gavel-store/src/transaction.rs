@@ -266,7 +266,7 @@ impl Batch<'_> {
 /// Closes an open row of the decision log as an error, with the type and intent derived from its started calls.
 pub(super) fn close(detail: &str) -> String {
     format!(
-        "UPDATE decision_log SET status = 'closed', recovered = TRUE, \
+        "UPDATE decision_log SET status = 'closed', recovered = TRUE, closed_at = @now, \
          decision_type = CASE WHEN EXISTS (SELECT 1 FROM tool_invocation_log t \
          WHERE t.decision_id = decision_log.id AND t.started_at IS NOT NULL) THEN '{}' ELSE '{}' END, \
          outcome_category = '{}', \
@@ -347,6 +347,11 @@ mod tests {
                 message: "".into(),
                 definition_hash: "".into(),
                 requested_model: "".into(),
+                agent_id: None,
+                time_zone: None,
+                tools_subset: None,
+                history_entries: 0,
+                trace_id: None,
                 request_id: "".into(),
                 created_at: 0,
             };
@@ -357,6 +362,7 @@ mod tests {
                 sequence: 1,
                 tool: Some(Arc::new(tool())),
                 name: "t".into(),
+                words: None,
                 arguments: RawValue::from_string("{}".to_owned()).unwrap().into(),
                 policy: None,
                 idempotency_key: Some("k".into()),

@@ -25,7 +25,6 @@ impl Model for StandIn {
                     kind: kind(fault),
                     detail: "by chance".to_owned(),
                     usage: Usage::default(),
-                    attempts: 1,
                     served: Box::default(),
                     said: None,
                 }),

@@ -59,11 +59,13 @@ samples! {
     }
     DecisionRecord => {
         "decision_id": ID, "conversation_id": "c", "requested_model": "m", "usage": null, "surface": "chat", "user_id": "ann",
-        "status": "closed", "created_at": AT, "definition_hash": "", "request_id": "", "recovered": false
+        "status": "closed", "created_at": AT, "definition_hash": "", "request_id": "", "history_entries": 0, "turns": [],
+        "recovered": false
     }
     DecisionDetail => {
         "decision_id": ID, "conversation_id": "c", "requested_model": "m", "usage": null, "surface": "chat", "user_id": "ann",
-        "status": "closed", "created_at": AT, "definition_hash": "", "request_id": "", "recovered": false, "tool_calls": []
+        "status": "closed", "created_at": AT, "definition_hash": "", "request_id": "", "history_entries": 0, "turns": [],
+        "recovered": false, "tool_calls": []
     }
     ToolInvocation => {
         "tool_invocation_id": ID, "decision_id": ID, "sequence": 1, "tool": "t", "result": {"success": true},

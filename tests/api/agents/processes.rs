@@ -545,7 +545,7 @@ async fn a_separated_process_sends_nothing_for_a_run_that_another_process_claime
         let (_, holds) = post(&one, &path, json!({"query": "hold the place"})).await;
         until("its call to be sent", || async {
             let mut record = PgConnection::connect(&place.record).await.unwrap();
-            let begun = "SELECT COUNT(*) FROM agent_run_entry WHERE run_id = $1 AND body LIKE '%started%'";
+            let begun = "SELECT COUNT(*) FROM agent_run_entry WHERE run_id = $1 AND body LIKE '%\"started\":%'";
             let begun = sqlx::query_scalar::<_, i64>(begun).bind(id(&holds));
             begun.fetch_one(&mut record).await.unwrap() == 1
         })

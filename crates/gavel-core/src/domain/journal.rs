@@ -132,7 +132,7 @@ pub enum Entry {
         kind: FaultKind,
         /// Tokens that were used all the same.
         usage: Usage,
-        /// The model that was asked, and the one that answered, if any.
+        /// How the model call was served.
         served: Served,
         /// The text of the model's turn so far, if the turn was cut or the time limit interrupted it.
         said: Option<String>,
@@ -154,6 +154,8 @@ pub enum Entry {
         by: Option<String>,
         /// Why not: the approver's reason.
         reason: Option<String>,
+        /// When approval was requested, and when that was resolved; microseconds since the epoch.
+        waited: (i64, i64),
     },
     /// The call is about to be sent. The intent of a side effect is already durable.
     Started {
@@ -349,11 +351,19 @@ impl Entry {
         }
     }
 
-    /// What the model call used that it ends, and which model answered, usable or not.
+    /// What the model call used that it ends, and how it was served, usable or not.
     pub fn model_call(&self) -> Option<(&Usage, &Served)> {
         match self {
             Self::ModelTurn { turn, .. } => Some((&turn.usage, &turn.served)),
             Self::ModelFault { usage, served, .. } => Some((usage, served)),
+            _ => None,
+        }
+    }
+
+    /// From when until when it was waited for a person; microseconds since the epoch.
+    pub const fn waited(&self) -> Option<(i64, i64)> {
+        match self {
+            Self::ApprovalResolved { waited, .. } => Some(*waited),
             _ => None,
         }
     }

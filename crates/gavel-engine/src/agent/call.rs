@@ -75,6 +75,7 @@ impl ChildRuns for Children {
                 message: Arc::from(input.get()),
                 definition_hash: Arc::clone(&member.definition.hash),
                 requested_model: self.agents.requested_model(&member.definition),
+                agent_id: Some(Arc::clone(name)),
                 created_at: self.agents.engine.clock.now_us(),
                 ..record.decision.clone()
             },

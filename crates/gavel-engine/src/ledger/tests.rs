@@ -41,6 +41,7 @@ fn resolved(call: ActionId, approved: bool, by: Option<&str>) -> Entry {
         approved,
         by: by.map(str::to_owned),
         reason: None,
+        waited: (0, 0),
     }
 }
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use chrono_tz::Tz;
+use tracing::Span;
 
 use crate::api::problem::FieldError;
 use crate::domain::budget::Exceeded;
 use crate::domain::definition::quoted;
 use crate::domain::ids::{DecisionId, TenantId, UserId};
+use crate::engine::trace;
 pub use crate::ports::claims::Claim;
 use crate::ports::records::{OpenDecision, Surface};
 
@@ -45,6 +47,15 @@ impl RequestMeta {
             message: Arc::default(),
             definition_hash: Arc::default(),
             requested_model: Arc::default(),
+            agent_id: None,
+            time_zone: None,
+            tools_subset: None,
+            history_entries: 0,
+            trace_id: trace::traceparent(&Span::current())
+                .as_deref()
+                .or(self.traceparent.as_deref())
+                .and_then(|traceparent| traceparent.split('-').nth(1))
+                .map(Arc::from),
             request_id: Arc::clone(&self.request_id),
             created_at,
         }

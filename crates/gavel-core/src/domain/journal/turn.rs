@@ -42,11 +42,12 @@ pub struct ModelTurn {
     pub parts: Vec<Part>,
     /// Tokens of this model call.
     pub usage: Usage,
-    /// The model that was asked, and the one that answered.
+    /// How it was served.
     pub served: Served,
 }
 
-/// Which model was asked for a turn, and which answered: a provider routes some names to other models.
+/// How a model call was served: which model was asked and which answered, since a provider routes some names to other
+/// models, and what it took. The engine measures the times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// The name that was asked.
@@ -55,6 +56,16 @@ pub struct Served {
     pub model: Option<Arc<str>>,
     /// The tier that served, such as `standard`, if the provider names it.
     pub service_tier: Option<Arc<str>>,
+    /// Why the answer ended, in the provider's word, such as `STOP`; `None` if it did not say.
+    pub finish_reason: Option<Arc<str>>,
+    /// Requests sent.
+    pub attempts: u32,
+    /// When the model was asked; microseconds since the epoch.
+    pub started_at: i64,
+    /// Time until its answer was complete, or it had failed; microseconds.
+    pub duration_us: i64,
+    /// Time until the first text of a streamed answer; microseconds.
+    pub first_text_us: Option<i64>,
 }
 
 impl Served {
@@ -64,7 +75,8 @@ impl Served {
         Self {
             requested_model: Arc::clone(&model),
             model: Some(model),
-            service_tier: None,
+            attempts: 1,
+            ..Self::default()
         }
     }
 }

@@ -85,7 +85,12 @@ impl Chat {
             status,
             body: Arc::clone(&body),
         });
-        let closed = record.closed(&derived, &decision.response, duration, answer);
+        let closed = record.closed(
+            &derived,
+            &decision.response,
+            (duration, self.engine.clock.now_us()),
+            answer,
+        );
         let commit = Commit::of_process(vec![Fact::Closed(closed)]);
         match self.engine.recorder.commit(commit).await {
             Ok(_) => Ok(Answer {
@@ -115,7 +120,12 @@ impl Chat {
                 status: 503,
                 body: Arc::from(""),
             });
-            let closed = record.closed(&derived, &decision.response, duration, answer);
+            let closed = record.closed(
+                &derived,
+                &decision.response,
+                (duration, self.engine.clock.now_us()),
+                answer,
+            );
             // The caller has already waited for the unavailable store, and the answer does not depend on this.
             let (recorder, id) = (Arc::clone(&self.engine.recorder), record.decision.id);
             let closing = async move {

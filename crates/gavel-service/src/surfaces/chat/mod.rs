@@ -165,6 +165,9 @@ impl Chat {
             message: Arc::from(request.message.as_str()),
             definition_hash: Arc::clone(&self.constitution.definition.hash),
             requested_model: Arc::clone(&self.requested_model),
+            time_zone: Some(Arc::from(request.time_zone.name())),
+            tools_subset: request.tools.clone(),
+            history_entries: u32::try_from(request.history.len()).unwrap_or(u32::MAX),
             ..meta.open(whose, policy::CHAT, id, self.engine.clock.now_us())
         };
         Accepted {

@@ -73,7 +73,7 @@ impl Runs {
         let mut new = NewRun {
             id,
             project,
-            agent: name,
+            agent: Arc::clone(&name),
             version,
             decision: OpenDecision {
                 conversation: match &begin.origin {
@@ -84,6 +84,8 @@ impl Runs {
                 message: Arc::from(input.get()),
                 definition_hash: Arc::clone(&own.definition.hash),
                 requested_model: self.agents.requested_model(&own.definition),
+                agent_id: Some(name),
+                time_zone: begin.settings.zone.map(|zone| zone.name().into()),
                 ..begin.meta.open(
                     (caller.tenant.clone(), user),
                     begin.surface,

@@ -309,6 +309,7 @@ fn approvals_and_settlements_belong_to_the_task_of_their_call() {
         approved: false,
         by: Some("ann".to_owned()),
         reason: Some("not now".to_owned()),
+        waited: (0, 0),
     });
     assert_eq!(
         rejected,

@@ -157,6 +157,7 @@ fn an_approved_action_says_what_required_the_approval() {
             approved: true,
             by: Some("ann".to_owned()),
             reason: None,
+            waited: (0, 0),
         },
         allowed(id, None),
         started(id, 9),
