@@ -142,7 +142,11 @@ fn show_text(decision: &DecisionDetail) -> String {
 
 fn turn((number, turn): (usize, &Turn)) -> String {
     let model = turn.model.as_deref().unwrap_or(&turn.requested_model);
-    let ended = turn.finish_reason.as_deref().unwrap_or("no answer");
+    let ended = match (&turn.finish_reason, &turn.model) {
+        (Some(reason), _) => reason,
+        (None, Some(_)) => "answered",
+        (None, None) => "no answer",
+    };
     let first = turn.first_text_ms.map(|ms| format!(", first text after {ms} ms"));
     format!(
         "{:<18}  {}  {}  {} ms{}  {} tokens in, {} out\n",
