@@ -127,6 +127,7 @@ impl Call<'_, '_> {
             };
             attempt += 1;
             self.served.attempts += 1;
+            self.served.finish_reason = None;
             let (begun, spent) = (Instant::now(), self.usage);
             let span = self.span(attempt);
             let body = match token {

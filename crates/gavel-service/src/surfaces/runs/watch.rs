@@ -144,7 +144,7 @@ enum Found {
         page: Vec<Read>,
         projections: HashMap<RunId, Projection>,
     },
-    /// None: how the run stands; `None` if it was deleted.
+    /// The row of the run, if no entry follows; absent if the run was deleted.
     Row(Option<Box<AgentRun>>),
 }
 
