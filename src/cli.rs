@@ -93,63 +93,83 @@ Examples:
 
 Exit statuses: gavel help exit-codes";
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Serve the HTTP API (the default command)
-    Serve,
-    /// Request a decision on a message; without a message, start a conversation
-    Chat(At<chat::Args, chat::Place>),
-    /// Run agents; check, list, show and convert their definitions
-    #[command(subcommand)]
-    Agents(agents::Command),
-    /// List, show, watch, cancel and resume runs of agents
-    #[command(subcommand)]
-    Runs(runs::Command),
-    /// Make, change and show plans for a goal in a GitHub repository
-    #[command(subcommand)]
-    Plan(plan::Command),
-    /// Resolve approval requests, settle in-doubt actions, list and revoke grants
-    #[command(subcommand)]
-    Approvals(approvals::Command),
-    /// List and show users' threads with agents
-    #[command(subcommand)]
-    Threads(threads::Command),
-    /// Inspect MCP servers and their tools; call a tool directly
-    #[command(subcommand)]
-    Mcp(mcp::Command),
-    /// Start one of the MCP servers that come with gavel
-    #[command(subcommand)]
-    McpServer(mcp_server::Server),
-    /// Connect, list and disconnect users' Google accounts
-    #[command(subcommand)]
-    Google(google::Command),
-    /// Read the decision log
-    #[command(subcommand)]
-    Decisions(decisions::Command),
-    /// Verify, export and list the audit log
-    #[command(subcommand)]
-    Audit(audit::Command),
-    /// Check a call against the policy, test the policy, or simulate it on past calls
-    #[command(subcommand)]
-    Policy(policy::Command),
-    /// Run the evaluation cases against the model and report how well it decides
-    Eval(gavel_eval::chat::Args),
-    /// Migrate the database to this version's schema
-    Migrate(migrate::Args),
-    /// Show the effective settings and where each came from
-    Config(config::Args),
-    /// Check configuration, address, database, constitution, MCP servers, agents and model
-    Doctor(DoctorArgs),
-    /// Print the completion script for a shell
-    Completion(manual::Completion),
-    /// Print the manual page, or write the pages of all commands to a directory
-    Man(manual::Args),
-    /// A page of the help: what each exit status means
-    #[command(hide = true)]
-    ExitCodes,
-    /// Print a page of the documentation about the command line
-    #[command(hide = true)]
-    Reference(reference::Args),
+/// The commands by purpose, in the order of the help: what each does, and its options or its own commands.
+macro_rules! groups {
+    ($($group:literal { $($(#[$help:meta])+ $name:ident $(($options:ty))?,)+ })+) => {
+        #[derive(Debug, Subcommand)]
+        enum Command { $($($(#[$help])+ $name $(($options))?,)+)+ }
+
+        /// The group of each command, in their order.
+        const GROUPS: &[&str] = &[$($((stringify!($name), $group).1,)+)+];
+    };
+}
+
+groups! {
+    "Run" {
+        /// Serve the HTTP API (the default command)
+        Serve,
+        /// Request a decision on a message; without a message, start a conversation
+        Chat(At<chat::Args, chat::Place>),
+        /// Run agents; check, list, show and convert their definitions
+        #[command(subcommand)]
+        Agents(agents::Command),
+        /// Make, change and show plans for a goal in a GitHub repository
+        #[command(subcommand)]
+        Plan(plan::Command),
+    }
+    "Approve" {
+        /// Resolve approval requests, settle in-doubt actions, list and revoke grants
+        #[command(subcommand)]
+        Approvals(approvals::Command),
+        /// Check a call against the policy, test the policy, or simulate it on past calls
+        #[command(subcommand)]
+        Policy(policy::Command),
+    }
+    "Inspect" {
+        /// List, show, watch, cancel and resume runs of agents
+        #[command(subcommand)]
+        Runs(runs::Command),
+        /// List and show users' threads with agents
+        #[command(subcommand)]
+        Threads(threads::Command),
+        /// Read the decision log
+        #[command(subcommand)]
+        Decisions(decisions::Command),
+        /// Verify, export and list the audit log
+        #[command(subcommand)]
+        Audit(audit::Command),
+    }
+    "Operate" {
+        /// Check configuration, address, database, constitution, MCP servers, agents and model
+        Doctor(DoctorArgs),
+        /// Show the effective settings and where each came from
+        Config(config::Args),
+        /// Migrate the database to this version's schema
+        Migrate(migrate::Args),
+        /// Inspect MCP servers and their tools; call a tool directly
+        #[command(subcommand)]
+        Mcp(mcp::Command),
+        /// Start one of the MCP servers that come with gavel
+        #[command(subcommand)]
+        McpServer(mcp_server::Server),
+        /// Connect, list and disconnect users' Google accounts
+        #[command(subcommand)]
+        Google(google::Command),
+        /// Run the evaluation cases against the model and report how well it decides
+        Eval(gavel_eval::chat::Args),
+        /// Print the completion script for a shell
+        Completion(manual::Completion),
+        /// Print the manual page, or write the pages of all commands to a directory
+        Man(manual::Args),
+    }
+    "Hidden" {
+        /// A page of the help: what each exit status means
+        #[command(hide = true)]
+        ExitCodes,
+        /// Print a page of the documentation about the command line
+        #[command(hide = true)]
+        Reference(reference::Args),
+    }
 }
 
 /// Options of `doctor`.

@@ -4,14 +4,13 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::{Content, Required};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::api::agents::{AgentDetail, AgentInfo, AgentPage, VersionDetail, VersionPage};
 use crate::api::problem::FieldError;
-use crate::domain::definition::{Definition, Form, json_schema, json_schema_of_front_matter};
+use crate::domain::definition::{Definition, Form};
 use crate::domain::ids::ProjectId;
 use crate::http::answer::{Answer, Json, Reply, json};
 use crate::http::body::Body;
@@ -20,9 +19,18 @@ use crate::http::exchange::Exchange;
 use crate::http::headers::{self, only};
 use crate::http::openapi::{About, JsonSchema, header as parameter, string};
 use crate::http::query;
-use crate::http::request::{Ctx, Id, Named, Open, Paged, Query, Request, Take};
-use crate::http::routes::Path;
+use crate::http::request::{Ctx, Id, Named, Paged, Query, Request, Take};
+use crate::http::routes::{Path, operations};
 use crate::surfaces::definitions::{Put, definition_error};
+
+operations! {
+    listAgents = list: [];
+    getAgent = get: [];
+    putAgent = put: [];
+    listVersions = versions: [];
+    getVersion = version: [];
+    restoreVersion = restore: [Overloaded];
+}
 
 const PROJECT: (&str, &str) = ("project", "The project; `default` contains the agents from files.");
 const AGENT: (&str, &str) = ("agent", "The agent's name.");
@@ -208,43 +216,6 @@ pub(super) async fn restore(ctx: Ctx, Id(Version(agent, number)): Id<Version>) -
         .directory
         .restore(&ctx.caller, &agent.project, &agent.name, number, now_us);
     Ok(Stored(put.await?))
-}
-
-/// JSON Schema of a definition, for editors.
-///
-/// For the JSON and YAML forms, and for Markdown front matter. Open: no credentials are required.
-#[utoipa::path(
-    get,
-    path = "/schemas/{schema}",
-    responses((
-        status = 200,
-        description = "The schema.",
-        content_type = "application/schema+json",
-        body = JsonSchema
-    ))
-)]
-pub(super) async fn schema(_: Open, Id(SchemaFile(schema)): Id<SchemaFile>) -> Result<HttpResponse, Error> {
-    Ok(HttpResponse::Ok()
-        .insert_header((header::CONTENT_TYPE, "application/schema+json"))
-        .insert_header((header::CACHE_CONTROL, "max-age=3600"))
-        .body(schema().to_string()))
-}
-
-/// A schema of a definition.
-pub(super) struct SchemaFile(fn() -> Value);
-
-impl Named for SchemaFile {
-    const SEGMENTS: &'static [(&'static str, &'static str)] =
-        &[("schema", "`agent.schema.json` or `agent-front-matter.schema.json`.")];
-    const MISSING: &'static str = "There is no schema {schema}.";
-
-    fn parse(path: &Path<'_>) -> Option<Self> {
-        match path.get("schema") {
-            "agent.schema.json" => Some(Self(json_schema)),
-            "agent-front-matter.schema.json" => Some(Self(json_schema_of_front_matter)),
-            _ => None,
-        }
-    }
 }
 
 /// An agent that was put, with the warnings about its definition.

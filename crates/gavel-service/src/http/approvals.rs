@@ -9,8 +9,21 @@ use crate::http::body;
 use crate::http::error::Error;
 use crate::http::headers::Patience;
 use crate::http::request::{Acting, Ctx, Given, Id, Key, List, Sent};
+use crate::http::routes::operations;
 use crate::surfaces::approvals::{self, ActionQuery, Which};
 use crate::surfaces::decisions::{ListQuery, Page};
+
+operations! {
+    listPendingApprovals = pending: [Forbidden];
+    resolveApproval = resolve:
+        [Forbidden, NotFound, AlreadyResolved, NotGrantable, IdempotencyKeyReused, OutcomeUnrecorded, RunUnreadable];
+    listActionsInDoubt = in_doubt: [Forbidden];
+    settleAction = settle:
+        [Forbidden, NotInDoubt, RunInProgress, PartOfRun, IdempotencyKeyReused, OutcomeUnrecorded, RunUnreadable];
+    listGrants = grants: [Forbidden];
+    getGrant = grant: [Forbidden];
+    revokeGrant = revoke: [Forbidden];
+}
 
 /// Lists pending approval requests.
 ///

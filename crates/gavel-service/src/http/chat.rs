@@ -23,10 +23,16 @@ use crate::http::headers::{self, IDEMPOTENCY_REPLAYED};
 use crate::http::openapi::About;
 use crate::http::openapi::lines::{Union, line};
 use crate::http::request::{Ctx, Meta, Request, Room, Take};
+use crate::http::routes::operations;
 use crate::http::stream::{self, Failed, Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::chat::request::ChatRequest;
 use crate::surfaces::chat::{self, EventSink, retry_after};
 use crate::surfaces::problem::Problem as Cause;
+
+operations! {
+    decide = decide, decideStreamed = decide_streamed:
+        [Forbidden, StillRunning, OutcomeUnrecorded, Internal];
+}
 
 /// Decides about one message.
 ///

@@ -5,7 +5,14 @@ use super::error::{Code, Error};
 use super::request::{Ctx, Id, List, RowsOf};
 use crate::api::decisions::{DecisionDetail, DecisionPage, ToolInvocationPage};
 use crate::domain::ids::DecisionId;
+use crate::http::routes::operations;
 use crate::surfaces::decisions::ListQuery;
+
+operations! {
+    listDecisions = list: [];
+    getDecision = get: [];
+    listToolInvocations = tool_invocations: [];
+}
 
 /// Lists decisions.
 ///

@@ -6,13 +6,23 @@ use std::sync::{Arc, LazyLock};
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use bytes::Bytes;
+use serde_json::Value;
 use utoipa_swagger_ui::Config;
 
 use super::error::{Code, Error};
 use super::headers;
-use super::openapi::{Description, document};
+use super::openapi::{Description, JsonSchema, document};
 use super::request::{Id, Named, Open};
-use super::routes::Path;
+use super::routes::{Path, operations};
+use crate::domain::definition::{json_schema, json_schema_of_front_matter};
+
+operations! {
+    getAgentSchema = schema: [];
+    getOpenApi = openapi: [];
+    showDocs = index: [];
+    getDocsAsset = asset: [Internal];
+    getRoot = root: [];
+}
 
 /// Pages load only from this origin, run no inline script, and cannot be framed. Swagger UI sets style attributes and
 /// uses data URLs for its icons.
@@ -47,6 +57,43 @@ static UI: LazyLock<Arc<Config<'static>>> = LazyLock::new(|| {
 pub(super) async fn openapi(_: Open) -> Result<HttpResponse, Error> {
     let json = (header::CONTENT_TYPE, headers::JSON);
     Ok(HttpResponse::Ok().insert_header(json).body(OPENAPI.clone()))
+}
+
+/// JSON Schema of a definition, for editors.
+///
+/// For the JSON and YAML forms, and for Markdown front matter. Open: no credentials are required.
+#[utoipa::path(
+    get,
+    path = "/schemas/{schema}",
+    responses((
+        status = 200,
+        description = "The schema.",
+        content_type = "application/schema+json",
+        body = JsonSchema
+    ))
+)]
+pub(super) async fn schema(_: Open, Id(SchemaFile(schema)): Id<SchemaFile>) -> Result<HttpResponse, Error> {
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "application/schema+json"))
+        .insert_header((header::CACHE_CONTROL, "max-age=3600"))
+        .body(schema().to_string()))
+}
+
+/// A schema of a definition.
+pub(super) struct SchemaFile(fn() -> Value);
+
+impl Named for SchemaFile {
+    const SEGMENTS: &'static [(&'static str, &'static str)] =
+        &[("schema", "`agent.schema.json` or `agent-front-matter.schema.json`.")];
+    const MISSING: &'static str = "There is no schema {schema}.";
+
+    fn parse(path: &Path<'_>) -> Option<Self> {
+        match path.get("schema") {
+            "agent.schema.json" => Some(Self(json_schema)),
+            "agent-front-matter.schema.json" => Some(Self(json_schema_of_front_matter)),
+            _ => None,
+        }
+    }
 }
 
 /// This description as an interactive page.

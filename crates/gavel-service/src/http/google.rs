@@ -12,6 +12,12 @@ use super::error::Error;
 use super::headers;
 use super::query::once;
 use super::request::Open;
+use crate::http::routes::operations;
+
+operations! {
+    // The route does not exist if callbacks are disabled.
+    finishGoogle = callback: [NotFound];
+}
 
 /// The route's path.
 pub const CALLBACK: &str = "/oauth/google/callback";

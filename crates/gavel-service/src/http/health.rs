@@ -13,6 +13,13 @@ use super::answer::{Json, Reply};
 use super::error::{Code, Error};
 use super::request::{Ctx, Open};
 use super::{Edge, exchange};
+use crate::http::routes::operations;
+
+operations! {
+    isAlive = live: [];
+    isReady = ready: [];
+    getMetrics = metrics: [Internal];
+}
 
 /// Longest wait for the store to respond; probes time out soon after.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -7,8 +7,8 @@ use actix_web::guard::fn_guard;
 use actix_web::http::Method;
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use utoipa::OpenApi;
-use utoipa::openapi::HttpMethod;
+use utoipa::OpenApi as _;
+use utoipa::openapi::{HttpMethod, OpenApi};
 
 use crate::http::caller::Auth;
 use crate::http::console::{self, paths};
@@ -16,7 +16,7 @@ use crate::http::error::{AgentProblem, Code, Error, Problem};
 use crate::http::exchange::Exchange;
 use crate::http::openapi::About;
 use crate::http::planning::{self, read};
-use crate::http::request::{Handler, to};
+use crate::http::request::Handler;
 use crate::http::{State, agents, approvals, chat, decisions, docs, google, health, runs, threads};
 
 /// A route, and what answers it.
@@ -37,159 +37,130 @@ pub(super) struct Operation {
     pub(super) describe: fn(&mut About<'_>),
 }
 
-macro_rules! routes {
-    (
-        $($tag:literal, $about:literal {
-            $($($id:ident = $module:ident::$handler:ident),+: $problems:tt;)+
-        })+
-        pages { $($method:ident $path:expr => $page:path;)+ }
-    ) => {
-        /// The groups of operations.
-        pub(super) const TAGS: &[(&str, &str)] = &[$(($tag, $about)),+];
-
-        static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-            use Code::*;
-            vec![
-                $($($(pastey::paste! { described::<$module::[<__path_ $handler>], _, _>(
-                    $module::$handler,
-                    |route| to(route, $module::$handler),
-                    |describe| Operation { id: stringify!($id), tag: $tag, problems: &$problems, describe },
-                ) },)+)+)+
-                $(Entry {
-                    route: Route { method: Method::$method, path: $path },
-                    answer: |route| to(route, $page),
-                    operation: None,
-                },)+
-            ]
-        });
-
-        /// The operations of the API, as described beside their handlers.
-        #[derive(OpenApi)]
-        #[openapi(
-            paths($($($($module::$handler),+),+),+),
-            components(schemas(Problem, AgentProblem, Code))
-        )]
-        pub(super) struct Described;
-    };
+/// The operations of a module.
+pub(crate) struct Operations {
+    entries: fn(&'static str) -> Vec<Entry>,
+    described: fn() -> OpenApi,
 }
 
-routes! {
-    "chat", "One message, one decision." {
-        decide = chat::decide, decideStreamed = chat::decide_streamed:
-            [Forbidden, StillRunning, OutcomeUnrecorded, Internal];
+/// The operations of a module, beside their handlers. A line: the operation and what answers it, and the problems that do not
+/// follow from what the handler takes and answers.
+macro_rules! operations {
+    ($($($id:ident = $handler:ident),+: $problems:tt;)+) => {
+        /// The operations of this module.
+        pub(crate) const OPERATIONS: $crate::http::routes::Operations = pastey::paste! {{
+            #[derive(utoipa::OpenApi)]
+            #[openapi(paths($($($handler),+),+))]
+            struct Described;
+
+            #[allow(unused_imports, reason = "most routes have no such problem")]
+            use $crate::http::error::Code::*;
+            $crate::http::routes::Operations::new::<Described>(|tag| vec![$($(
+                $crate::http::routes::described::<[<__path_ $handler>], _, _>(
+                    $handler,
+                    |route| $crate::http::request::to(route, $handler),
+                    tag,
+                    stringify!($id),
+                    &$problems,
+                ),
+            )+)+])
+        }};
+    };
+}
+pub(crate) use operations;
+
+impl Operations {
+    pub(super) const fn new<D: utoipa::OpenApi>(entries: fn(&'static str) -> Vec<Entry>) -> Self {
+        Self {
+            entries,
+            described: D::openapi,
+        }
     }
-    "agents", "Declared agents: definitions and their versions." {
-        listAgents = agents::list: [];
-        getAgent = agents::get: [];
-        putAgent = agents::put: [];
-        listVersions = agents::versions: [];
-        getVersion = agents::version: [];
-        restoreVersion = agents::restore: [Overloaded];
-    }
-    "runs", "Runs of agents: trigger, watch, cancel, resume." {
-        triggerAgent = runs::trigger: [Forbidden, InvalidDefinition];
-        listRuns = runs::list: [];
-        getRun = runs::get: [];
-        watchRun = runs::follow: [];
-        cancelRun = runs::cancel: [Forbidden, OutcomeUnrecorded, RunUnreadable];
-        resumeRun = runs::resume:
-            [Forbidden, NotPaused, PartOfRun, StepLimitExceeded, DeadlinePassed, CallsInDoubt, TooManySessions];
-    }
-    "threads", "Stored conversations with an agent that requests approval before it acts." {
-        say = threads::run, sayStreaming = threads::run_streamed:
-            [Forbidden, NotFound, ThreadBusy, InvalidDefinition, RateLimited, OutcomeUnrecorded, RunUnreadable,
-             AgentUnavailable];
-        listThreads = threads::list: [];
-        getThread = threads::thread: [];
-        getThreadRun = threads::get: [];
-        watchThreadRun = runs::follow_in_thread: [];
-        cancelThreadRun = threads::cancel: [Forbidden, OutcomeUnrecorded, RunUnreadable];
-    }
-    "approvals", "Approval requests, in-doubt actions and grants." {
-        listPendingApprovals = approvals::pending: [Forbidden];
-        resolveApproval = approvals::resolve:
-            [Forbidden, NotFound, AlreadyResolved, NotGrantable, IdempotencyKeyReused, OutcomeUnrecorded, RunUnreadable];
-        listActionsInDoubt = approvals::in_doubt: [Forbidden];
-        settleAction = approvals::settle:
-            [Forbidden, NotInDoubt, RunInProgress, PartOfRun, IdempotencyKeyReused, OutcomeUnrecorded, RunUnreadable];
-        listGrants = approvals::grants: [Forbidden];
-        getGrant = approvals::grant: [Forbidden];
-        revokeGrant = approvals::revoke: [Forbidden];
-    }
-    "planning sessions", "A goal, a repository and a deadline: gavel proposes a plan, and changes it in conversation." {
-        startPlanning = planning::start: [Forbidden, RepositoryNotAllowed, TooManySessions, AgentUnavailable];
-        listPlanningSessions = read::list: [];
-        getPlanningSession = read::get: [];
-        refinePlan = planning::refine:
-            [PlanInProgress, PlanLocked, PlanChanged, SessionOver, DeadlinePassed, TooManySessions, AgentUnavailable];
-        editPlan = planning::edit:
-            [PlanInProgress, PlanLocked, PlanChanged, SessionOver, DeadlinePassed, OutcomeUnrecorded];
-        executePlan = planning::execute:
-            [RepositoryNotAllowed, PlanInProgress, PlanChanged, SessionOver, DeadlinePassed, TooManySessions,
-             AgentUnavailable];
-        cancelPlanning = planning::cancel: [OutcomeUnrecorded];
-        listPlanVersions = read::versions: [];
-        getPlanVersion = read::version: [];
-        getPlanTask = read::task: [];
-        listPlanningActions = read::log: [];
-        watchPlanningSession = read::follow: [];
-    }
-    "record", "Decisions and tool calls, for analysts." {
-        listDecisions = decisions::list: [];
-        getDecision = decisions::get: [];
-        listToolInvocations = decisions::tool_invocations: [];
-    }
-    "health", "For operators and probes. Open: no credentials are required." {
-        isAlive = health::live: [];
-        isReady = health::ready: [];
-        getMetrics = health::metrics: [Internal];
-    }
-    "accounts", "For browsers that Google redirects. Open: no credentials are required." {
-        // The route does not exist if callbacks are disabled.
-        finishGoogle = google::callback: [NotFound];
-    }
-    "reference", "This description. Open: no credentials are required." {
-        getAgentSchema = agents::schema: [];
-        getOpenApi = docs::openapi: [];
-        showDocs = docs::index: [];
-        getDocsAsset = docs::asset: [Internal];
-        getRoot = docs::root: [];
-    }
-    pages {
-        GET paths::CONSOLE => console::index;
-        GET paths::STYLE => console::style;
-        GET paths::LOGIN => console::login::show;
-        POST paths::LOGIN => console::login::log_in;
-        POST paths::LOG_OUT => console::login::log_out;
-        GET paths::ZONE => console::zone::show;
-        POST paths::ZONE => console::zone::choose;
-        GET paths::APPROVALS => console::approvals::list;
-        GET "/console/approvals/{id}" => console::approvals::one;
-        POST "/console/approvals/{id}" => console::approvals::resolve;
-        GET paths::ANSWERED => console::approvals::answered;
-        GET "/console/actions/{id}" => console::approvals::action;
-        GET "/console/actions/{id}/html" => console::approvals::html;
-        POST "/console/actions/{id}" => console::approvals::settle;
-        GET paths::THREADS => console::threads::list;
-        GET "/console/threads/{id}" => console::threads::thread;
-        GET paths::SESSIONS => console::planning::list;
-        GET "/console/sessions/{id}" => console::planning::session::show;
-        GET "/console/sessions/{id}/news" => console::planning::look;
-        POST "/console/sessions/{id}/confirm" => console::planning::confirm;
-        POST "/console/sessions/{id}/cancel" => console::planning::cancel;
-        GET "/console/sessions/{id}/tasks/{taskId}" => console::planning::task::task;
-        GET "/console/sessions/{id}/log" => console::planning::task::log;
-        GET "/console/sessions/{id}/versions" => console::planning::versions::show;
-        GET paths::GRANTS => console::grants::list;
-        POST "/console/grants/{id}" => console::grants::revoke;
-    }
+}
+
+/// The groups of operations: what each is about, and the modules that have its routes.
+const GROUPS: &[(&str, &str, &[Operations])] = &[
+    ("chat", "One message, one decision.", &[chat::OPERATIONS]),
+    (
+        "agents",
+        "Declared agents: definitions and their versions.",
+        &[agents::OPERATIONS],
+    ),
+    (
+        "runs",
+        "Runs of agents: trigger, watch, cancel, resume.",
+        &[runs::OPERATIONS],
+    ),
+    (
+        "threads",
+        "Stored conversations with an agent that requests approval before it acts.",
+        &[threads::OPERATIONS],
+    ),
+    (
+        "approvals",
+        "Approval requests, in-doubt actions and grants.",
+        &[approvals::OPERATIONS],
+    ),
+    (
+        "planning sessions",
+        "A goal, a repository and a deadline: gavel proposes a plan, and changes it in conversation.",
+        &[planning::OPERATIONS, read::OPERATIONS],
+    ),
+    (
+        "record",
+        "Decisions and tool calls, for analysts.",
+        &[decisions::OPERATIONS],
+    ),
+    (
+        "health",
+        "For operators and probes. Open: no credentials are required.",
+        &[health::OPERATIONS],
+    ),
+    (
+        "accounts",
+        "For browsers that Google redirects. Open: no credentials are required.",
+        &[google::OPERATIONS],
+    ),
+    (
+        "reference",
+        "This description. Open: no credentials are required.",
+        &[docs::OPERATIONS],
+    ),
+];
+
+static TABLE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    let of_api = GROUPS
+        .iter()
+        .flat_map(|(tag, _, modules)| modules.iter().flat_map(|module| (module.entries)(tag)));
+    of_api.chain(console::pages()).collect()
+});
+
+/// The schemas that every operation refers to.
+#[derive(utoipa::OpenApi)]
+#[openapi(components(schemas(Problem, AgentProblem, Code)))]
+struct Problems;
+
+/// The operations as their handlers describe them.
+pub(super) fn description() -> OpenApi {
+    let modules = GROUPS.iter().flat_map(|(_, _, modules)| *modules);
+    modules.fold(Problems::openapi(), |mut all, module| {
+        all.merge((module.described)());
+        all
+    })
+}
+
+/// The groups of operations, and what each is about.
+pub(super) fn tags() -> impl Iterator<Item = (&'static str, &'static str)> {
+    GROUPS.iter().map(|(tag, about, _)| (*tag, *about))
 }
 
 /// The route of a handler with a description. Where it is stands in the description.
-fn described<P: utoipa::Path, A: 'static, H: Handler<A>>(
+pub(super) fn described<P: utoipa::Path, A: 'static, H: Handler<A>>(
     _: H,
     answer: fn(&'static Route) -> actix_web::Route,
-    operation: fn(fn(&mut About<'_>)) -> Operation,
+    tag: &'static str,
+    id: &'static str,
+    problems: &'static [Code],
 ) -> Entry {
     let method = match P::methods().first() {
         Some(HttpMethod::Post) => Method::POST,
@@ -201,7 +172,23 @@ fn described<P: utoipa::Path, A: 'static, H: Handler<A>>(
     Entry {
         route: Route { method, path },
         answer,
-        operation: Some(operation(H::describe)),
+        operation: Some(Operation {
+            id,
+            tag,
+            problems,
+            describe: H::describe,
+        }),
+    }
+}
+
+impl Entry {
+    /// A page of the console.
+    pub(super) fn page(method: Method, path: &'static str, answer: fn(&'static Route) -> actix_web::Route) -> Self {
+        Self {
+            route: Route { method, path },
+            answer,
+            operation: None,
+        }
     }
 }
 

@@ -29,11 +29,22 @@ use crate::http::openapi::lines::{Union, line};
 use crate::http::openapi::{About, header, in_query, string, whole};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, Key, List, Meta, Query, Request, Room, Take, User};
+use crate::http::routes::operations;
 use crate::http::spelling::{self, Spelling};
 use crate::http::stream::{After, Failed, Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::agents::{self, Trigger};
 use crate::surfaces::request::NAME_OF_ZONE;
 use crate::surfaces::runs::{Begun, Resume, Watch};
+
+operations! {
+    triggerAgent = trigger: [Forbidden, InvalidDefinition];
+    listRuns = list: [];
+    getRun = get: [];
+    watchRun = follow: [];
+    cancelRun = cancel: [Forbidden, OutcomeUnrecorded, RunUnreadable];
+    resumeRun = resume:
+        [Forbidden, NotPaused, PartOfRun, StepLimitExceeded, DeadlinePassed, CallsInDoubt, TooManySessions];
+}
 
 /// Runs an agent.
 ///
@@ -355,22 +366,7 @@ pub(crate) async fn follow(
     watch(ctx, user, after, room, run, form).await
 }
 
-/// Watches the events of a run.
-///
-/// As `GET /api/runs/{id}/events`.
-#[utoipa::path(get, path = "/api/agent/runs/{id}/events")]
-pub(crate) async fn follow_in_thread(
-    ctx: Ctx,
-    Acting(user): Acting,
-    after: After<u64>,
-    Room(room): Room,
-    Id(run): Id<RunId>,
-    form: Framing,
-) -> Result<Option<Stream<RunLines<AgentRunLine>>>, Error> {
-    watch(ctx, user, after, room, run, form).await
-}
-
-async fn watch<L>(
+pub(super) async fn watch<L>(
     ctx: Ctx,
     user: Option<UserId>,
     after: After<u64>,

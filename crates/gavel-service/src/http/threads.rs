@@ -23,10 +23,23 @@ use crate::http::openapi::lines::{Union, line as union};
 use crate::http::openapi::{About, in_query, whole};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Given, Id, Key, List, Meta, Query, Request, Room, Sent, Take, User};
-use crate::http::stream::{Framing, Lines, Out, Silent, Stream};
+use crate::http::routes::operations;
+use crate::http::runs::{AgentRunLine, RunLines, watch};
+use crate::http::stream::{After, Framing, Lines, Out, Silent, Stream};
 use crate::surfaces::caller::Caller;
 use crate::surfaces::problem::Problem as Cause;
 use crate::surfaces::runs::Watch;
+
+operations! {
+    say = run, sayStreaming = run_streamed:
+        [Forbidden, NotFound, ThreadBusy, InvalidDefinition, RateLimited, OutcomeUnrecorded, RunUnreadable,
+         AgentUnavailable];
+    listThreads = list: [];
+    getThread = thread: [];
+    getThreadRun = get: [];
+    watchThreadRun = follow: [];
+    cancelThreadRun = cancel: [Forbidden, OutcomeUnrecorded, RunUnreadable];
+}
 
 impl Given for SayBody {
     const ABOUT: &'static str = "The message.";
@@ -403,6 +416,21 @@ fn failed(mut problem: Map<String, Value>) -> Value {
     problem.insert("type".to_owned(), "error".into());
     problem.insert("error".to_owned(), detail);
     Value::Object(problem)
+}
+
+/// Watches the events of a run.
+///
+/// As `GET /api/runs/{id}/events`.
+#[utoipa::path(get, path = "/api/agent/runs/{id}/events")]
+pub(super) async fn follow(
+    ctx: Ctx,
+    Acting(user): Acting,
+    after: After<u64>,
+    Room(room): Room,
+    Id(run): Id<RunId>,
+    form: Framing,
+) -> Result<Option<Stream<RunLines<AgentRunLine>>>, Error> {
+    watch(ctx, user, after, room, run, form).await
 }
 
 #[cfg(test)]

@@ -3,107 +3,23 @@
 use std::sync::Arc;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::fields::{INPUT, PROMPT, TABLE};
-use super::{Definition, Flow, OutputSchema, Step, SubAgent};
+use super::fields::{PROMPT, TABLE};
+use super::values::Held;
+use super::{Definition, Input, Step, SubAgent};
 use crate::domain::canonical;
 
 /// Hex SHA-256 of the canonical JSON text of the portable form.
 pub(super) fn hash(definition: &Definition) -> Arc<str> {
-    let text = canonical::to_raw(&to_json(definition));
+    let text = canonical::to_raw(&definition.to_json());
     hex::encode(Sha256::digest(text.get())).into()
 }
 
 /// Bytes of the portable form as JSON, which is how definitions are stored.
 pub(super) fn length(definition: &Definition) -> usize {
-    to_json(definition).to_string().len()
-}
-
-pub(super) fn to_json(definition: &Definition) -> Value {
-    let inputs: Map<_, _> = definition
-        .inputs
-        .iter()
-        .map(|(name, input)| {
-            (
-                name.clone(),
-                json!({"description": input.description, "type": input.kind.as_str(), "required": input.required}),
-            )
-        })
-        .collect();
-    let output = definition.output.as_ref().map(|output| {
-        let schema = match &output.schema {
-            OutputSchema::Named(name) => Value::from(name.as_str()),
-            OutputSchema::Inline(schema) => schema.clone(),
-        };
-        json!({"outputName": output.name, "description": output.description, "schema": schema})
-    });
-    let steps = definition.flow.steps();
-    let max_iterations = match &definition.flow {
-        Flow::Loop { max_iterations, .. } => Some(max_iterations),
-        Flow::Single | Flow::Sequential { .. } => None,
-    };
-    let prompt = definition.prompt.as_ref();
-    let prompt = prompt.map(|prompt| json!({"query": prompt.query, "systemPrompt": prompt.system_prompt}));
-    let mut model: Map<_, _> = definition.model.to_json().collect();
-    if let Some(provider) = definition.provider {
-        model.insert("provider".to_owned(), provider.as_str().into());
-    }
-    let seconds = definition.limits.max_time.map(|time| time.as_secs());
-    let minutes = seconds.filter(|seconds| seconds % 60 == 0).map(|seconds| seconds / 60);
-    without_nulls(json!({
-        "name": definition.name,
-        "displayName": definition.display_name,
-        "description": definition.description,
-        "inputConfig": {"inputs": inputs},
-        "outputConfig": output,
-        "processOutput": definition.process_output,
-        "promptConfig": prompt,
-        "modelConfig": model,
-        "toolConfig": {"tools": definition.tools},
-        "runConfig": {
-            "max_turns": definition.limits.max_turns,
-            "max_tokens": definition.limits.max_tokens,
-            "max_time_minutes": minutes,
-            "deadline_seconds": seconds.filter(|_| minutes.is_none()),
-        },
-        // Has no effect if the flow calls no model itself, and is not included then.
-        "approval": steps.is_empty().then_some(definition.approval.as_str()),
-        // Default values are omitted, so that a definition without them keeps its earlier hash.
-        "flow_type": (definition.flow != Flow::Single).then_some(definition.flow.as_str()),
-        "steps": (!steps.is_empty()).then(|| steps.iter().map(step).collect::<Value>()),
-        "max_iterations": max_iterations,
-        "sub_agents": (!definition.sub_agents.is_empty())
-            .then(|| definition.sub_agents.iter().map(sub_agent).collect::<Value>()),
-    }))
-}
-
-/// The shortest notation.
-fn sub_agent(sub_agent: &SubAgent) -> Value {
-    match sub_agent.timeout {
-        None => Value::from(sub_agent.agent.as_str()),
-        Some(timeout) => json!({"agent": sub_agent.agent, "timeout": timeout.as_secs()}),
-    }
-}
-
-/// The shortest notation.
-fn step(step: &Step) -> Value {
-    if step.name == step.agent && step.input.is_empty() && step.timeout.is_none() {
-        return Value::from(step.agent.as_str());
-    }
-    let mut fields = Map::new();
-    if step.name != step.agent {
-        fields.insert("name".to_owned(), Value::from(step.name.as_str()));
-    }
-    fields.insert("agent".to_owned(), Value::from(step.agent.as_str()));
-    if !step.input.is_empty() {
-        fields.insert("input".to_owned(), json!(step.input));
-    }
-    if let Some(timeout) = step.timeout {
-        fields.insert("timeout".to_owned(), Value::from(timeout.as_secs()));
-    }
-    Value::Object(fields)
+    definition.to_json().to_string().len()
 }
 
 /// A protobuf float as people write it: 0.1, not 0.10000000149011612.
@@ -112,20 +28,6 @@ pub(super) fn shortest(value: f32) -> f64 {
         .to_string()
         .parse()
         .unwrap_or_else(|_| unreachable!("a finite float prints as a number"))
-}
-
-/// Removes absent fields on the definition's own two levels; a schema inside keeps its nulls.
-fn without_nulls(value: Value) -> Value {
-    let Value::Object(fields) = value else { return value };
-    let keep = |fields: Map<String, Value>| fields.into_iter().filter(|(_, value)| !value.is_null());
-    Value::Object(
-        keep(fields)
-            .map(|(name, value)| match value {
-                Value::Object(group) => (name, Value::Object(keep(group).collect())),
-                other => (name, other),
-            })
-            .collect(),
-    )
 }
 
 /// A value whose maps are ordered.
@@ -137,29 +39,35 @@ pub(super) enum Tree {
 }
 
 impl Tree {
-    /// The definition without empty groups.
-    pub(super) fn of(definition: &Definition) -> Self {
-        let Value::Object(mut fields) = definition.to_json() else {
-            unreachable!("a definition is an object")
-        };
-        if !definition.flow.steps().is_empty() {
-            // A flow that calls no model itself has no tools.
-            fields.remove("toolConfig");
+    /// The definition in the order of the table, without absent fields and empty groups.
+    pub(super) fn new(definition: &Definition) -> Self {
+        let mut entries: Vec<(String, Self)> = Vec::new();
+        for row in TABLE {
+            let Some(value) = (row.write)(definition) else { continue };
+            let name = row.field.name().to_owned();
+            let Some((group, _)) = row.grouped else {
+                entries.push((name, value));
+                continue;
+            };
+            match entries.iter_mut().find(|(given, _)| given == group) {
+                Some((_, Self::Map(fields))) => fields.push((name, value)),
+                _ => entries.push((group.to_owned(), Self::Map(vec![(name, value)]))),
+            }
         }
-        fields.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
-        let entries = fields
-            .into_iter()
-            .map(|(name, value)| {
-                let tree = match value {
-                    Value::Object(group) if name == INPUT => Self::map(group, &[], arguments),
-                    Value::Object(group) => Self::map(group, &in_group(&name), Self::from),
-                    Value::Array(items) => Self::List(items.into_iter().map(item).collect()),
-                    scalar => Self::Scalar(scalar),
-                };
-                (name, tree)
-            })
-            .collect();
-        Self::ordered(entries, &at_top())
+        Self::Map(entries)
+    }
+
+    /// An optional field, if it is present.
+    pub(super) fn optional(value: &Option<impl Held>) -> Option<Self> {
+        value.as_ref().map(|value| Self::Scalar(value.to_json()))
+    }
+
+    /// A list, unless it is empty.
+    pub(super) fn some<'a, T: 'a>(items: &'a [T]) -> Option<Self>
+    where
+        Self: From<&'a T>,
+    {
+        (!items.is_empty()).then(|| Self::List(items.iter().map(Self::from).collect()))
     }
 
     /// Removes the system prompt, which the caller writes elsewhere.
@@ -180,18 +88,18 @@ impl Tree {
             serde_json::to_string_pretty(self).unwrap_or_else(|_| unreachable!("a tree of JSON values prints as JSON"));
         text + "\n"
     }
+}
 
-    fn map(fields: Map<String, Value>, order: &[&str], value: fn(Value) -> Self) -> Self {
-        Self::ordered(
-            fields.into_iter().map(|(name, one)| (name, value(one))).collect(),
-            order,
-        )
-    }
-
-    /// Names that are not in `order` come last, in their original order.
-    fn ordered(mut entries: Vec<(String, Self)>, order: &[&str]) -> Self {
-        entries.sort_by_key(|(name, _)| order.iter().position(|known| known == name).unwrap_or(order.len()));
-        Self::Map(entries)
+impl From<Tree> for Value {
+    fn from(tree: Tree) -> Self {
+        match tree {
+            Tree::Scalar(value) => value,
+            Tree::List(items) => items.into_iter().map(Self::from).collect(),
+            Tree::Map(entries) => entries
+                .into_iter()
+                .map(|(name, tree)| (name, Self::from(tree)))
+                .collect(),
+        }
     }
 }
 
@@ -199,10 +107,82 @@ impl Tree {
 impl From<Value> for Tree {
     fn from(value: Value) -> Self {
         match value {
-            Value::Object(fields) => Self::map(fields, &[], Self::from),
+            Value::Object(fields) => Self::Map(fields.into_iter().map(|(name, one)| (name, one.into())).collect()),
             Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
             scalar => Self::Scalar(scalar),
         }
+    }
+}
+
+impl From<&str> for Tree {
+    fn from(text: &str) -> Self {
+        Self::Scalar(text.into())
+    }
+}
+
+impl From<&String> for Tree {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<u64> for Tree {
+    fn from(number: u64) -> Self {
+        Self::Scalar(number.into())
+    }
+}
+
+/// The present ones of these fields, in this order.
+fn map<const N: usize>(fields: [(&str, Option<Tree>); N]) -> Tree {
+    let present = fields
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Tree::Map(present.collect())
+}
+
+impl From<&Input> for Tree {
+    fn from(input: &Input) -> Self {
+        map([
+            ("description", Some((&input.description).into())),
+            ("type", Some(input.kind.as_str().into())),
+            ("required", Some(Self::Scalar(input.required.into()))),
+        ])
+    }
+}
+
+/// The shortest notation.
+impl From<&SubAgent> for Tree {
+    fn from(SubAgent { agent, timeout }: &SubAgent) -> Self {
+        match timeout {
+            None => agent.into(),
+            Some(timeout) => map([
+                ("agent", Some(agent.into())),
+                ("timeout", Some(timeout.as_secs().into())),
+            ]),
+        }
+    }
+}
+
+/// The shortest notation.
+impl From<&Step> for Tree {
+    fn from(
+        Step {
+            name,
+            agent,
+            input,
+            timeout,
+        }: &Step,
+    ) -> Self {
+        if name == agent && input.is_empty() && timeout.is_none() {
+            return agent.into();
+        }
+        let templates = || input.iter().map(|(name, template)| (name.clone(), template.into()));
+        map([
+            ("name", (name != agent).then(|| name.into())),
+            ("agent", Some(agent.into())),
+            ("input", (!input.is_empty()).then(|| Self::Map(templates().collect()))),
+            ("timeout", timeout.map(|timeout| timeout.as_secs().into())),
+        ])
     }
 }
 
@@ -220,39 +200,4 @@ impl Serialize for Tree {
             }
         }
     }
-}
-
-/// The content of `inputs`.
-fn arguments(inputs: Value) -> Tree {
-    match inputs {
-        Value::Object(inputs) => Tree::map(inputs, &[], |argument| match argument {
-            Value::Object(fields) => Tree::map(fields, &["description", "type", "required"], Tree::from),
-            other => Tree::from(other),
-        }),
-        other => Tree::from(other),
-    }
-}
-
-/// An item of a list in the definition: a name, a step or a sub-agent.
-fn item(value: Value) -> Tree {
-    match value {
-        Value::Object(step) => Tree::map(step, &["name", "agent", "input", "timeout"], Tree::from),
-        other => Tree::from(other),
-    }
-}
-
-/// Names and groups of the top level, in the order of the table.
-fn at_top() -> Vec<&'static str> {
-    let names = TABLE.iter().filter_map(|row| match row.grouped {
-        Some((group, _)) => Some(group),
-        None => row.flat.first().copied(),
-    });
-    names.collect()
-}
-
-fn in_group(group: &str) -> Vec<&'static str> {
-    let names = TABLE
-        .iter()
-        .filter_map(|row| row.grouped.filter(|(name, _)| *name == group));
-    names.map(|(_, names)| names[0]).collect()
 }

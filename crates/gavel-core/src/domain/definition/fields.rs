@@ -6,12 +6,14 @@
 //! the table in the documentation are generated from it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use gavel_reading::{At, Content, Key, Node, nearest};
 
-use super::flow::FlowType;
+use super::canonical::Tree;
+use super::flow::{Flow, FlowType};
 use super::values::SECONDS;
-use super::{Approval, Provider, ThinkingLevel};
+use super::{Approval, Definition, OutputSchema, Provider, ThinkingLevel};
 
 /// The type of a field, for its description. The reader implements the conversion.
 #[derive(Clone, Copy, Debug)]
@@ -69,14 +71,16 @@ pub(super) struct Row {
     /// Its names at the top level.
     pub(super) flat: &'static [&'static str],
     pub(super) holds: Holds,
+    /// Its portable value in a definition; `None` if it is absent, or a default that is left out.
+    pub(super) write: fn(&Definition) -> Option<Tree>,
     /// A one-sentence description for authors of definitions.
     pub(super) about: &'static str,
 }
 
 /// The table, in the order in which a definition is written. A line: the field, its group with its names there, its names
-/// at the top level, what it holds, and what it is.
+/// at the top level, what it holds, what is written of a definition, and what it is.
 macro_rules! table {
-    ($($field:ident: $grouped:expr, $flat:expr, $holds:expr, $about:expr;)+) => {
+    ($($field:ident: $grouped:expr, $flat:expr, $holds:expr, $write:expr, $about:expr;)+) => {
         /// A field of a definition, regardless of its spelling.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[expect(missing_docs, reason = "each is the field of that name")]
@@ -88,6 +92,7 @@ macro_rules! table {
             grouped: $grouped,
             flat: $flat,
             holds: $holds,
+            write: $write,
             about: $about,
         },)+];
     };
@@ -95,74 +100,115 @@ macro_rules! table {
 
 table! {
     SchemaOfFile: None, &["$schema"], Holds::Text,
+        |_| None,
         "For editors: the JSON Schema of this file (`gavel agents schema`). No part of the definition.";
     Name: None, &["name"], Holds::Name,
+        |one| Some((&one.name).into()),
         "Required. Unique; the name under which the agent is called as a tool. Not complete_task or exit_loop.";
     DisplayName: None, &["displayName", "display_name"], Holds::Text,
+        |one| Tree::optional(&one.display_name),
         "The name for people.";
     Description: None, &["description"], Holds::Text,
+        |one| Some((&one.description).into()),
         "Required. What the agent does: a parent agent reads it to decide on delegation.";
     Kind: None, &["kind"], Holds::Choice(&["local"]),
+        |_| None,
         "Gemini CLI's marker for an agent that runs locally, as all agents of gavel do.";
     FlowType: None, &["flow_type", "flowType"], Holds::Choice(FlowType::WORDS),
+        |one| (one.flow != Flow::Single).then(|| one.flow.as_str().into()),
         "How it works: once (default), its steps in order, or in a loop.";
     Inputs: Some((INPUT, &["inputs"])), &[], Holds::Inputs,
+        |one| Some(Tree::Map(one.inputs.iter().map(|(name, input)| (name.clone(), input.into())).collect())),
         "Its arguments by name: description, type, required (default false). Absent: one required string, `query`.";
     Steps: None, &["steps"], Holds::Steps,
+        |one| Tree::some(one.flow.steps()),
         "What a flow runs in order: names of agents, or maps of name, agent, input and timeout. Absent: the agent itself.";
     MaxIterations: None, &["max_iterations", "maxIterations"], Holds::Whole(1),
+        |one| match one.flow {
+            Flow::Loop { max_iterations, .. } => Some(u64::from(max_iterations).into()),
+            Flow::Single | Flow::Sequential { .. } => None,
+        },
         "The most iterations of a loop; default 3.";
     OutputName: Some((OUTPUT, &["outputName", "output_name"])), &[], Holds::Name,
+        |one| Some((&one.output.as_ref()?.name).into()),
         "The argument of `complete_task` that carries the output. Without outputConfig plain text ends the run.";
     OutputDescription: Some((OUTPUT, &["description"])), &[], Holds::Text,
+        |one| Some((&one.output.as_ref()?.description).into()),
         "What the output is.";
     OutputSchema: Some((OUTPUT, &["schema"])), &[], Holds::Schema,
+        |one| Some(match &one.output.as_ref()?.schema {
+            OutputSchema::Named(name) => name.into(),
+            OutputSchema::Inline(schema) => schema.clone().into(),
+        }),
         "The JSON Schema that the output conforms to, or the NAME of schemas/NAME.json.";
     ProcessOutput: None, &["processOutput", "process_output"], Holds::Text,
+        |one| Tree::optional(&one.process_output),
         "Template of the final text: ${report} is the whole output if outputName is report, and ${summary} its property summary. Absent: JSON.";
     Query: Some((PROMPT, &["query"])), &["query"], Holds::Text,
+        |one| Some((&one.prompt.as_ref()?.query).into()),
         "The first message to the model; ${INPUT} is replaced by an input. Absent: `${query}`.";
     SystemPrompt: Some((PROMPT, &["systemPrompt", "system_prompt"])), &["systemPrompt", "system_prompt"], Holds::Text,
+        |one| Some((&one.prompt.as_ref()?.system_prompt).into()),
         "Required, unless there are steps. Persona and rules; in Markdown the text below the front matter.";
     Provider: Some((MODEL, &["provider"])), &[], Holds::Choice(Provider::WORDS),
+        |one| Some(one.provider?.as_str().into()),
         "The Gemini Developer API or Vertex AI. Absent: the configured one.";
     Model: Some((MODEL, &["model", "name"])), &["model"], Holds::Text,
+        |one| Tree::optional(&one.model.model),
         "The model's name. Absent, or `inherit`: the configured one.";
     Temperature: Some((MODEL, &["temp", "temperature"])), &["temp", "temperature"], Holds::Number(2.0),
+        |one| Tree::optional(&one.model.temperature),
         "Sampling temperature. Absent: the model's default.";
     TopP: Some((MODEL, &["top_p", "topP"])), &["top_p", "topP"], Holds::Number(1.0),
+        |one| Tree::optional(&one.model.top_p),
         "Nucleus sampling threshold. Absent: the model's default.";
     ThinkingBudget: Some((MODEL, &["thinkingBudget", "thinking_budget"])),
         &["thinkingBudget", "thinking_budget"], Holds::Whole(-1),
+        |one| Tree::optional(&one.model.thinking_budget),
         "Tokens for thinking; -1: no limit. Not beside thinkingLevel.";
     ThinkingLevel: Some((MODEL, &["thinkingLevel", "thinking_level"])),
         &["thinkingLevel", "thinking_level"], Holds::Choice(ThinkingLevel::WORDS),
+        |one| Tree::optional(&one.model.thinking_level),
         "How much the model thinks. A level that the model does not know becomes the nearest one. Absent: the configured \
          level.";
     IncludeThoughts: Some((MODEL, &["includeThoughts", "include_thoughts"])),
         &["includeThoughts", "include_thoughts"], Holds::Bool,
+        |one| Tree::optional(&one.model.include_thoughts),
         "Whether the model summarizes its thinking: shown as it arrives, kept with the run, never part of the answer. Absent: true; for a chat, false.";
     MaxOutputTokens: Some((MODEL, &["maxOutputTokens", "max_output_tokens"])), &[], Holds::Whole(1),
+        |one| Tree::optional(&one.model.max_output_tokens),
         "The most tokens of one answer, including thinking.";
     Tools: Some((TOOLS, &["tools"])), &["tools"], Holds::Tools,
+        |one| one.calls_model().then(|| Tree::List(one.tools.iter().map(Tree::from).collect())),
         "The tools that it may use, and no others: TOOL, or SERVER__TOOL. A TOOL whose name contains `__` must be \
          given as SERVER__TOOL. With the name of an agent it may call that agent, as with sub_agents. Absent: none.";
     SubAgents: None, &["sub_agents", "subAgents"], Holds::SubAgents,
+        |one| Tree::some(&one.sub_agents),
         "The agents that it may call as tools: names, or maps of agent and timeout (seconds), which replaces the agent's \
          own limit. Absent: none.";
     MaxTurns: Some((RUN, &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"])),
         &["max_turns", "maxTurns", "max_steps", "maxSteps", "iterations"], Holds::Whole(1),
+        |one| Tree::optional(&one.limits.max_turns),
         "The most model calls of a run, plus one for a summary. Absent: 50 as a sub-agent, else no limit.";
     MaxTokens: Some((RUN, &["max_tokens", "maxTokens"])), &["max_tokens"], Holds::Whole(1),
+        |one| Tree::optional(&one.limits.max_tokens),
         "The most input and output tokens over all model calls of a run; for a flow, over its steps. Tokens of sub-agents do not count. Absent: no limit.";
     MaxTimeMinutes: Some((RUN, &["max_time_minutes", "maxTimeMinutes", "timeout_mins"])),
         &["max_time_minutes", "timeout_mins"], Holds::Minutes,
+        |one| one.limits.max_time.and_then(minutes).map(Tree::from),
         "Time limit of a run in minutes, plus up to 30 s for a summary. A fraction is rounded to whole seconds.";
     DeadlineSeconds: Some((RUN, &["deadline_seconds", "deadlineSeconds", "default_timeout", "defaultTimeout"])),
         &["deadline_seconds", "default_timeout", "defaultTimeout"], Holds::Seconds,
+        |one| one.limits.max_time.filter(|time| minutes(*time).is_none()).map(|time| time.as_secs().into()),
         "The same limit in seconds, or as a text such as 90s, 5m or 1h30m.";
     Approval: None, &["approval"], Holds::Choice(Approval::WORDS),
+        |one| one.calls_model().then(|| one.approval.as_str().into()),
         "When a tool call requires approval: never, for tools that can change something (default), always.";
+}
+
+/// Whole minutes, the shorter way to write a time limit.
+fn minutes(time: Duration) -> Option<u64> {
+    (time.as_secs() % 60 == 0).then(|| time.as_secs() / 60)
 }
 
 impl Field {

@@ -123,7 +123,7 @@ pub(super) fn write(definition: &Definition, form: Form) -> Vec<u8> {
     if form == Form::Proto {
         return proto::write(definition);
     }
-    let mut tree = Tree::of(definition);
+    let mut tree = Tree::new(definition);
     let text = match form {
         Form::Json => tree.to_json(),
         Form::Yaml | Form::Proto => yaml(&tree),

@@ -127,9 +127,14 @@ impl Definition {
         sub_agents.find(|sub_agent| sub_agent.agent == agent)?.timeout
     }
 
+    /// Whether it calls a model itself. If not, its tools and its approval have no effect and are not written.
+    fn calls_model(&self) -> bool {
+        self.flow.steps().is_empty()
+    }
+
     /// The portable form as JSON, with canonical spellings and without absent fields. The hash covers this form.
     pub fn to_json(&self) -> Value {
-        canonical::to_json(self)
+        canonical::Tree::new(self).into()
     }
 }
 
@@ -204,17 +209,6 @@ pub struct Prompt {
     pub system_prompt: String,
 }
 
-/// The limits of a run (`runConfig`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RunLimits {
-    /// Model calls, without retries.
-    pub max_turns: Option<u32>,
-    /// Input and output tokens over all model calls.
-    pub max_tokens: Option<u32>,
-    /// Wall-clock time; whole seconds.
-    pub max_time: Option<Duration>,
-}
-
 names! {
     /// When a tool call requires approval, from the least to the most often.
     #[derive(Default)]
@@ -245,18 +239,12 @@ macro_rules! settings {
         $($(#[$about:meta])+ $name:ident: $type:ty = $field:ident;)+
     }) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, Default)]
+        #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $group { $($(#[$about])+ pub $name: Option<$type>,)+ }
 
         impl $group {
             fn read(values: &Values<'_>) -> Self {
                 Self { $($name: <$type>::read(values, Field::$field),)+ }
-            }
-
-            /// The fields that are present, by their portable names.
-            fn to_json(&self) -> impl Iterator<Item = (String, Value)> {
-                let fields = [$((Field::$field, self.$name.as_ref().map(Held::to_json)),)+];
-                fields.into_iter().filter_map(|(field, value)| Some((field.name().to_owned(), value?)))
             }
         }
     };
@@ -264,7 +252,6 @@ macro_rules! settings {
 
 settings! {
     /// Model and sampling settings of a definition (`modelConfig`).
-    #[derive(PartialEq)]
     pub struct ModelSettings {
         /// Model name; if absent, the configured one.
         model: String = Model;
@@ -280,6 +267,19 @@ settings! {
         include_thoughts: bool = IncludeThoughts;
         /// The most tokens of one answer.
         max_output_tokens: u32 = MaxOutputTokens;
+    }
+}
+
+settings! {
+    /// The limits of a run (`runConfig`).
+    #[derive(Copy, Eq)]
+    pub struct RunLimits {
+        /// Model calls, without retries.
+        max_turns: u32 = MaxTurns;
+        /// Input and output tokens over all model calls.
+        max_tokens: u32 = MaxTokens;
+        /// Wall-clock time; whole seconds.
+        max_time: Duration = DeadlineSeconds;
     }
 }
 

@@ -205,24 +205,17 @@ fn model(values: &Values<'_>) -> ModelSettings {
 
 /// `max_time_minutes` and `deadline_seconds` are one limit in two units.
 fn limits(values: &Values<'_>) -> RunLimits {
-    let minutes = values.take(Field::MaxTimeMinutes, MINUTES);
-    let seconds = values.take(Field::DeadlineSeconds, SECONDS);
-    if let (Some(minutes), Some(seconds)) = (minutes, seconds)
-        && minutes != seconds
-    {
-        let found = format!(
-            "{} s, while the limit in minutes is {} s",
-            seconds.as_secs(),
-            minutes.as_secs()
-        );
-        let place = values.place(Field::DeadlineSeconds);
-        place.error(found, "one value; both are the same limit");
+    let mut limits = RunLimits::read(values);
+    if let Some(minutes) = values.take(Field::MaxTimeMinutes, MINUTES) {
+        let time = *limits.max_time.get_or_insert(minutes);
+        if time != minutes {
+            let (seconds, minutes) = (time.as_secs(), minutes.as_secs());
+            let found = format!("{seconds} s, while the limit in minutes is {minutes} s");
+            let place = values.place(Field::DeadlineSeconds);
+            place.error(found, "one value; both are the same limit");
+        }
     }
-    RunLimits {
-        max_turns: values.count(Field::MaxTurns),
-        max_tokens: values.count(Field::MaxTokens),
-        max_time: seconds.or(minutes),
-    }
+    limits
 }
 
 // The tools and the sub-agents of a definition.

@@ -226,6 +226,7 @@ held! {
     bool: |values, field| values.take(field, FLAG), |value| Value::from(*value);
     i32: |values, field| values.whole(field), |value| Value::from(*value);
     u32: |values, field| values.count(field), |value| Value::from(*value);
+    Duration: |values, field| values.take(field, SECONDS), |time| Value::from(time.as_secs());
     f32: |values, field| values.float(field), |value| Value::from(shortest(*value));
 }
 

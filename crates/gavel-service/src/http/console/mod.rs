@@ -16,15 +16,15 @@ pub(super) mod zone;
 
 use std::sync::LazyLock;
 
-use actix_web::http::StatusCode;
-use actix_web::http::header;
+use actix_web::http::{Method, StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{Markup, html};
 use session::{Visitor, visitor};
 use sha2::{Digest, Sha256};
 
 use crate::http::error::{Code, Error};
-use crate::http::request::{Failure, Open, Request, Take};
+use crate::http::request::{Failure, Open, Request, Take, to};
+use crate::http::routes::Entry;
 use crate::http::{State, headers, query};
 use crate::surfaces::decisions::ListQuery;
 pub(super) use login::{Attempts, network};
@@ -231,6 +231,45 @@ fn trouble(error: Error, visitor: Option<&Visitor>) -> HttpResponse {
 /// The text for a list without rows.
 fn nothing(words: &str) -> Markup {
     html! { p.empty { (words) } }
+}
+
+/// The table of pages. A line: method, path, and what answers it.
+macro_rules! pages {
+    ($($method:ident $path:expr => $page:path;)+) => {
+        /// The pages of the console.
+        pub(super) fn pages() -> Vec<Entry> {
+            vec![$(Entry::page(Method::$method, $path, |route| to(route, $page)),)+]
+        }
+    };
+}
+
+pages! {
+    GET paths::CONSOLE => index;
+    GET paths::STYLE => style;
+    GET paths::LOGIN => login::show;
+    POST paths::LOGIN => login::log_in;
+    POST paths::LOG_OUT => login::log_out;
+    GET paths::ZONE => zone::show;
+    POST paths::ZONE => zone::choose;
+    GET paths::APPROVALS => approvals::list;
+    GET "/console/approvals/{id}" => approvals::one;
+    POST "/console/approvals/{id}" => approvals::resolve;
+    GET paths::ANSWERED => approvals::answered;
+    GET "/console/actions/{id}" => approvals::action;
+    GET "/console/actions/{id}/html" => approvals::html;
+    POST "/console/actions/{id}" => approvals::settle;
+    GET paths::THREADS => threads::list;
+    GET "/console/threads/{id}" => threads::thread;
+    GET paths::SESSIONS => planning::list;
+    GET "/console/sessions/{id}" => planning::session::show;
+    GET "/console/sessions/{id}/news" => planning::look;
+    POST "/console/sessions/{id}/confirm" => planning::confirm;
+    POST "/console/sessions/{id}/cancel" => planning::cancel;
+    GET "/console/sessions/{id}/tasks/{taskId}" => planning::task::task;
+    GET "/console/sessions/{id}/log" => planning::task::log;
+    GET "/console/sessions/{id}/versions" => planning::versions::show;
+    GET paths::GRANTS => grants::list;
+    POST "/console/grants/{id}" => grants::revoke;
 }
 
 /// The paths of the pages that other pages link to.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use actix_web::http::Method;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
@@ -17,10 +18,9 @@ use utoipa::openapi::schema::{AdditionalProperties, AllOf, AnyOf, ArrayItems, Ob
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{Content, Header, InfoBuilder, License, Object, OpenApi, Ref, RefOr, Required, Schema, Type};
-use utoipa::{OpenApi as _, ToSchema};
 
 use crate::http::error::{AgentProblem, Code, Problem};
-use crate::http::routes::{Described, Entry, Route, TAGS, table};
+use crate::http::routes::{Entry, Route, description, table, tags};
 use crate::http::spelling::Spelling;
 
 const ABOUT: &str = "gavel turns chat messages into typed, logged decisions.\n\n\
@@ -132,7 +132,7 @@ impl About<'_> {
 
 /// The complete document.
 pub fn document() -> OpenApi {
-    let mut document = Described::openapi();
+    let mut document = description();
     let mut schemas = Vec::new();
     document.info = InfoBuilder::new()
         .title("gavel")
@@ -173,8 +173,8 @@ pub fn document() -> OpenApi {
     components.add_security_scheme(BEARER, bearer());
     components.add_security_scheme(API_KEY, api_key());
     document.security = Some(security());
-    let tag = |(name, about): &(&str, &str)| TagBuilder::new().name(*name).description(Some(*about)).build();
-    document.tags = Some(TAGS.iter().map(tag).collect());
+    let tag = |(name, about)| TagBuilder::new().name(name).description(Some(about)).build();
+    document.tags = Some(tags().map(tag).collect());
     document
 }
 

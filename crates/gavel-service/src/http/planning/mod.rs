@@ -17,10 +17,23 @@ use crate::http::error::{Code, Error};
 use crate::http::headers::{self, Patience};
 use crate::http::openapi::{About, header as parameter, key, string};
 use crate::http::request::{Acting, Ctx, Given, Id, Meta, Optional, Request, Sent, Take, User};
+use crate::http::routes::operations;
 use crate::http::{State, body};
 use crate::surfaces::planning::{BegunPlanning, Draft};
 use crate::surfaces::problem::Problem as Cause;
 use crate::surfaces::request::RequestMeta;
+
+operations! {
+    startPlanning = start: [Forbidden, RepositoryNotAllowed, TooManySessions, AgentUnavailable];
+    refinePlan = refine:
+        [PlanInProgress, PlanLocked, PlanChanged, SessionOver, DeadlinePassed, TooManySessions, AgentUnavailable];
+    editPlan = edit:
+        [PlanInProgress, PlanLocked, PlanChanged, SessionOver, DeadlinePassed, OutcomeUnrecorded];
+    executePlan = execute:
+        [RepositoryNotAllowed, PlanInProgress, PlanChanged, SessionOver, DeadlinePassed, TooManySessions,
+         AgentUnavailable];
+    cancelPlanning = cancel: [OutcomeUnrecorded];
+}
 
 impl Given for StartBody {
     const ABOUT: &'static str = "The goal.";

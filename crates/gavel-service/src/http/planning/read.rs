@@ -18,11 +18,21 @@ use crate::http::openapi::lines::{Union, line};
 use crate::http::openapi::{in_query, string, whole};
 use crate::http::query::{self, Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, List, Named, Paged, Query, Room};
-use crate::http::routes::Path;
+use crate::http::routes::{Path, operations};
 use crate::http::spelling;
 use crate::http::stream::{After, Failed, Framing, Lines, Out, Place, Silent, Stream};
 use crate::surfaces::planning::{EventId, SessionLine, Watched};
 use crate::surfaces::runs::Watch;
+
+operations! {
+    listPlanningSessions = list: [];
+    getPlanningSession = get: [];
+    listPlanVersions = versions: [];
+    getPlanVersion = version: [];
+    getPlanTask = task: [];
+    listPlanningActions = log: [];
+    watchPlanningSession = follow: [];
+}
 
 /// The most versions of one answer, each with its whole plan.
 const MOST_VERSIONS: u32 = 50;
