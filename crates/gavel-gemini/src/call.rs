@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use gavel_upstream::breaker::Permit;
 use gavel_upstream::upstream::Response;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -16,7 +15,7 @@ use super::client::Metrics;
 use super::client::{self, Delivery, Target, Waiting, too_large};
 use super::content::Pieces;
 use super::reply::{Hop, Reply};
-use super::request;
+use super::request::RequestBody;
 use super::wire::{Frame, Framer};
 use crate::domain::budget::Held;
 use crate::domain::decision::Usage;
@@ -132,7 +131,7 @@ impl Call<'_, '_> {
             let span = self.span(attempt);
             let body = match token {
                 None => self.prepared.body.clone(),
-                Some(token) => request::with_continuation(&self.prepared.body, token),
+                Some(token) => self.prepared.body.with_continuation(token),
             };
             let answer = self.attempt(body, is_first).instrument(span.clone()).await;
             if let (false, Err(failure)) = (span.is_disabled(), &answer) {
@@ -225,7 +224,7 @@ impl Call<'_, '_> {
         Ok(())
     }
 
-    async fn attempt(&mut self, body: Bytes, is_first: bool) -> Result<Hop, Failure> {
+    async fn attempt(&mut self, body: RequestBody, is_first: bool) -> Result<Hop, Failure> {
         let (begun, deadline) = (Instant::now(), self.request.deadline);
         if begun >= deadline {
             return Err(Failure::deadline(Health::Unknown));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use gavel_upstream::breaker::BreakerState;
 use gavel_upstream::handover::SendGate;
 use gavel_upstream::labels::Labels;
@@ -17,6 +17,7 @@ use url::Url;
 
 use super::call::{Failure, Health};
 use super::config::{ConfigError, Timeouts};
+use super::request::RequestBody;
 use crate::domain::budget::{Budget, Exceeded, Held, Pool};
 use crate::domain::decision::Usage;
 use crate::domain::journal::{FaultKind, Part};
@@ -77,10 +78,13 @@ impl Client {
         &self.general
     }
 
-    async fn post(&self, target: &Target, mut headers: HeaderMap, body: Bytes) -> Result<Response, Failure> {
+    async fn post(&self, target: &Target, mut headers: HeaderMap, body: RequestBody) -> Result<Response, Failure> {
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         if let (Some(plain), Some(line)) = (&self.plain, &target.line) {
-            let sent = plain.post(line, &headers, body, &SendGate::default()).await;
+            let [prefix, rest] = body.parts();
+            let sent = plain
+                .post(line, &headers, prefix.chain(rest), &SendGate::default())
+                .await;
             return sent.map_err(|error| match error {
                 NoResponse::ConnectTimeout(limit) => Failure::timeout("no connection", limit),
                 error => Failure::connection(error.to_string()),
@@ -88,7 +92,7 @@ impl Client {
         }
         let mut request = Request::new(reqwest::Method::POST, target.url.clone());
         *request.headers_mut() = headers;
-        *request.body_mut() = Some(body.into());
+        *request.body_mut() = Some(body.parts().concat().into());
         match self.general.execute(request).await {
             Ok(response) => Ok(response.into()),
             Err(error) => Err(no_response(&error, self.connect)),
@@ -161,7 +165,7 @@ impl Waiting<'_> {
         client: &Client,
         target: &Target,
         headers: HeaderMap,
-        body: Bytes,
+        body: RequestBody,
     ) -> Result<Response, Failure> {
         self.head(client.post(target, headers, body)).await
     }

@@ -42,8 +42,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use self::address::{Address, Method, Routes};
 use self::auth::Auth;
 pub use self::auth::{
@@ -56,7 +54,7 @@ use self::client::{Client, DefaultMetrics, Delivery, Metrics, Target};
 use self::config::invalid;
 pub use self::config::{BreakerSettings, ConfigError, Endpoint, GeminiConfig, Timeouts};
 use self::config::{DEVELOPER_BASE, EXPRESS_BASE};
-use self::request::SystemCache;
+use self::request::{Prefixes, RequestBody};
 pub use self::settings::advice;
 use self::settings::{Asked, Warned};
 use crate::domain::decision::Usage;
@@ -83,7 +81,7 @@ pub struct Gemini {
     retry: RetrySettings,
     budget: Budget,
     breaker: Breaker,
-    system: SystemCache,
+    prefixes: Prefixes,
     warned: Warned,
     routes: Routes,
     thinking_level: Option<ThinkingLevel>,
@@ -93,7 +91,7 @@ pub struct Gemini {
 /// A request, ready to be sent.
 struct Prepared {
     /// The body of every hop, but for its continuation token.
-    body: Bytes,
+    body: RequestBody,
     /// The answer may begin late, because the model thinks long first.
     thinks_long: bool,
     /// The model would reject it unless it is streamed.
@@ -153,7 +151,7 @@ impl Gemini {
             retry: config.retry,
             budget: Budget::new(&config.retry),
             breaker: config.breaker.breaker(),
-            system: SystemCache::default(),
+            prefixes: Prefixes::default(),
             warned: Warned::default(),
             routes: Routes::default(),
             thinking_level: config.thinking_level,
@@ -180,7 +178,7 @@ impl Gemini {
         let generation = settings::generation(model, settings, asked, request.thoughts, &self.warned);
         let cap = Family::of(model).unary_cap();
         Prepared {
-            body: request::body(request, &generation.fields, signer, &self.system).into(),
+            body: request::body(request, &generation.fields, signer, &self.prefixes),
             thinks_long: generation.thinks_long,
             too_long: cap.is_some_and(|cap| settings.max_output_tokens > Some(cap)),
         }

@@ -15,25 +15,73 @@ use crate::domain::journal::{CallFailure, Speaker};
 use crate::domain::tool::{FailureCode, Wording};
 use crate::ports::model::{CallMode, Content, FunctionResponse, Functions, ModelRequest};
 
-/// The last system prompt as JSON. Nearly every request has the same prompt; comparing it costs less than escaping it.
-#[derive(Debug, Default)]
-pub(super) struct SystemCache(ArcSwapOption<(Box<str>, Box<[u8]>)>);
+/// The body of a request: what every request of one agent and generation begins with, and the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RequestBody {
+    prefix: Bytes,
+    rest: Bytes,
+}
 
-impl SystemCache {
-    fn encode(&self, system: &str, out: &mut Vec<u8>) {
-        if let Some(last) = &*self.0.load()
-            && *last.0 == *system
-        {
-            out.extend_from_slice(&last.1);
-            return;
+impl RequestBody {
+    pub(super) fn parts(self) -> [Bytes; 2] {
+        [self.prefix, self.rest]
+    }
+
+    /// The same request with a continuation token.
+    pub(super) fn with_continuation(&self, token: &str) -> Self {
+        let mut rest = Vec::with_capacity(self.rest.len() + token.len() + 32);
+        rest.extend_from_slice(self.rest.strip_suffix(b"}").unwrap_or(&self.rest));
+        rest.extend_from_slice(br#","continuationToken":"#);
+        string(&mut rest, token);
+        rest.push(b'}');
+        Self {
+            prefix: self.prefix.clone(),
+            rest: rest.into(),
         }
-        let mut encoded = Vec::with_capacity(system.len() + 64);
+    }
+}
+
+/// The beginning of the last request: system prompt and tools. Nearly every request begins with the same, so that it is
+/// neither escaped nor copied again.
+#[derive(Debug, Default)]
+pub(super) struct Prefixes(ArcSwapOption<Prefix>);
+
+#[derive(Debug)]
+struct Prefix {
+    system: Box<str>,
+    /// `system` as JSON.
+    encoded: Arc<[u8]>,
+    functions: Arc<Functions>,
+    bytes: Bytes,
+}
+
+impl Prefixes {
+    fn get(&self, system: &str, functions: &Arc<Functions>) -> Bytes {
+        let last = self.0.load();
+        let last = last.as_deref().filter(|last| *last.system == *system);
+        if let Some(last) = last.filter(|last| Arc::ptr_eq(&last.functions, functions)) {
+            return last.bytes.clone();
+        }
+        let encoded = last.map_or_else(|| encode(system).into(), |last| Arc::clone(&last.encoded));
+        let bytes = Bytes::from([b"{", &*encoded, tools(functions).as_bytes(), br#""contents":["#].concat());
+        self.0.store(Some(Arc::new(Prefix {
+            system: system.into(),
+            encoded,
+            functions: Arc::clone(functions),
+            bytes: bytes.clone(),
+        })));
+        bytes
+    }
+}
+
+fn encode(system: &str) -> Vec<u8> {
+    let mut encoded = Vec::with_capacity(system.len() + 64);
+    if !system.is_empty() {
         encoded.extend_from_slice(br#""systemInstruction":{"parts":[{"text":"#);
         string(&mut encoded, system);
         encoded.extend_from_slice(b"}]},");
-        out.extend_from_slice(&encoded);
-        self.0.store(Some(Arc::new((system.into(), encoded.into()))));
     }
+    encoded
 }
 
 /// Base64 of `skip_thought_signature_validator`: the signature of a call that another model made.
@@ -45,17 +93,11 @@ pub(super) fn body(
     request: &ModelRequest<'_>,
     generation: &str,
     signer: Option<&str>,
-    system: &SystemCache,
-) -> Vec<u8> {
-    let tools = tools(request.functions);
+    prefixes: &Prefixes,
+) -> RequestBody {
+    let prefix = prefixes.get(request.system, request.functions);
     let contents: usize = request.contents.iter().map(size).sum();
-    let mut out = Vec::with_capacity(request.system.len() * 9 / 8 + tools.len() + contents * 9 / 8 + 512);
-    out.push(b'{');
-    if !request.system.is_empty() {
-        system.encode(request.system, &mut out);
-    }
-    out.extend_from_slice(tools.as_bytes());
-    out.extend_from_slice(br#""contents":["#);
+    let mut out = Vec::with_capacity(contents * 9 / 8 + 512);
     for (n, content) in request.contents.iter().enumerate() {
         if n > 0 {
             out.push(b',');
@@ -64,7 +106,7 @@ pub(super) fn body(
     }
     out.push(b']');
     // A functionCallingConfig without declarations is rejected.
-    if !tools.is_empty() {
+    if !request.functions.declarations.is_empty() {
         write_mode(&mut out, request.mode);
     }
     if !generation.is_empty() {
@@ -73,17 +115,10 @@ pub(super) fn body(
         out.push(b'}');
     }
     out.push(b'}');
-    out
-}
-
-/// The same request with a continuation token.
-pub(super) fn with_continuation(body: &[u8], token: &str) -> Bytes {
-    let mut out = Vec::with_capacity(body.len() + token.len() + 32);
-    out.extend_from_slice(body.strip_suffix(b"}").unwrap_or(body));
-    out.extend_from_slice(br#","continuationToken":"#);
-    string(&mut out, token);
-    out.push(b'}');
-    out.into()
+    RequestBody {
+        prefix,
+        rest: out.into(),
+    }
 }
 
 /// `"tools":[…],`, or nothing if there are no functions. Encoded once per [`Functions`].

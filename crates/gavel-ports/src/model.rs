@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::BoxFuture;
@@ -80,7 +81,7 @@ pub struct Functions {
 }
 
 /// One function as the model sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Declaration {
     /// At most 64 characters of `[A-Za-z0-9_-]`, the first one a letter or `_`.
     pub name: String,

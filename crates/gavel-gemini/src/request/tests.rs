@@ -36,7 +36,8 @@ fn written(functions: &Arc<Functions>, contents: &[Content<'_>], mode: &CallMode
         thoughts: false,
         deadline: Instant::now(),
     };
-    String::from_utf8(body(&request, r#""temperature":0.1"#, None, &SystemCache::default())).unwrap()
+    let body = body(&request, r#""temperature":0.1"#, None, &Prefixes::default());
+    String::from_utf8(body.parts().concat()).unwrap()
 }
 
 #[test]
@@ -69,26 +70,34 @@ fn the_bytes_before_the_contents_do_not_change_with_them() {
 }
 
 #[test]
-fn another_system_prompt_is_not_served_from_the_cache() {
-    let (cache, functions) = (SystemCache::default(), Arc::new(Functions::default()));
-    for system in ["one", "two", "two", "one", ""] {
+fn another_system_prompt_or_another_list_of_tools_is_not_served_from_the_cache() {
+    let (cache, none, some) = (Prefixes::default(), Arc::new(Functions::default()), functions());
+    for (system, functions) in [
+        ("one", &none),
+        ("two", &none),
+        ("two", &some),
+        ("two", &none),
+        ("one", &some),
+        ("", &some),
+        ("", &none),
+    ] {
         let request = ModelRequest {
             settings: &ModelSettings::default(),
             system,
-            functions: &functions,
+            functions,
             contents: &[],
             mode: &CallMode::Auto,
             holder: ("t", "u"),
             thoughts: false,
             deadline: Instant::now(),
         };
-        let sent: Value = serde_json::from_slice(&body(&request, "", None, &cache)).unwrap();
-        let expected = if system.is_empty() {
-            json!({"contents": []})
-        } else {
-            json!({"systemInstruction": {"parts": [{"text": system}]}, "contents": []})
-        };
-        assert_eq!(sent, expected);
+        let sent = body(&request, "", None, &cache);
+        assert_eq!(sent, body(&request, "", None, &Prefixes::default()));
+        let sent: Value = serde_json::from_slice(&sent.parts().concat()).unwrap();
+        let prompt = (!system.is_empty()).then(|| json!(system));
+        assert_eq!(sent.pointer("/systemInstruction/parts/0/text"), prompt.as_ref());
+        let declared = (!functions.declarations.is_empty()).then(|| json!("add_task"));
+        assert_eq!(sent.pointer("/tools/0/functionDeclarations/0/name"), declared.as_ref());
     }
 }
 
@@ -183,6 +192,10 @@ fn the_mode_is_set_only_beside_declarations() {
 
 #[test]
 fn a_continued_request_is_the_same_but_for_the_token() {
-    let continued = with_continuation(br#"{"contents":[]}"#, "t\"1");
-    assert_eq!(&*continued, br#"{"contents":[],"continuationToken":"t\"1"}"#);
+    let begun = RequestBody {
+        prefix: br#"{"contents":["#.as_slice().into(),
+        rest: b"]}".as_slice().into(),
+    };
+    let continued = begun.with_continuation("t\"1").parts().concat();
+    assert_eq!(continued, br#"{"contents":[],"continuationToken":"t\"1"}"#);
 }

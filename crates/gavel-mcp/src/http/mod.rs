@@ -10,6 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytes::{Buf, Bytes};
 use futures_util::FutureExt;
 use gavel_upstream::handover::SendGate;
 use gavel_upstream::upstream::{GatedBody, Limits, Plain, Response, is_loopback, why};
@@ -175,7 +176,7 @@ impl Http {
         let headers = with_names.as_ref().unwrap_or(&address.headers);
         let sent = match (&self.plain, &address.target) {
             (Some(plain), Some(target)) => {
-                let posted = plain.post(target, headers, body, gate).await;
+                let posted = plain.post(target, headers, body.chain(Bytes::new()), gate).await;
                 posted.map_err(|error| error.to_string())
             }
             _ => {

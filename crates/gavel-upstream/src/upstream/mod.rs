@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::buf::Chain;
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -163,37 +164,37 @@ fn describe(error: &hyper::Error) -> String {
 }
 
 /// A request body in one piece.
-pub struct GatedBody {
-    bytes: Option<Bytes>,
+pub struct GatedBody<D = Bytes> {
+    data: Option<D>,
     gate: SendGate,
 }
 
-impl GatedBody {
-    pub fn new(bytes: Bytes, gate: &SendGate) -> Self {
+impl<D> GatedBody<D> {
+    pub fn new(data: D, gate: &SendGate) -> Self {
         Self {
-            bytes: Some(bytes),
+            data: Some(data),
             gate: gate.clone(),
         }
     }
 }
 
-impl Body for GatedBody {
-    type Data = Bytes;
+impl<D: Buf + Unpin> Body for GatedBody<D> {
+    type Data = D;
     type Error = NotHandedOver;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let Some(bytes) = self.bytes.take() else {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<D>, Self::Error>>> {
+        let Some(data) = self.data.take() else {
             return Poll::Ready(None);
         };
-        Poll::Ready(Some(self.gate.pass().map(|()| Frame::data(bytes))))
+        Poll::Ready(Some(self.gate.pass().map(|()| Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_none()
+        self.data.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.as_ref().map_or(0, Bytes::len) as u64)
+        SizeHint::with_exact(self.data.as_ref().map_or(0, Buf::remaining) as u64)
     }
 }
 
@@ -223,7 +224,7 @@ const CLIENTS: usize = 16;
 
 /// Pools of connections to one address, one for each thread.
 pub struct Plain {
-    clients: [Client<HttpConnector, GatedBody>; CLIENTS],
+    clients: [Client<HttpConnector, GatedBody<Chain<Bytes, Bytes>>>; CLIENTS],
     connect: Duration,
 }
 
@@ -254,8 +255,8 @@ impl Plain {
         url[..url::Position::AfterQuery].parse().ok()
     }
 
-    /// Sends a POST. A pooled connection that turns out to be closed is replaced if the body has not been taken yet.
-    /// After that, nothing is sent twice.
+    /// Sends a POST, whose body may have two parts. A pooled connection that turns out to be closed is replaced if the
+    /// body has not been taken yet. After that, nothing is sent twice.
     ///
     /// # Errors
     /// [`NoResponse`]. `gate` says whether the server may have received the request.
@@ -263,7 +264,7 @@ impl Plain {
         &self,
         target: &hyper::Uri,
         headers: &HeaderMap,
-        body: Bytes,
+        body: Chain<Bytes, Bytes>,
         gate: &SendGate,
     ) -> Result<Response, NoResponse> {
         let mut request = hyper::Request::new(GatedBody::new(body, gate));

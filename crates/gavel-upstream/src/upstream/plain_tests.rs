@@ -44,10 +44,8 @@ async fn server() -> (Url, Arc<AtomicUsize>) {
 
 async fn post(pool: &Plain, url: &Url) {
     let (target, headers) = (Plain::target(url).unwrap(), HeaderMap::new());
-    let mut response = pool
-        .post(&target, &headers, Bytes::from_static(b"x"), &SendGate::default())
-        .await
-        .unwrap();
+    let body = Bytes::from_static(b"x").chain(Bytes::from_static(b"y"));
+    let mut response = pool.post(&target, &headers, body, &SendGate::default()).await.unwrap();
     while response.chunk().await.unwrap().is_some() {}
 }
 
