@@ -6,19 +6,21 @@
 //! ```
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use gavel::adapters::store::{Store, StoreConfig};
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
+use gavel::domain::definition::{Constitution, Definition};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
-use gavel::domain::journal::CallFailure;
+use gavel::domain::journal::{CallFailure, Speaker};
 use gavel::domain::time::Timestamp;
 use gavel::domain::tool::{FailureCode, Tool};
 use gavel::ports::commit::{Commit, Fact, Recorder};
 use gavel::ports::records::{
-    ClosedCall, ClosedDecision, Decisions, ListQuery, OpenCall, OpenDecision, Page, QueryError, Times, Turn,
+    Asked, ClosedCall, ClosedDecision, Decisions, Kept, ListQuery, OpenCall, OpenDecision, Page, QueryError, Times,
+    Turn,
 };
 use serde_json::value::RawValue;
 
@@ -182,6 +184,12 @@ fn tools() -> Vec<Arc<Tool>> {
         .collect()
 }
 
+/// The definition and the functions that every model was asked with.
+static OFFERED: LazyLock<(Arc<Definition>, Arc<Kept>)> = LazyLock::new(|| {
+    let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "").unwrap();
+    (constitution.definition, Arc::new(Kept::new("x".repeat(8000))))
+});
+
 /// One decision, spread over 10,000 users and 100,000 conversations. One in a hundred fails; one in 10,000 is in doubt.
 fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
     let created_at = 1_795_132_800_000_000 + i64::try_from(n).unwrap() * 1000;
@@ -258,6 +266,14 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         },
         closed_at: created_at + 1_234_567,
         error_detail: None,
+        asked: Some(Arc::new(Asked {
+            definition: Arc::clone(&OFFERED.0),
+            toolset: Arc::clone(&OFFERED.1),
+            // A turn of a conversation adds a message and an answer to what the one before had.
+            history: (2 * n..2 * n + 4)
+                .map(|line| (Speaker::User, format!("what was said in line {line}")))
+                .collect(),
+        })),
         calls: vec![ClosedCall {
             open: call,
             started_at: Some(created_at + 500),

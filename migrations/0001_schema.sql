@@ -29,6 +29,8 @@ CREATE TABLE decision_log (
     time_zone TEXT,
     tools_subset TEXT,
     history_entries BIGINT NOT NULL,
+    toolset_hash TEXT,
+    history_hash TEXT,
     trace_id TEXT,
     request_id TEXT NOT NULL,
     created_at BIGINT NOT NULL,
@@ -83,6 +85,22 @@ CREATE INDEX decision_open ON decision_log (tenant, created_at, id, owner) WHERE
 CREATE INDEX decision_slow ON decision_log (tenant, (CASE WHEN duration_us < 2000000 THEN 1 WHEN duration_us < 4000000
     THEN 2 WHEN duration_us < 8000000 THEN 4 WHEN duration_us < 16000000 THEN 8 WHEN duration_us < 32000000 THEN 16 ELSE 32
     END), created_at, id) WHERE duration_us >= 1000000;
+
+-- The texts that decisions were made with, each once for a tenant: `definition` in its canonical form, `toolset` as it
+-- was declared (with what was missing), `message` of an earlier conversation, and `history`, a JSON list of role and hash
+-- of each message. `hash`: hex SHA-256 of the text, of a message a keyed hash where content is hashed. `body` is NULL
+-- where content is not kept. `last_seen_day`: the day that it was last used on, counted from 1970.
+CREATE TABLE content_blob (
+    tenant TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT,
+    bytes BIGINT NOT NULL,
+    first_seen BIGINT NOT NULL,
+    last_seen_day BIGINT NOT NULL,
+    PRIMARY KEY (tenant, hash),
+    CONSTRAINT blob_kind CHECK (kind = 'definition' OR kind = 'toolset' OR kind = 'message' OR kind = 'history')
+);
 
 -- One row for each call the model proposed. No foreign key: the writer puts a decision and its calls into one
 -- transaction, and an intent takes its user from the decision row, so it cannot exist without one. `input_hash`: hex
@@ -681,6 +699,8 @@ SELECT
     time_zone,
     tools_subset,
     history_entries,
+    toolset_hash,
+    history_hash,
     trace_id,
     finish_reason,
     attempts,

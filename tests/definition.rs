@@ -52,9 +52,8 @@ fn shown(text: &str) -> Vec<String> {
 #[test]
 fn the_built_in_constitution_grants_the_five_task_tools_and_no_others() {
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
-    let granted = constitution.definition.tools;
     assert_eq!(
-        granted,
+        constitution.definition.tools,
         ["add_task", "list_tasks", "update_task", "complete_task", "delete_task"]
     );
     assert_eq!(constitution.definition.approval, Approval::Never);

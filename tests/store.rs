@@ -95,6 +95,8 @@ contract! {
     content::full_keeps_the_text,
     content::hash_keeps_keyed_digests,
     content::none_keeps_no_text,
+    content::what_models_were_asked_with_is_kept_once,
+    content::texts_of_a_decision_that_was_refused_are_written_with_the_next,
     definitions::a_change_makes_a_version_and_identical_content_does_not,
     definitions::versions_come_in_pages,
     definitions::a_change_of_an_outdated_version_is_a_conflict,

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::api::Page;
-use crate::api::decisions::{DecisionDetail, DecisionPage, DecisionRecord, ToolInvocation, Turn};
+use crate::api::decisions::{AskedWith, DecisionDetail, DecisionPage, DecisionRecord, ToolInvocation, Turn};
 use crate::api::filter::Listed;
 use crate::cli::client::{Client, Query, seen};
 use crate::cli::exit::Exit;
@@ -28,6 +28,8 @@ commands! {
         List(List, OfTenant),
         /// Show one decision with its tool calls
         Show(Show, OfTenant),
+        /// Show what the model was asked with: definition, functions, earlier conversation, message
+        Request(Request, OfTenant),
         /// Print new decisions as they are made
         Tail(Tail, OfTenant),
     }
@@ -126,6 +128,42 @@ impl Talk for Show {
         let decision: DecisionDetail = gavel.get(&format!("v1/decisions/{}", self.id)).await?;
         output::answer(self.json, &decision, show_text)
     }
+}
+
+/// Options of `gavel decisions request`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Request {
+    /// The decision's id
+    id: DecisionId,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Talk for Request {
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let asked: AskedWith = gavel.get(&format!("v1/decisions/{}/request", self.id)).await?;
+        output::answer(self.json, &asked, request_text)
+    }
+}
+
+/// The fields in order, then a line for each earlier message, then the message.
+fn request_text(asked: &AskedWith) -> String {
+    let said = asked
+        .history
+        .iter()
+        .map(|said| (said.role.as_str(), said.content.as_deref()));
+    let lines = said
+        .chain([("message", asked.message.as_deref())])
+        .map(|(role, content)| {
+            let words = content.map_or_else(|| "(not kept)".to_owned(), output::printable);
+            format!(
+                "{:<18}  {}\n",
+                output::printable(role),
+                words.replace('\n', "\n                    ")
+            )
+        });
+    fields(asked, &["history", "message"]) + &lines.collect::<String>()
 }
 
 /// One decision with its tool calls; `None` if there is none, or the caller may not see it.

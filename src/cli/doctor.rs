@@ -308,7 +308,7 @@ async fn bundled(config: &Config, findings: &mut Findings) {
 /// Warns about the names of models that Google answers with another model, or shuts down.
 fn names(config: &Config, constitution: Option<&Constitution>, agents: &Agents, findings: &mut Findings) {
     let definitions = agents.values().map(|agent| &*agent.definition);
-    let definitions = definitions.chain(constitution.map(|constitution| &constitution.definition));
+    let definitions = definitions.chain(constitution.map(|constitution| &*constitution.definition));
     let named = definitions.filter_map(|definition| definition.model.model.as_deref());
     let names: BTreeSet<_> = named.chain([config.model.name.as_str()]).collect();
     let today = rfc3339(SystemClock.now_us());

@@ -174,6 +174,12 @@ impl Gemini {
         requests.iter().map(|asked| asked.body().clone()).collect()
     }
 
+    /// The bytes of every request body so far.
+    pub fn bytes(&self) -> Vec<Bytes> {
+        let requests = self.requests.lock().unwrap();
+        requests.iter().map(|asked| asked.bytes.clone()).collect()
+    }
+
     /// The number of bytes of every request body so far.
     pub fn sizes(&self) -> Vec<usize> {
         let requests = self.requests.lock().unwrap();

@@ -106,7 +106,7 @@ impl Hers {
             }
             ("POST", "/api/agent/actions/{id}/settle") => (with(&self.action), Some(json!({"happened": true}))),
             ("GET" | "DELETE", "/api/agent/grants/{id}") => (with(&self.grant), None),
-            ("GET", "/v1/decisions/{id}") => (with(&self.run), None),
+            ("GET", "/v1/decisions/{id}" | "/v1/decisions/{id}/request") => (with(&self.run), None),
             ("GET", path) if path.starts_with("/v1/sessions/{id}") => (
                 with(&self.session).replace("{version}", "1").replace("{taskId}", "t1"),
                 None,

@@ -1,12 +1,21 @@
 //! What the decision log keeps of a decision beside its outcome: what it was asked with, each model call, and where the
 //! time went.
 
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use gavel::adapters::gemini::{Endpoint, Gemini as Adapter, GeminiConfig};
+use gavel::api::decisions::{AskedWith, DecisionRecord};
+use gavel::domain::definition::{Definition, Form};
+use gavel::domain::journal::Speaker;
+use gavel::engine::context;
+use gavel::engine::toolset::Offered;
+use gavel::ports::model::{CallMode, Content, Functions, Model, ModelRequest};
 use serde_json::{Value, json};
 
-use crate::gemini::Reply;
-use crate::harness::spawn_app;
+use crate::gemini::{Gemini, Reply};
+use crate::harness::{App, spawn_app};
 use crate::threads::{both, said};
 
 fn ms(record: &Value, name: &str) -> u64 {
@@ -104,6 +113,160 @@ async fn a_run_records_its_agent_and_how_long_its_approver_took() {
         let filter = format!("/v1/decisions?filter=agent_id%20%3D%20{}", record["agent_id"]);
         let (_, page) = app.get(&filter.replace('"', "%22")).await;
         assert_eq!(page["decisions"][0]["decision_id"], done["runId"], "{page}");
+        app.stop().await;
+    }
+}
+
+/// What users and models said in recorded conversations, each with its role.
+fn conversations() -> Option<Vec<Vec<(String, String)>>> {
+    let shared = std::env::var_os("GAVEL_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"), Into::into);
+    let Ok(files) = std::fs::read_dir(shared.join("gemini/recorded")) else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{} has no recordings",
+            shared.display()
+        );
+        eprintln!("skipped: {} has no recordings", shared.display());
+        return None;
+    };
+    let mut all = Vec::new();
+    for file in files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+    {
+        let recorded: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let mut said = Vec::new();
+        for content in recorded["request"]["body"]["contents"].as_array().into_iter().flatten() {
+            let role = if content["role"] == "model" {
+                "assistant"
+            } else {
+                "user"
+            };
+            let texts = content["parts"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|part| part["text"].as_str());
+            said.extend(texts.map(|text| (role.to_owned(), text.to_owned())));
+        }
+        // The last words are the user's: they are the message.
+        while said
+            .last()
+            .is_some_and(|(role, text)| role != "user" || text.trim().is_empty())
+        {
+            said.pop();
+        }
+        if !said.is_empty() {
+            all.push(said);
+        }
+    }
+    assert!(all.len() > 20, "{} conversations", all.len());
+    Some(all)
+}
+
+/// Asks the model again, with nothing but what the log keeps.
+async fn ask_again(model: &Adapter, record: &DecisionRecord, asked: &AskedWith) {
+    let definition = Definition::read(asked.definition.as_ref().unwrap().get().as_bytes(), Form::Json, "").unwrap();
+    assert_eq!(*definition.hash, record.definition_hash);
+    let offered: Offered<'_> = serde_json::from_str(asked.toolset.as_ref().unwrap().get()).unwrap();
+    let zone = record.time_zone.as_deref().map(|zone| zone.parse().unwrap());
+    let words = record.message.as_deref().unwrap();
+    let message = context::message(words, record.created_at.0, zone, &offered.missing);
+    let mut contents = Vec::new();
+    for said in &asked.history {
+        let speaker: Speaker = serde_json::from_value(json!(said.role)).unwrap();
+        let text = said.content.as_deref().unwrap();
+        // Gemini refuses parts without text.
+        if !text.trim().is_empty() {
+            contents.push(Content::Text(speaker, text));
+        }
+    }
+    contents.push(Content::Text(Speaker::User, &message));
+    let request = ModelRequest {
+        settings: &definition.model,
+        system: &definition.prompt.as_ref().unwrap().system_prompt,
+        functions: &Arc::new(Functions {
+            declarations: offered.functions.into_owned(),
+            ..Functions::default()
+        }),
+        contents: &contents,
+        mode: &CallMode::Auto,
+        thoughts: definition.model.include_thoughts.unwrap_or_default(),
+        deadline: Instant::now() + Duration::from_secs(20),
+        holder: ("default", "ann"),
+    };
+    model.generate(request, None).await.unwrap();
+}
+
+async fn asked_with(app: &App, decision: &Value) -> (DecisionRecord, AskedWith) {
+    let id = decision["decision_id"].as_str().unwrap();
+    let request = app.request("GET", &format!("/v1/decisions/{id}/request"), &[]);
+    let asked = request.send().await.unwrap().text().await.unwrap();
+    let record = app.decision(&decision["decision_id"]).await;
+    // From the text: a `Value` does not keep the order of a schema's members.
+    let asked = serde_json::from_str(&asked).unwrap_or_else(|error| panic!("{error}: {asked}"));
+    (serde_json::from_value(record).unwrap(), asked)
+}
+
+#[tokio::test]
+async fn the_first_request_of_a_chat_is_made_again_from_the_log_byte_for_byte() {
+    let Some(conversations) = conversations() else { return };
+    for setup in [
+        crate::harness::Setup::stdio_sqlite(),
+        crate::harness::Setup::stdio_postgres(),
+    ] {
+        let app = spawn_app(setup.script(vec![Reply::Text("Yes.")])).await;
+        let again = Gemini::scripted(vec![Reply::Text("Yes.")]).await;
+        let endpoint = Endpoint::Developer {
+            base_url: Some(again.url.clone()),
+            api_key: "key".into(),
+        };
+        let model = Adapter::new(GeminiConfig::new(endpoint, "gemini-3.5-flash")).unwrap();
+        for (n, said) in conversations.iter().enumerate() {
+            let (last, before) = said.split_last().unwrap();
+            let history: Vec<_> = before
+                .iter()
+                .map(|(role, text)| json!({"role": role, "content": text}))
+                .collect();
+            let mut body = json!({"message": last.1, "user_id": "ann", "history": history});
+            if n % 2 == 1 {
+                body["time_zone"] = json!("Pacific/Auckland");
+                body["tools"] = json!(["add_task"]);
+            }
+            let (status, _, decision) = app.post_with(&[], body.to_string()).await;
+            assert_eq!(status, 200, "{decision}");
+            let (record, asked) = asked_with(&app, &decision).await;
+            ask_again(&model, &record, &asked).await;
+            assert_eq!(app.gemini.bytes().last(), again.bytes().last(), "{body}");
+        }
+        app.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_no_model_was_asked_with_is_not_there_and_another_users_is_missing() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![Reply::Text("Yes.")])).await;
+        let (_, _, long) = app
+            .post_with(
+                &[],
+                json!({"message": "a".repeat(40_000), "user_id": "ann"}).to_string(),
+            )
+            .await;
+        assert_eq!(long["outcome_category"], "ERROR:USER_INPUT", "{long}");
+        let (_, _, asked) = app
+            .post_with(&[], json!({"message": "hi", "user_id": "ann"}).to_string())
+            .await;
+        for (decision, user, status) in [(&long, "ann", 404), (&asked, "ann", 200), (&asked, "bob", 404)] {
+            let path = format!("/v1/decisions/{}/request", decision["decision_id"].as_str().unwrap());
+            let answer = app
+                .request("GET", &path, &[("x-gavel-user", user)])
+                .send()
+                .await
+                .unwrap();
+            assert_eq!(answer.status(), status, "{user}: {path}");
+        }
         app.stop().await;
     }
 }

@@ -20,6 +20,20 @@ fn tail_prints_existing_decisions_and_then_new_ones() {
     assert_eq!(tail.stop(), Some(130));
 }
 
+#[test]
+fn request_shows_what_the_model_was_asked_with() {
+    let place = Place::new();
+    let decision = place.run(&["chat", "--json", "hello"]).json();
+    let id = decision["decision_id"].as_str().unwrap();
+    let asked = place.run(&["decisions", "request", "--json", id]).json();
+    assert_eq!(asked["message"], "hello");
+    assert_eq!(asked["toolset"]["functions"][0]["name"], "add_task");
+    let text = place.run(&["decisions", "request", id]).out;
+    assert!(text.ends_with("message             hello\n"), "{text}");
+    let other = place.run(&["decisions", "request", "--tenant", "acme", id]);
+    assert_eq!(other.status, 1, "{}", other.err);
+}
+
 /// As in the API, whose parameters `--page-size` and `--page-token` are.
 #[test]
 fn the_hint_prints_the_command_for_the_next_page() {

@@ -337,8 +337,8 @@ fn the_line_ends_of_a_checkout_change_nothing() {
 fn a_definition_without_newer_fields_keeps_its_hash() {
     let canonical = concat!(
         r#"{"approval":"side_effects","description":"Helps.","inputConfig":{"inputs":{"query":{"description":"#,
-        r#""What the agent is asked to do.","required":true,"type":"string"}}},"modelConfig":{},"name":"helper","#,
-        r#""promptConfig":{"query":"${query}","systemPrompt":"Be kind."},"runConfig":{},"toolConfig":{"tools":[]}}"#
+        r#""What the agent is asked to do.","required":true,"type":"string"}}},"name":"helper","#,
+        r#""promptConfig":{"query":"${query}","systemPrompt":"Be kind."},"toolConfig":{"tools":[]}}"#
     );
     let definition = Definition::read(super::SMALL.as_bytes(), Form::Markdown, "x.md").unwrap();
     assert_eq!(*definition.hash, *hex::encode(Sha256::digest(canonical)));

@@ -138,6 +138,9 @@ impl Decisions for Record {
     async fn get(&self, _: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
         Ok(self.rows.lock().unwrap().get(&id).map(whole))
     }
+    async fn texts(&self, _: &TenantId, _: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError> {
+        Ok(Vec::new())
+    }
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
         self.query(tenant, query)
     }

@@ -1,12 +1,15 @@
-//! `records.content`: which texts of people the log keeps.
+//! `records.content`: which texts of people the log keeps. And those that many decisions share, which it keeps once.
+
+use std::sync::Arc;
 
 use gavel::adapters::store::{ContentKey, ContentMode};
+use gavel::domain::journal::Speaker;
 use gavel::domain::tool::FailureCode;
 use gavel::ports::records::{ClosedCall, ListQuery, OpenCall};
 
 use crate::commits::Writes;
 use crate::support::AsJson as _;
-use crate::support::{TestDb, closed, done, failed, intent, open_decision, raw, tenant};
+use crate::support::{TestDb, asked, closed, done, failed, intent, open_decision, raw, tenant};
 
 const CANARY: &str = "canary-7f3a";
 
@@ -49,6 +52,10 @@ async fn plant(db: &TestDb, content: ContentMode) {
         calls.push(failed(&intent(&open, sequence), code, &format!("server said {CANARY}")));
     }
     let mut decision = closed(open, calls, true);
+    decision.asked = asked(vec![
+        (Speaker::User, format!("before {CANARY}")),
+        (Speaker::Assistant, format!("answered {CANARY}")),
+    ]);
     decision.intent = "add_task".into();
     decision.response = format!("response {CANARY}").into();
     store.close(decision).await.unwrap();
@@ -70,6 +77,7 @@ async fn everything(db: &TestDb) -> String {
         "tool_invocation_log",
         "v_decisions",
         "v_tool_invocations",
+        "content_blob",
     ] {
         all.push_str(&format!("{:?}", db.rows(&format!("SELECT * FROM {table}")).await));
     }
@@ -79,8 +87,8 @@ async fn everything(db: &TestDb) -> String {
 /// `full` keeps the text.
 pub(crate) async fn full_keeps_the_text(db: TestDb) {
     plant(&db, ContentMode::Full).await;
-    // message, response; words, arguments, result; name, 9 errors: each in its table and its view.
-    assert_eq!(everything(&db).await.matches(CANARY).count(), 2 * (2 + 3 + 1 + 9));
+    // message, response; words, arguments, result; name, 9 errors: each in its table and its view. Two earlier messages.
+    assert_eq!(everything(&db).await.matches(CANARY).count(), 2 * (2 + 3 + 1 + 9) + 2);
 }
 
 /// `hash` keeps keyed digests: equal texts have equal digests, and no text is stored.
@@ -131,6 +139,55 @@ pub(crate) async fn none_keeps_no_text(db: TestDb) {
         .await,
         "unknown - - unknown_tool -"
     );
+}
+
+/// The log keeps each text of what models were asked with once: two processes that write the same texts at the same time
+/// do not disturb each other, and a later decision with the same history adds nothing.
+pub(crate) async fn what_models_were_asked_with_is_kept_once(db: TestDb) {
+    let stores = [db.open().await, db.open().await];
+    let history = |n: usize| -> Vec<_> {
+        let lines = (0..n).map(|line| (Speaker::User, format!("line {line}")));
+        lines.collect()
+    };
+    let writes = (0..40).map(|n| {
+        let store = Arc::clone(&stores[n % 2]);
+        let mut decision = closed(open_decision(), vec![], false);
+        // In both orders, in which two writers could wait for each other.
+        let mut said = history(10);
+        if n % 3 == 0 {
+            said.reverse();
+        }
+        decision.asked = asked(said);
+        async move { store.close(decision).await.unwrap() }
+    });
+    futures_util::future::join_all(writes).await;
+    let kinds = "SELECT kind, COUNT(*) FROM content_blob GROUP BY kind ORDER BY kind";
+    let kept = db.rows(kinds).await.into_iter().flatten().flatten().collect::<Vec<_>>();
+    assert_eq!(kept.join(" "), "definition 1 history 2 message 10 toolset 1");
+    let without = "SELECT COUNT(*) FROM decision_log WHERE NOT EXISTS (SELECT 1 FROM content_blob b \
+                   WHERE b.tenant = decision_log.tenant AND b.hash = toolset_hash) OR NOT EXISTS \
+                   (SELECT 1 FROM content_blob b WHERE b.tenant = decision_log.tenant AND b.hash = history_hash)";
+    assert_eq!(db.count(without).await, 0);
+    for store in stores {
+        store.shutdown().await;
+    }
+}
+
+/// A transaction that fails keeps nothing, so the next decision writes its texts again.
+pub(crate) async fn texts_of_a_decision_that_was_refused_are_written_with_the_next(db: TestDb) {
+    let store = db.open().await;
+    let open = open_decision();
+    store.close(closed(open.clone(), vec![], false)).await.unwrap();
+    // Its id is another process's: the whole transaction is undone.
+    db.run("UPDATE decision_log SET owner = 'another'").await;
+    let mut refused = closed(open, vec![], false);
+    refused.asked = asked(vec![]);
+    assert!(store.close(refused.clone()).await.is_err());
+    assert_eq!(db.count("SELECT COUNT(*) FROM content_blob").await, 0);
+    refused.open = open_decision();
+    store.close(refused).await.unwrap();
+    assert_eq!(db.count("SELECT COUNT(*) FROM content_blob").await, 2);
+    store.shutdown().await;
 }
 
 /// Text that is not kept is not in the file either, including its journal.

@@ -80,6 +80,8 @@ pub(crate) async fn a_decision_reads_back_as_in_the_response(db: TestDb) {
         "time_zone": "Europe/Berlin",
         "tools_subset": ["add_task"],
         "history_entries": 2,
+        "history_hash": null,
+        "toolset_hash": null,
         "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
         "surface": "chat",
         "user_id": "ann",

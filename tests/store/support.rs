@@ -7,14 +7,15 @@ use std::time::Duration;
 use gavel::adapters::store::{ContentMode, Store, StoreConfig};
 use gavel::domain::budget::SessionLimits;
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
+use gavel::domain::definition::Constitution;
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
-use gavel::domain::journal::CallFailure;
+use gavel::domain::journal::{CallFailure, Speaker};
 use gavel::domain::policy::Effect;
 use gavel::domain::time::Timestamp;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
 use gavel::ports::records::{
-    ClosedCall, ClosedDecision, Decisions, ListQuery, OpenCall, OpenDecision, Page, PolicyOutcome, QueryError,
-    StoredAnswer, Times, Turn,
+    Asked, ClosedCall, ClosedDecision, Decisions, Kept, ListQuery, OpenCall, OpenDecision, Page, PolicyOutcome,
+    QueryError, StoredAnswer, Times, Turn,
 };
 use gavel::ports::runs::{Lease, NewRun, Origin, Parent, Runs, Snapshot, Started, StoredEntry};
 use serde_json::value::RawValue;
@@ -331,6 +332,7 @@ pub(crate) fn closed(open: OpenDecision, calls: Vec<ClosedCall>, opened: bool) -
     let first = calls.first().map(|call| Arc::clone(&call.open.name));
     ClosedDecision {
         open,
+        asked: None,
         decision_type: if calls.is_empty() {
             DecisionType::RespondOnly
         } else {
@@ -472,4 +474,14 @@ impl<T: Decisions> AsJson for T {
             .await?
             .map(|row| json!(row)))
     }
+}
+
+/// What a model was asked with, after this history.
+pub(crate) fn asked(history: Vec<(Speaker, String)>) -> Option<Arc<Asked>> {
+    let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "").unwrap();
+    Some(Arc::new(Asked {
+        definition: constitution.definition,
+        toolset: Arc::new(Kept::new(r#"{"functions":[],"missing":[]}"#)),
+        history: history.into(),
+    }))
 }

@@ -134,6 +134,10 @@ sent! {
         tools_subset: Option<Vec<String>>,
         /// The lines of earlier conversation that came with the request.
         history_entries: u32,
+        /// Hash of the functions that the model was offered; null if it was not asked.
+        toolset_hash: Option<String>,
+        /// Hash of the earlier conversation; null if there was none, or if no content is kept.
+        history_hash: Option<String>,
         /// The W3C trace of the request, if it is traced.
         trace_id: Option<String>,
         /// The acting user.
@@ -190,6 +194,39 @@ pub struct DecisionDetail {
     pub decision: DecisionRecord,
     /// Its tool calls, in order.
     pub tool_calls: Vec<ToolInvocation>,
+}
+
+sent! {
+    /// What the model was asked with at first. What the log does not keep is null.
+    AskedWith as "DecisionRequest" {
+        /// The decision.
+        #[shape(Shape::UUID)]
+        decision_id: String,
+        /// The model that was asked.
+        requested_model: String,
+        /// The definition in its canonical form: persona, model and sampling, limits.
+        #[shape(Shape::Optional(Box::new(Shape::Object)))]
+        definition: Option<Box<RawValue>>,
+        /// `functions`: what the model was offered, as declared; `missing`: what could not be offered, and why.
+        #[shape(Shape::Optional(Box::new(Shape::Object)))]
+        toolset: Option<Box<RawValue>>,
+        /// What was said before, oldest first.
+        history: Vec<Said>,
+        /// The message, depending on `records.content`. In a chat the model also saw the user's date above it.
+        message: Option<String>,
+    }
+}
+
+sent! {
+    /// A message of an earlier conversation.
+    Said as "EarlierMessage" {
+        /// `user` or `assistant`.
+        role: String,
+        /// Depending on `records.content`.
+        content: Option<String>,
+        /// Its hash, keyed where content is hashed.
+        hash: String,
+    }
 }
 
 sent! {

@@ -252,8 +252,8 @@ fn facts(engine: &Engine, run: &Run, calls: &[Proposed], grants: Vec<Grant>) -> 
     let (agent, scope) = (run.context.agent.as_ref(), run.context.scope.as_ref());
     let (tenant, user) = (run.record.decision.tenant.clone(), run.record.decision.user.clone());
     Facts {
-        agent: agent.map(|place| place.definition.name.as_str().into()),
-        approval: run.context.approval,
+        agent: agent.map(|_| run.context.definition.name.as_str().into()),
+        approval: run.context.definition.approval,
         floor: run.context.floor,
         can_wait: run.can_wait(),
         grants,

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 
 use super::snapshot::DefinitionSnapshot;
 use super::toolset::Missing;
-use crate::domain::definition::Definition;
 use crate::ports::actions::Actions;
 
 /// The message as the model sees it: the date (never the time) in the caller's time zone, missing tools, a blank line,
@@ -43,8 +42,6 @@ pub fn message(words: &str, now_us: i64, zone: Option<Tz>, missing: &[Missing]) 
 
 /// What a run knows of its agent.
 pub struct AgentContext {
-    /// The agent's definition.
-    pub definition: Arc<Definition>,
     /// The definitions that the run needs.
     pub snapshot: Arc<DefinitionSnapshot>,
     /// The inputs.

@@ -15,10 +15,11 @@ use super::limits::CutStep;
 use super::limits::Limits;
 use super::next::{Ending, Next};
 use super::record::current;
+use super::run::Context;
 use crate::domain::agent_run::StopReason;
 use crate::domain::canonical;
 use crate::domain::decision::Usage;
-use crate::domain::definition::{Flow, InputType, Step};
+use crate::domain::definition::{Definition, Flow, InputType, Step};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Completion, Entry, Target};
 use crate::domain::templates::{MOST_RENDERED, Template};
@@ -185,9 +186,9 @@ pub(super) fn total(journal: &Journal) -> (u32, Usage) {
 ///
 /// # Errors
 /// The inputs would be too long; the error names the text and the limit.
-pub(super) fn step(place: Option<&AgentContext>, journal: &Journal, step: u32, round: u32) -> Result<Entry, String> {
-    let (agent, arguments) = match place {
-        Some(place) => arguments(place, journal, step)?,
+pub(super) fn step(context: &Context, journal: &Journal, step: u32, round: u32) -> Result<Entry, String> {
+    let (agent, arguments) = match &context.agent {
+        Some(place) => arguments(&context.definition, place, journal, step)?,
         None => (String::new(), Map::new()),
     };
     let target = Target::Agent(Arc::from(agent.as_str()));
@@ -195,8 +196,12 @@ pub(super) fn step(place: Option<&AgentContext>, journal: &Journal, step: u32, r
 }
 
 /// The agent of a step, and its inputs.
-fn arguments(place: &AgentContext, journal: &Journal, step: u32) -> Result<(String, Map<String, Value>), String> {
-    let definition = &place.definition;
+fn arguments(
+    definition: &Definition,
+    place: &AgentContext,
+    journal: &Journal,
+    step: u32,
+) -> Result<(String, Map<String, Value>), String> {
     let flow = &definition.flow;
     let at = step as usize;
     let Some(step) = flow.steps().get(at) else {

@@ -16,7 +16,7 @@ use crate::domain::journal::{CallFailure, CallResult, Entry, Served, Target};
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::Spent;
-use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, StoredAnswer, Times, Turn};
+use crate::ports::records::{Asked, ClosedCall, ClosedDecision, OpenCall, OpenDecision, StoredAnswer, Times, Turn};
 
 /// A run's row and journal, and how they become durable: enough to close it.
 pub struct Record {
@@ -30,6 +30,8 @@ pub struct Record {
     pub began: Instant,
     /// The run's clock at that time, as used by earlier processes.
     pub before: Duration,
+    /// What the model was asked with, once it was.
+    pub asked: Option<Arc<Asked>>,
     /// Details of a model fault, for operators.
     pub fault_detail: Option<Arc<str>>,
     /// The memory that its journal uses, beyond a small free amount.
@@ -58,6 +60,7 @@ impl Record {
             durability,
             began,
             before: Duration::ZERO,
+            asked: None,
             fault_detail: None,
             remembered: None,
         }
@@ -114,6 +117,7 @@ impl Record {
         let served = derive::served(journal);
         ClosedDecision {
             open: self.decision.clone(),
+            asked: self.asked.clone(),
             decision_type: derived.decision_type,
             outcome: derived.outcome,
             intent: Arc::clone(&derived.intent),

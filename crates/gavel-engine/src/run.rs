@@ -15,14 +15,15 @@ use super::record::{Record, unfinished_calls};
 use super::strategy::Strategy;
 use super::strategy::plan::Scope;
 use super::toolset::Toolset;
-use crate::domain::definition::Approval;
+use crate::domain::definition::{Approval, Definition};
 use crate::domain::ids::RunId;
-use crate::domain::journal::{CallResult, Entry, Proposed, Speaker};
+use crate::domain::journal::{CallResult, Entry, Proposed};
 use crate::domain::policy::Policy;
 use crate::domain::tool::FailureCode;
 use crate::ports::clock::Clock;
 use crate::ports::commit::Recorder;
-use crate::ports::model::{Model, ModelSettings};
+use crate::ports::model::Model;
+use crate::ports::records::History;
 use crate::ports::tools::Tools;
 
 /// What every run uses.
@@ -54,10 +55,8 @@ pub struct Run {
 pub struct Context {
     /// System prompt.
     pub system: Arc<str>,
-    /// Model and sampling.
-    pub settings: Arc<ModelSettings>,
-    /// When calls require approval.
-    pub approval: Approval,
+    /// Its definition: model and sampling, and when calls require approval.
+    pub definition: Arc<Definition>,
     /// The least approval that its surface demands.
     pub floor: Approval,
     /// The user's time zone, if it is known and the run can wait for an approval.
@@ -71,7 +70,7 @@ pub struct Context {
     /// What the confirmed plan allows, if the run works on one.
     pub scope: Option<Arc<Scope>>,
     /// Earlier messages of the conversation, oldest first.
-    pub history: Vec<(Speaker, String)>,
+    pub history: History,
     /// What decides what comes next.
     pub strategy: Strategy,
     /// Its limits.

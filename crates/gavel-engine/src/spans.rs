@@ -16,7 +16,7 @@ use crate::ports::model::ModelFault;
 
 /// Starts the span of a model call with all its attempts.
 pub(super) fn model_call(engine: &Engine, run: &Run) -> Span {
-    let model = || engine.model.requested(&run.context.settings);
+    let model = || engine.model.requested(&run.context.definition.model);
     tracing::debug_span!(
         "model_call",
         otel.name = %format_args!("generate_content {}", model()),

@@ -193,9 +193,7 @@ fn step_entry(run: &Run, step: u32, round: u32) -> Result<Entry, String> {
     match &run.context.strategy {
         Strategy::Opened(opening) => Ok(opening::step(opening, &run.context.toolset, journal, step)),
         Strategy::Plan(execution) => Ok(plan::step(execution, journal, step)),
-        Strategy::Turns | Strategy::Steps(_) | Strategy::React(_) => {
-            flow::step(run.context.agent.as_ref(), journal, step, round)
-        }
+        Strategy::Turns | Strategy::Steps(_) | Strategy::React(_) => flow::step(&run.context, journal, step, round),
     }
 }
 

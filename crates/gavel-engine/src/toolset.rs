@@ -1,8 +1,10 @@
 //! The functions that one agent may call, by the names that its model sees.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::verdict::VerdictFunction;
@@ -10,6 +12,7 @@ use crate::domain::definition::{Definition, well_known_tool};
 use crate::domain::journal::{FunctionCall, Target, ToolRef};
 use crate::domain::tool::Tool;
 use crate::ports::model::{Declaration, Functions};
+use crate::ports::records::Kept;
 use crate::ports::tools::Catalog;
 
 /// Longest name shown to a model (`docs/explanation/gemini.md`: 64 is safe on both APIs and old models).
@@ -26,11 +29,22 @@ pub struct Toolset {
     pub missing: Vec<Missing>,
     /// Servers that were not connected.
     away: Vec<Arc<str>>,
+    /// Once it was offered.
+    kept: OnceLock<Arc<Kept>>,
     routes: HashMap<String, Route>,
 }
 
+/// A toolset as the log keeps it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Offered<'a> {
+    /// As declared to the model, in this order.
+    pub functions: Cow<'a, [Declaration]>,
+    /// What could not be offered.
+    pub missing: Cow<'a, [Missing]>,
+}
+
 /// A tool on the allowlist that cannot be offered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// The name on the allowlist.
     pub name: String,
@@ -141,8 +155,22 @@ impl Toolset {
             functions,
             away: away.cloned().collect(),
             missing,
+            kept: OnceLock::new(),
             routes,
         }
+    }
+
+    /// What the log keeps of it: the functions as they are offered, and what is missing.
+    pub(super) fn kept(&self) -> Arc<Kept> {
+        let kept = || {
+            let offered = Offered {
+                functions: Cow::Borrowed(&self.functions.declarations),
+                missing: Cow::Borrowed(&self.missing),
+            };
+            let text = serde_json::to_string(&offered).unwrap_or_else(|_| unreachable!("declarations are JSON"));
+            Arc::new(Kept::new(text))
+        };
+        Arc::clone(self.kept.get_or_init(kept))
     }
 
     /// The target of a call. Names are compared byte by byte: a look-alike is unknown.

@@ -11,9 +11,11 @@ use serde_json::value::RawValue;
 pub use crate::api::Page;
 pub use crate::api::decisions::Turn;
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
+use crate::domain::definition::Definition;
 use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
-use crate::domain::journal::CallFailure;
+use crate::domain::journal::{CallFailure, Speaker};
 use crate::domain::policy::{Effect, SURFACES};
 use crate::domain::tool::Tool;
 
@@ -93,11 +95,47 @@ pub struct Times {
     pub tool_us: i64,
 }
 
+/// What was said before, oldest first.
+pub type History = Arc<[(Speaker, String)]>;
+
+/// What a model was asked with, beside the row itself. The log keeps the text of each once, by its hash.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The definition; its hash is in the row already.
+    pub definition: Arc<Definition>,
+    /// The functions that were offered.
+    pub toolset: Arc<Kept>,
+    /// What was said before (content mode applies).
+    pub history: History,
+}
+
+/// A text that the log keeps once.
+#[derive(Debug)]
+pub struct Kept {
+    /// Hex SHA-256 of the text.
+    pub hash: Arc<str>,
+    /// The text.
+    pub text: Box<str>,
+}
+
+impl Kept {
+    /// A text with its hash.
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        let text = text.into();
+        Self {
+            hash: canonical::hash(&text),
+            text,
+        }
+    }
+}
+
 /// A finished decision with its calls.
 #[derive(Clone, Debug)]
 pub struct ClosedDecision {
     /// As in commit 1.
     pub open: OpenDecision,
+    /// What the model was asked with; `None` if it was not asked.
+    pub asked: Option<Arc<Asked>>,
     /// What was decided.
     pub decision_type: DecisionType,
     /// The outcome.
@@ -136,6 +174,7 @@ impl ClosedDecision {
         Self {
             closed_at: open.created_at,
             open,
+            asked: None,
             decision_type,
             outcome,
             intent: "none".into(),
@@ -229,6 +268,8 @@ pub trait Decisions: Send + Sync {
     async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError>;
     /// One decision with its calls; `None` when the tenant has no such decision.
     async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError>;
+    /// Texts that the log keeps by their hash, each with its hash; `None` for one whose content is not kept.
+    async fn texts(&self, tenant: &TenantId, hashes: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError>;
     /// A page of tool calls of one tenant.
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError>;
     /// Does the store respond? For `/readyz` and `doctor`.

@@ -28,6 +28,11 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
     Decision::open("tools_subset", |open, _| open.tools_subset.as_ref().map(Value::list).unwrap_or(Value::Text(None)))
         .shown(),
     Decision::open("history_entries", |open, _| open.history_entries.into()).shown(),
+    Decision::close("toolset_hash", |closed, _| closed.asked.as_ref().map(|asked| &asked.toolset.hash).into()).shown(),
+    Decision::close("history_hash", |closed, with| {
+        closed.asked.as_ref().and_then(|asked| with.content.history_hash(&asked.history)).as_ref().into()
+    })
+    .shown(),
     Decision::open("trace_id", |open, _| open.trace_id.as_ref().into()).shown(),
     Decision::open("request_id", |open, _| (&open.request_id).into()).shown(),
     Decision::open("created_at", |open, _| open.created_at.into()).shown(),

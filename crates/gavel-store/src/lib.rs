@@ -38,6 +38,7 @@ mod recorder;
 mod runs;
 mod sessions;
 mod table;
+mod texts;
 mod transaction;
 mod transition;
 mod writer;
@@ -73,6 +74,7 @@ use op::{Op, Ticket};
 use queue::{PendingCleanup, Queue};
 use read::{DECISIONS, TOOL_INVOCATIONS};
 use table::Writing;
+use texts::Known;
 use writer::{Shared, State, Writer};
 
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
@@ -163,6 +165,7 @@ impl Store {
             signer: OnceLock::new(),
             state: State::up(),
             pending_cleanup: PendingCleanup::default(),
+            known: Known::default(),
             migrated: AtomicBool::new(false),
             audit_guarded: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
@@ -274,6 +277,17 @@ impl Decisions for Store {
         );
         let tool_calls = self.reading.all(calls, values![id, tenant]).await?;
         Ok(Some(DecisionDetail { decision, tool_calls }))
+    }
+
+    async fn texts(&self, tenant: &TenantId, hashes: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError> {
+        #[derive(serde::Deserialize)]
+        struct Text {
+            hash: String,
+            body: Option<String>,
+        }
+        let find = "SELECT hash, body FROM content_blob WHERE tenant = $1 AND hash @in($2)";
+        let found: Vec<Text> = self.reading.all(find, values![tenant, db::Value::list(hashes)]).await?;
+        Ok(found.into_iter().map(|text| (text.hash, text.body)).collect())
     }
 
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {

@@ -15,6 +15,7 @@ use super::error::Fault;
 use super::metrics::{self, Failure};
 use super::op::{Op, Ticket};
 use super::table::Writing;
+use super::texts::Known;
 use super::writer::Shared;
 use crate::domain::ids::{ActionId, DecisionId, RunId};
 use crate::domain::tool::FailureCode;
@@ -104,6 +105,8 @@ pub(super) struct Batch<'a> {
     pub(super) signer: Option<&'a Signer>,
     /// The audit entries of this transaction.
     pub(super) trail: Trail,
+    /// The texts that need not be written again.
+    pub(super) known: &'a Known,
 }
 
 impl Batch<'_> {

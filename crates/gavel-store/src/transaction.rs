@@ -6,11 +6,13 @@ use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
 use super::op::{Done, Op, Recovered, Ticket};
 use super::queue::{Batch, Cleanup};
+use super::texts::{Key, Text};
 use crate::api::decisions::CallStatus;
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::{Committed, Writer};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,20 +34,29 @@ pub(super) enum Attempt {
 impl Batch<'_> {
     /// Writes all of `tickets` or none of them.
     pub(super) async fn run(&self, conn: &mut Conn, tickets: &[Ticket]) -> Attempt {
-        match self.write(conn, tickets).await {
+        let texts = self.new_texts(tickets);
+        match self.write(conn, tickets, &texts).await {
             // A caller that gave up has received "not written", so the others are retried without its ticket.
             Ok(_) if !tickets.iter().all(Ticket::commit) => {
                 Attempt::Failed(Fault::Unavailable("a caller gave up waiting".into()))
             }
             Ok(done) => match conn.execute("COMMIT", vec![]).await {
-                Ok(_) => Attempt::Committed(done),
+                Ok(_) => {
+                    self.known.add(texts);
+                    Attempt::Committed(done)
+                }
                 Err(error) => Attempt::Uncertain(error.into()),
             },
             Err(fault) => Attempt::Failed(fault),
         }
     }
 
-    async fn write(&self, conn: &mut Conn, tickets: &[Ticket]) -> Result<Vec<Done>, Fault> {
+    async fn write(
+        &self,
+        conn: &mut Conn,
+        tickets: &[Ticket],
+        texts: &BTreeMap<Key, Text>,
+    ) -> Result<Vec<Done>, Fault> {
         self.trail.begin();
         let mut rows = Rows::default();
         for ticket in tickets {
@@ -61,6 +72,7 @@ impl Batch<'_> {
         let new_snapshots = self
             .keep_snapshots(conn, tickets.iter().map(|ticket| &ticket.op))
             .await?;
+        self.keep_texts(conn, texts).await?;
         self.lock(conn, tickets.iter().map(|ticket| &ticket.op)).await?;
         let mut done = Vec::with_capacity(tickets.len());
         for ticket in tickets {
@@ -306,6 +318,7 @@ mod tests {
     use super::super::connect::Target;
     use super::super::migrate;
     use super::super::table::Writing;
+    use super::super::texts::Known;
     use super::*;
     use serde_json::value::RawValue;
 
@@ -336,6 +349,7 @@ mod tests {
             config: &config,
             signer: Some(&Signer::new("a key")),
             trail: Trail::default(),
+            known: &Known::default(),
         };
         for acts in [true, false, true, true, false, true] {
             let decision = OpenDecision {

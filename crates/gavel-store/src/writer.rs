@@ -20,6 +20,7 @@ use super::metrics::{self, Failure};
 use super::op::{Done, Op, Ticket};
 use super::queue::{Batch, PendingCleanup};
 use super::table::Writing;
+use super::texts::Known;
 use super::transaction::Attempt;
 use crate::ports::claims::Claimed;
 use crate::ports::records::RecordError;
@@ -364,6 +365,7 @@ pub(super) struct Shared {
     pub(crate) signer: OnceLock<Signer>,
     pub(crate) state: State,
     pub(crate) pending_cleanup: PendingCleanup,
+    pub(crate) known: Known,
     pub(crate) migrated: AtomicBool,
     /// Whether the audit triggers were checked.
     pub(crate) audit_guarded: AtomicBool,
@@ -431,6 +433,7 @@ impl Shared {
             config: &self.config,
             signer: self.signer.get(),
             trail: Trail::default(),
+            known: &self.known,
         }
     }
 }

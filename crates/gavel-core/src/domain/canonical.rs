@@ -3,8 +3,16 @@
 //! Object keys are sorted by their UTF-8 bytes, no white space is written, and numbers and strings are as `serde_json`
 //! prints them. It is idempotent: canonical text that is parsed and written again is unchanged.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+/// Hex SHA-256 of a text.
+pub fn hash(text: &str) -> Arc<str> {
+    hex::encode(Sha256::digest(text)).into()
+}
 
 /// Writes `value` canonically.
 pub fn to_raw(value: &Value) -> Box<RawValue> {

@@ -23,7 +23,8 @@ pub use result::{CallFailure, CallResult, OwnError, WordsOf};
 pub use turn::{FaultKind, FunctionCall, ModelTurn, Part, Served};
 
 /// The speaker of an earlier line of the conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Speaker {
     /// The user.
     User,

@@ -238,8 +238,7 @@ impl Agents {
             }
             Err(why) => return self.unable(&stored, journal, log, why).await,
         };
-        let place = run.context.agent.as_ref().map(|place| Arc::clone(&place.definition));
-        let engine = self.engine_for(place.as_deref());
+        let engine = self.engine_for(Some(&run.context.definition));
         let name = Arc::clone(&stored.agent);
         let span = spans::agent(&name, id, &engine);
         if begins {
@@ -247,7 +246,7 @@ impl Agents {
             write::flush(&engine, &mut run, Vec::new()).await?;
         }
         if stored.origin.thread().is_some() {
-            run.context.history = self.said_before(id).await?;
+            run.context.history = self.said_before(id).await?.into();
         }
         let ending = loop {
             self.apply_resolutions(&mut run).await?;

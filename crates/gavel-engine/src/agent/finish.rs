@@ -100,7 +100,6 @@ impl Agents {
     ) -> Result<Ended, Stop> {
         let own = &record.journal;
         let is_fresh = record.log().is_some_and(|log| log.is_fresh);
-        let place = context.and_then(|context| context.agent.as_ref());
         let now_us = self.engine.clock.now_us();
         // `None`: they cannot be read, which is why the run ends.
         let settings = Settings::read(&stored.settings).ok();
@@ -109,7 +108,7 @@ impl Agents {
             (None, Some(settings)) => (&Strategy::Turns, settings.limits_at(now_us, Duration::ZERO, false)),
             (None, None) => (&Strategy::Turns, Limits::AGENT),
         };
-        let formatted = formatted(place.map(|place| &*place.definition), ending);
+        let formatted = formatted(context.map(|context| &*context.definition), ending);
         let too_long = formatted.as_ref().err().cloned().map(Ending::TooLong);
         let ending = too_long.as_ref().unwrap_or(ending);
         let formatted = formatted.unwrap_or_default();

@@ -226,7 +226,6 @@ impl Parts {
         let now_us = agents.engine.clock.now_us();
         let limits = self.settings.limits_at(now_us, before, self.output_due);
         let agent = AgentContext {
-            definition: Arc::clone(&self.definition),
             snapshot: Arc::clone(&self.bundle),
             input: self.input,
             depth: self.settings.depth,
@@ -240,15 +239,14 @@ impl Parts {
             },
             context: Context {
                 system: self.system,
-                settings: Arc::new(self.definition.model.clone()),
-                approval: self.definition.approval,
+                definition: Arc::clone(&self.definition),
                 floor: self.settings.floor.unwrap_or(Approval::Never),
                 zone: self.settings.zone,
                 toolset: self.toolset,
                 bound: self.settings.bound.clone(),
                 words: self.settings.words.clone(),
                 scope: self.settings.scope.clone(),
-                history: Vec::new(),
+                history: Arc::default(),
                 strategy: self.strategy,
                 limits,
                 traceparent: self.settings.traceparent.clone(),

@@ -3,7 +3,7 @@
 use super::answer::Json;
 use super::error::{Code, Error};
 use super::request::{Ctx, Id, List, RowsOf};
-use crate::api::decisions::{DecisionDetail, DecisionPage, ToolInvocationPage};
+use crate::api::decisions::{AskedWith, DecisionDetail, DecisionPage, ToolInvocationPage};
 use crate::domain::ids::DecisionId;
 use crate::http::routes::operations;
 use crate::surfaces::decisions::ListQuery;
@@ -11,6 +11,7 @@ use crate::surfaces::decisions::ListQuery;
 operations! {
     listDecisions = list: [];
     getDecision = get: [];
+    getDecisionRequest = request: [];
     listToolInvocations = tool_invocations: [];
 }
 
@@ -46,5 +47,14 @@ pub(super) async fn tool_invocations(
 #[utoipa::path(get, path = "/v1/decisions/{id}")]
 pub(super) async fn get(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) -> Result<Json<DecisionDetail>, Error> {
     let found = ctx.decisions.get(&ctx.caller, user.as_ref(), id).await?;
+    found.map(Json).ok_or_else(|| Code::NotFound.into())
+}
+
+/// Reads what the model was asked with at first.
+///
+/// Definition, functions, earlier conversation and message. A decision for which no model was asked answers 404.
+#[utoipa::path(get, path = "/v1/decisions/{id}/request")]
+pub(super) async fn request(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) -> Result<Json<AskedWith>, Error> {
+    let found = ctx.decisions.asked_with(&ctx.caller, user.as_ref(), id).await?;
     found.map(Json).ok_or_else(|| Code::NotFound.into())
 }

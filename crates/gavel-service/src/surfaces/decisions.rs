@@ -1,10 +1,13 @@
 //! Queries of the decision log by analysts. Read only.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::caller::{Caller, Identity};
-use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
-use crate::domain::ids::{DecisionId, UserId};
+use crate::api::decisions::{AskedWith, DecisionDetail, DecisionRecord, Said, ToolInvocation};
+use crate::domain::ids::{DecisionId, TenantId, UserId};
 use crate::ports::records::Decisions;
 pub use crate::ports::records::{ListQuery, Page, QueryError};
 
@@ -69,6 +72,57 @@ impl DecisionQueries {
             decision: decision_for_its_user(found.decision),
             tool_calls: found.tool_calls.into_iter().map(call_for_its_user).collect(),
         }))
+    }
+
+    /// What the model was asked with at first; `None` as for [`Self::get`], and if it was not asked.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub async fn asked_with(
+        &self,
+        caller: &Caller,
+        user: Option<&UserId>,
+        id: DecisionId,
+    ) -> Result<Option<AskedWith>, QueryError> {
+        let Some(DecisionDetail { decision, .. }) = self.get(caller, user, id).await? else {
+            return Ok(None);
+        };
+        let Some(toolset) = &decision.toolset_hash else {
+            return Ok(None);
+        };
+        let (definition, history) = (&*decision.definition_hash, decision.history_hash.as_deref());
+        let hashes: Vec<_> = [definition, toolset].into_iter().chain(history).collect();
+        let texts = self.texts(&caller.tenant, &hashes).await?;
+        let history = history.and_then(|hash| texts.get(hash)?.as_deref());
+        let said: Vec<(String, String)> = history
+            .and_then(|said| serde_json::from_str(said).ok())
+            .unwrap_or_default();
+        let hashes: Vec<_> = said.iter().map(|(_, hash)| hash.as_str()).collect();
+        let messages = self.texts(&caller.tenant, &hashes).await?;
+        let json = |hash: &str| RawValue::from_string(texts.get(hash)?.clone()?).ok();
+        Ok(Some(AskedWith {
+            definition: json(definition),
+            toolset: json(toolset),
+            history: said
+                .into_iter()
+                .map(|(role, hash)| Said {
+                    role,
+                    content: messages.get(&hash).cloned().flatten(),
+                    hash,
+                })
+                .collect(),
+            decision_id: decision.decision_id,
+            requested_model: decision.requested_model,
+            message: decision.message,
+        }))
+    }
+
+    /// Texts by their hashes.
+    async fn texts(&self, tenant: &TenantId, hashes: &[&str]) -> Result<HashMap<String, Option<String>>, QueryError> {
+        Ok(match hashes.is_empty() {
+            true => HashMap::new(),
+            false => self.store.texts(tenant, hashes).await?.into_iter().collect(),
+        })
     }
 
     /// Does the store respond?

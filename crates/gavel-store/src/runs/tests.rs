@@ -12,6 +12,7 @@ use super::super::migrate;
 use super::super::op::{Op, Ticket};
 use super::super::queue::Cleanup;
 use super::super::table::Writing;
+use super::super::texts::Known;
 use super::super::transaction::Attempt;
 use std::time::Duration;
 
@@ -93,6 +94,7 @@ async fn no_op_scans_a_table() {
         config: &config,
         signer: Some(&Signer::new("a key")),
         trail: Trail::default(),
+        known: &Known::default(),
     };
     let run = NewRun {
         queued: false,
@@ -297,6 +299,7 @@ async fn on_sqlite_an_op_may_be_done_twice_and_waits_for_the_disk_where_it_must(
         config: &config,
         signer: Some(&Signer::new("a key")),
         trail: Trail::default(),
+        known: &Known::default(),
     };
     let run = queued_run();
     let lease = Lease { run: run.id, fence: 1 };

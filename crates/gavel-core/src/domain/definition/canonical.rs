@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::fields::{PROMPT, TABLE};
 use super::values::Held;
@@ -13,8 +12,7 @@ use crate::domain::canonical;
 
 /// Hex SHA-256 of the canonical JSON text of the portable form.
 pub(super) fn hash(definition: &Definition) -> Arc<str> {
-    let text = canonical::to_raw(&definition.to_json());
-    hex::encode(Sha256::digest(text.get())).into()
+    canonical::hash(canonical::to_raw(&definition.to_json()).get())
 }
 
 /// Bytes of the portable form as JSON, which is how definitions are stored.

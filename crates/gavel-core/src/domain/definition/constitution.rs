@@ -1,5 +1,6 @@
 //! The constitution: the definition of the chat surface, with that surface's own rules.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fields::Field;
@@ -11,7 +12,7 @@ use gavel_reading::ReadError;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constitution {
     /// Persona, tool allowlist, model.
-    pub definition: Definition,
+    pub definition: Arc<Definition>,
     /// Its system prompt.
     pub system_prompt: String,
     /// Its limits, including defaults.
@@ -106,7 +107,7 @@ impl Constitution {
         if errors.is_empty() {
             Ok(Self {
                 system_prompt: prompt.system_prompt,
-                definition,
+                definition: Arc::new(definition),
                 limits: ChatLimits { iterations, deadline },
             })
         } else {

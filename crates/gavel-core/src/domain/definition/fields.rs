@@ -208,7 +208,7 @@ table! {
 
 /// Whole minutes, the shorter way to write a time limit.
 fn minutes(time: Duration) -> Option<u64> {
-    (time.as_secs() % 60 == 0).then(|| time.as_secs() / 60)
+    time.as_secs().is_multiple_of(60).then_some(time.as_secs() / 60)
 }
 
 impl Field {

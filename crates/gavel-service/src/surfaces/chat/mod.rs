@@ -33,7 +33,6 @@ pub use crate::engine::EventSink;
 use crate::engine::verdict::VerdictFunction;
 use crate::engine::{Context, Durability, Ending, Engine, Limits, Record, Run, Strategy, Toolset, context, derive};
 use crate::ports::claims::{Claimant, Claimed};
-use crate::ports::model::ModelSettings;
 use crate::ports::quota::Quota;
 pub use crate::ports::quota::QuotaState;
 use crate::ports::records::{OpenDecision, RecordError, StoredAnswer};
@@ -45,7 +44,6 @@ pub struct Chat {
     quota: Arc<dyn Quota>,
     constitution: Constitution,
     system: Arc<str>,
-    settings: Arc<ModelSettings>,
     /// The model that every message asks.
     requested_model: Arc<str>,
     limits: Limits,
@@ -91,13 +89,11 @@ impl Chat {
             ask: constitution.limits.deadline,
             ..Limits::CHAT
         };
-        let settings = Arc::new(constitution.definition.model.clone());
         Arc::new(Self {
-            requested_model: engine.model.requested(&settings).into(),
+            requested_model: engine.model.requested(&constitution.definition.model).into(),
             engine,
             quota,
             system: Arc::from(constitution.system_prompt.as_str()),
-            settings,
             limits,
             toolset: ArcSwapOption::empty(),
             logged_missing: AtomicU64::new(u64::MAX),
@@ -291,15 +287,14 @@ impl Chat {
             },
             context: Context {
                 system: Arc::clone(&self.system),
-                settings: Arc::clone(&self.settings),
-                approval: self.constitution.definition.approval,
+                definition: Arc::clone(&self.constitution.definition),
                 floor: Approval::Never,
                 zone: None,
                 toolset,
                 bound: None,
                 words: None,
                 scope: None,
-                history: std::mem::take(&mut accepted.request.history),
+                history: std::mem::take(&mut accepted.request.history).into(),
                 strategy: Strategy::Turns,
                 limits: self.limits,
                 traceparent: accepted.meta.traceparent.clone(),
