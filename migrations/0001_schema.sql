@@ -73,6 +73,10 @@ CREATE TABLE decision_log (
 );
 
 CREATE INDEX decision_by_time ON decision_log (tenant, created_at, id);
+-- postgres:
+-- For the analysts' views, which have the same expression.
+CREATE INDEX decision_by_instant ON decision_log (tenant, to_timestamp(created_at / 1000000.0::float8));
+-- both:
 CREATE INDEX decision_by_user ON decision_log (tenant, user_id, created_at, id);
 CREATE INDEX decision_by_conversation ON decision_log (tenant, conversation_id, created_at, id);
 CREATE INDEX decision_by_outcome ON decision_log (tenant, outcome_category, created_at, id);
@@ -141,6 +145,9 @@ CREATE TABLE tool_invocation_log (
 );
 
 CREATE INDEX tool_by_time ON tool_invocation_log (tenant, created_at, id);
+-- postgres:
+CREATE INDEX tool_by_instant ON tool_invocation_log (tenant, to_timestamp(created_at / 1000000.0::float8));
+-- both:
 CREATE INDEX tool_by_tool ON tool_invocation_log (tenant, tool, created_at, id);
 CREATE INDEX tool_by_user ON tool_invocation_log (tenant, user_id, created_at, id);
 -- What did not complete is rare and asked for often.
@@ -666,147 +673,10 @@ CREATE TABLE planning_change (
     CONSTRAINT change_proposal_is_first CHECK ((kind = 'proposed') = (version = 1))
 );
 
--- The analysts' tables: these names and columns stay when the tables above change. A later migration replaces a view and
--- does not drop it: on PostgreSQL others may look through it, and have rights on it.
-CREATE VIEW v_decisions AS
-SELECT
-    id AS decision_id,
-    tenant,
-    surface,
-    user_id,
-    conversation_id,
-    status,
-    recovered,
-    decision_type,
-    outcome_category,
-    intent,
-    message,
-    response,
-    model,
-    iterations,
-    input_tokens,
-    output_tokens,
-    thought_tokens,
-    cached_tokens,
-    duration_us / 1000 AS duration_ms,
-    @utc(created_at) AS created_at,
-    definition_hash,
-    request_id,
-    error_detail,
-    requested_model,
-    service_tier,
-    agent_id,
-    time_zone,
-    tools_subset,
-    history_entries,
-    toolset_hash,
-    history_hash,
-    trace_id,
-    finish_reason,
-    attempts,
-    turns,
-    human_us / 1000 AS human_ms,
-    model_us / 1000 AS model_ms,
-    tool_us / 1000 AS tool_ms,
-    @utc(closed_at) AS closed_at
-FROM decision_log;
-
-CREATE VIEW v_tool_invocations AS
-SELECT
-    id AS tool_invocation_id,
-    decision_id,
-    sequence,
-    tenant,
-    user_id,
-    tool,
-    server,
-    tool_digest,
-    side_effect,
-    status,
-    status = 'completed' AS success,
-    words,
-    arguments AS parameters,
-    result,
-    error_code,
-    error_message,
-    duration_us / 1000 AS duration_ms,
-    @utc(created_at) AS created_at,
-    @utc(started_at) AS started_at,
-    input_hash,
-    policy,
-    decided_by
-FROM tool_invocation_log;
-
--- Every call of a run, under the names of the API.
-CREATE VIEW v_actions AS
-SELECT
-    action_id,
-    approval_id,
-    run_id,
-    outermost_run_id,
-    thread_id,
-    tenant,
-    user_id,
-    project_id,
-    agent_id,
-    sequence,
-    server,
-    tool_name,
-    tool_digest,
-    side_effect,
-    model_name,
-    input_hash,
-    policy_decision,
-    execution_status,
-    resolution,
-    resolved_by,
-    grant_id,
-    error_code,
-    error_message,
-    settled_by,
-    @utc(created_at) AS created_at,
-    @utc(expires_at) AS expires_at,
-    @utc(resolved_at) AS resolved_at,
-    @utc(started_at) AS started_at,
-    @utc(completed_at) AS completed_at,
-    @utc(settled_at) AS settled_at
-FROM (
-    -- With side effects, or with an approval. What was called with, and what people were shown, is working state and
-    -- not part of it.
-    SELECT
-        a.id AS action_id, a.approval_id, a.run_id, a.root_id AS outermost_run_id, a.thread_id, a.tenant, a.user_id, a.project_id,
-        a.agent_id, a.sequence, a.server, a.tool AS tool_name, a.tool_digest, a.side_effect, a.model AS model_name, t.input_hash,
-        a.policy AS policy_decision, a.status AS execution_status, a.resolution, a.resolved_by, a.grant_id, a.error_code,
-        a.error_message, a.settled_by, a.created_at, a.expires_at, a.resolved_at, a.started_at, a.completed_at, a.settled_at
-    FROM agent_action a
-    LEFT JOIN tool_invocation_log t ON t.decision_id = a.run_id AND t.sequence = a.sequence
-    UNION ALL
-    -- All other calls of runs: those that only read, and those that were denied or malformed.
-    SELECT
-        t.id, NULL, t.decision_id, COALESCE(r.root_id, t.decision_id), root.thread_id, t.tenant, t.user_id, r.project_id, r.agent_id,
-        t.sequence, t.server, t.tool, t.tool_digest, t.side_effect, d.model, t.input_hash, t.policy,
-        CASE t.status WHEN 'started' THEN 'executing' WHEN 'not_sent' THEN 'failed' ELSE t.status END, NULL, NULL, NULL,
-        t.error_code, t.error_message, NULL, t.created_at, NULL, NULL, t.started_at, t.started_at + t.duration_us, NULL
-    FROM tool_invocation_log t
-    JOIN decision_log d ON d.id = t.decision_id AND d.surface <> 'chat'
-    LEFT JOIN agent_run r ON r.id = t.decision_id
-    LEFT JOIN agent_run root ON root.id = r.root_id
-    WHERE NOT EXISTS (SELECT 1 FROM agent_action a WHERE a.run_id = t.decision_id AND a.sequence = t.sequence)
-) AS actions;
-
-CREATE VIEW v_audit AS
-SELECT
-    number,
-    @utc(at) AS at,
-    kind,
-    subject,
-    tenant,
-    actor,
-    decision_id,
-    action_id,
-    tool,
-    detail,
-    key_id,
-    previous_hash,
-    hash
-FROM audit;
+-- Roles of PostgreSQL that may read the analysts' views, which gavel-store makes after the migrations (`views.rs`): of one
+-- tenant or of all, with or without texts.
+CREATE TABLE analyst (
+    name TEXT NOT NULL PRIMARY KEY,
+    tenant TEXT,
+    content BOOLEAN NOT NULL
+);

@@ -86,6 +86,7 @@ fn commands_with_a_route_are_http_clients() {
         "mcp",
         "migrate.rs",
         "policy",
+        "reference.rs",
         "serve",
         // It keeps the history within the limits of a request, which its test checks with the request's parser.
         "chat.rs",

@@ -47,6 +47,8 @@ mod settling;
 mod support;
 #[path = "store/triggers.rs"]
 mod triggers;
+#[path = "store/views.rs"]
+mod views;
 #[path = "store/waiting.rs"]
 mod waiting;
 
@@ -127,7 +129,9 @@ contract! {
     migrating::a_newer_database_is_an_error,
     migrating::many_may_start_at_once,
     migrating::migrations_are_reported_and_applied_once,
-    migrating::the_views_use_iso_times_and_milliseconds,
+    views::older_views_are_replaced_and_what_looks_through_them_stays,
+    views::the_documented_queries_answer,
+    views::the_views_have_native_times_and_a_row_for_each_model_call,
     ended::no_operation_changes_a_run_that_has_ended,
     ended::a_run_cancelled_before_its_start_never_starts,
     planning::a_session_begins_in_one_commit_with_its_run,

@@ -4,10 +4,12 @@
 use anyhow::Context;
 use secrecy::ExposeSecret;
 
-use crate::adapters::store::{MigrationStatus, Store};
+use crate::adapters::store::{Analyst, MigrationStatus, Store};
 use crate::cli::exit::Exit;
+use crate::cli::gavel::tenant;
 use crate::cli::output;
 use crate::config::{Resolved, masked_url};
+use crate::domain::ids::TenantId;
 
 /// Options of `gavel migrate`.
 #[derive(Debug, clap::Args)]
@@ -15,6 +17,23 @@ pub(super) struct Args {
     /// Only show applied and pending migrations; exit status 1 if any is pending
     #[arg(long)]
     status: bool,
+    /// Let this role of PostgreSQL read the analysts' views, and nothing else; create it if it does not exist
+    #[arg(long, value_name = "NAME", value_parser = role, conflicts_with = "status")]
+    analyst_role: Option<String>,
+    /// With --analyst-role: only the rows of this tenant
+    #[arg(long, value_name = "NAME", value_parser = tenant, requires = "analyst_role")]
+    tenant: Option<TenantId>,
+    /// With --analyst-role: without the texts of users, models and tools
+    #[arg(long, requires = "analyst_role")]
+    no_content: bool,
+}
+
+/// With the name of its schema, which begins with `gavel_v1_`, at most 63 bytes.
+fn role(name: &str) -> Result<String, String> {
+    match name.len() {
+        1..=54 if !name.starts_with("pg_") && !name.contains('\0') => Ok(name.to_owned()),
+        _ => Err("a role has a name of 1 to 54 bytes that does not begin with pg_".to_owned()),
+    }
 }
 
 pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> {
@@ -23,11 +42,25 @@ pub(super) async fn run(args: Args, resolved: Resolved) -> anyhow::Result<Exit> 
     if args.status {
         let status = Store::status(url).await.with_context(|| shown.clone())?;
         output::line(&text(&status))?;
-        return Ok(if status.pending.is_empty() {
+        return Ok(if status.pending.is_empty() && status.has_views {
             Exit::Done
         } else {
             Exit::Failed
         });
+    }
+    if let Some(name) = args.analyst_role {
+        let analyst = Analyst {
+            name,
+            tenant: args.tenant,
+            content: !args.no_content,
+        };
+        Store::allow(url, &analyst).await.with_context(|| shown.clone())?;
+        output::note(&format!(
+            "{} may read the views in {}; before it can log in it needs a password: ALTER ROLE … LOGIN PASSWORD '…'",
+            output::printable(&analyst.name),
+            output::printable(&analyst.schema())
+        ));
+        return Ok(Exit::Done);
     }
     let status = Store::migrate(url).await.with_context(|| shown.clone())?;
     output::line(&text(&status))?;
@@ -44,5 +77,9 @@ fn text(status: &MigrationStatus) -> String {
         .pending
         .iter()
         .map(|(version, name)| format!("{version:>4}  pending  {name}\n"));
-    applied.chain(pending).collect()
+    let views = if status.has_views { "applied" } else { "pending" };
+    applied
+        .chain(pending)
+        .chain([format!("   -  {views}  the analysts' views\n")])
+        .collect()
 }

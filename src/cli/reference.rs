@@ -1,15 +1,28 @@
-//! The pages of the documentation about the command line: what `--help` prints.
+//! The pages of the documentation that the binary prints: about the command line, what `--help` prints, and about the
+//! analysts' views.
 
 use std::fmt::Write as _;
 
 use clap::Command;
 use clap::builder::Resettable;
 
+use crate::adapters::store::reference_of_views;
 use crate::cli::exit::{self, Exit};
 use crate::cli::{help, output};
 
 /// The first page, with every command that has no commands of its own. Each of the others has a page, `cli-NAME`.
 const FIRST: &str = "cli";
+
+/// The beginning of the page about the analysts' views.
+const VIEWS: &str = "
+Analysts read the logs by SQL in these views: on PostgreSQL in the schema `gavel_v1` (`gavel_v1.decisions`), on SQLite
+with the prefix `gavel_v1_` (`gavel_v1_decisions`). The tables behind them can change with any version; a column of a
+view keeps its name and its meaning, and new ones come at the end. [Analyze the logs](../how-to/analyze.md) shows how to
+give analysts access.
+
+On PostgreSQL times are `timestamptz`, and `COMMENT ON` shows this page's words in your client. On SQLite they are RFC
+3339 in UTC, so filter by `created_us`, which has an index. Durations are in milliseconds.
+";
 
 /// Columns of the help on a page.
 const WIDTH: usize = 120;
@@ -17,7 +30,7 @@ const WIDTH: usize = 120;
 /// Options of the hidden command `gavel reference`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The page: the name of a file in docs/reference that begins with cli, without .md
+    /// The page: the name of a file in docs/reference that begins with cli, or views, without .md
     page: String,
 }
 
@@ -51,6 +64,10 @@ fn pages() -> Vec<(String, String)> {
     section("gavel", &shown(&help::command().term_width(WIDTH), false), &mut text);
     section("Exit status", &exit::table(), &mut text);
     others.insert(0, (FIRST.to_owned(), text + &links + &first));
+    others.push((
+        "views".to_owned(),
+        title("Views", "views") + VIEWS + &reference_of_views(),
+    ));
     others
 }
 

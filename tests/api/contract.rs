@@ -242,13 +242,18 @@ async fn calls_that_were_denied_or_malformed_have_a_record_and_a_class() {
         );
         assert_eq!(malformed.record.model_name, "gemini-3.5-flash");
         // The view for analysts has them all, under the same names.
-        let view = crate::audit::rows(
-            &app.database_url,
+        let is_sqlite = app.database_url.starts_with("sqlite");
+        let actions = if is_sqlite {
+            "gavel_v1_actions"
+        } else {
+            "gavel_v1.actions"
+        };
+        let sql = format!(
             "SELECT tool_name, policy_decision, execution_status, error_code, length(input_hash), \
              CASE WHEN started_at IS NULL THEN 'never' WHEN completed_at >= started_at THEN 'in order' END, model_name, \
-             run_id, thread_id, agent_id FROM v_actions ORDER BY sequence",
-        )
-        .await;
+             run_id, thread_id, agent_id FROM {actions} ORDER BY sequence"
+        );
+        let view = crate::audit::rows(&app.database_url, &sql).await;
         let expected = [
             ["add_task", "deny", "failed", "invalid_arguments", "64", "never"],
             ["drop_all", "deny", "failed", "unknown_tool", "64", "never"],

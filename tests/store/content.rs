@@ -72,13 +72,14 @@ async fn plant(db: &TestDb, content: ContentMode) {
 /// Everything in both tables.
 async fn everything(db: &TestDb) -> String {
     let mut all = String::new();
-    for table in [
-        "decision_log",
-        "tool_invocation_log",
-        "v_decisions",
-        "v_tool_invocations",
-        "content_blob",
-    ] {
+    let views = [
+        "decisions",
+        "decision_content",
+        "tool_invocations",
+        "tool_invocation_content",
+    ];
+    let tables = ["decision_log", "tool_invocation_log", "content_blob"].map(str::to_owned);
+    for table in tables.into_iter().chain(views.map(|view| db.view(view))) {
         all.push_str(&format!("{:?}", db.rows(&format!("SELECT * FROM {table}")).await));
     }
     all

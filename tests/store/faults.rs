@@ -209,7 +209,7 @@ pub(crate) async fn shutdown_writes_queued_records(db: TestDb) {
 async fn a_full_disk_makes_the_store_unavailable_until_there_is_space() {
     let db = TestDb::sqlite().await;
     let store = Store::open(StoreConfig {
-        max_bytes: Some(480 * 1024),
+        max_bytes: Some(640 * 1024),
         ..hasty(&db)
     })
     .await

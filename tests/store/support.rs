@@ -117,7 +117,8 @@ impl TestDb {
         self.try_rows(sql).await.unwrap()
     }
 
-    async fn try_rows(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, sqlx::Error> {
+    /// The same for a script that may be refused.
+    pub(crate) async fn try_rows(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, sqlx::Error> {
         let sql = AssertSqlSafe(sql.to_owned());
         // PostgreSQL's simple protocol returns text, as SQLite does on request.
         if self.is_sqlite() {

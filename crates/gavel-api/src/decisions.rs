@@ -96,7 +96,7 @@ sent! {
         decision_type: Option<DecisionType>,
         /// Its outcome; null while it is open.
         outcome_category: Option<Outcome>,
-        /// Depending on `records.content`: the text, its keyed hash, or null.
+        /// The reply, depending on `records.content`: the text, its keyed hash, or null.
         response: Option<String>,
         /// Model calls.
         iterations: Option<u32>,
@@ -146,7 +146,7 @@ sent! {
         status: RecordStatus,
         /// The first tool called, or `respond`, `clarify`, `refuse`, `none`.
         intent: Option<String>,
-        /// As `response`, depending on `records.content`.
+        /// The user's message, depending on `records.content`: the text, its keyed hash, or null.
         message: Option<String>,
         /// When its request was parsed.
         created_at: Timestamp,
@@ -278,7 +278,7 @@ sent! {
     RecordedResult as "RecordedResult" {
         /// Whether it succeeded.
         success: bool,
-        /// Depending on `records.content`.
+        /// Its data, depending on `records.content`.
         data: Option<Box<RawValue>>,
         /// Why it did not succeed.
         error: Option<ToolFailure>,

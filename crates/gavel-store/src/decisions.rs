@@ -16,11 +16,11 @@ type Decision = Column<OpenDecision, ClosedDecision>;
 #[rustfmt::skip] // A line for each.
 pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: "decision_log", columns: &[
     Decision::open("id", |open, _| open.id.into()).shown_as("decision_id"),
-    Decision::open("tenant", |open, _| open.tenant.as_str().into()),
+    Decision::open("tenant", |open, _| open.tenant.as_str().into()).viewed("The tenant."),
     Decision::open("surface", |open, _| open.surface.into()).shown(),
     Decision::open("user_id", |open, _| open.user.as_str().into()).shown(),
     Decision::open("conversation_id", |open, _| open.conversation.as_str().into()).shown(),
-    Decision::open("message", |open, with| with.content.shared(&open.message)).shown(),
+    Decision::open("message", |open, with| with.content.shared(&open.message)).shown().content(),
     Decision::open("definition_hash", |open, _| (&open.definition_hash).into()).shown(),
     Decision::open("requested_model", |open, _| (&open.requested_model).into()).shown(),
     Decision::open("agent_id", |open, _| open.agent_id.as_ref().into()).shown(),
@@ -43,7 +43,7 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
         .shown(),
     Decision::close("outcome_category", |closed, _| closed.outcome.as_str().into()).shown(),
     Decision::close("intent", |closed, _| capped(&closed.intent).into()).shown(),
-    Decision::close("response", |closed, with| with.content.shared(&closed.response)).shown(),
+    Decision::close("response", |closed, with| with.content.shared(&closed.response)).shown().content(),
     Decision::close("model", |closed, _| closed.model.as_ref().into()).shown(),
     Decision::close("service_tier", |closed, _| closed.service_tier.as_ref().into()).shown(),
     Decision::close("iterations", |closed, _| (closed.turns.len() as u64).into()).shown(),
@@ -75,7 +75,7 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     Call::open("decision_id", |open, _| open.decision.into()).shown(),
     Call::open("sequence", |open, _| open.sequence.into()).shown(),
     Call::open("id", |open, _| open.id.into()).shown_as("tool_invocation_id"),
-    Call::open("tenant", |open, _| open.tenant.as_str().into()),
+    Call::open("tenant", |open, _| open.tenant.as_str().into()).viewed("The tenant."),
     // The decision's. Without a decision there is none, and the row is rejected.
     Call::derived("user_id", "(SELECT user_id FROM decision_log WHERE id = ?)", |open, _| open.decision.into())
         .shown(),
@@ -88,8 +88,9 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     Call::open("tool_digest", |open, _| open.tool.as_ref().map(|tool| &tool.digest).into()).shown(),
     Call::open("side_effect", |open, _| Value::Bool(open.has_side_effect())).shown(),
     Call::open("words", |open, with| open.words.as_ref().map_or(Value::Text(None), |words| with.content.text(words)))
-        .shown(),
-    Call::open("arguments", |open, with| with.content.json(&open.arguments)).shown_as("parameters"),
+        .shown()
+        .content(),
+    Call::open("arguments", |open, with| with.content.json(&open.arguments)).shown_as("parameters").content(),
     Call::open("input_hash", |open, with| with.content.fingerprint(&open.arguments)).shown(),
     Call::open("policy", |open, _| open.policy.as_ref().map(|policy| policy.effect.as_str()).into()).shown(),
     Call::open("decided_by", |open, _| open.policy.as_ref().and_then(|policy| policy.by.as_ref()).into()).shown(),
@@ -112,14 +113,17 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
         Ok(data) => with.content.json(data),
         Err(_) => Value::Text(None),
     })
-    .shown_as("result.data"),
+    .shown_as("result.data")
+    .content(),
     Call::close("error_code", |closed, _| closed.outcome.as_ref().err().map(|failure| failure.code.as_str()).into())
         .shown_as("result.error.code"),
     Call::close("error_message", |closed, with| match &closed.outcome {
         Ok(_) => Value::Text(None),
         Err(failure) => with.content.failure(failure.code, &failure.message),
     })
-    .shown_by("result.error.message", "CASE WHEN error_code IS NOT NULL THEN COALESCE(error_message, '') END"),
+    .shown_by("result.error.message", "CASE WHEN error_code IS NOT NULL THEN COALESCE(error_message, '') END")
+    .named("error_message")
+    .content(),
     Call::close("duration_us", |closed, _| closed.duration_us.max(0).into())
         .shown_by("result.duration_ms", "duration_us / 1000"),
 ] };

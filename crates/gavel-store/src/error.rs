@@ -56,6 +56,12 @@ pub enum StoreError {
         /// The database's message.
         cause: Arc<str>,
     },
+    /// The analysts' views could not be made.
+    #[error(
+        "the analysts' views: {0}; on PostgreSQL the user of DATABASE_URL needs CREATE on the database, or the schema \
+         gavel_v1 as its own (CREATE SCHEMA gavel_v1 AUTHORIZATION …), and for a new role CREATEROLE"
+    )]
+    Views(Arc<str>),
     /// The writer's thread could not be started.
     #[error("the writer's thread could not be started: {cause}")]
     Thread {

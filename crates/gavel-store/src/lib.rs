@@ -41,6 +41,7 @@ mod table;
 mod texts;
 mod transaction;
 mod transition;
+mod views;
 mod writer;
 
 use async_trait::async_trait;
@@ -66,6 +67,7 @@ pub use quota::SharedBuckets;
 #[cfg(fuzzing)]
 pub use read::filter_of_decisions;
 pub use read::{PastCall, Process, ReadOnly};
+pub use views::{Analyst, reference as reference_of_views};
 
 use connect::Target;
 use db::{Conn, Dialect, sql, values};
@@ -198,6 +200,17 @@ impl Store {
         let (conn, status) = connect::connect(&Target::parse(url, None)?, Some(migrate::PATIENCE)).await?;
         conn.close().await;
         Ok(status)
+    }
+
+    /// Lets a role of PostgreSQL read the analysts' views. Migrates before.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn allow(url: &str, analyst: &Analyst) -> Result<(), StoreError> {
+        let (mut conn, _) = connect::connect(&Target::parse(url, None)?, Some(migrate::PATIENCE)).await?;
+        let allowed = analyst.allow(&mut conn).await;
+        conn.close().await;
+        allowed
     }
 
     /// The applied and the pending migrations. Changes nothing.

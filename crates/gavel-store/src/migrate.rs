@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use super::connect::Target;
 use super::db::{Conn, Dialect, values};
 use super::error::{StoreError, describe, is_locked};
+use super::views;
 
 /// One migration, for both databases.
 #[derive(Clone)]
@@ -68,6 +69,8 @@ pub struct MigrationStatus {
     pub applied: Vec<(i64, String)>,
     /// Number and name of the migrations that this binary would apply.
     pub pending: Vec<(i64, &'static str)>,
+    /// Whether it has the analysts' views of this binary.
+    pub has_views: bool,
 }
 
 /// The first migration, which creates the tables and the triggers of the audit log.
@@ -96,7 +99,7 @@ pub(super) async fn migrate(conn: &mut Conn, patience: Duration) -> Result<Migra
 
 async fn migrate_to(conn: &mut Conn, patience: Duration, known: &[Migration]) -> Result<MigrationStatus, StoreError> {
     match compare(conn, known).await {
-        Ok(there) if there.pending.is_empty() && has_its_journal(conn).await? => return Ok(there),
+        Ok(there) if there.pending.is_empty() && there.has_views && has_its_journal(conn).await? => return Ok(there),
         // Another process may be creating the file at this moment.
         Ok(_) | Err(StoreError::Unavailable(_)) => {}
         Err(error) => return Err(error),
@@ -143,7 +146,8 @@ async fn compare(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus
         false => Vec::new(),
     };
     check(&applied, known, conn.dialect())?;
-    Ok(summary(applied, known))
+    let has_views = !applied.is_empty() && views::are_current(conn).await?;
+    Ok(summary(applied, known, has_views))
 }
 
 /// Begins the exclusive transaction.
@@ -208,14 +212,16 @@ async fn apply(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus, 
             checksum: migration.checksum(dialect),
         });
     }
+    views::replace(conn).await?;
     if done.len() > before {
         tracing::info!(from = before, to = done.len(), "the database was migrated");
     }
-    Ok(summary(done, known))
+    Ok(summary(done, known, true))
 }
 
 async fn applied(conn: &mut Conn) -> Result<Vec<Applied>, StoreError> {
-    let sql = "SELECT version, name, checksum FROM gavel_schema ORDER BY version";
+    // Row 0 is about the views.
+    let sql = "SELECT version, name, checksum FROM gavel_schema WHERE version > 0 ORDER BY version";
     Ok(conn.all(sql, vec![]).await?)
 }
 
@@ -242,8 +248,9 @@ fn check(applied: &[Applied], known: &[Migration], dialect: Dialect) -> Result<(
     Ok(())
 }
 
-fn summary(applied: Vec<Applied>, known: &[Migration]) -> MigrationStatus {
+fn summary(applied: Vec<Applied>, known: &[Migration], has_views: bool) -> MigrationStatus {
     MigrationStatus {
+        has_views,
         pending: known[applied.len()..]
             .iter()
             .map(|migration| (migration.version, migration.name))
@@ -258,7 +265,7 @@ pub(super) async fn status_target(target: &Target) -> Result<MigrationStatus, St
         can_be_created(path).map_err(|error| {
             StoreError::Unavailable(format!("{} cannot be created: {error}", path.display()).into())
         })?;
-        return Ok(summary(Vec::new(), MIGRATIONS));
+        return Ok(summary(Vec::new(), MIGRATIONS, false));
     }
     let mut conn = target.reader().await?;
     let result = status(&mut conn).await;

@@ -23,6 +23,12 @@ pub(crate) struct Column<O, C = ()> {
     close: Option<Set<C>>,
     /// How answers name it: `a.b` is the field `b` of the field `a`. With the expression, if it is another.
     read: Option<(&'static str, &'static str)>,
+    /// How filters and views name it, if not by the rule of [`Column::name`].
+    name: Option<&'static str>,
+    /// The documentation of a column that only views show: an answer's field has its own.
+    viewed: Option<&'static str>,
+    /// Whether it has words of users, models or tools.
+    is_content: bool,
 }
 
 /// What a column is set to: SQL, with a `?` for the value if there is one.
@@ -35,6 +41,9 @@ impl<O, C> Column<O, C> {
             open,
             close,
             read: None,
+            name: None,
+            viewed: None,
+            is_content: false,
         }
     }
 
@@ -100,6 +109,52 @@ impl<O, C> Column<O, C> {
         self.read = Some((name, expression));
         self
     }
+
+    /// Views and filters have it under this name.
+    pub(super) const fn named(mut self, name: &'static str) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// Views have it, and answers do not.
+    pub(super) const fn viewed(mut self, about: &'static str) -> Self {
+        self.viewed = Some(about);
+        self
+    }
+
+    /// It has words of users, models or tools.
+    pub(super) const fn content(mut self) -> Self {
+        self.is_content = true;
+        self
+    }
+
+    /// Its one name beside the answers, which nest: the answer's; of a field within a field, the column's own, or for an
+    /// expression the last part.
+    pub(super) fn name(&self) -> &'static str {
+        let (shown, expression) = self.read.unwrap_or((self.sql, self.sql));
+        let nested = shown.rsplit_once('.').map(|(_, last)| last);
+        let named = match nested {
+            Some(_) if expression == self.sql => self.sql,
+            Some(last) => last,
+            None => shown,
+        };
+        self.name.unwrap_or(named)
+    }
+}
+
+/// A column of a view.
+pub(super) struct Viewed {
+    pub(super) name: &'static str,
+    pub(super) sql: &'static str,
+    pub(super) about: About,
+    pub(super) is_content: bool,
+}
+
+/// Where a column is documented.
+pub(super) enum About {
+    Own(&'static str),
+    /// At this field of answers.
+    Field(&'static str),
 }
 
 /// A field of a filter.
@@ -152,6 +207,23 @@ impl<O, C> Table<O, C> {
         read.collect::<Vec<_>>().join(", ")
     }
 
+    /// What views have of a row.
+    pub(super) fn viewed(&self) -> impl Iterator<Item = Viewed> {
+        self.columns.iter().filter_map(|column| {
+            let (about, sql) = match (column.viewed, column.read) {
+                (Some(about), _) => (About::Own(about), column.sql),
+                (None, Some((shown, expression))) => (About::Field(shown), expression),
+                (None, None) => return None,
+            };
+            Some(Viewed {
+                name: column.name(),
+                sql,
+                about,
+                is_content: column.is_content,
+            })
+        })
+    }
+
     /// The names of what answers have.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.columns.iter().filter_map(|column| Some(column.read?.0))
@@ -168,11 +240,7 @@ impl<O, C> Table<O, C> {
     /// The fields that a list can be filtered by, each with its column: what answers show, by the last part of its name.
     pub(super) fn fields<'a>(&self, filters: impl IntoIterator<Item = &'a Filter>) -> Vec<Field> {
         let field = |&Filter(name, kind): &Filter| {
-            let is_named = |column: &&Column<O, C>| {
-                let (shown, _) = column.read.unwrap_or((column.sql, ""));
-                shown.rsplit_once('.').map_or(shown, |(_, last)| last) == name
-            };
-            let column = self.columns.iter().find(is_named);
+            let column = self.columns.iter().find(|column| column.name() == name);
             let column = column.unwrap_or_else(|| unreachable!("{} has {name}", self.name));
             let sql = match (kind, column.read) {
                 (Kind::Success, _) | (_, None) => column.sql,

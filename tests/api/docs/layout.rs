@@ -31,7 +31,8 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
 fn no_page_is_long_and_no_line_is_wide() {
     let mut invalid = Vec::new();
     for (name, text) in pages() {
-        if text.lines().count() > 200 && !name.starts_with("docs/reference/cli") {
+        let is_generated = name.starts_with("docs/reference/cli") || name == "docs/reference/views.md";
+        if text.lines().count() > 200 && !is_generated {
             invalid.push(format!("{name} has {} lines", text.lines().count()));
         }
         for (number, line) in prose(&text) {

@@ -7,43 +7,47 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
+use crate::domain::names::record;
+
 /// The version of what is hashed. A new form gets a new number; old rows are verified with theirs.
 pub(super) const FORMAT: i64 = 1;
 /// The previous hash of the first row.
 pub(super) const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// One row of the audit log, as in the database and in exports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AuditRow {
-    /// 1, 2, 3 …
-    pub number: i64,
-    /// The version of its encoding.
-    pub format: i64,
-    /// When it was written, in microseconds since the epoch, by the database's clock.
-    pub at: i64,
-    /// What happened; see [`AuditKind`](super::AuditKind).
-    pub kind: String,
-    /// The id of the affected object: an action, a grant, a run, or a version of a definition.
-    pub subject: String,
-    /// The tenant that it belongs to.
-    pub tenant: String,
-    /// The actor: the user on whose behalf gavel acted, or the person who resolved or settled something.
-    pub actor: String,
-    /// The decision, which is also the run's id.
-    pub decision_id: Option<String>,
-    /// The tool call.
-    pub action_id: Option<String>,
-    /// Its tool.
-    pub tool: Option<String>,
-    /// Further details as JSON.
-    pub detail: String,
-    /// The id of the key that made the hash.
-    pub key_id: String,
-    /// The hash of the previous row.
-    pub previous_hash: String,
-    /// Hex HMAC-SHA-256 of the row as JSON with an empty hash.
-    pub hash: String,
+record! {
+    /// One row of the audit log, as in the database and in exports.
+    #[serde(deny_unknown_fields)]
+    #[derive(Default, PartialEq, Eq)]
+    AuditRow as "AuditRow" {
+        /// 1, 2, 3 …
+        number: i64,
+        /// The version of its encoding.
+        format: i64,
+        /// When it was written, by the clock of the database. Exports have it in microseconds since 1970.
+        at: i64,
+        /// What happened.
+        kind: String,
+        /// The id of the affected object: an action, a grant, a run, or a version of a definition.
+        subject: String,
+        /// The tenant that it belongs to.
+        tenant: String,
+        /// The actor: the user on whose behalf gavel acted, or the person who resolved or settled something.
+        actor: String,
+        /// The decision, which is also the run's id.
+        decision_id: Option<String>,
+        /// The tool call.
+        action_id: Option<String>,
+        /// Its tool.
+        tool: Option<String>,
+        /// Further details as JSON.
+        detail: String,
+        /// The id of the key that made the hash.
+        key_id: String,
+        /// The hash of the previous row.
+        previous_hash: String,
+        /// Hex HMAC-SHA-256 of the row as JSON with an empty hash.
+        hash: String,
+    }
 }
 
 /// A key, with the id that rows refer to.

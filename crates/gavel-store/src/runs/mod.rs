@@ -308,16 +308,18 @@ type Run = Column<Beginning, RunEnd>;
 /// those below it.
 #[rustfmt::skip] // A line for each.
 pub(super) static RUN: Table<Beginning, RunEnd> = Table { name: "agent_run", columns: &[
-    Run::open("id", |new, _| new.run.id.into()).shown(),
-    Run::open("root_id", |new, _| new.parent().map_or(new.run.id, |parent| parent.lease.run).into()),
+    Run::open("id", |new, _| new.run.id.into()).shown().named("run_id"),
+    Run::open("root_id", |new, _| new.parent().map_or(new.run.id, |parent| parent.lease.run).into())
+        .viewed("The outermost run.")
+        .named("outermost_run_id"),
     Run::open("project_id", |new, _| (&new.run.project).into()).shown(),
     Run::open("agent_id", |new, _| (&new.run.agent).into()).shown(),
     Run::both("status", |new, _| new.status.into(), |end, _| end.status.into())
         .shown(),
-    Run::open("user_id", |new, _| (&new.run.decision.user).into()),
+    Run::open("user_id", |new, _| (&new.run.decision.user).into()).viewed("The acting user."),
     Run::open("parent_run_id", |new, _| new.parent().map(|parent| parent.run).into()).shown(),
     Run::open("parent_action_id", |new, _| new.parent().map(|parent| parent.action).into()),
-    Run::open("tenant", |new, _| (&new.run.decision.tenant).into()),
+    Run::open("tenant", |new, _| (&new.run.decision.tenant).into()).viewed("The tenant."),
     Run::open("version", |new, _| new.run.version.into()).shown_as("definition_version"),
     Run::open("definition_hash", |new, _| (&new.run.decision.definition_hash).into()).shown(),
     Run::open("snapshot_hash", |new, _| (&new.run.snapshot.hash).into()),
@@ -330,8 +332,10 @@ pub(super) static RUN: Table<Beginning, RunEnd> = Table { name: "agent_run", col
     }).closed("NULL"),
     Run::open("fence", |new, _| new.fence()),
     Run::open("takes", |new, _| new.fence()),
-    Run::open("thread_id", |new, _| new.run.origin.thread().map(|place| place.thread).into()),
-    Run::open("session_id", |new, _| new.run.origin.session().map(|place| place.session).into()),
+    Run::open("thread_id", |new, _| new.run.origin.thread().map(|place| place.thread).into())
+        .viewed("The thread that it belongs to, if any."),
+    Run::open("session_id", |new, _| new.run.origin.session().map(|place| place.session).into())
+        .viewed("The planning session that it works for, if any."),
     Run::close("stop_reason", |end, _| end.stop_reason.into()).shown(),
     Run::open("created_at", |new, _| new.created_at.into()).shown(),
     Run::open("started_at", |new, _| (new.status == RunStatus::Running).then_some(new.created_at).into()).shown(),
@@ -339,9 +343,9 @@ pub(super) static RUN: Table<Beginning, RunEnd> = Table { name: "agent_run", col
     // 0 if the clock was set back.
     Run::elsewhere("CASE WHEN completed_at < started_at THEN 0 ELSE (completed_at - started_at) / 1000 END")
         .shown_as("duration_ms"),
-    Run::close("summary", |end, _| end.summary.as_ref().into()).shown(),
-    Run::close("output", |end, _| end.output.as_deref().into()).shown(),
-    Run::close("error_message", |end, _| end.error_message.as_ref().into()).shown(),
+    Run::close("summary", |end, _| end.summary.as_ref().into()).shown().content(),
+    Run::close("output", |end, _| end.output.as_deref().into()).shown().content(),
+    Run::close("error_message", |end, _| end.error_message.as_ref().into()).shown().content(),
     Run::close("recovered_from", |end, _| end.recovered_from.into()).shown(),
     Run::close("in_doubt", |end, _| in_doubt(&end.in_doubt)).shown(),
     Run::elsewhere("attempts").shown(),

@@ -1,0 +1,538 @@
+//! The analysts' views: the schema `gavel_v1` of PostgreSQL, the prefix `gavel_v1_` of SQLite. Their columns follow from
+//! the tables, and what documents them from the records of the API. Texts of users, models and tools stand apart, in the
+//! views whose names end with `_content`.
+//!
+//! A column keeps its name, and is only added at the end of its view. So others may look through it, and their rights
+//! stay.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use super::audit::AuditRow;
+use super::db::{Conn, Dialect, values};
+use super::decisions::{CALL, DECISION};
+use super::error::{StoreError, describe};
+use super::runs::RUN;
+use super::table::{About, Table};
+use crate::api::decisions::{DecisionRecord, ToolInvocation, Turn};
+use crate::api::runs::AgentRun;
+use crate::domain::ids::TenantId;
+use crate::domain::names::{Field, Shape, Shaped};
+
+/// The schema, the prefix on SQLite, and that of the schemas of roles.
+const SCHEMA: &str = "gavel_v1";
+
+/// The row of `gavel_schema` that says which views a database has. Migrations begin at 1.
+const VERSION: i64 = 0;
+
+struct View {
+    name: &'static str,
+    about: &'static str,
+    columns: Vec<Column>,
+    /// What follows FROM.
+    from: &'static str,
+}
+
+struct Column {
+    name: String,
+    sql: String,
+    about: String,
+}
+
+static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
+    let (decision, call, run) = (DecisionRecord::shape(), ToolInvocation::shape(), AgentRun::shape());
+    let view = |name, about, columns, from| View {
+        name,
+        about,
+        columns,
+        from,
+    };
+    vec![
+        view(
+            "decisions",
+            "Each chat message, trigger and thread message, with its outcome.",
+            of_table(&DECISION, &decision, false),
+            "decision_log",
+        ),
+        view(
+            "decision_content",
+            "The texts of decisions, depending on `records.content`.",
+            of_table(&DECISION, &decision, true),
+            "decision_log",
+        ),
+        view(
+            "model_turns",
+            "Each model call of a decision that has its outcome.",
+            of_turns(),
+            TURNS,
+        ),
+        view(
+            "tool_invocations",
+            "Each tool call that a model proposed.",
+            of_table(&CALL, &call, false),
+            "tool_invocation_log",
+        ),
+        view(
+            "tool_invocation_content",
+            "The texts of tool calls, depending on `records.content`.",
+            of_table(&CALL, &call, true),
+            "tool_invocation_log",
+        ),
+        view(
+            "actions",
+            "Each call of a run of an agent, with its approval.",
+            listed(ACTION_COLUMNS),
+            ACTIONS,
+        ),
+        view(
+            "runs",
+            "Each run of an agent, until `runs.keep_days` after its end.",
+            of_table(&RUN, &run, false),
+            "agent_run",
+        ),
+        view(
+            "audit",
+            "The audit log: a row for each side effect, approval and change of a definition.",
+            fields(&AuditRow::shape())
+                .iter()
+                .map(|field| Column::new(&field.name, &field.name, text(field.about)))
+                .collect(),
+            "audit",
+        ),
+    ]
+});
+
+impl Column {
+    fn new(name: &str, sql: &str, about: impl Into<String>) -> Self {
+        Self {
+            name: name.to_owned(),
+            sql: sql.to_owned(),
+            about: about.into(),
+        }
+    }
+}
+
+impl View {
+    fn has_content(&self) -> bool {
+        self.name.ends_with("_content")
+    }
+
+    /// Its columns as they are read, and for the time that indexes are ordered by also the number.
+    fn all(&self) -> Vec<Column> {
+        let mut all = Vec::new();
+        for Column { name, sql, about } in &self.columns {
+            let is_time = name == "at" || name.ends_with("_at");
+            let (name, about) = (name.as_str(), about.as_str());
+            match is_time && sql.starts_with('@') {
+                true => all.push(Column::new(name, sql, about)),
+                false if is_time => all.push(Column::new(name, &format!("@time({sql})"), about)),
+                false => all.push(Column::new(name, sql, about)),
+            }
+            if name == "created_at" {
+                all.push(Column::new("created_us", sql, "The same in microseconds since 1970."));
+            }
+        }
+        all
+    }
+}
+
+fn text(lines: &[&str]) -> String {
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}
+
+fn fields(shape: &Shape) -> &[Field] {
+    match shape {
+        Shape::Record(_, fields, _) => fields,
+        Shape::Optional(of) => fields(of),
+        _ => &[],
+    }
+}
+
+/// A field of a record, such as `usage.input_tokens`.
+fn field<'a>(shape: &'a Shape, path: &str) -> Option<&'a Field> {
+    let (name, rest) = path
+        .split_once('.')
+        .map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let found = fields(shape).iter().find(|field| field.name == name)?;
+    match rest {
+        Some(rest) => field(&found.shape, rest),
+        None => Some(found),
+    }
+}
+
+/// The columns of a table: those without content, or those with it and what identifies a row. Lists of records have views
+/// of their own.
+fn of_table<O, C>(table: &Table<O, C>, shape: &Shape, content: bool) -> Vec<Column> {
+    let is_key = |name| {
+        matches!(
+            name,
+            "tenant" | "decision_id" | "tool_invocation_id" | "user_id" | "created_at"
+        )
+    };
+    let wanted = table
+        .viewed()
+        .filter(|column| column.is_content == content || content && is_key(column.name));
+    let columns = wanted.filter_map(|column| {
+        let about = match column.about {
+            About::Own(about) => about.to_owned(),
+            About::Field(path) => {
+                let field = field(shape, path).unwrap_or_else(|| unreachable!("{} answers with {path}", table.name));
+                if matches!(&field.shape, Shape::List(of) if matches!(**of, Shape::Record(..))) {
+                    return None;
+                }
+                text(field.about)
+            }
+        };
+        Some((column.is_content, Column::new(column.name, column.sql, about)))
+    });
+    let mut columns: Vec<_> = columns.collect();
+    columns.sort_by_key(|(is_content, _)| *is_content);
+    columns.into_iter().map(|(_, column)| column).collect()
+}
+
+/// JSON with an escaped U+0000 is no JSON to PostgreSQL, and one such row must not make the view unreadable.
+const TURNS: &str = "decision_log decision, @turns(decision.turns)";
+
+/// The columns of `model_turns`: the decision's, and the fields of a turn.
+fn of_turns() -> Vec<Column> {
+    let own = [
+        ("decision_id", "decision.id", "The decision."),
+        ("tenant", "decision.tenant", "The tenant."),
+        (
+            "created_at",
+            "decision.created_at",
+            "When the request of the decision was parsed.",
+        ),
+        ("number", "@place()", "Its place in the decision: 1, 2, 3 …"),
+    ];
+    let mut columns = listed(&own);
+    unfold(&Turn::shape(), "", &mut columns);
+    columns
+}
+
+fn unfold(shape: &Shape, within: &str, columns: &mut Vec<Column>) {
+    for field in fields(shape) {
+        let path = format!("{within}{}", field.name);
+        let shape = match &field.shape {
+            Shape::Optional(of) => of,
+            shape => shape,
+        };
+        let kind = match shape {
+            Shape::Record(..) => {
+                unfold(shape, &format!("{path}."), columns);
+                continue;
+            }
+            Shape::Count(..) => "int",
+            Shape::Text(Some("date-time"), _) => "instant",
+            _ => "text",
+        };
+        columns.push(Column::new(&field.name, &format!("@{kind}({path})"), text(field.about)));
+    }
+}
+
+fn listed(columns: &[(&str, &str, &str)]) -> Vec<Column> {
+    let column = |(name, sql, about): &(&str, &str, &str)| Column::new(name, sql, *about);
+    columns.iter().map(column).collect()
+}
+
+/// Calls with side effects or with an approval are those of `agent_action`; what was called with, and what people were
+/// shown, is working state and not part of the view. All others are only in the tool-call log.
+const ACTIONS: &str = "(
+    SELECT
+        a.id AS action_id, a.approval_id, a.run_id, a.root_id, a.thread_id, a.tenant, a.user_id, a.project_id,
+        a.agent_id, a.sequence, a.server, a.tool, a.tool_digest, a.side_effect, a.model, t.input_hash, a.policy,
+        a.status, a.resolution, a.resolved_by, a.grant_id, a.error_code, a.settled_by, a.created_at, a.expires_at,
+        a.resolved_at, a.started_at, a.completed_at, a.settled_at
+    FROM agent_action a
+    LEFT JOIN tool_invocation_log t ON t.decision_id = a.run_id AND t.sequence = a.sequence
+    UNION ALL
+    SELECT
+        t.id, NULL, t.decision_id, COALESCE(r.root_id, t.decision_id), root.thread_id, t.tenant, t.user_id,
+        r.project_id, r.agent_id, t.sequence, t.server, t.tool, t.tool_digest, t.side_effect, d.model, t.input_hash,
+        t.policy, CASE t.status WHEN 'started' THEN 'executing' WHEN 'not_sent' THEN 'failed' ELSE t.status END, NULL,
+        NULL, NULL, t.error_code, NULL, t.created_at, NULL, NULL, t.started_at, t.started_at + t.duration_us, NULL
+    FROM tool_invocation_log t
+    JOIN decision_log d ON d.id = t.decision_id AND d.surface <> 'chat'
+    LEFT JOIN agent_run r ON r.id = t.decision_id
+    LEFT JOIN agent_run root ON root.id = r.root_id
+    WHERE NOT EXISTS (SELECT 1 FROM agent_action a WHERE a.run_id = t.decision_id AND a.sequence = t.sequence)
+) AS action";
+
+/// The columns of `actions`, under the names of an action's `record`.
+#[rustfmt::skip] // A line for each.
+const ACTION_COLUMNS: &[(&str, &str, &str)] = &[
+    ("action_id", "action_id", "Its id, which is also that of the tool invocation."),
+    ("approval_id", "approval_id", "The approval request, resolved or not; null if none was needed."),
+    ("run_id", "run_id", "The run that called, which is also the decision."),
+    ("outermost_run_id", "root_id", "The outermost run."),
+    ("thread_id", "thread_id", "The thread of that run, if any."),
+    ("tenant", "tenant", "The tenant."),
+    ("user_id", "user_id", "The acting user."),
+    ("project_id", "project_id", "The project of the agent."),
+    ("agent_id", "agent_id", "The agent that called."),
+    ("sequence", "sequence", "Its place in the run: 0, 1, 2 …"),
+    ("server", "server", "The tool's server."),
+    ("tool_name", "tool", "The tool, or the agent that was called."),
+    ("tool_digest", "tool_digest", "Digest of the tool's definition at the time of the call."),
+    ("side_effect", "side_effect", "Whether a call of the tool can change something."),
+    ("model_name", "model", "The model that proposed it."),
+    ("input_hash", "input_hash", "Hash of the arguments, as in `tool_invocations`."),
+    ("policy_decision", "policy", "The policy's decision: `allow`, `require_approval` or `deny`; null if it was not asked."),
+    ("execution_status", "status", "Its state."),
+    ("resolution", "resolution", "How the approval request was resolved."),
+    ("resolved_by", "resolved_by", "The approver."),
+    ("grant_id", "grant_id", "The grant that allowed it."),
+    ("error_code", "error_code", "Why it failed, from a closed list."),
+    ("settled_by", "settled_by", "Who settled it, if it was in doubt."),
+    ("created_at", "created_at", "When it was proposed."),
+    ("expires_at", "expires_at", "When the approval request expires."),
+    ("resolved_at", "resolved_at", "When it was resolved."),
+    ("started_at", "started_at", "When the call was started."),
+    ("completed_at", "completed_at", "When the call ended."),
+    ("settled_at", "settled_at", "When it was settled."),
+];
+
+/// Puts the views' words in place: `@time(column)` of microseconds, `@turns(column)`, and of a turn `@place()`,
+/// `@int(path)`, `@instant(path)` and `@text(path)`. SQLite has no times: they are RFC 3339 there.
+fn written(dialect: Dialect, sql: &str) -> String {
+    let mut pieces = sql.split('@');
+    let mut written = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (word, rest) = piece.split_once('(').unwrap_or((piece, ""));
+        let (of, rest) = rest.split_once(')').unwrap_or((rest, ""));
+        let path = of.replace('.', ",");
+        written += &match (word, dialect) {
+            ("time", Dialect::Sqlite) => dialect.text(&format!("@utc({of})")),
+            // Exact to the microsecond until the year 2255. The indexes have the same expression.
+            ("time", Dialect::Postgres) => format!("to_timestamp({of} / 1000000.0::float8)"),
+            ("turns", Dialect::Sqlite) => format!("json_each({of}) AS turn"),
+            ("turns", Dialect::Postgres) => format!(
+                "json_array_elements(CASE WHEN strpos({of}, '\\u0000') = 0 THEN {of}::json END) \
+                 WITH ORDINALITY AS turn (value, number)"
+            ),
+            ("place", Dialect::Sqlite) => "turn.key + 1".to_owned(),
+            ("place", Dialect::Postgres) => "turn.number".to_owned(),
+            ("int", Dialect::Postgres) => format!("CAST(turn.value #>> '{{{path}}}' AS BIGINT)"),
+            ("instant", Dialect::Postgres) => format!("CAST(turn.value #>> '{{{path}}}' AS TIMESTAMPTZ)"),
+            (_, Dialect::Postgres) => format!("turn.value #>> '{{{path}}}'"),
+            (_, Dialect::Sqlite) => format!("json_extract(turn.value, '$.{of}')"),
+        };
+        written += rest;
+    }
+    written
+}
+
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The statement that creates a view, or replaces it. What it has stays in its place.
+fn create(view: &View, dialect: Dialect, has: &[String]) -> String {
+    let mut columns = view.all();
+    let place = |column: &Column| has.iter().position(|name| *name == column.name).unwrap_or(has.len());
+    columns.sort_by_key(place);
+    let columns: Vec<_> = columns
+        .iter()
+        .map(|column| format!("{} AS {}", written(dialect, &column.sql), column.name))
+        .collect();
+    let (columns, from) = (columns.join(",\n    "), written(dialect, view.from));
+    let name = view.name;
+    match dialect {
+        Dialect::Sqlite => format!(
+            "DROP VIEW IF EXISTS {SCHEMA}_{name};\nCREATE VIEW {SCHEMA}_{name} AS\nSELECT\n    {columns}\nFROM {from};\n"
+        ),
+        Dialect::Postgres => {
+            format!("CREATE OR REPLACE VIEW {SCHEMA}.{name} AS\nSELECT\n    {columns}\nFROM {from};\n")
+        }
+    }
+}
+
+/// What PostgreSQL shows beside a view and its columns.
+fn comments(view: &View) -> String {
+    let name = view.name;
+    let mut all = format!("COMMENT ON VIEW {SCHEMA}.{name} IS {};\n", literal(view.about));
+    for column in view.all() {
+        let about = literal(&column.about);
+        let _ = writeln!(all, "COMMENT ON COLUMN {SCHEMA}.{name}.{} IS {about};", column.name);
+    }
+    all
+}
+
+/// Hex SHA-256 of all statements.
+fn checksum(dialect: Dialect) -> String {
+    let mut digest = Sha256::new();
+    for view in VIEWS.iter() {
+        digest.update(create(view, dialect, &[]));
+        digest.update(comments(view));
+    }
+    hex::encode(digest.finalize())
+}
+
+/// Whether a migrated database has the views of this version.
+pub(super) async fn are_current(conn: &mut Conn) -> Result<bool, StoreError> {
+    let sql = "SELECT checksum FROM gavel_schema WHERE version = $1";
+    let found: Option<String> = conn.one(sql, values![VERSION]).await?;
+    Ok(found.is_some_and(|found| found == checksum(conn.dialect())))
+}
+
+/// Creates or replaces the views, within the transaction of the migrations.
+pub(super) async fn replace(conn: &mut Conn) -> Result<(), StoreError> {
+    let dialect = conn.dialect();
+    let failed = |error: sqlx::Error| StoreError::Views(describe(&error).into());
+    if dialect == Dialect::Postgres && !has_schema(conn, SCHEMA).await? {
+        conn.script(format!("CREATE SCHEMA {SCHEMA}")).await.map_err(failed)?;
+    }
+    for view in VIEWS.iter() {
+        let mut has = Vec::new();
+        if dialect == Dialect::Postgres {
+            let sql = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 \
+                       ORDER BY attnum";
+            has = conn.all(sql, values![format!("{SCHEMA}.{}", view.name)]).await?;
+        }
+        conn.script(create(view, dialect, &has)).await.map_err(failed)?;
+        if dialect == Dialect::Postgres {
+            conn.script(comments(view)).await.map_err(failed)?;
+        }
+    }
+    if dialect == Dialect::Postgres {
+        for analyst in Analyst::all(conn).await? {
+            analyst.look(conn).await.map_err(failed)?;
+        }
+        // Without statistics of the indexes' expressions, the planner does not use them.
+        conn.script("ANALYZE decision_log, tool_invocation_log".to_owned())
+            .await
+            .map_err(failed)?;
+    }
+    let insert = "INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES ($1, 'views', $2, @now) \
+                  ON CONFLICT (version) DO UPDATE SET checksum = excluded.checksum, applied_at = excluded.applied_at";
+    conn.execute(insert, values![VERSION, checksum(dialect)]).await?;
+    Ok(())
+}
+
+async fn has_schema(conn: &mut Conn, name: &str) -> Result<bool, StoreError> {
+    Ok(conn
+        .exists("SELECT 1 FROM pg_namespace WHERE nspname = $1", values![name])
+        .await?)
+}
+
+/// A role of PostgreSQL that may read the views, and nothing else of gavel's.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Analyst {
+    /// The role.
+    pub name: String,
+    /// The only tenant whose rows it sees; absent: all.
+    pub tenant: Option<TenantId>,
+    /// Whether it sees texts of users, models and tools.
+    pub content: bool,
+}
+
+impl Analyst {
+    /// Those that still exist.
+    async fn all(conn: &mut Conn) -> Result<Vec<Self>, StoreError> {
+        let sql =
+            "SELECT name, tenant, content FROM analyst WHERE name IN (SELECT rolname FROM pg_roles) ORDER BY name";
+        Ok(conn.all(sql, vec![]).await?)
+    }
+
+    /// The schema that it looks at: that of all, or for a tenant its own.
+    pub fn schema(&self) -> String {
+        match &self.tenant {
+            None => SCHEMA.to_owned(),
+            Some(_) => format!("{SCHEMA}_{}", self.name),
+        }
+    }
+
+    /// Creates the role if it does not exist, and lets it read. It cannot log in before it has a password.
+    pub(super) async fn allow(&self, conn: &mut Conn) -> Result<(), StoreError> {
+        if conn.dialect() == Dialect::Sqlite {
+            let why = "is SQLite, which has no roles: give analysts a copy of the file, or use PostgreSQL";
+            return Err(StoreError::Unfit(why.to_owned()));
+        }
+        let failed = |error: sqlx::Error| StoreError::Views(describe(&error).into());
+        conn.script("BEGIN".to_owned()).await?;
+        let role = identifier(&self.name);
+        if !conn
+            .exists("SELECT 1 FROM pg_roles WHERE rolname = $1", values![self.name.as_str()])
+            .await?
+        {
+            conn.script(format!("CREATE ROLE {role} NOLOGIN"))
+                .await
+                .map_err(failed)?;
+        }
+        let database: Option<String> = conn.one("SELECT current_database()::text", vec![]).await?;
+        let set = format!(
+            "ALTER ROLE {role} IN DATABASE {} SET",
+            identifier(&database.unwrap_or_default())
+        );
+        let path = identifier(&self.schema());
+        let settings = format!(
+            "{set} default_transaction_read_only = on; {set} statement_timeout = '60s'; {set} search_path = {path}"
+        );
+        conn.script(settings).await.map_err(failed)?;
+        self.look(conn).await.map_err(failed)?;
+        let keep = "INSERT INTO analyst (name, tenant, content) VALUES ($1, $2, $3) \
+                    ON CONFLICT (name) DO UPDATE SET tenant = excluded.tenant, content = excluded.content";
+        let tenant = self.tenant.as_ref().map(TenantId::as_str);
+        conn.execute(keep, values![self.name.as_str(), tenant, self.content])
+            .await?;
+        conn.script("COMMIT".to_owned()).await?;
+        Ok(())
+    }
+
+    /// Gives it what it may read, and takes what it could read before. A tenant's role has views of its own, whose tenant
+    /// is a constant: whatever it sets, and whatever functions it defines, it sees no other row.
+    async fn look(&self, conn: &mut Conn) -> Result<(), sqlx::Error> {
+        let (role, own) = (identifier(&self.name), format!("{SCHEMA}_{}", self.name));
+        let has_own = conn
+            .exists("SELECT 1 FROM pg_namespace WHERE nspname = $1", values![own.as_str()])
+            .await?;
+        let own = identifier(&own);
+        let mut script = String::new();
+        if self.tenant.is_some() && !has_own {
+            let _ = writeln!(script, "CREATE SCHEMA {own};");
+        }
+        let schemas = [Some(SCHEMA), (has_own || self.tenant.is_some()).then_some(&*own)];
+        for schema in schemas.into_iter().flatten() {
+            let _ = writeln!(script, "REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role};");
+            let _ = writeln!(script, "REVOKE ALL ON SCHEMA {schema} FROM {role};");
+        }
+        let schema = if self.tenant.is_some() { &own } else { SCHEMA };
+        let _ = writeln!(script, "GRANT USAGE ON SCHEMA {schema} TO {role};");
+        for view in VIEWS.iter().filter(|view| self.content || !view.has_content()) {
+            let name = view.name;
+            if let Some(tenant) = &self.tenant {
+                let tenant = literal(tenant.as_str());
+                let _ = writeln!(
+                    script,
+                    "CREATE OR REPLACE VIEW {own}.{name} WITH (security_barrier) AS \
+                     SELECT * FROM {SCHEMA}.{name} WHERE tenant = {tenant};"
+                );
+            }
+            let _ = writeln!(script, "GRANT SELECT ON {schema}.{name} TO {role};");
+        }
+        conn.script(script).await
+    }
+}
+
+/// The page of the documentation about the views, as Markdown.
+pub fn reference() -> String {
+    let mut page = String::new();
+    for view in VIEWS.iter() {
+        let _ = writeln!(
+            page,
+            "\n## {}\n\n{}\n\n| column | meaning |\n| --- | --- |",
+            view.name, view.about
+        );
+        for column in view.all() {
+            let _ = writeln!(page, "| `{}` | {} |", column.name, column.about.replace('|', "\\|"));
+        }
+    }
+    page
+}
