@@ -170,6 +170,8 @@ contract! {
     settling::a_session_says_what_it_waits_for,
     reading::a_decision_reads_back_as_in_the_response,
     reading::a_filter_finds_exactly_the_matching_rows,
+    reading::a_text_is_found_and_what_is_not_shown_is_not,
+    reading::conditions_on_calls_are_about_one_call,
     reading::a_page_is_bounded_in_bytes,
     reading::a_slow_query_gets_an_error_and_the_store_stays_ready,
     reading::an_invalid_query_gets_an_error_with_the_allowed_values,

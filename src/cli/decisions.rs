@@ -38,8 +38,9 @@ commands! {
 /// How a filter is written.
 fn filters() -> String {
     format!(
-        "A filter is FIELD OP \"VALUE\", joined by AND. Fields: {}. Operators: = != < <= > >=. A * at the end of a value \
-         matches every ending.",
+        "A filter is FIELD OP \"VALUE\", joined by AND or OR, with parentheses and NOT. Fields: {}, and call.FIELD for \
+         those of `gavel calls list`. Operators: = != < <= > >=, and : for a part of a text. A * at the end of a value \
+         matches every ending; a text alone is found in message and response.",
         DecisionPage::fields()
     )
 }

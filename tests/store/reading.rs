@@ -437,12 +437,14 @@ async fn fill(store: &Arc<Store>) -> (Vec<Stored>, Vec<Stored>) {
         row.tool = Some(TOOLS[pick(3)].to_owned());
         row.iterations = Some(i64::from(n % 5));
         row.duration_ms = Some(decision.duration_us / 1000);
-        calls.push(Stored {
+        let call = Stored {
             status,
             created_at: call.created_at,
             duration_ms: Some(took_us(n, 400) / 1000),
             ..row.clone()
-        });
+        };
+        row.call = Some(Box::new(call.clone()));
+        calls.push(call);
         decisions.push(row);
         store.close(decision).await.unwrap();
     }
@@ -472,6 +474,8 @@ struct Stored {
     tool: Option<String>,
     iterations: Option<i64>,
     duration_ms: Option<i64>,
+    /// The call of a decision.
+    call: Option<Box<Stored>>,
 }
 
 /// A condition, rendered both as the filter's text and as its naive meaning.
@@ -492,9 +496,28 @@ enum Condition {
         not: bool,
         yes: bool,
     },
+    Has {
+        field: &'static str,
+        part: String,
+    },
+    Null {
+        field: &'static str,
+        not: bool,
+    },
+    /// At least one.
+    All(Vec<Self>),
+    /// At least one.
+    Any(Vec<Self>),
+    Not(Box<Self>),
+    /// Of the call of a decision.
+    Call(Box<Self>),
 }
 
 impl Condition {
+    fn joined(of: &[Self], by: &str) -> String {
+        format!("({})", of.iter().map(Self::render).collect::<Vec<_>>().join(by))
+    }
+
     fn render(&self) -> String {
         match self {
             Self::Text {
@@ -523,6 +546,24 @@ impl Condition {
             }
             Self::Number { field, op, number } => format!("{field} {op} {number}"),
             Self::Success { not, yes } => format!("success {} {yes}", if *not { "!=" } else { "=" }),
+            Self::Has { field, part } => format!("{field}:{part:?}"),
+            Self::Null { field, not } => format!("{field} {} null", if *not { "!=" } else { "=" }),
+            Self::All(of) => Self::joined(of, " AND "),
+            Self::Any(of) => Self::joined(of, " OR "),
+            Self::Not(of) => format!("NOT {}", of.render()),
+            Self::Call(of) => format!("call.{}", of.render()),
+        }
+    }
+
+    fn text<'a>(field: &str, row: &'a Stored) -> Option<&'a str> {
+        match field {
+            "user_id" => Some(row.user.as_str()),
+            "conversation_id" => Some(row.conversation.as_str()),
+            "status" => Some(row.status),
+            "decision_type" => row.decision_type,
+            "outcome_category" => row.outcome,
+            "intent" | "tool" => row.tool.as_deref(),
+            other => unreachable!("{other}"),
         }
     }
 
@@ -534,16 +575,7 @@ impl Condition {
                 text,
                 prefix,
             } => {
-                let value = match *field {
-                    "user_id" => Some(row.user.as_str()),
-                    "conversation_id" => Some(row.conversation.as_str()),
-                    "status" => Some(row.status),
-                    "decision_type" => row.decision_type,
-                    "outcome_category" => row.outcome,
-                    "intent" | "tool" => row.tool.as_deref(),
-                    other => unreachable!("{other}"),
-                };
-                let equal = value.is_some_and(|value| {
+                let equal = Self::text(field, row).is_some_and(|value| {
                     if *prefix {
                         value.starts_with(text)
                     } else {
@@ -571,8 +603,48 @@ impl Condition {
                 }
             }
             Self::Success { not, yes } => ((row.status == "completed") == *yes) != *not,
+            Self::Has { field, part } => {
+                Self::text(field, row).is_some_and(|text| text.to_lowercase().contains(&part.to_lowercase()))
+            }
+            Self::Null { field, not } => Self::text(field, row).is_none() != *not,
+            Self::All(of) => of.iter().all(|one| one.holds(row)),
+            Self::Any(of) => of.iter().any(|one| one.holds(row)),
+            Self::Not(of) => !of.holds(row),
+            Self::Call(of) => row.call.as_ref().is_some_and(|call| of.holds(call)),
         }
     }
+}
+
+/// Conditions up to three deep.
+fn combined(of: impl Strategy<Value = Condition> + 'static) -> BoxedStrategy<Vec<Condition>> {
+    let tree = of.prop_recursive(3, 8, 3, |inner| {
+        let some = || prop::collection::vec(inner.clone(), 1..4);
+        prop_oneof![
+            some().prop_map(Condition::All),
+            some().prop_map(Condition::Any),
+            inner.clone().prop_map(|of| Condition::Not(Box::new(of))),
+        ]
+    });
+    prop::collection::vec(tree, 0..4).boxed()
+}
+
+fn has(field: &'static str, parts: Vec<&'static str>) -> BoxedStrategy<Condition> {
+    prop::sample::select(parts)
+        .prop_map(move |part| Condition::Has {
+            field,
+            part: part.to_owned(),
+        })
+        .boxed()
+}
+
+fn null(field: &'static str) -> BoxedStrategy<Condition> {
+    any::<bool>()
+        .prop_map(move |not| Condition::Null { field, not })
+        .boxed()
+}
+
+fn of_call(of: BoxedStrategy<Condition>) -> BoxedStrategy<Condition> {
+    of.prop_map(|of| Condition::Call(Box::new(of))).boxed()
 }
 
 fn text(field: &'static str, values: Vec<&'static str>) -> BoxedStrategy<Condition> {
@@ -618,39 +690,41 @@ fn users() -> BoxedStrategy<Condition> {
 pub(crate) async fn a_filter_finds_exactly_the_matching_rows(db: TestDb) {
     let store = db.open().await;
     let (decisions, calls) = fill(&store).await;
-    let of_decisions = prop::collection::vec(
-        prop_oneof![
-            users(),
-            text("conversation_id", vec!["c-1", "c-5", "c-77"]),
-            text("status", vec!["open", "closed"]),
-            text(
-                "decision_type",
-                DecisionType::ALL.iter().map(|kind| kind.as_str()).collect()
-            ),
-            text(
-                "outcome_category",
-                Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect()
-            ),
-            text("intent", TOOLS.to_vec()),
-            number("iterations", -1..6),
-            number("duration_ms", -1..100),
-            number("duration_ms", 900..70_000),
-            time(),
-        ],
-        0..4,
-    );
-    let of_calls = prop::collection::vec(
-        prop_oneof![
-            users(),
-            text("status", vec!["started", "completed", "failed", "in_doubt", "not_sent"]),
-            text("tool", TOOLS.to_vec()),
-            (any::<bool>(), any::<bool>()).prop_map(|(not, yes)| Condition::Success { not, yes }),
-            number("duration_ms", -1..60),
-            number("duration_ms", 900..40_000),
-            time(),
-        ],
-        0..4,
-    );
+    let of_decisions = combined(prop_oneof![
+        users(),
+        text("conversation_id", vec!["c-1", "c-5", "c-77"]),
+        text("status", vec!["open", "closed"]),
+        text(
+            "decision_type",
+            DecisionType::ALL.iter().map(|kind| kind.as_str()).collect()
+        ),
+        text(
+            "outcome_category",
+            Outcome::ALL.iter().map(|outcome| outcome.as_str()).collect()
+        ),
+        text("intent", TOOLS.to_vec()),
+        number("iterations", -1..6),
+        number("duration_ms", -1..100),
+        number("duration_ms", 900..70_000),
+        time(),
+        has("intent", vec!["TASK", "d_t", "%", "_"]),
+        has("conversation_id", vec!["C-", "5", "\\"]),
+        null("intent"),
+        null("outcome_category"),
+        of_call(text("tool", TOOLS.to_vec())),
+        of_call(text("status", vec!["completed", "failed", "in_doubt"])),
+        of_call(number("duration_ms", -1..60)),
+    ]);
+    let of_calls = combined(prop_oneof![
+        users(),
+        text("status", vec!["started", "completed", "failed", "in_doubt", "not_sent"]),
+        text("tool", TOOLS.to_vec()),
+        (any::<bool>(), any::<bool>()).prop_map(|(not, yes)| Condition::Success { not, yes }),
+        number("duration_ms", -1..60),
+        number("duration_ms", 900..40_000),
+        time(),
+        has("tool", vec!["TASK", "d_t", "%"]),
+    ]);
     let tenant = tenant();
     let check = |conditions: &[Condition], known: &[Stored], of_calls: bool| {
         let filter = conditions
@@ -693,4 +767,70 @@ pub(crate) async fn a_filter_finds_exactly_the_matching_rows(db: TestDb) {
     TestRunner::new(config())
         .run(&of_calls, |conditions| check(&conditions, &calls, true))
         .unwrap();
+}
+
+/// Conditions that AND joins are about one call; each of those that parentheses keep apart may be about another.
+pub(crate) async fn conditions_on_calls_are_about_one_call(db: TestDb) {
+    let store = db.open().await;
+    let open = open_decision();
+    let mut calls = vec![
+        done(&intent(&open, 1)),
+        failed(&intent(&open, 2), FailureCode::Timeout, "late"),
+    ];
+    calls[1].open.tool = Some(tool("list_tasks"));
+    store.close(closed(open, calls, false)).await.unwrap();
+    store.close(closed(open_decision(), vec![], false)).await.unwrap();
+    for (filter, found) in [
+        (r#"call.tool = "list_tasks" AND call.error_code = "timeout""#, 1),
+        (r#"call.tool = "add_task" AND call.error_code = "timeout""#, 0),
+        (
+            r#"call.tool = "add_task" AND status = "closed" AND call.success = true"#,
+            1,
+        ),
+        (r#"NOT call.tool = "add_task""#, 1),
+        (r#"call.tool != "add_task""#, 1),
+        (r#"-call.sequence >= 0"#, 1),
+        (r#"call.tool = "add_task" OR call.tool = "nothing""#, 1),
+    ] {
+        let page = store.list(&tenant(), &query(filter)).await.unwrap();
+        assert_eq!(page.items.len(), found, "{filter}");
+    }
+    store.shutdown().await;
+}
+
+/// A text alone is found in message and reply, and what one user is not shown cannot be found out by asking.
+pub(crate) async fn a_text_is_found_and_what_is_not_shown_is_not(db: TestDb) {
+    let store = db.open().await;
+    let mut decision = closed(open_decision(), vec![], false);
+    decision.open.message = "Call Mom, 100% sure".into();
+    decision.error_detail = Some("upstream 10.0.0.7".into());
+    store.close(decision).await.unwrap();
+    for (filter, found) in [
+        ("mom", 1),
+        ("\"call mom\"", 1),
+        ("dad", 0),
+        ("\"0%\"", 1),
+        ("\"0_\"", 0),
+        ("mom AND done", 1),
+        ("-mom", 0),
+        ("error_detail:\"10.0\"", 1),
+        ("error_detail != null", 1),
+        ("recovered = false AND mom", 1),
+    ] {
+        let page = store.list(&tenant(), &query(filter)).await.unwrap();
+        assert_eq!(page.items.len(), found, "{filter}");
+    }
+    let own = |filter| ListQuery {
+        user: Some(UserId::parse("ann").unwrap()),
+        ..query(filter)
+    };
+    assert_eq!(store.list(&tenant(), &own("mom")).await.unwrap().items.len(), 1);
+    for filter in [
+        "error_detail = null",
+        "mom OR NOT (user_id = \"x\" OR error_detail:\"1\")",
+    ] {
+        let refused = store.list(&tenant(), &own(filter)).await.unwrap_err();
+        assert!(refused.to_string().contains("error_detail is not shown"), "{refused}");
+    }
+    store.shutdown().await;
 }

@@ -20,6 +20,8 @@ pub enum Kind {
     /// A quoted RFC 3339 time.
     Time,
     /// `true` or `false`, without quotes.
+    Bool,
+    /// The same, of whether a call succeeded.
     Success,
 }
 

@@ -1,8 +1,12 @@
-//! The filter language, a subset of AIP-160: `field op value [AND field op value …]`.
+//! The filter language, after AIP-160: conditions `field op value`, joined by AND and OR, with parentheses and NOT or `-`.
 //!
-//! Operators are `=`, `!=` and, for numbers and times, `<`, `<=`, `>`, `>=`. Strings are in double quotes with `\"`,
-//! `\\` and `\*` as escapes; a string that ends in `*` is a prefix. Numbers and `true`, `false` have no quotes. A row
-//! that lacks the field (an open decision has no outcome) matches only `!=`.
+//! Operators are `=`, `!=`, for numbers and times also `<`, `<=`, `>`, `>=`, and for texts `:`, which finds a part of the
+//! text in any case (of ASCII letters, on both databases). Strings are in double quotes with `\"`, `\\` and `\*` as escapes;
+//! a string that ends in `*` is a prefix. Numbers and `true`, `false`, `null` have no quotes. A string or word alone is
+//! found in the texts of a row. A row that lacks the field (an open decision has no outcome) matches only `!=`, and what
+//! NOT makes of the others. AND and OR are not mixed without parentheses: SQL and AIP-160 differ in what that means.
+//!
+//! `call.FIELD` asks about the calls of a decision: the conditions that one AND joins about the same call.
 //!
 //! Each list says how it is called and ordered, and which indexes it has.
 
@@ -32,6 +36,86 @@ use crate::ports::records::QueryError;
 const MAX_LENGTH: usize = 4096;
 /// Maximum number of conditions.
 const MAX_TERMS: usize = 32;
+/// Maximum depth of parentheses and NOTs.
+const MAX_DEPTH: usize = 16;
+
+/// Conditions.
+#[derive(Debug)]
+pub(crate) enum Filter {
+    Is(Term),
+    All(Vec<Self>),
+    Any(Vec<Self>),
+    Not(Box<Self>),
+    /// A call of the decision for which all of these hold.
+    Call(Vec<Self>),
+}
+
+impl Filter {
+    /// The terms in it.
+    pub(crate) fn terms(&self) -> Vec<&Term> {
+        match self {
+            Self::Is(term) => vec![term],
+            Self::Not(of) => of.terms(),
+            Self::All(of) | Self::Any(of) | Self::Call(of) => of.iter().flat_map(Self::terms).collect(),
+        }
+    }
+
+    /// What holds where it does not. A condition that an index can drive remains one.
+    fn negated(self) -> Self {
+        let all = |of: Vec<Self>| of.into_iter().map(Self::negated).collect();
+        match self {
+            Self::Is(Term { field, op, value }) if matches!(op, Op::Eq | Op::Ne) => {
+                let op = if op == Op::Eq { Op::Ne } else { Op::Eq };
+                Self::Is(Term { field, op, value })
+            }
+            Self::All(of) => Self::Any(all(of)),
+            Self::Any(of) => Self::All(all(of)),
+            Self::Not(of) => *of,
+            other => Self::Not(Box::new(other)),
+        }
+    }
+
+    /// All of them. What they say about calls is about one call.
+    fn all(of: Vec<Self>) -> Self {
+        let (mut all, mut call) = (Vec::new(), Vec::new());
+        for one in of {
+            match one {
+                Self::Call(of) => call.extend(of),
+                Self::All(of) => all.extend(of),
+                other => all.push(other),
+            }
+        }
+        all.extend((!call.is_empty()).then_some(Self::Call(call)));
+        match all.len() {
+            1 => all.remove(0),
+            _ => Self::All(all),
+        }
+    }
+
+    /// Any of them. Values of one closed list are one condition.
+    fn any(mut of: Vec<Self>) -> Self {
+        let mut values = Vec::new();
+        let mut name = None;
+        let is_one_list = of.iter().all(|one| match one {
+            Self::Is(Term {
+                field,
+                op: Op::Eq,
+                value: Literal::OneOf(of),
+            }) => {
+                values.extend(of);
+                *name.get_or_insert(field.name) == field.name
+            }
+            _ => false,
+        });
+        match of.pop() {
+            Some(Self::Is(last)) if is_one_list => Self::Is(Term {
+                value: Literal::OneOf(values),
+                ..last
+            }),
+            last => Self::Any(of.into_iter().chain(last).collect()),
+        }
+    }
+}
 
 /// One condition.
 pub(crate) struct Term {
@@ -49,6 +133,7 @@ pub(crate) enum Op {
     Le,
     Gt,
     Ge,
+    Has,
 }
 
 impl Op {
@@ -60,6 +145,7 @@ impl Op {
             Self::Le => "<=",
             Self::Gt => ">",
             Self::Ge => ">=",
+            Self::Has => ":",
         }
     }
 }
@@ -72,6 +158,7 @@ pub(crate) enum Literal {
     /// One of these values of a closed list.
     OneOf(Vec<&'static str>),
     Int(i64),
+    Bool(bool),
     Null,
 }
 
@@ -108,33 +195,40 @@ impl Field {
 }
 
 /// Parses a filter into conditions that must all hold; an empty filter matches every row.
-pub(crate) fn parse(list: &'static List, text: &str) -> Result<Vec<Term>, QueryError> {
+pub(crate) fn parse(list: &'static List, text: &str) -> Result<Vec<Filter>, QueryError> {
     if text.len() > MAX_LENGTH {
         return Err(QueryError::Invalid {
             field: "filter",
             detail: format!("has {} bytes; at most {MAX_LENGTH} are allowed", text.len()),
         });
     }
-    let mut parser = Parser { text, at: 0 };
-    let mut terms = Vec::new();
+    let mut parser = Parser {
+        list,
+        text,
+        at: 0,
+        terms: 0,
+    };
     parser.skip_space();
-    while !parser.rest().is_empty() {
-        if !terms.is_empty() {
-            parser.and()?;
-        }
-        terms.push(parser.term(list)?);
-        if terms.len() > MAX_TERMS {
-            return Err(parser.error(parser.at, format!("at most {MAX_TERMS} conditions are allowed")));
-        }
-        parser.skip_space();
+    if parser.rest().is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(terms)
+    let filter = parser.filter(0)?;
+    match parser.rest() {
+        "" => Ok(match filter {
+            Filter::All(all) => all,
+            one => vec![one],
+        }),
+        _ => Err(parser.error(parser.at, "this parenthesis closes none")),
+    }
 }
 
 struct Parser<'a> {
+    list: &'static List,
     text: &'a str,
     /// Byte offset.
     at: usize,
+    /// Conditions so far.
+    terms: usize,
 }
 
 impl Parser<'_> {
@@ -171,42 +265,128 @@ impl Parser<'_> {
         }
     }
 
-    fn and(&mut self) -> Result<(), QueryError> {
-        if self.word() != "AND" {
-            return Err(self.error(
-                self.at,
-                format!("found {}; conditions can only be joined by AND", self.found(self.at)),
-            ));
+    /// Conditions up to the end or a closing parenthesis.
+    fn filter(&mut self, depth: usize) -> Result<Filter, QueryError> {
+        let mut all = vec![self.condition(depth)?];
+        let mut joined = None;
+        loop {
+            self.skip_space();
+            let word = match self.word() {
+                _ if self.rest().is_empty() || self.rest().starts_with(')') => break,
+                "AND" => "AND",
+                "OR" => "OR",
+                _ => {
+                    let found = self.found(self.at);
+                    return Err(self.error(self.at, format!("found {found}; conditions are joined by AND or OR")));
+                }
+            };
+            if *joined.get_or_insert(word) != word {
+                let advice = "AND and OR are mixed: put what belongs together in parentheses, as in a AND (b OR c)";
+                return Err(self.error(self.at, advice));
+            }
+            self.at += word.len();
+            self.skip_space();
+            all.push(self.condition(depth)?);
         }
-        self.at += 3;
-        self.skip_space();
-        Ok(())
+        Ok(match joined {
+            Some("OR") => Filter::any(all),
+            _ => Filter::all(all),
+        })
     }
 
-    fn term(&mut self, list: &'static List) -> Result<Term, QueryError> {
+    /// A condition, its opposite, or conditions in parentheses.
+    fn condition(&mut self, depth: usize) -> Result<Filter, QueryError> {
         let start = self.at;
-        let name = self.word();
-        let Some(field) = list.fields.iter().find(|field| field.name == name) else {
-            let allowed: Vec<_> = list.fields.iter().map(|field| field.name).collect();
-            return Err(self.error(
-                start,
-                format!("found {}; allowed fields are {}", self.found(start), allowed.join(", ")),
-            ));
+        if depth > MAX_DEPTH {
+            return Err(self.error(start, format!("at most {MAX_DEPTH} parentheses and NOTs are nested")));
+        }
+        if self.rest().starts_with('(') {
+            self.at += 1;
+            self.skip_space();
+            let inner = self.filter(depth + 1)?;
+            if !self.rest().starts_with(')') {
+                return Err(self.error(start, "this parenthesis is not closed"));
+            }
+            self.at += 1;
+            return Ok(inner);
+        }
+        let not = if self.word() == "NOT" {
+            3
+        } else {
+            usize::from(self.rest().starts_with('-'))
+        };
+        if not > 0 {
+            self.at += not;
+            self.skip_space();
+            return Ok(self.condition(depth + 1)?.negated());
+        }
+        self.terms += 1;
+        if self.terms > MAX_TERMS {
+            return Err(self.error(start, format!("at most {MAX_TERMS} conditions are allowed")));
+        }
+        let name = self.word().to_owned();
+        let of_call = name.strip_prefix("call.").filter(|_| self.list.has_calls);
+        let list: &'static List = if of_call.is_some() {
+            &TOOL_INVOCATIONS
+        } else {
+            self.list
+        };
+        let field = list.fields.iter().find(|field| field.name == of_call.unwrap_or(&name));
+        let Some(field) = field else {
+            return self.search(&name, list);
         };
         self.at += name.len();
         self.skip_space();
         let op = self.op(field)?;
         self.skip_space();
-        let value = self.value(field)?;
-        Ok(Term {
+        let value = self.value(field, op)?;
+        let term = Filter::Is(Term {
             field: *field,
             op,
             value,
+        });
+        Ok(match of_call {
+            Some(_) => Filter::Call(vec![term]),
+            None => term,
         })
     }
 
+    /// A string or a word alone, which is found in the texts of a row.
+    fn search(&mut self, word: &str, list: &'static List) -> Result<Filter, QueryError> {
+        let start = self.at;
+        let after = self.text[start + word.len()..].trim_start();
+        let is_alone = after.is_empty() || [")", "AND ", "OR "].iter().any(|next| after.starts_with(next));
+        let is_quoted = self.rest().starts_with('"');
+        if list.searched.is_empty() || !is_quoted && (word.is_empty() || !is_alone) {
+            let mut allowed: Vec<_> = list.fields.iter().map(|field| field.name).collect();
+            allowed.extend(list.has_calls.then_some("call.FIELD"));
+            let found = self.found(start);
+            return Err(self.error(
+                start,
+                format!("found {found}; allowed fields are {}", allowed.join(", ")),
+            ));
+        }
+        let text = match is_quoted {
+            true => self.string("a text")?.0,
+            false => {
+                self.at += word.len();
+                word.to_owned()
+            }
+        };
+        let texts = list.fields.iter().filter(|field| list.searched.contains(&field.name));
+        let has = texts.map(|field| {
+            Filter::Is(Term {
+                field: *field,
+                op: Op::Has,
+                value: Literal::Exact(text.clone()),
+            })
+        });
+        Ok(Filter::any(has.collect()))
+    }
+
     fn op(&mut self, field: &Field) -> Result<Op, QueryError> {
-        const OPS: [(&str, Op); 6] = [
+        const OPS: [(&str, Op); 7] = [
+            (":", Op::Has),
             ("!=", Op::Ne),
             ("<=", Op::Le),
             (">=", Op::Ge),
@@ -215,14 +395,21 @@ impl Parser<'_> {
             (">", Op::Gt),
         ];
         let ordered = matches!(field.kind, Kind::Number | Kind::Duration | Kind::Time);
+        let is_text = matches!(field.kind, Kind::Text);
         let found = OPS.into_iter().find(|(text, _)| self.rest().starts_with(text));
         match found {
-            Some((text, op)) if ordered || matches!(op, Op::Eq | Op::Ne) => {
+            Some((text, op))
+                if matches!(op, Op::Eq | Op::Ne) || ordered && op != Op::Has || is_text && op == Op::Has =>
+            {
                 self.at += text.len();
                 Ok(op)
             }
             _ => {
-                let allowed = if ordered { "=, !=, <, <=, >, >=" } else { "=, !=" };
+                let allowed = match (ordered, is_text) {
+                    (true, _) => "=, !=, <, <=, >, >=",
+                    (_, true) => "=, !=, :",
+                    _ => "=, !=",
+                };
                 let found = self.found(self.at);
                 Err(self.error(
                     self.at,
@@ -232,10 +419,16 @@ impl Parser<'_> {
         }
     }
 
-    fn value(&mut self, field: &Field) -> Result<Literal, QueryError> {
+    fn value(&mut self, field: &Field, op: Op) -> Result<Literal, QueryError> {
         let start = self.at;
         let name = field.name;
+        if matches!(op, Op::Eq | Op::Ne) && self.word() == "null" {
+            self.at += 4;
+            return Ok(Literal::Null);
+        }
         match field.kind {
+            // What is found may be anywhere.
+            Kind::Text if op == Op::Has => Ok(Literal::Exact(self.string(name)?.0)),
             Kind::Text => Ok(match self.string(name)? {
                 (text, true) => Literal::Prefix(text),
                 (text, false) => Literal::Exact(text),
@@ -271,6 +464,7 @@ impl Parser<'_> {
                 let number = self.bare(&format!("{name} is compared with a whole number"))?;
                 Ok(Literal::Int(number))
             }
+            Kind::Bool => Ok(Literal::Bool(self.bare(&format!("{name} is true or false"))?)),
             Kind::Success => {
                 let yes: bool = self.bare(&format!("{name} is true or false"))?;
                 let is_meant = |status: &&str| (*status == CallStatus::Completed.as_str()) == yes;
@@ -341,6 +535,10 @@ pub(crate) struct List {
     pub(crate) fields: Vec<Field>,
     /// Its indexes, most selective first.
     pub(crate) indexed: &'static [Index],
+    /// Where a text alone is found.
+    pub(crate) searched: &'static [&'static str],
+    /// Whether its rows are decisions, which have calls.
+    pub(crate) has_calls: bool,
 }
 
 /// An index that has the rows of each value in the order of the list: what it begins with, after the tenant (and, for
@@ -360,6 +558,8 @@ fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: &'static
         columns,
         fields: table.fields(P::FILTERS),
         indexed,
+        searched: &[],
+        has_calls: false,
     }
 }
 
@@ -369,6 +569,7 @@ const SUCCESSES: &[&str] = &[Outcome::TaskCompleted.as_str(), Outcome::ResponseG
 
 pub(crate) static DECISIONS: LazyLock<List> = LazyLock::new(|| {
     let indexed = &[
+        Index("id", &[], None),
         Index("conversation_id", &[], None),
         BY_USER,
         Index("status", &["closed"], Some(("decision_open", "status = 'open'"))),
@@ -378,11 +579,16 @@ pub(crate) static DECISIONS: LazyLock<List> = LazyLock::new(|| {
         Index("intent", &["respond", "clarify", "refuse", "none"], None),
         Index("decision_type", &[], None),
     ];
-    list::<DecisionPage, _, _>(&DECISION, DECISION.selected(), indexed)
+    List {
+        searched: &["message", "response"],
+        has_calls: true,
+        ..list::<DecisionPage, _, _>(&DECISION, DECISION.selected(), indexed)
+    }
 });
 
 pub(crate) static TOOL_INVOCATIONS: LazyLock<List> = LazyLock::new(|| {
     let indexed = &[
+        Index("id", &[], None),
         Index("decision_id", &[], None),
         BY_USER,
         Index(
@@ -393,7 +599,10 @@ pub(crate) static TOOL_INVOCATIONS: LazyLock<List> = LazyLock::new(|| {
         Index("duration_us / 1000", &[], Some(("tool_slow", SLOW))),
         Index("tool", &[], None),
     ];
-    list::<ToolInvocationPage, _, _>(&CALL, CALL.selected(), indexed)
+    List {
+        searched: &["words", "parameters", "result"],
+        ..list::<ToolInvocationPage, _, _>(&CALL, CALL.selected(), indexed)
+    }
 });
 
 pub(crate) static RUNS: LazyLock<List> = LazyLock::new(|| {
@@ -434,6 +643,8 @@ pub(crate) static VERSIONS: LazyLock<List> = LazyLock::new(|| List {
     columns: LISTED.to_owned(),
     fields: Vec::new(),
     indexed: &[],
+    searched: &[],
+    has_calls: false,
 });
 
 /// The condition of the indexes of long durations.

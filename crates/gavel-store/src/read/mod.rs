@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 pub(super) use self::filter::{
     ACTIONS, DECISIONS, Literal, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Term, VERSIONS,
 };
-use self::filter::{GRANTS, List, PARENT};
+use self::filter::{Filter, GRANTS, List, PARENT};
 use self::select::{Question, Token, fingerprint, select};
 use super::config::READ_LIMIT;
 use super::connect::Target;
@@ -40,6 +40,9 @@ const SILENCE: Duration = Duration::from_secs(2);
 const MAX_PAGE: u32 = 1000;
 /// Maximum bytes of a page's rows. Beyond that the page ends early, with a token for the rest.
 const MAX_PAGE_BYTES: usize = 8 << 20;
+
+/// A column that rows of one user do not show.
+const FOR_OPERATORS: &str = "error_detail";
 
 /// Condition on a row with the parameters id, tenant and user, or NULL: it belongs to them.
 pub(super) const OF_USER: &str = "tenant = $2 AND (CAST($3 AS TEXT) IS NULL OR user_id = $3)";
@@ -128,7 +131,7 @@ impl ReadOnly {
         &self,
         list: &'static List,
         tenant: &TenantId,
-        mut terms: Vec<Term>,
+        terms: Vec<Term>,
         query: &ListQuery,
     ) -> Result<Page<T>, QueryError> {
         if !(1..=MAX_PAGE).contains(&query.page_size) {
@@ -138,20 +141,34 @@ impl ReadOnly {
             });
         }
         let descending = descending(list, query.order_by.as_deref())?;
-        terms.push(Term::fixed("tenant", Literal::Exact(tenant.to_string())));
         let user = query.user.as_ref().map(|user| Literal::Exact(user.to_string()));
-        terms.extend(user.map(|user| Term::fixed("user_id", user)));
-        terms.extend(filter::parse(list, query.filter.as_deref().unwrap_or_default())?);
-        if list.name == RUNS.name && !terms.iter().any(|term| term.field.sql == PARENT) {
-            terms.push(Term::fixed(PARENT, Literal::Null));
+        let fixed = [("tenant", Some(Literal::Exact(tenant.to_string()))), ("user_id", user)];
+        let fixed = fixed
+            .into_iter()
+            .filter_map(|(column, value)| Some(Term::fixed(column, value?)));
+        let mut filters: Vec<_> = terms.into_iter().chain(fixed).map(Filter::Is).collect();
+        filters.extend(filter::parse(list, query.filter.as_deref().unwrap_or_default())?);
+        let asks_for = |column| {
+            filters
+                .iter()
+                .any(|filter| filter.terms().iter().any(|term| term.field.sql == column))
+        };
+        if query.user.is_some() && asks_for(FOR_OPERATORS) {
+            return Err(QueryError::Invalid {
+                field: "filter",
+                detail: format!("{FOR_OPERATORS} is not shown in the rows of one user, so they are not filtered by it"),
+            });
         }
-        let print = fingerprint(list, &terms, descending);
+        if list.name == RUNS.name && !asks_for(PARENT) {
+            filters.push(Filter::Is(Term::fixed(PARENT, Literal::Null)));
+        }
+        let print = fingerprint(list, &filters, descending);
         let after = query.page_token.as_deref().map(|token| Token::read(token, &print));
         let after = after.transpose()?;
         let size = query.page_size as usize;
         let question = Question {
             list,
-            terms: &terms,
+            filters: &filters,
             after: after.as_ref(),
             descending,
             // One extra row shows whether there is a next page.

@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::super::db::row::{Cell, Row};
-use super::filter::{Index, List, Literal, Op, SLOW, Term};
+use super::filter::{Filter, Index, List, Literal, Op, SLOW, Term};
 use crate::db::{Dialect, Value};
 use crate::ports::records::QueryError;
 
 /// The query.
 pub(super) struct Question<'a> {
     pub(super) list: &'static List,
-    pub(super) terms: &'a [Term],
+    pub(super) filters: &'a [Filter],
     pub(super) after: Option<&'a Token>,
     pub(super) descending: bool,
     pub(super) limit: usize,
@@ -28,7 +28,7 @@ pub(super) struct Question<'a> {
 
 /// The statement and its values.
 pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<Value>) {
-    let (index, term, branches) = match driver(question.list, question.terms) {
+    let (index, term, branches) = match driver(question.list, question.filters) {
         Some((index, term, branches)) => (Some(index), Some(term), branches),
         None => (None, None, Vec::new()),
     };
@@ -38,12 +38,12 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
         values: Vec::new(),
     };
     // Classes of durations are wider than the condition.
-    let is_in_branches = |one: &Term| {
-        let drives = term.is_some_and(|term| std::ptr::eq(term, one));
-        drives && matches!(one.value, Literal::OneOf(_))
+    let is_in_branches = |one: &Filter| match one {
+        Filter::Is(one) => term.is_some_and(|term| std::ptr::eq(term, one)) && matches!(one.value, Literal::OneOf(_)),
+        _ => false,
     };
-    let shared = question.terms.iter().filter(|term| !is_in_branches(term));
-    let mut shared: Vec<_> = shared.map(|term| builder.condition(term)).collect();
+    let shared = question.filters.iter().filter(|filter| !is_in_branches(filter));
+    let mut shared: Vec<_> = shared.map(|filter| builder.filter(filter)).collect();
     let List {
         name, order, columns, ..
     } = question.list;
@@ -98,8 +98,8 @@ impl Builder {
     fn column(&self, sql: &'static str) -> String {
         let is_of_index = |index: &Index| match sql {
             "created_at" => true,
-            // Every index begins with them, but the primary key by which the calls of one decision are found.
-            "tenant" | "project_id" => index.0 != "decision_id",
+            // Every index begins with them, but the primary keys.
+            "tenant" | "project_id" => !matches!(index.0, "id" | "decision_id"),
             _ => index.0 == sql,
         };
         match self.dialect == Dialect::Postgres || self.index.is_none_or(is_of_index) {
@@ -108,9 +108,45 @@ impl Builder {
         }
     }
 
+    fn filter(&mut self, filter: &Filter) -> String {
+        let mut joined = |of: &[Filter], by| {
+            let all: Vec<_> = of.iter().map(|one| self.filter(one)).collect();
+            format!("({})", all.join(by))
+        };
+        match filter {
+            Filter::Is(term) => self.condition(term),
+            Filter::All(of) => joined(of, " AND "),
+            Filter::Any(of) => joined(of, " OR "),
+            // What cannot be compared does not hold, so its opposite does.
+            Filter::Not(of) => format!("NOT COALESCE({}, FALSE)", self.filter(of)),
+            Filter::Call(of) => {
+                // Inside, a name is a column of the call. Its index is the one by decision.
+                let index = self.index.take();
+                let all: Vec<_> = of.iter().map(|one| self.filter(one)).collect();
+                self.index = index;
+                format!(
+                    "EXISTS (SELECT 1 FROM tool_invocation_log call WHERE call.decision_id = decision_log.id AND {})",
+                    all.join(" AND ")
+                )
+            }
+        }
+    }
+
     fn condition(&mut self, term: &Term) -> String {
         let column = self.column(term.field.sql);
         let condition = match &term.value {
+            Literal::Exact(text) if term.op == Op::Has => {
+                let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+                let like = if self.dialect == Dialect::Sqlite {
+                    "LIKE"
+                } else {
+                    "ILIKE"
+                };
+                format!(
+                    "{column} {like} {} ESCAPE '\\'",
+                    self.bind(Value::text(&format!("%{escaped}%")))
+                )
+            }
             Literal::Exact(text) => format!("{column} = {}", self.bind(Value::text(text))),
             Literal::Int(number) => format!("{column} {} {}", term.op.as_sql(), self.bind((*number).into())),
             Literal::Prefix(prefix) => {
@@ -123,9 +159,11 @@ impl Builder {
                 condition
             }
             Literal::OneOf(values) => format!("{column} IN ({})", quoted(values)),
+            Literal::Bool(yes) => format!("{column} = {}", self.bind((*yes).into())),
             Literal::Null => format!("{column} IS NULL"),
         };
         match term.op {
+            Op::Ne if term.value == Literal::Null => format!("{column} IS NOT NULL"),
             Op::Ne => format!("({column} IS NULL OR NOT ({condition}))"),
             _ => condition,
         }
@@ -149,12 +187,16 @@ fn after_prefix(prefix: &str) -> Option<String> {
 
 /// The index and the condition that drive a statement, and the branches of which exactly one holds, as literals: values of
 /// closed lists, never a caller's text. What most rows meet drives only if nothing else does.
-fn driver<'t>(list: &'static List, terms: &'t [Term]) -> Option<(&'static Index, &'t Term, Vec<String>)> {
+fn driver<'t>(list: &'static List, filters: &'t [Filter]) -> Option<(&'static Index, &'t Term, Vec<String>)> {
+    let terms = filters.iter().filter_map(|filter| match filter {
+        Filter::Is(term) => Some(term),
+        _ => None,
+    });
     [false, true].into_iter().find_map(|common_too| {
         let mut tried = list
             .indexed
             .iter()
-            .flat_map(|index| terms.iter().map(move |term| (index, term)));
+            .flat_map(|index| terms.clone().map(move |term| (index, term)));
         tried.find_map(|(index, term)| Some((index, term, branches(index, term, common_too)?)))
     })
 }
@@ -215,7 +257,7 @@ fn slow_classes(term: &Term) -> Option<Vec<i64>> {
         Op::Gt => (ms.saturating_add(1), i64::MAX),
         Op::Ge => (ms, i64::MAX),
         Op::Eq => (ms, ms),
-        Op::Ne | Op::Lt | Op::Le => return None,
+        Op::Ne | Op::Lt | Op::Le | Op::Has => return None,
     };
     let first = SLOW_CLASSES_S.iter().rposition(|class| class * 1000 <= least_ms)?;
     let classes = SLOW_CLASSES_S[first..].iter().copied();
@@ -245,8 +287,8 @@ pub(super) struct Token {
 }
 
 /// A hash of everything that must be the same on the next page; the page size may differ.
-pub(super) fn fingerprint(list: &List, terms: &[Term], descending: bool) -> String {
-    let mut hash = hex::encode(Sha256::digest(format!("{} {descending} {terms:?}", list.name)));
+pub(super) fn fingerprint(list: &List, filters: &[Filter], descending: bool) -> String {
+    let mut hash = hex::encode(Sha256::digest(format!("{} {descending} {filters:?}", list.name)));
     hash.truncate(16);
     hash
 }

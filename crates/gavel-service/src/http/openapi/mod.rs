@@ -425,8 +425,8 @@ fn request_id() -> ParameterBuilder {
 /// What `filter` of a list with these fields accepts.
 pub(crate) fn filter(fields: &str) -> String {
     format!(
-        "Conditions joined by `AND`: field, `=`, `!=`, `<`, `<=`, `>` or `>=`, value. Strings are in double quotes; one \
-         that ends in `*` is a prefix. Fields: {fields}."
+        "Conditions joined by `AND` or `OR`, with parentheses and `NOT`: field, `=`, `!=`, `<`, `<=`, `>`, `>=` or `:` \
+         (has), value. Strings are in double quotes; one that ends in `*` is a prefix. Fields: {fields}."
     )
 }
 

@@ -20,7 +20,7 @@ fn conditions_are_read_with_their_kinds() {
         r#" outcome_category = "ERROR:*" AND user_id!="a\"b\*" AND duration_ms >= 10 AND created_at<"1970-01-01T00:00:01+00:00" "#,
     )
     .unwrap();
-    let texts: Vec<_> = filter.iter().map(|term| format!("{term:?}")).collect();
+    let texts: Vec<_> = filter.iter().map(|filter| format!("{:?}", filter.terms()[0])).collect();
     assert!(
         texts[0].starts_with(r#"outcome_category Eq OneOf(["ERROR:USER_INPUT""#),
         "{texts:?}"
@@ -36,10 +36,24 @@ fn an_error_names_the_place_what_was_found_and_what_is_allowed() {
     for (text, parts) in [
         (r#"user = "ann""#, ["at character 1", "\"user = ", "conversation_id"]),
         (
-            r#"user_id = "ann" OR intent = "x""#,
-            ["at character 17", "\"OR ", "AND"],
+            r#"user_id = "ann" XOR intent = "x""#,
+            ["at character 17", "\"XOR ", "AND or OR"],
         ),
-        (r#"user_id < "ann""#, ["at character 9", "\"< ", "=, !="]),
+        (
+            r#"user_id = "ann" AND "x" OR "y""#,
+            ["at character 25", "mixed", "parentheses"],
+        ),
+        (r#"(user_id = "ann""#, ["at character 1", "parenthesis", "not closed"]),
+        (r#"user_id = "ann")"#, ["at character 16", "parenthesis", "closes none"]),
+        (r#"usr = "ann""#, ["at character 1", "usr", "call.FIELD"]),
+        (r#"call.usr = "ann""#, ["at character 1", "call.usr", "tool_digest"]),
+        (
+            r#"call.call.tool = "x""#,
+            ["at character 1", "call.call.tool", "error_code"],
+        ),
+        (r#"duration_ms:5"#, ["at character 12", ":5", "<="]),
+        (r#"NOT"#, ["at character 4", "the end", "allowed"]),
+        (r#"user_id < "ann""#, ["at character 9", "\"< ", "=, !=, :"]),
         (r#"user_id = ann"#, ["at character 11", "\"ann\"", "double quotes"]),
         (r#"user_id = "ann"#, ["at character 11", "closing", "double quote"]),
         (
@@ -70,4 +84,7 @@ fn a_filter_is_bounded() {
     let long = vec!["iterations = 1"; 33].join(" AND ");
     assert!(detail(&DECISIONS, &long).contains("at most 32"));
     assert!(detail(&DECISIONS, &"x".repeat(5000)).contains("at most 4096"));
+    for deep in ["(".repeat(2000), "NOT ".repeat(500), "-".repeat(2000)] {
+        assert!(detail(&DECISIONS, &deep).contains("at most 16"), "{deep}");
+    }
 }

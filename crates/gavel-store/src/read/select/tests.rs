@@ -7,16 +7,16 @@ use super::super::filter::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INV
 use super::slow_classes;
 use super::*;
 
-fn terms(list: &'static List, filter: &str) -> Vec<Term> {
-    let mut terms = vec![Term::fixed("tenant", Literal::Exact("t".to_owned()))];
-    terms.extend(parse(list, filter).unwrap());
-    terms
+fn filters(list: &'static List, filter: &str) -> Vec<Filter> {
+    let mut filters = vec![Filter::Is(Term::fixed("tenant", Literal::Exact("t".to_owned())))];
+    filters.extend(parse(list, filter).unwrap());
+    filters
 }
 
 fn sql(dialect: Dialect, list: &'static List, filter: &str) -> String {
     let question = Question {
         list,
-        terms: &terms(list, filter),
+        filters: &filters(list, filter),
         after: None,
         descending: true,
         limit: 51,
@@ -105,6 +105,27 @@ async fn an_index_answers_each_question() {
         (&DECISIONS, r#"outcome_category != "SUCCESS:*""#, "decision_by_outcome"),
         (&DECISIONS, r#"decision_type = "REFUSE""#, "decision_by_type"),
         (&DECISIONS, r#"status = "open""#, "decision_open"),
+        (
+            &DECISIONS,
+            r#"outcome_category = "ERROR:DEADLINE" OR outcome_category = "ERROR:INTERNAL""#,
+            "decision_by_outcome",
+        ),
+        (
+            &DECISIONS,
+            r#"NOT (status = "closed" OR user_id = "ann")"#,
+            "decision_open",
+        ),
+        (
+            &DECISIONS,
+            r#"(user_id = "ann") AND (mom OR call.tool = "x")"#,
+            "decision_by_user",
+        ),
+        (&DECISIONS, r#"user_id = "ann" OR intent = "x""#, "decision_by_time"),
+        (
+            &DECISIONS,
+            r#"decision_id = "d" AND user_id = "ann""#,
+            "sqlite_autoindex_decision_log_1",
+        ),
         (&DECISIONS, r#"intent = "delete_task""#, "decision_by_intent"),
         (
             &DECISIONS,
@@ -191,13 +212,14 @@ async fn an_index_answers_each_question() {
             "planning_session_by_user",
         ),
     ] {
-        let mut terms = terms(list, filter);
+        let mut filters = filters(list, filter);
         if list.name == RUNS.name {
-            terms.insert(1, Term::fixed("project_id", Literal::Exact("p".to_owned())));
+            let project = Term::fixed("project_id", Literal::Exact("p".to_owned()));
+            filters.insert(1, Filter::Is(project));
         }
         let question = Question {
             list,
-            terms: &terms,
+            filters: &filters,
             after: None,
             descending: true,
             limit: 51,
@@ -221,7 +243,7 @@ async fn an_index_answers_the_list_of_threads() {
     for (filter, index) in [("user_id = \"ann\"", "thread_by_user"), ("", "thread_by_activity")] {
         let question = Question {
             list: &THREADS,
-            terms: &terms(&THREADS, filter),
+            filters: &filters(&THREADS, filter),
             after: None,
             descending: true,
             limit: 51,
@@ -240,7 +262,7 @@ async fn an_index_answers_the_list_of_threads() {
 
 #[test]
 fn the_classes_of_a_duration_hold_every_row_it_allows() {
-    let classes = |filter: &str| slow_classes(&parse(&DECISIONS, filter).unwrap()[0]);
+    let classes = |filter: &str| slow_classes(parse(&DECISIONS, filter).unwrap()[0].terms()[0]);
     for (filter, expected) in [
         ("duration_ms > 999", Some(vec![1, 2, 4, 8, 16, 32])),
         ("duration_ms >= 1000", Some(vec![1, 2, 4, 8, 16, 32])),
