@@ -4,6 +4,7 @@
 mod agents;
 mod approvals;
 mod audit;
+mod calls;
 mod chat;
 mod client;
 mod config;
@@ -135,6 +136,9 @@ groups! {
         /// Read the decision log
         #[command(subcommand)]
         Decisions(decisions::Command),
+        /// Read the tool-call log
+        #[command(subcommand)]
+        Calls(calls::Command),
         /// Verify, export and list the audit log
         #[command(subcommand)]
         Audit(audit::Command),
@@ -227,6 +231,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Threads(command) => command.run(flags),
         Command::Chat(args) => talk(&args, flags),
         Command::Decisions(command) => command.run(flags),
+        Command::Calls(command) => command.run(flags),
         Command::Doctor(DoctorArgs { live: true }) => configured(flags, doctor::live),
         Command::Doctor(_) => match Config::load(flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),

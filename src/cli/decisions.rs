@@ -15,7 +15,7 @@ use crate::cli::client::{Client, Query, seen};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, OfTenant, Talk};
 use crate::cli::interrupt::or_stopped;
-use crate::cli::list::{Column, Paging, at, clipped, table_of};
+use crate::cli::list::{Column, Filtered, at, clipped, known, table_of};
 use crate::cli::{commands, output};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
@@ -49,14 +49,8 @@ fn filters() -> String {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = format!("{}\n\n{LIST_EXAMPLES}", filters()))]
 pub(super) struct List {
-    /// Only matching decisions, such as 'outcome_category = "ERROR:*"'
-    #[arg(long, value_name = "FILTER")]
-    filter: Option<String>,
-    /// Oldest first
-    #[arg(long)]
-    oldest_first: bool,
     #[command(flatten)]
-    paging: Paging,
+    rows: Filtered,
 }
 
 const LIST_EXAMPLES: &str = "\
@@ -66,13 +60,10 @@ Examples:
 
 impl Talk for List {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let query = Query {
-            filter: self.filter.clone(),
-            order_by: self.oldest_first.then_some("created_at"),
-            ..self.paging.query()
-        };
-        let page = gavel.page::<DecisionPage, _>("v1/decisions", &query).await?;
-        self.paging.print(&page, "no decisions", COLUMNS)
+        let page = gavel
+            .page::<DecisionPage, _>("v1/decisions", &self.rows.query())
+            .await?;
+        self.rows.paging.print(&page, "no decisions", COLUMNS)
     }
 }
 
@@ -88,10 +79,6 @@ const COLUMNS: &[Column<DecisionRecord>] = &[
     }),
     ("message", |row| clipped(&known(row.message.as_deref()), 48)),
 ];
-
-fn known(text: Option<&str>) -> String {
-    text.unwrap_or("-").to_owned()
-}
 
 #[cfg(test)]
 mod list_tests {

@@ -50,6 +50,35 @@ impl Paging {
     }
 }
 
+/// The options of a list with a filter.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Filtered {
+    /// Only matching rows, such as 'created_at >= "2026-11-20T00:00:00Z"'
+    #[arg(long, value_name = "FILTER")]
+    filter: Option<String>,
+    /// Oldest first
+    #[arg(long)]
+    oldest_first: bool,
+    #[command(flatten)]
+    pub(super) paging: Paging,
+}
+
+impl Filtered {
+    /// The query for the page.
+    pub(super) fn query(&self) -> Query {
+        Query {
+            filter: self.filter.clone(),
+            order_by: self.oldest_first.then_some("created_at"),
+            ..self.paging.query()
+        }
+    }
+}
+
+/// What is not known, or not kept, is `-`.
+pub(super) fn known(text: Option<&str>) -> String {
+    text.unwrap_or("-").to_owned()
+}
+
 /// The filter with the conditions that are given.
 pub(super) fn filter(conditions: &[(&str, &Option<String>)]) -> Option<String> {
     let given = conditions.iter();

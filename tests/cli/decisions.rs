@@ -34,6 +34,23 @@ fn request_shows_what_the_model_was_asked_with() {
     assert_eq!(other.status, 1, "{}", other.err);
 }
 
+#[test]
+fn calls_are_listed_by_what_they_did_and_decisions_by_their_calls() {
+    let place = Place::new();
+    place.run(&["chat", "add a task to call mom"]).ended(0);
+    place.run(&["chat", "show my tasks"]).ended(0);
+    let table = place.run(&["calls", "list"]).ended(0);
+    assert!(table.starts_with("at (UTC)") && table.lines().count() == 3, "{table}");
+    let one = ["calls", "list", "--json", "--filter", "tool = \"add_task\" OR error_code = \"timeout\""];
+    let call = place.run(&one).json();
+    assert_eq!(call["parameters"]["description"], "call mom");
+    let of_call = ["decisions", "list", "--json", "--filter", "call.tool = \"add_task\" AND NOT nothing"];
+    assert_eq!(place.run(&of_call).json()["decision_id"], call["decision_id"]);
+    let unknown = place.run(&["calls", "list", "--filter", "tol = 1"]);
+    assert_eq!(unknown.status, 2, "{}", unknown.err);
+    assert!(unknown.err.contains("tool_digest"), "{}", unknown.err);
+}
+
 /// As in the API, whose parameters `--page-size` and `--page-token` are.
 #[test]
 fn the_hint_prints_the_command_for_the_next_page() {

@@ -133,10 +133,10 @@ fn invalid_usage_ends_with_2_and_shows_the_valid_usage() {
     place.run(&["migrate"]).ended(0);
     for (args, words) in [
         (
-            &["decisions", "list", "--filter", "x"][..],
+            &["decisions", "list", "--filter", "x = 1"][..],
             "\n  filter: at character 1",
         ),
-        (&["decisions", "tail", "--filter", "x"], "\n  filter: at character "),
+        (&["decisions", "tail", "--filter", "x = 1"], "\n  filter: at character "),
         (
             &["decisions", "list", "--page-token", "-x"],
             "\n  page_token: is not a page token",
