@@ -50,7 +50,7 @@ pub(super) struct Query {
     pub(super) page_size: u32,
     pub(super) page_token: Option<String>,
     pub(super) filter: Option<String>,
-    pub(super) order_by: Option<&'static str>,
+    pub(super) order_by: Option<String>,
 }
 
 /// How long the server waits for the run that a request is about.
@@ -143,7 +143,7 @@ impl Client {
         let mut given = vec![(size, query.page_size.to_string())];
         let optional = [
             ("filter", query.filter.clone()),
-            (order, query.order_by.map(str::to_owned)),
+            (order, query.order_by.clone()),
             (token, query.page_token.clone()),
         ];
         given.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));

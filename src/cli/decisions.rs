@@ -352,7 +352,7 @@ async fn since(args: &Tail, client: &Client, from: DateTime<Utc>) -> anyhow::Res
     let query = Query {
         page_size: PAGE,
         filter: Some(closed(args, Some(from))),
-        order_by: Some("created_at"),
+        order_by: Some("created_at".to_owned()),
         ..Query::default()
     };
     client.all::<DecisionPage, _>("v1/decisions", query).await

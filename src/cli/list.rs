@@ -59,6 +59,9 @@ pub(super) struct Filtered {
     /// Oldest first
     #[arg(long)]
     oldest_first: bool,
+    /// Largest first, by a number such as duration_ms; the filter must span at most 31 days
+    #[arg(long, value_name = "FIELD", conflicts_with = "oldest_first")]
+    largest: Option<String>,
     #[command(flatten)]
     pub(super) paging: Paging,
 }
@@ -68,7 +71,10 @@ impl Filtered {
     pub(super) fn query(&self) -> Query {
         Query {
             filter: self.filter.clone(),
-            order_by: self.oldest_first.then_some("created_at"),
+            order_by: match &self.largest {
+                Some(field) => Some(format!("{field} desc")),
+                None => self.oldest_first.then(|| "created_at".to_owned()),
+            },
             ..self.paging.query()
         }
     }

@@ -244,6 +244,46 @@ async fn the_first_request_of_a_chat_is_made_again_from_the_log_byte_for_byte() 
     }
 }
 
+/// Each field that is listed can be asked for with each of its operators.
+#[tokio::test]
+async fn every_field_that_is_listed_can_be_asked_for() {
+    for setup in both() {
+        let app = spawn_app(setup.script(vec![])).await;
+        let (status, fields) = app.get("/v1/fields").await;
+        assert_eq!(status, 200, "{fields}");
+        let mut asked = 0;
+        for (list, path) in [("decisions", "decisions"), ("tool_invocations", "tool-invocations")] {
+            for field in fields[list].as_array().unwrap() {
+                let value = match field["kind"].as_str().unwrap() {
+                    "text" => "\"x\"".to_owned(),
+                    "name" => field["values"][0].to_string(),
+                    "number" | "milliseconds" => "1".to_owned(),
+                    "time" => "\"2026-11-20T00:00:00Z\"".to_owned(),
+                    "bool" => "true".to_owned(),
+                    other => panic!("{other}"),
+                };
+                for op in field["operators"].as_array().unwrap() {
+                    let filter = format!("{} {} {value}", field["name"].as_str().unwrap(), op.as_str().unwrap());
+                    let query: String = url::form_urlencoded::byte_serialize(filter.as_bytes()).collect();
+                    let (status, page) = app.get(&format!("/v1/{path}?filter={query}")).await;
+                    assert_eq!(status, 200, "{filter}: {page}");
+                    asked += 1;
+                }
+            }
+        }
+        assert!(asked > 120, "{asked}");
+        let indexed = |name: &str| {
+            let decisions = fields["decisions"].as_array().unwrap();
+            decisions.iter().find(|field| field["name"] == name).unwrap()["indexed"].clone()
+        };
+        assert_eq!(
+            (indexed("user_id"), indexed("finish_reason")),
+            (json!(true), json!(false))
+        );
+        app.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn what_no_model_was_asked_with_is_not_there_and_another_users_is_missing() {
     for setup in both() {

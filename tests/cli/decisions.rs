@@ -41,10 +41,22 @@ fn calls_are_listed_by_what_they_did_and_decisions_by_their_calls() {
     place.run(&["chat", "show my tasks"]).ended(0);
     let table = place.run(&["calls", "list"]).ended(0);
     assert!(table.starts_with("at (UTC)") && table.lines().count() == 3, "{table}");
-    let one = ["calls", "list", "--json", "--filter", "tool = \"add_task\" OR error_code = \"timeout\""];
+    let one = [
+        "calls",
+        "list",
+        "--json",
+        "--filter",
+        "tool = \"add_task\" OR error_code = \"timeout\"",
+    ];
     let call = place.run(&one).json();
     assert_eq!(call["parameters"]["description"], "call mom");
-    let of_call = ["decisions", "list", "--json", "--filter", "call.tool = \"add_task\" AND NOT nothing"];
+    let of_call = [
+        "decisions",
+        "list",
+        "--json",
+        "--filter",
+        "call.tool = \"add_task\" AND NOT nothing",
+    ];
     assert_eq!(place.run(&of_call).json()["decision_id"], call["decision_id"]);
     let unknown = place.run(&["calls", "list", "--filter", "tol = 1"]);
     assert_eq!(unknown.status, 2, "{}", unknown.err);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use gavel::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use gavel::api::filter::FilterFields;
 use gavel::domain::decision::Usage;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
@@ -143,6 +144,14 @@ impl Decisions for Record {
     }
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
         self.query(tenant, query)
+    }
+    fn filter_fields(&self) -> FilterFields {
+        FilterFields {
+            decisions: vec![],
+            tool_invocations: vec![],
+            runs: vec![],
+            actions: vec![],
+        }
     }
     async fn ping(&self) -> Result<(), QueryError> {
         let away = *self.away.lock().unwrap();

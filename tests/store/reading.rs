@@ -195,6 +195,14 @@ pub(crate) async fn pages_join_to_the_complete_list(db: TestDb) {
         (Some("created_at"), ""),
         (Some("created_at desc"), r#"outcome_category = "ERROR:*""#),
         (Some("created_at asc"), r#"outcome_category != "SUCCESS:*""#),
+        (
+            Some("iterations desc"),
+            r#"created_at >= "2026-11-19T00:00:00Z" AND created_at < "2026-12-19T00:00:00Z""#,
+        ),
+        (
+            Some("duration_ms"),
+            r#"created_at >= "2026-11-20T00:00:00Z" AND created_at < "2026-11-21T00:00:00Z" AND outcome_category = "ERROR:*""#,
+        ),
     ] {
         let mut ask = ListQuery {
             order_by: order_by.map(str::to_owned),
@@ -214,8 +222,14 @@ pub(crate) async fn pages_join_to_the_complete_list(db: TestDb) {
             }
         }
         assert_eq!(joined, whole.items, "{order_by:?} {filter}");
-        let place = |row: &Value| (row["created_at"].to_string(), row["decision_id"].to_string());
-        let ascending = matches!(order_by, Some("created_at" | "created_at asc"));
+        let by = order_by
+            .and_then(|by| by.split(' ').next())
+            .filter(|by| *by != "created_at");
+        let place = |row: &Value| {
+            let number = by.map(|by| row[by].as_i64().unwrap());
+            (number, row["created_at"].to_string(), row["decision_id"].to_string())
+        };
+        let ascending = matches!(order_by, Some("created_at" | "created_at asc" | "duration_ms"));
         assert!(joined.is_sorted_by(|a, b| if ascending {
             place(a) < place(b)
         } else {
@@ -320,11 +334,29 @@ pub(crate) async fn an_invalid_query_gets_an_error_with_the_allowed_values(db: T
         };
         assert!(invalid(store.list(&tenant(), &ask).await, "page_size").contains("1..=1000"));
     }
-    let ask = ListQuery {
-        order_by: Some("duration_ms".into()),
-        ..query("")
-    };
-    assert!(invalid(store.list(&tenant(), &ask).await, "order_by").contains("created_at desc"));
+    for (order_by, filter, part) in [
+        ("message", "", "allowed are created_at, duration_ms"),
+        ("created_at down", "", "each alone or with desc"),
+        // All rows that it allows are read.
+        ("duration_ms", "", "at most 31 days"),
+        (
+            "iterations desc",
+            "created_at >= \"2026-01-01T00:00:00Z\"",
+            "at most 31 days",
+        ),
+        (
+            "iterations desc",
+            "created_at >= \"2026-11-29T00:00:00Z\" OR iterations = 1",
+            "at most 31 days",
+        ),
+    ] {
+        let ask = ListQuery {
+            order_by: Some(order_by.into()),
+            ..query(filter)
+        };
+        let detail = invalid(store.list(&tenant(), &ask).await, "order_by");
+        assert!(detail.contains(part), "{order_by}: {detail}");
+    }
     let detail = invalid(store.list(&tenant(), &query("tool = \"x\"")).await, "filter");
     assert!(
         detail.contains("at character 1") && detail.contains("outcome_category"),

@@ -32,7 +32,7 @@ impl Listed for ThreadPage {
         Filter("updated_at", Kind::Time),
     ];
     const EXAMPLE: &'static str = "updated_at >= \"2026-11-01T00:00:00Z\"";
-    const ORDER: &'static str = "`updated_at desc` (the default) or `updated_at`.";
+    const ORDER: &'static str = "`updated_at desc` (the default) or `updated_at`";
 }
 
 sent! {

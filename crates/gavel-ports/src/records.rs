@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 pub use crate::api::Page;
 pub use crate::api::decisions::Turn;
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::api::filter::FilterFields;
 use crate::domain::canonical;
 use crate::domain::decision::{DecisionType, Outcome, Usage};
 use crate::domain::definition::Definition;
@@ -272,6 +273,8 @@ pub trait Decisions: Send + Sync {
     async fn texts(&self, tenant: &TenantId, hashes: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError>;
     /// A page of tool calls of one tenant.
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError>;
+    /// What filters of lists can ask for.
+    fn filter_fields(&self) -> FilterFields;
     /// Does the store respond? For `/readyz` and `doctor`.
     async fn ping(&self) -> Result<(), QueryError>;
 }

@@ -74,12 +74,13 @@ use db::{Conn, Dialect, sql, values};
 use decisions::{CALL, DECISION};
 use op::{Op, Ticket};
 use queue::{PendingCleanup, Queue};
-use read::{DECISIONS, TOOL_INVOCATIONS};
+use read::{ACTIONS, DECISIONS, RUNS, TOOL_INVOCATIONS};
 use table::Writing;
 use texts::Known;
 use writer::{Shared, State, Writer};
 
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::api::filter::FilterFields;
 use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
 
@@ -305,6 +306,15 @@ impl Decisions for Store {
 
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
         self.reading.page(&TOOL_INVOCATIONS, tenant, vec![], query).await
+    }
+
+    fn filter_fields(&self) -> FilterFields {
+        FilterFields {
+            decisions: DECISIONS.described(),
+            tool_invocations: TOOL_INVOCATIONS.described(),
+            runs: RUNS.described(),
+            actions: ACTIONS.described(),
+        }
     }
 
     /// The writer's last result counts as well.

@@ -158,7 +158,7 @@ pub(super) enum About {
 }
 
 /// A field of a filter.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(super) name: &'static str,
     /// Column or expression.

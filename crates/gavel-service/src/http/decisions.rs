@@ -1,9 +1,11 @@
-//! The decision log and tool-call log, for analysts: `GET /v1/decisions[/{id}]`, `GET /v1/tool-invocations`.
+//! The decision log and tool-call log, for analysts: `GET /v1/decisions[/{id}]`, `GET /v1/tool-invocations`,
+//! `GET /v1/fields`.
 
 use super::answer::Json;
 use super::error::{Code, Error};
 use super::request::{Ctx, Id, List, RowsOf};
 use crate::api::decisions::{AskedWith, DecisionDetail, DecisionPage, ToolInvocationPage};
+use crate::api::filter::FilterFields;
 use crate::domain::ids::DecisionId;
 use crate::http::routes::operations;
 use crate::surfaces::decisions::ListQuery;
@@ -13,6 +15,7 @@ operations! {
     getDecision = get: [];
     getDecisionRequest = request: [];
     listToolInvocations = tool_invocations: [];
+    listFilterFields = fields: [];
 }
 
 /// Lists decisions.
@@ -57,4 +60,12 @@ pub(super) async fn get(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) 
 pub(super) async fn request(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) -> Result<Json<AskedWith>, Error> {
     let found = ctx.decisions.asked_with(&ctx.caller, user.as_ref(), id).await?;
     found.map(Json).ok_or_else(|| Code::NotFound.into())
+}
+
+/// Lists the fields that filters can ask for.
+///
+/// Of each list, with the operators, and whether an index finds the rows.
+#[utoipa::path(get, path = "/v1/fields")]
+pub(super) async fn fields(ctx: Ctx) -> Result<Json<FilterFields>, Error> {
+    Ok(Json(ctx.decisions.filter_fields()))
 }

@@ -477,7 +477,7 @@ impl<T: Listed> Parameters for List<T> {
         let filter = || in_query(&openapi::filter(&T::fields()), string()).example(Some(T::EXAMPLE.into()));
         let list = ListQuery {
             filter: fields.text("filter", filter),
-            order_by: fields.text("order_by", || in_query(T::ORDER, string())),
+            order_by: fields.text("order_by", || in_query(&T::orders(), string())),
             ..page
         };
         Self(list, PhantomData)

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::caller::{Caller, Identity};
 use crate::api::decisions::{AskedWith, DecisionDetail, DecisionRecord, Said, ToolInvocation};
+use crate::api::filter::FilterFields;
 use crate::domain::ids::{DecisionId, TenantId, UserId};
 use crate::ports::records::Decisions;
 pub use crate::ports::records::{ListQuery, Page, QueryError};
@@ -34,6 +35,11 @@ impl DecisionQueries {
             Some(_) => decision_for_its_user(decision),
             None => decision,
         }))
+    }
+
+    /// What filters of lists can ask for.
+    pub fn filter_fields(&self) -> FilterFields {
+        self.store.filter_fields()
     }
 
     /// A page of tool calls.

@@ -25,7 +25,7 @@ use super::super::table::Table;
 use crate::api::approvals::{ApprovalPage, GrantPage};
 use crate::api::decisions::{CallStatus, DecisionPage, ToolInvocationPage};
 pub(crate) use crate::api::filter::Kind;
-use crate::api::filter::{self, Listed};
+use crate::api::filter::{self, FilterField, Listed};
 use crate::api::planning::PlanningSessionPage;
 use crate::api::runs::RunPage;
 use crate::api::threads::ThreadPage;
@@ -394,23 +394,15 @@ impl Parser<'_> {
             ("<", Op::Lt),
             (">", Op::Gt),
         ];
-        let ordered = matches!(field.kind, Kind::Number | Kind::Duration | Kind::Time);
-        let is_text = matches!(field.kind, Kind::Text);
+        let (_, allowed, _) = field.kind.describe();
         let found = OPS.into_iter().find(|(text, _)| self.rest().starts_with(text));
         match found {
-            Some((text, op))
-                if matches!(op, Op::Eq | Op::Ne) || ordered && op != Op::Has || is_text && op == Op::Has =>
-            {
+            Some((text, op)) if allowed.contains(&text) => {
                 self.at += text.len();
                 Ok(op)
             }
             _ => {
-                let allowed = match (ordered, is_text) {
-                    (true, _) => "=, !=, <, <=, >, >=",
-                    (_, true) => "=, !=, :",
-                    _ => "=, !=",
-                };
-                let found = self.found(self.at);
+                let (found, allowed) = (self.found(self.at), allowed.join(", "));
                 Err(self.error(
                     self.at,
                     format!("found {found}; operators of {} are {allowed}", field.name),
@@ -548,6 +540,25 @@ pub(crate) struct Index(
     pub(crate) &'static [&'static str],
     pub(crate) Option<(&'static str, &'static str)>,
 );
+
+impl List {
+    /// What its filters can ask for.
+    pub(crate) fn described(&self) -> Vec<FilterField> {
+        let described = self.fields.iter().map(|field| {
+            let (kind, operators, values) = field.kind.describe();
+            let texts = |of: &[&str]| of.iter().map(|&text| text.to_owned()).collect();
+            let is_of = |Index(column, ..): &Index| *column == field.sql;
+            FilterField {
+                name: field.name.to_owned(),
+                kind,
+                operators: texts(operators),
+                indexed: field.sql == self.order || self.indexed.iter().any(is_of),
+                values: texts(&values),
+            }
+        });
+        described.collect()
+    }
+}
 
 /// A list of a table whose pages are `P`, newest first.
 fn list<P: Listed, O, C>(table: &Table<O, C>, columns: String, indexed: &'static [Index]) -> List {

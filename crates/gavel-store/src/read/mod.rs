@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 pub(super) use self::filter::{
     ACTIONS, DECISIONS, Literal, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INVOCATIONS, Term, VERSIONS,
 };
-use self::filter::{Filter, GRANTS, List, PARENT};
-use self::select::{Question, Token, fingerprint, select};
+use self::filter::{Field, Filter, GRANTS, Kind, List, Op, PARENT};
+use self::select::{Order, Question, Token, fingerprint, select};
 use super::config::READ_LIMIT;
 use super::connect::Target;
 use super::db::{Dialect, EachRow, Readers, Sql, Value, values};
@@ -140,7 +140,6 @@ impl ReadOnly {
                 detail: format!("{} is not in 1..={MAX_PAGE}", query.page_size),
             });
         }
-        let descending = descending(list, query.order_by.as_deref())?;
         let user = query.user.as_ref().map(|user| Literal::Exact(user.to_string()));
         let fixed = [("tenant", Some(Literal::Exact(tenant.to_string()))), ("user_id", user)];
         let fixed = fixed
@@ -162,7 +161,8 @@ impl ReadOnly {
         if list.name == RUNS.name && !asks_for(PARENT) {
             filters.push(Filter::Is(Term::fixed(PARENT, Literal::Null)));
         }
-        let print = fingerprint(list, &filters, descending);
+        let order = order(list, query.order_by.as_deref(), &filters)?;
+        let print = fingerprint(list, &filters, order);
         let after = query.page_token.as_deref().map(|token| Token::read(token, &print));
         let after = after.transpose()?;
         let size = query.page_size as usize;
@@ -170,7 +170,7 @@ impl ReadOnly {
             list,
             filters: &filters,
             after: after.as_ref(),
-            descending,
+            order,
             // One extra row shows whether there is a next page.
             limit: size + 1,
         };
@@ -244,18 +244,74 @@ impl ReadOnly {
     }
 }
 
-/// The order: only by the table's own time column, in either direction.
-fn descending(list: &List, order_by: Option<&str>) -> Result<bool, QueryError> {
+/// The longest range of time of which a page by a number is made: all its rows are read.
+const MOST_DAYS: i64 = 31;
+
+/// The order: by the table's own time column, or by a number, in either direction.
+fn order(list: &'static List, order_by: Option<&str>, filters: &[Filter]) -> Result<Order, QueryError> {
     let (time, given) = (list.order, order_by.unwrap_or_default().trim());
-    match given.strip_prefix(time).unwrap_or(given).trim_start() {
-        "" if given.is_empty() => Ok(list.newest_first),
-        "desc" if given != "desc" => Ok(true),
-        "" | "asc" if given != "asc" => Ok(false),
-        _ => Err(QueryError::Invalid {
+    let (column, direction) = given.split_once(char::is_whitespace).unwrap_or((given, ""));
+    let numbers = || {
+        list.fields
+            .iter()
+            .filter(|field| matches!(field.kind, Kind::Number | Kind::Duration))
+    };
+    let by = numbers().find(|field| field.name == column).copied();
+    let descending = match direction.trim_start() {
+        "desc" => true,
+        "" if given.is_empty() => list.newest_first,
+        "" | "asc" => false,
+        _ => return Err(unordered(given, time, numbers())),
+    };
+    match by {
+        None if column.is_empty() || column == time => Ok(Order { by, descending }),
+        None => Err(unordered(given, time, numbers())),
+        Some(_) if days(list, filters) <= MOST_DAYS => Ok(Order { by, descending }),
+        Some(field) => Err(QueryError::Invalid {
             field: "order_by",
-            detail: format!("found {given:?}; allowed are \"{time} desc\" and \"{time}\""),
+            detail: format!(
+                "by {} all rows are read: give a filter with {time} that spans at most {MOST_DAYS} days, such as {time} \
+                 >= \"{}\"",
+                field.name,
+                Timestamp(now_us() - 7 * DAY_US)
+            ),
         }),
     }
+}
+
+fn unordered<'a>(given: &str, time: &str, numbers: impl Iterator<Item = &'a Field>) -> QueryError {
+    let numbers: String = numbers.map(|field| format!(", {}", field.name)).collect();
+    QueryError::Invalid {
+        field: "order_by",
+        detail: format!("found {given:?}; allowed are {time}{numbers}, each alone or with desc"),
+    }
+}
+
+const DAY_US: i64 = 24 * 3600 * 1_000_000;
+
+fn now_us() -> i64 {
+    chrono::Utc::now().timestamp_micros()
+}
+
+/// The days that a filter allows, rounded up.
+fn days(list: &List, filters: &[Filter]) -> i64 {
+    let (mut from, mut to) = (0, now_us());
+    for filter in filters {
+        match filter {
+            Filter::Is(Term {
+                field,
+                op,
+                value: Literal::Int(at),
+            }) if field.sql == list.order => match op {
+                Op::Ge | Op::Gt => from = from.max(*at),
+                Op::Lt | Op::Le => to = to.min(*at),
+                Op::Eq => (from, to) = (*at, *at),
+                Op::Ne | Op::Has => {}
+            },
+            _ => {}
+        }
+    }
+    (to.saturating_sub(from).max(0) + DAY_US - 1) / DAY_US
 }
 
 // Past tool calls, in order, with the facts that a policy decides by.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::super::db::row::{Cell, Row};
-use super::filter::{Filter, Index, List, Literal, Op, SLOW, Term};
+use super::filter::{Field, Filter, Index, List, Literal, Op, SLOW, Term};
 use crate::db::{Dialect, Value};
 use crate::ports::records::QueryError;
 
@@ -22,8 +22,16 @@ pub(super) struct Question<'a> {
     pub(super) list: &'static List,
     pub(super) filters: &'a [Filter],
     pub(super) after: Option<&'a Token>,
-    pub(super) descending: bool,
+    pub(super) order: Order,
     pub(super) limit: usize,
+}
+
+/// The order of a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    /// A number that comes before the list's own time. Rows without it are left out.
+    pub(super) by: Option<Field>,
+    pub(super) descending: bool,
 }
 
 /// The statement and its values.
@@ -47,22 +55,37 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
     let List {
         name, order, columns, ..
     } = question.list;
-    if let Some(token) = question.after {
-        let sign = if question.descending { "<" } else { ">" };
-        let at = builder.bind(token.at.into());
-        let id = builder.bind(Value::text(&token.id));
-        shared.push(format!("({order}, id) {sign} ({at}, {id})"));
-    }
-    let direction = if question.descending { "DESC" } else { "ASC" };
-    let tail = |at: &str, id: &str| format!("ORDER BY {at} {direction}, {id} {direction} LIMIT {}", question.limit);
+    let direction = if question.order.descending { "DESC" } else { "ASC" };
+    let by = question.order.by.map(|field| field.sql);
+    let tail = |by: Option<&str>, at: &str, id: &str| {
+        let by = by.map(|by| format!("{by} {direction}, ")).unwrap_or_default();
+        format!(
+            "ORDER BY {by}{at} {direction}, {id} {direction} LIMIT {}",
+            question.limit
+        )
+    };
     // Where the next page begins, under names that no answer has.
-    let place = format!("{order} AS \"{AT}\", id AS \"{ID}\"");
+    let mut place = format!("{order} AS \"{AT}\", id AS \"{ID}\"");
+    if let Some(by) = by {
+        let _ = write!(place, ", {by} AS \"{BY}\"");
+        shared.push(format!("{by} IS NOT NULL"));
+    }
+    if let Some(token) = question.after {
+        let sign = if question.order.descending { "<" } else { ">" };
+        let mut columns = vec![order, "id"];
+        let mut last = vec![builder.bind(token.at.into()), builder.bind(Value::text(&token.id))];
+        if let Some((column, by)) = by.zip(token.by) {
+            columns.insert(0, column);
+            last.insert(0, builder.bind(by.into()));
+        }
+        shared.push(format!("({}) {sign} ({})", columns.join(", "), last.join(", ")));
+    }
     let from = match index.and_then(|Index(.., partial)| *partial) {
         Some((index, _)) if dialect == Dialect::Sqlite => format!("{name} INDEXED BY {index}"),
         _ => (*name).to_owned(),
     };
     let common = format!("SELECT {columns}, {place} FROM {from} WHERE {}", shared.join(" AND "));
-    let own = tail(order, "id");
+    let own = tail(by, order, "id");
     let sql = match branches.as_slice() {
         [] => format!("{common} {own}"),
         [one] => format!("{common} AND {one} {own}"),
@@ -70,7 +93,7 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
             let branch = |(n, branch)| format!("SELECT * FROM ({common} AND {branch} {own}) AS b{n}");
             let branches: Vec<_> = many.iter().enumerate().map(branch).collect();
             let all = branches.join(" UNION ALL ");
-            format!("SELECT * FROM ({all}) AS branches {}", tail(AT, ID))
+            format!("SELECT * FROM ({all}) AS branches {}", tail(by.map(|_| BY), AT, ID))
         }
     };
     (sql, builder.values)
@@ -278,26 +301,37 @@ fn slow(class: i64) -> String {
 /// The columns that it is read from.
 const AT: &str = "page_at";
 const ID: &str = "page_id";
+/// The number that a page is ordered by.
+const BY: &str = "page_by";
 
 /// The last row of a page.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Token {
+    /// The number that the page is ordered by.
+    by: Option<i64>,
     pub(super) at: i64,
     pub(super) id: String,
 }
 
 /// A hash of everything that must be the same on the next page; the page size may differ.
-pub(super) fn fingerprint(list: &List, filters: &[Filter], descending: bool) -> String {
-    let mut hash = hex::encode(Sha256::digest(format!("{} {descending} {filters:?}", list.name)));
+pub(super) fn fingerprint(list: &List, filters: &[Filter], order: Order) -> String {
+    let by = order.by.map_or("", |by| by.name);
+    let asked = format!("{} {} {by} {filters:?}", list.name, order.descending);
+    let mut hash = hex::encode(Sha256::digest(asked));
     hash.truncate(16);
     hash
 }
 
 impl Token {
-    /// From the columns [`AT`] and [`ID`].
+    /// From the columns [`BY`], [`AT`] and [`ID`].
     pub(super) fn of_row(row: &Row) -> Result<Self, sqlx::Error> {
+        let by = match row.peek(BY) {
+            Some(Cell::Int(by)) => Some(*by),
+            _ => None,
+        };
         match (row.peek(AT), row.peek(ID)) {
             (Some(Cell::Int(at)), Some(Cell::Text(id))) => Ok(Self {
+                by,
                 at: *at,
                 id: id.clone(),
             }),
@@ -337,6 +371,7 @@ mod token_tests {
     #[test]
     fn a_token_reads_back_and_is_refused_for_another_question() {
         let token = Token {
+            by: Some(7),
             at: -5,
             id: "id".to_owned(),
         };

@@ -7,6 +7,11 @@ use super::super::filter::{DECISIONS, PLANNING_SESSIONS, RUNS, THREADS, TOOL_INV
 use super::slow_classes;
 use super::*;
 
+const NEWEST_FIRST: Order = Order {
+    by: None,
+    descending: true,
+};
+
 fn filters(list: &'static List, filter: &str) -> Vec<Filter> {
     let mut filters = vec![Filter::Is(Term::fixed("tenant", Literal::Exact("t".to_owned())))];
     filters.extend(parse(list, filter).unwrap());
@@ -18,7 +23,7 @@ fn sql(dialect: Dialect, list: &'static List, filter: &str) -> String {
         list,
         filters: &filters(list, filter),
         after: None,
-        descending: true,
+        order: NEWEST_FIRST,
         limit: 51,
     };
     let (sql, _) = select(dialect, &question);
@@ -221,7 +226,7 @@ async fn an_index_answers_each_question() {
             list,
             filters: &filters,
             after: None,
-            descending: true,
+            order: NEWEST_FIRST,
             limit: 51,
         };
         let plan = plan(&mut conn, &question).await;
@@ -245,7 +250,7 @@ async fn an_index_answers_the_list_of_threads() {
             list: &THREADS,
             filters: &filters(&THREADS, filter),
             after: None,
-            descending: true,
+            order: NEWEST_FIRST,
             limit: 51,
         };
         let plan = plan(&mut conn, &question).await;
