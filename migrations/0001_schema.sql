@@ -674,9 +674,10 @@ CREATE TABLE planning_change (
 );
 
 -- Roles of PostgreSQL that may read the analysts' views, which gavel-store makes after the migrations (`views.rs`): of one
--- tenant or of all, with or without texts.
+-- tenant or of all, with or without texts. `is_made_here`: gavel created the role, and sets its defaults.
 CREATE TABLE analyst (
     name TEXT NOT NULL PRIMARY KEY,
     tenant TEXT,
-    content BOOLEAN NOT NULL
+    content BOOLEAN NOT NULL,
+    is_made_here BOOLEAN NOT NULL
 );

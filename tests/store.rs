@@ -129,6 +129,7 @@ contract! {
     migrating::a_newer_database_is_an_error,
     migrating::many_may_start_at_once,
     migrating::migrations_are_reported_and_applied_once,
+    views::newer_views_are_left_as_they_are,
     views::older_views_are_replaced_and_what_looks_through_them_stays,
     views::the_documented_queries_answer,
     views::the_views_have_native_times_and_a_row_for_each_model_call,

@@ -367,7 +367,8 @@ fn closed(args: &Tail, from: Option<DateTime<Utc>>) -> String {
             from.to_rfc3339_opts(SecondsFormat::Micros, true)
         )
     }));
-    parts.extend(args.filter.clone());
+    let own = args.filter.as_deref().filter(|own| !own.trim().is_empty());
+    parts.extend(own.map(|own| format!("({own})")));
     parts.join(" AND ")
 }
 

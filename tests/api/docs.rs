@@ -537,7 +537,7 @@ async fn the_documented_sql_deletes_only_old_data_on_both_databases() {
     let [statements] = found.as_slice() else {
         panic!("the SQL differs from what this test knows: {found:?}");
     };
-    assert_eq!(statements.matches(&LIMIT.to_string()).count(), 2, "{statements}");
+    assert_eq!(statements.matches(&LIMIT.to_string()).count(), 3, "{statements}");
     for setup in [Setup::stdio_sqlite(), Setup::stdio_postgres()] {
         let script = vec![Reply::from(|request| {
             match request["contents"].as_array().unwrap().len() {

@@ -15,7 +15,8 @@ fn tail_prints_existing_decisions_and_then_new_ones() {
     let next: Value = serde_json::from_str(&tail.line_with("decision_id")).unwrap();
     assert_eq!(next["message"], "show my tasks");
     assert_eq!(tail.reported("-INT"), Some(130));
-    let mut tail = Running::start(place.command(&["decisions", "tail", "--json"], &[]));
+    let either = "message = \"hello\" OR intent = \"list_tasks\"";
+    let mut tail = Running::start(place.command(&["decisions", "tail", "--json", "--filter", either], &[]));
     tail.line_with("decision_id");
     assert_eq!(tail.stop(), Some(130));
 }

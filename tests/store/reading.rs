@@ -823,6 +823,15 @@ pub(crate) async fn conditions_on_calls_are_about_one_call(db: TestDb) {
         (r#"call.tool != "add_task""#, 1),
         (r#"-call.sequence >= 0"#, 1),
         (r#"call.tool = "add_task" OR call.tool = "nothing""#, 1),
+        (r#"(call.tool = "add_task") AND (call.error_code = "timeout")"#, 1),
+        (
+            r#"(call.tool = "add_task" AND user_id = "ann") AND call.error_code = "timeout""#,
+            1,
+        ),
+        (
+            r#"(call.tool = "add_task" AND call.error_code = "timeout") AND user_id = "ann""#,
+            0,
+        ),
     ] {
         let page = store.list(&tenant(), &query(filter)).await.unwrap();
         assert_eq!(page.items.len(), found, "{filter}");
@@ -834,13 +843,16 @@ pub(crate) async fn conditions_on_calls_are_about_one_call(db: TestDb) {
 pub(crate) async fn a_text_is_found_and_what_is_not_shown_is_not(db: TestDb) {
     let store = db.open().await;
     let mut decision = closed(open_decision(), vec![], false);
-    decision.open.message = "Call Mom, 100% sure".into();
+    decision.open.message = "Call Mom at Müller's, 100% sure".into();
     decision.error_detail = Some("upstream 10.0.0.7".into());
     store.close(decision).await.unwrap();
     for (filter, found) in [
         ("mom", 1),
         ("\"call mom\"", 1),
         ("dad", 0),
+        ("Müller OR dad", 1),
+        ("(müller)", 1),
+        ("(MÜLLER)", 0),
         ("\"0%\"", 1),
         ("\"0_\"", 0),
         ("mom AND done", 1),

@@ -1,7 +1,7 @@
 //! The analysts' views, and the roles that may read them.
 
-use gavel::adapters::store::{Analyst, ContentMode, Store, StoreError};
-use gavel::domain::ids::TenantId;
+use gavel::adapters::store::{Analyst, ContentMode, Store, StoreConfig, StoreError};
+use gavel::domain::ids::{InstanceId, TenantId};
 use gavel::domain::time::Timestamp;
 use gavel::domain::tool::FailureCode;
 
@@ -124,6 +124,31 @@ pub(crate) async fn older_views_are_replaced_and_what_looks_through_them_stays(d
     }
 }
 
+/// A process of an older version that starts beside newer ones leaves their views as they are.
+pub(crate) async fn newer_views_are_left_as_they_are(db: TestDb) {
+    Store::migrate(&db.url).await.unwrap();
+    let audit = db.view("audit");
+    let drop = if db.is_sqlite() {
+        "DROP VIEW IF EXISTS"
+    } else {
+        "DROP VIEW"
+    };
+    db.run(&format!(
+        "{drop} {audit}; CREATE VIEW {audit} AS SELECT number, 'later' AS added FROM audit;
+         UPDATE gavel_schema SET checksum = 'newer' WHERE version = 0"
+    ))
+    .await;
+    let refused = Store::migrate(&db.url).await.unwrap_err().to_string();
+    assert!(refused.contains("audit is that of a newer version"), "{refused}");
+    // gavel works without its own.
+    decisions_of_two_tenants(&db).await;
+    assert_eq!(db.count(&format!("SELECT COUNT(added) FROM {audit}")).await, 2);
+    assert_eq!(
+        db.line("SELECT checksum FROM gavel_schema WHERE version = 0").await,
+        "newer"
+    );
+}
+
 /// What each may read: its views, and never a table, another tenant's row, or a text that it was not given.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_analysts_role_reads_its_views_and_nothing_else() {
@@ -186,6 +211,13 @@ async fn an_analysts_role_reads_its_views_and_nothing_else() {
         ] {
             assert_eq!(seen(table).await, DENIED, "{table}");
         }
+        let schema = if analyst.tenant.is_some() { &own } else { "gavel_v1" };
+        let details = seen(&format!("{schema}.audit_content")).await;
+        assert_eq!(
+            details == DENIED || details == "42P01",
+            !analyst.content,
+            "{analyst:?}: {details}"
+        );
         if let Some(tenant) = &analyst.tenant {
             let view = format!("{own}.decisions WHERE tenant = '{tenant}'");
             assert_eq!(seen(&view).await, "1");
@@ -211,6 +243,12 @@ async fn an_analysts_role_reads_its_views_and_nothing_else() {
     ] {
         assert!(settings.contains(setting), "{settings}");
     }
+    let superuser = Analyst {
+        name: db.line("SELECT current_user").await,
+        ..of(None, true)
+    };
+    let refused = Store::allow(&db.url, &superuser).await.unwrap_err().to_string();
+    assert!(refused.contains("name another role"), "{refused}");
     let commented = "SELECT COUNT(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
                      WHERE c.relnamespace = 'gavel_v1'::regnamespace AND a.attnum > 0 \
                      AND col_description(c.oid, a.attnum) IS NULL";
@@ -274,6 +312,11 @@ async fn a_schema_that_may_not_be_created_is_an_error_that_says_what_to_do() {
         error.contains("permission denied") && error.contains("CREATE SCHEMA gavel_v1"),
         "{error}"
     );
+    let config = StoreConfig {
+        serves: None,
+        ..StoreConfig::new(&url, InstanceId::new())
+    };
+    Store::open(config).await.unwrap().shutdown().await;
     db.run(&format!("CREATE SCHEMA gavel_v1 AUTHORIZATION \"g{name}\""))
         .await;
     assert!(Store::migrate(&url).await.unwrap().has_views);

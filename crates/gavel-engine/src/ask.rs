@@ -1,7 +1,6 @@
 //! One model call: projects the journal into a request and routes the answer.
 
 use crate::journal::Journal;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -9,14 +8,13 @@ use tracing::Instrument;
 
 use super::ledger::{Call, Ledger};
 use super::limits::AtLimit;
-use super::run::{Context, Engine, Run};
+use super::run::{Engine, Run};
 use super::strategy::Strategy;
 use super::strategy::react::{self, Shortened};
 use super::{next, record, spans};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{Entry, FaultKind, FunctionCall, Line, Proposed, Speaker, Target};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
-use crate::ports::records::Asked;
 
 /// The mode in force: that of the last prompt since the last resume.
 fn mode(journal: &Journal) -> &CallMode {
@@ -59,19 +57,7 @@ fn ask_until(engine: &Engine, run: &Run) -> Instant {
 
 /// Asks the model and appends its turn, or how it failed.
 pub(super) async fn ask(engine: &Engine, run: &mut Run) {
-    let Context {
-        definition,
-        toolset,
-        history,
-        ..
-    } = &run.context;
-    run.record.asked.get_or_insert_with(|| {
-        Arc::new(Asked {
-            definition: Arc::clone(definition),
-            toolset: toolset.kept(),
-            history: Arc::clone(history),
-        })
-    });
+    run.record.asked.get_or_insert_with(|| run.context.asked());
     let outcome = {
         let ledger = run.record.journal.ledger();
         let shortened = shortened(run);

@@ -23,7 +23,7 @@ use crate::domain::tool::FailureCode;
 use crate::ports::clock::Clock;
 use crate::ports::commit::Recorder;
 use crate::ports::model::Model;
-use crate::ports::records::History;
+use crate::ports::records::{Asked, History};
 use crate::ports::tools::Tools;
 
 /// What every run uses.
@@ -85,6 +85,17 @@ pub struct Context {
     pub agent: Option<AgentContext>,
     /// Its child runs, if it can call other agents.
     pub children: Option<Arc<dyn ChildRuns>>,
+}
+
+impl Context {
+    /// What the model is asked with.
+    pub(crate) fn asked(&self) -> Arc<Asked> {
+        Arc::new(Asked {
+            definition: Arc::clone(&self.definition),
+            toolset: self.toolset.kept(),
+            history: Arc::clone(&self.history),
+        })
+    }
 }
 
 impl Run {

@@ -64,7 +64,7 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
     Decision::close("model_us", |closed, _| closed.times.model_us.into()).shown_by("model_ms", "model_us / 1000"),
     Decision::close("tool_us", |closed, _| closed.times.tool_us.into()).shown_by("tool_ms", "tool_us / 1000"),
     Decision::close("closed_at", |closed, _| closed.closed_at.into()).shown(),
-    Decision::close("error_detail", |closed, _| closed.error_detail.as_ref().into()).shown(),
+    Decision::close("error_detail", |closed, _| closed.error_detail.as_ref().into()).shown().content(),
 ] };
 
 type Call = Column<OpenCall, ClosedCall>;

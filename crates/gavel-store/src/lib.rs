@@ -198,8 +198,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn migrate(url: &str) -> Result<MigrationStatus, StoreError> {
-        let (conn, status) = connect::connect(&Target::parse(url, None)?, Some(migrate::PATIENCE)).await?;
+        let (mut conn, mut status) = connect::connect(&Target::parse(url, None)?, Some(migrate::PATIENCE)).await?;
+        let viewed = match status.has_views {
+            true => Ok(()),
+            false => migrate::views(&mut conn, migrate::PATIENCE).await,
+        };
         conn.close().await;
+        status.has_views = viewed.map(|()| true)?;
         Ok(status)
     }
 

@@ -105,18 +105,37 @@ async fn migrate_to(conn: &mut Conn, patience: Duration, known: &[Migration]) ->
         Err(error) => return Err(error),
     }
     lock(conn, patience).await?;
-    match apply(conn, known).await {
-        Ok(status) => {
-            run(conn, "COMMIT").await?;
-            Ok(status)
-        }
-        Err(error) => {
-            if let Err(rollback) = run(conn, "ROLLBACK").await {
-                tracing::debug!(error = %describe(&rollback), "could not roll back a failed migration");
+    let applied = apply(conn, known).await;
+    let mut status = ended(conn, applied).await?;
+    if !status.has_views {
+        // gavel works without them, and who looks at them may keep them locked.
+        match views(conn, patience).await {
+            Ok(()) => status.has_views = true,
+            Err(error) => {
+                tracing::warn!(%error, "the analysts' views are not those of this version; `gavel migrate` says more")
             }
-            Err(error)
         }
     }
+    Ok(status)
+}
+
+/// Makes the analysts' views those of this version.
+pub(super) async fn views(conn: &mut Conn, patience: Duration) -> Result<(), StoreError> {
+    lock(conn, patience).await?;
+    let replaced = views::replace(conn).await;
+    ended(conn, replaced).await?;
+    views::analyze(conn).await;
+    Ok(())
+}
+
+/// Ends the transaction.
+async fn ended<T>(conn: &mut Conn, done: Result<T, StoreError>) -> Result<T, StoreError> {
+    if done.is_ok() {
+        run(conn, "COMMIT").await?;
+    } else if let Err(rollback) = run(conn, "ROLLBACK").await {
+        tracing::debug!(error = %describe(&rollback), "could not roll back a failed migration");
+    }
+    done
 }
 
 /// Whether a SQLite file is in WAL mode. A copy made by `VACUUM INTO` is not.
@@ -212,11 +231,11 @@ async fn apply(conn: &mut Conn, known: &[Migration]) -> Result<MigrationStatus, 
             checksum: migration.checksum(dialect),
         });
     }
-    views::replace(conn).await?;
+    let has_views = views::are_current(conn).await?;
     if done.len() > before {
         tracing::info!(from = before, to = done.len(), "the database was migrated");
     }
-    Ok(summary(done, known, true))
+    Ok(summary(done, known, has_views))
 }
 
 async fn applied(conn: &mut Conn) -> Result<Vec<Applied>, StoreError> {

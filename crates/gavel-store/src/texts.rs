@@ -40,7 +40,8 @@ static KEEP: LazyLock<Insert> = LazyLock::new(|| {
     Insert::new(
         &format!("INSERT INTO content_blob ({columns})"),
         "(?, ?, ?, ?, ?, @now, ?)",
-        "ON CONFLICT (tenant, hash) DO UPDATE SET last_seen_day = excluded.last_seen_day",
+        "ON CONFLICT (tenant, hash) DO UPDATE SET last_seen_day = excluded.last_seen_day \
+         WHERE content_blob.last_seen_day < excluded.last_seen_day",
     )
 });
 

@@ -15,6 +15,7 @@ use super::audit::AuditRow;
 use super::db::{Conn, Dialect, values};
 use super::decisions::{CALL, DECISION};
 use super::error::{StoreError, describe};
+use super::migrate;
 use super::runs::RUN;
 use super::table::{About, Table};
 use crate::api::decisions::{DecisionRecord, ToolInvocation, Turn};
@@ -96,10 +97,13 @@ static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         view(
             "audit",
             "The audit log: a row for each side effect, approval and change of a definition.",
-            fields(&AuditRow::shape())
-                .iter()
-                .map(|field| Column::new(&field.name, &field.name, text(field.about)))
-                .collect(),
+            of_audit(|name| name != DETAIL),
+            "audit",
+        ),
+        view(
+            "audit_content",
+            "The details of the audit log: arguments, reasons, recipients.",
+            of_audit(|name| matches!(name, "number" | "tenant" | DETAIL)),
             "audit",
         ),
     ]
@@ -191,6 +195,16 @@ fn of_table<O, C>(table: &Table<O, C>, shape: &Shape, content: bool) -> Vec<Colu
     let mut columns: Vec<_> = columns.collect();
     columns.sort_by_key(|(is_content, _)| *is_content);
     columns.into_iter().map(|(_, column)| column).collect()
+}
+
+const DETAIL: &str = "detail";
+
+fn of_audit(wanted: fn(&str) -> bool) -> Vec<Column> {
+    let shape = AuditRow::shape();
+    let wanted = fields(&shape).iter().filter(|field| wanted(&field.name));
+    wanted
+        .map(|field| Column::new(&field.name, &field.name, text(field.about)))
+        .collect()
 }
 
 /// JSON with an escaped U+0000 is no JSON to PostgreSQL, and one such row must not make the view unreadable.
@@ -333,6 +347,11 @@ fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
+fn full_name(view: &View, dialect: Dialect) -> String {
+    let dot = if dialect == Dialect::Sqlite { '_' } else { '.' };
+    format!("{SCHEMA}{dot}{}", view.name)
+}
+
 /// The statement that creates a view, or replaces it. What it has stays in its place.
 fn create(view: &View, dialect: Dialect, has: &[String]) -> String {
     let mut columns = view.all();
@@ -343,15 +362,12 @@ fn create(view: &View, dialect: Dialect, has: &[String]) -> String {
         .map(|column| format!("{} AS {}", written(dialect, &column.sql), column.name))
         .collect();
     let (columns, from) = (columns.join(",\n    "), written(dialect, view.from));
-    let name = view.name;
-    match dialect {
-        Dialect::Sqlite => format!(
-            "DROP VIEW IF EXISTS {SCHEMA}_{name};\nCREATE VIEW {SCHEMA}_{name} AS\nSELECT\n    {columns}\nFROM {from};\n"
-        ),
-        Dialect::Postgres => {
-            format!("CREATE OR REPLACE VIEW {SCHEMA}.{name} AS\nSELECT\n    {columns}\nFROM {from};\n")
-        }
-    }
+    let name = full_name(view, dialect);
+    let create = match dialect {
+        Dialect::Sqlite => format!("DROP VIEW IF EXISTS {name};\nCREATE VIEW"),
+        Dialect::Postgres => "CREATE OR REPLACE VIEW".to_owned(),
+    };
+    format!("{create} {name} AS\nSELECT\n    {columns}\nFROM {from};\n")
 }
 
 /// What PostgreSQL shows beside a view and its columns.
@@ -382,38 +398,55 @@ pub(super) async fn are_current(conn: &mut Conn) -> Result<bool, StoreError> {
     Ok(found.is_some_and(|found| found == checksum(conn.dialect())))
 }
 
-/// Creates or replaces the views, within the transaction of the migrations.
+/// Creates or replaces the views, in a transaction.
 pub(super) async fn replace(conn: &mut Conn) -> Result<(), StoreError> {
     let dialect = conn.dialect();
     let failed = |error: sqlx::Error| StoreError::Views(describe(&error).into());
     if dialect == Dialect::Postgres && !has_schema(conn, SCHEMA).await? {
         conn.script(format!("CREATE SCHEMA {SCHEMA}")).await.map_err(failed)?;
     }
+    let mut script = String::new();
     for view in VIEWS.iter() {
-        let mut has = Vec::new();
-        if dialect == Dialect::Postgres {
-            let sql = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 \
-                       ORDER BY attnum";
-            has = conn.all(sql, values![format!("{SCHEMA}.{}", view.name)]).await?;
+        let sql = match dialect {
+            Dialect::Sqlite => "SELECT name FROM pragma_table_info($1)",
+            Dialect::Postgres => {
+                "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 ORDER BY attnum"
+            }
+        };
+        let has: Vec<String> = conn.all(sql, values![full_name(view, dialect)]).await?;
+        let ours = view.all();
+        // A newer version made them, whose processes may run beside this one.
+        if has.iter().any(|name| !ours.iter().any(|column| column.name == *name)) {
+            return Err(StoreError::Views(
+                format!("{} is that of a newer version", view.name).into(),
+            ));
         }
-        conn.script(create(view, dialect, &has)).await.map_err(failed)?;
+        script += &create(view, dialect, &has);
         if dialect == Dialect::Postgres {
-            conn.script(comments(view)).await.map_err(failed)?;
+            script += &comments(view);
         }
     }
+    conn.script(script).await.map_err(failed)?;
     if dialect == Dialect::Postgres {
         for analyst in Analyst::all(conn).await? {
             analyst.look(conn).await.map_err(failed)?;
         }
-        // Without statistics of the indexes' expressions, the planner does not use them.
-        conn.script("ANALYZE decision_log, tool_invocation_log".to_owned())
-            .await
-            .map_err(failed)?;
     }
     let insert = "INSERT INTO gavel_schema (version, name, checksum, applied_at) VALUES ($1, 'views', $2, @now) \
                   ON CONFLICT (version) DO UPDATE SET checksum = excluded.checksum, applied_at = excluded.applied_at";
     conn.execute(insert, values![VERSION, checksum(dialect)]).await?;
     Ok(())
+}
+
+/// Without statistics of the indexes' expressions, PostgreSQL does not use them. It makes them itself in time.
+pub(super) async fn analyze(conn: &mut Conn) {
+    if conn.dialect() == Dialect::Postgres
+        && let Err(error) = conn
+            .script("ANALYZE decision_log, tool_invocation_log".to_owned())
+            .await
+    {
+        tracing::debug!(error = %describe(&error), "the logs were not analyzed");
+    }
 }
 
 async fn has_schema(conn: &mut Conn, name: &str) -> Result<bool, StoreError> {
@@ -456,31 +489,47 @@ impl Analyst {
             return Err(StoreError::Unfit(why.to_owned()));
         }
         let failed = |error: sqlx::Error| StoreError::Views(describe(&error).into());
-        conn.script("BEGIN".to_owned()).await?;
+        migrate::lock(conn, migrate::PATIENCE).await?;
         let role = identifier(&self.name);
-        if !conn
-            .exists("SELECT 1 FROM pg_roles WHERE rolname = $1", values![self.name.as_str()])
-            .await?
-        {
-            conn.script(format!("CREATE ROLE {role} NOLOGIN"))
-                .await
-                .map_err(failed)?;
+        let known = "SELECT rolsuper OR rolname = current_user FROM pg_roles WHERE rolname = $1";
+        let is_made_here = match conn.one::<bool>(known, values![self.name.as_str()]).await? {
+            Some(true) => {
+                let why = format!(
+                    "has {:?} as a superuser, or as gavel's own: name another role",
+                    self.name
+                );
+                return Err(StoreError::Unfit(why));
+            }
+            Some(false) => {
+                let sql = "SELECT 1 FROM analyst WHERE name = $1 AND is_made_here";
+                conn.exists(sql, values![self.name.as_str()]).await?
+            }
+            None => {
+                conn.script(format!("CREATE ROLE {role} NOLOGIN"))
+                    .await
+                    .map_err(failed)?;
+                true
+            }
+        };
+        // Another one keeps its own settings.
+        if is_made_here {
+            let database: Option<String> = conn.one("SELECT current_database()::text", vec![]).await?;
+            let set = format!(
+                "ALTER ROLE {role} IN DATABASE {} SET",
+                identifier(&database.unwrap_or_default())
+            );
+            let path = identifier(&self.schema());
+            let settings = format!(
+                "{set} default_transaction_read_only = on; {set} statement_timeout = '60s'; \
+                 {set} idle_in_transaction_session_timeout = '60s'; {set} search_path = {path}"
+            );
+            conn.script(settings).await.map_err(failed)?;
         }
-        let database: Option<String> = conn.one("SELECT current_database()::text", vec![]).await?;
-        let set = format!(
-            "ALTER ROLE {role} IN DATABASE {} SET",
-            identifier(&database.unwrap_or_default())
-        );
-        let path = identifier(&self.schema());
-        let settings = format!(
-            "{set} default_transaction_read_only = on; {set} statement_timeout = '60s'; {set} search_path = {path}"
-        );
-        conn.script(settings).await.map_err(failed)?;
         self.look(conn).await.map_err(failed)?;
-        let keep = "INSERT INTO analyst (name, tenant, content) VALUES ($1, $2, $3) \
+        let keep = "INSERT INTO analyst (name, tenant, content, is_made_here) VALUES ($1, $2, $3, $4) \
                     ON CONFLICT (name) DO UPDATE SET tenant = excluded.tenant, content = excluded.content";
         let tenant = self.tenant.as_ref().map(TenantId::as_str);
-        conn.execute(keep, values![self.name.as_str(), tenant, self.content])
+        conn.execute(keep, values![self.name.as_str(), tenant, self.content, is_made_here])
             .await?;
         conn.script("COMMIT".to_owned()).await?;
         Ok(())

@@ -231,7 +231,8 @@ impl Parts {
             depth: self.settings.depth,
             actions: Arc::clone(&agents.actions),
         };
-        Run {
+        let was_asked = journal.iter().any(|entry| entry.turn().is_some());
+        let mut run = Run {
             record: Record {
                 journal,
                 before,
@@ -262,7 +263,10 @@ impl Parts {
                     driving: Mutex::default(),
                 })),
             },
-        }
+        };
+        // Its end may need no further turn.
+        run.record.asked = was_asked.then(|| run.context.asked());
+        run
     }
 }
 

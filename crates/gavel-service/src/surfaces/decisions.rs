@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::caller::{Caller, Identity};
@@ -106,9 +107,13 @@ impl DecisionQueries {
         let hashes: Vec<_> = said.iter().map(|(_, hash)| hash.as_str()).collect();
         let messages = self.texts(&caller.tenant, &hashes).await?;
         let json = |hash: &str| RawValue::from_string(texts.get(hash)?.clone()?).ok();
+        let toolset = json(toolset);
         Ok(Some(AskedWith {
             definition: json(definition),
-            toolset: json(toolset),
+            toolset: match only_user(caller).or(user) {
+                Some(_) => toolset.and_then(|toolset| toolset_for_its_user(&toolset)),
+                None => toolset,
+            },
             history: said
                 .into_iter()
                 .map(|(role, hash)| Said {
@@ -138,6 +143,24 @@ impl DecisionQueries {
     pub async fn ping(&self) -> Result<(), QueryError> {
         self.store.ping().await
     }
+}
+
+/// Why a function was missing is for operators: it can name servers, and what they answered.
+fn toolset_for_its_user(toolset: &RawValue) -> Option<Box<RawValue>> {
+    #[derive(Serialize, Deserialize)]
+    struct Missing {
+        name: String,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Toolset<'a> {
+        #[serde(borrow)]
+        functions: &'a RawValue,
+        missing: Vec<Missing>,
+    }
+
+    let toolset: Toolset<'_> = serde_json::from_str(toolset.get()).ok()?;
+    serde_json::value::to_raw_value(&toolset).ok()
 }
 
 /// A user sees their own rows; a service, or a user with the role `analyst`, sees the tenant's.
@@ -171,5 +194,19 @@ fn bound(caller: &Caller, query: ListQuery) -> ListQuery {
     ListQuery {
         user: only_user(caller).cloned().or(query.user),
         ..query
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod toolset_tests {
+    use super::*;
+
+    #[test]
+    fn a_user_learns_what_was_missing_and_not_why() {
+        let kept = r#"{"functions":[{"name":"b","parameters":{"z":1,"a":2}}],"missing":[{"name":"c","reason":"10.0.0.7 refused"}]}"#;
+        let shown = toolset_for_its_user(&RawValue::from_string(kept.to_owned()).unwrap()).unwrap();
+        let expected = r#"{"functions":[{"name":"b","parameters":{"z":1,"a":2}}],"missing":[{"name":"c"}]}"#;
+        assert_eq!(shown.get(), expected);
     }
 }

@@ -62,14 +62,14 @@ impl Filter {
 
     /// What holds where it does not. A condition that an index can drive remains one.
     fn negated(self) -> Self {
-        let all = |of: Vec<Self>| of.into_iter().map(Self::negated).collect();
+        let each = |of: Vec<Self>| of.into_iter().map(Self::negated).collect();
         match self {
             Self::Is(Term { field, op, value }) if matches!(op, Op::Eq | Op::Ne) => {
                 let op = if op == Op::Eq { Op::Ne } else { Op::Eq };
                 Self::Is(Term { field, op, value })
             }
-            Self::All(of) => Self::Any(all(of)),
-            Self::Any(of) => Self::All(all(of)),
+            Self::All(of) => Self::any(each(of)),
+            Self::Any(of) => Self::All(each(of)),
             Self::Not(of) => *of,
             other => Self::Not(Box::new(other)),
         }
@@ -102,7 +102,11 @@ impl Filter {
                 op: Op::Eq,
                 value: Literal::OneOf(of),
             }) => {
-                values.extend(of);
+                for value in of {
+                    if !values.contains(value) {
+                        values.push(*value);
+                    }
+                }
                 *name.get_or_insert(field.name) == field.name
             }
             _ => false,
@@ -308,7 +312,11 @@ impl Parser<'_> {
                 return Err(self.error(start, "this parenthesis is not closed"));
             }
             self.at += 1;
-            return Ok(inner);
+            // What it says about a call is not about that of the conditions around it.
+            return Ok(match inner {
+                Filter::Call(_) => Filter::All(vec![inner]),
+                inner => inner,
+            });
         }
         let not = if self.word() == "NOT" {
             3
@@ -333,7 +341,7 @@ impl Parser<'_> {
         };
         let field = list.fields.iter().find(|field| field.name == of_call.unwrap_or(&name));
         let Some(field) = field else {
-            return self.search(&name, list);
+            return self.search(list);
         };
         self.at += name.len();
         self.skip_space();
@@ -352,8 +360,12 @@ impl Parser<'_> {
     }
 
     /// A string or a word alone, which is found in the texts of a row.
-    fn search(&mut self, word: &str, list: &'static List) -> Result<Filter, QueryError> {
+    fn search(&mut self, list: &'static List) -> Result<Filter, QueryError> {
         let start = self.at;
+        // A word of any alphabet.
+        let is_outside = |c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
+        let word = &self.rest()[..self.rest().find(is_outside).unwrap_or(self.rest().len())];
+        let word = word.to_owned();
         let after = self.text[start + word.len()..].trim_start();
         let is_alone = after.is_empty() || [")", "AND ", "OR "].iter().any(|next| after.starts_with(next));
         let is_quoted = self.rest().starts_with('"');
@@ -370,7 +382,7 @@ impl Parser<'_> {
             true => self.string("a text")?.0,
             false => {
                 self.at += word.len();
-                word.to_owned()
+                word
             }
         };
         let texts = list.fields.iter().filter(|field| list.searched.contains(&field.name));

@@ -88,3 +88,22 @@ fn a_filter_is_bounded() {
         assert!(detail(&DECISIONS, &deep).contains("at most 16"), "{deep}");
     }
 }
+
+#[test]
+fn values_of_one_list_are_one_condition_which_has_each_once() {
+    for filter in [
+        r#"decision_type = "R*" OR decision_type = "REFUSE""#,
+        r#"decision_type = "REFUSE" OR (decision_type = "R*")"#,
+        r#"NOT (decision_type != "R*" AND decision_type != "REFUSE")"#,
+    ] {
+        let parsed = parse(&DECISIONS, filter).unwrap();
+        let [Filter::Is(term)] = &parsed[..] else {
+            panic!("{filter}: {parsed:?}")
+        };
+        let Literal::OneOf(mut values) = term.value.clone() else {
+            panic!("{filter}: {parsed:?}")
+        };
+        values.sort_unstable();
+        assert_eq!(values, ["REFUSE", "REQUEST_CLARIFICATION", "RESPOND_ONLY"], "{filter}");
+    }
+}
