@@ -14,7 +14,7 @@ use crate::domain::ids::TenantId;
 /// Options of `gavel migrate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only show applied and pending migrations; exit status 1 if any is pending
+    /// Only show what is applied and what is pending; exit status 1 if anything is
     #[arg(long)]
     status: bool,
     /// Let this role of PostgreSQL read the analysts' views, and nothing else; create it if it does not exist

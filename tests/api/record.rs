@@ -117,6 +117,34 @@ async fn a_run_records_its_agent_and_how_long_its_approver_took() {
     }
 }
 
+/// Another process, or none, may be the last that asks the model: what it was asked with is in the row all the same.
+#[tokio::test]
+async fn a_run_that_waited_has_what_its_model_was_asked_with() {
+    for setup in both() {
+        let model = Reply::from(|request| match request["contents"].to_string().contains("milk") {
+            true if !request["contents"].to_string().contains("functionResponse") => {
+                Reply::call("add_task", json!({"description": "milk"}))
+            }
+            _ => Reply::Text("Noted."),
+        });
+        let app = spawn_app(setup.script(vec![model])).await;
+        let first = app.say("Good morning.").await;
+        let second = json!({"prompt": "Put milk on my list.", "threadId": first["threadId"]});
+        let waiting = app.say_as("ann", second.clone()).await.expect(200);
+        let done = app.resolve(&waiting["actions"][0]["approvalId"], "approve_once").await;
+        assert_eq!(done["status"], "completed", "{done}");
+        let (_, asked) = asked_with(&app, &json!({"decision_id": done["runId"]})).await;
+        let said: Vec<_> = asked
+            .history
+            .iter()
+            .map(|said| said.content.as_deref().unwrap())
+            .collect();
+        assert_eq!(said, ["Good morning.", "Noted."]);
+        assert!(asked.toolset.unwrap().get().contains("add_task"));
+        app.stop().await;
+    }
+}
+
 /// What users and models said in recorded conversations, each with its role.
 fn conversations() -> Option<Vec<Vec<(String, String)>>> {
     let shared = std::env::var_os("GAVEL_SHARED")

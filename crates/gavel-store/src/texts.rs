@@ -105,22 +105,21 @@ impl ContentMode {
         }
     }
 
-    /// What was said before as the log keeps it, with its hash: a list of role and hash of each message. `None` if there
-    /// was nothing, or if no content is kept.
-    fn said(&self, history: &History) -> Option<(Arc<str>, String)> {
+    /// What was said before as the log keeps it: the hash of the text, the text (a list of role and hash of each message),
+    /// and these hashes. `None` if there was nothing, or if no content is kept.
+    fn said(&self, history: &History) -> Option<(Arc<str>, String, Vec<Arc<str>>)> {
         if history.is_empty() || matches!(self, Self::None) {
             return None;
         }
-        let said = history
-            .iter()
-            .map(|(speaker, message)| json!([speaker, self.hash(message)]));
-        let said = Value::from_iter(said).to_string();
-        Some((hash(&said), said))
+        let hashes: Vec<_> = history.iter().map(|(_, message)| self.hash(message)).collect();
+        let said = history.iter().zip(&hashes);
+        let said = Value::from_iter(said.map(|((speaker, _), hash)| json!([speaker, hash]))).to_string();
+        Some((hash(&said), said, hashes))
     }
 
     /// The hash of what was said before.
     pub(super) fn history_hash(&self, history: &History) -> Option<Arc<str>> {
-        self.said(history).map(|(hash, _)| hash)
+        self.said(history).map(|(hash, ..)| hash)
     }
 
     /// Each text of what a model was asked with: its hash, what it is, where it comes from.
@@ -142,14 +141,14 @@ impl ContentMode {
                 Source::Text((&*toolset.text).into()),
             ),
         ];
-        if let Some((hash, said)) = self.said(history) {
+        if let Some((hash, said, hashes)) = self.said(history) {
             texts.push((hash, "history", Source::Text(said.into())));
-            texts.extend(history.iter().map(|(_, message)| {
+            texts.extend(history.iter().zip(hashes).map(|((_, message), hash)| {
                 let source = match self {
                     Self::Full => Source::Text(message.into()),
                     Self::Hash(_) | Self::None => Source::Hidden(message.len()),
                 };
-                (self.hash(message), "message", source)
+                (hash, "message", source)
             }));
         }
         texts

@@ -248,6 +248,10 @@ impl Agents {
         if stored.origin.thread().is_some() {
             run.context.history = self.said_before(id).await?.into();
         }
+        // Its end may need no further turn.
+        if run.record.journal.iter().any(|entry| entry.turn().is_some()) {
+            run.record.asked = Some(run.context.asked());
+        }
         let ending = loop {
             self.apply_resolutions(&mut run).await?;
             let waits_for = match engine.go(&mut run).instrument(span.clone()).await {

@@ -231,8 +231,7 @@ impl Parts {
             depth: self.settings.depth,
             actions: Arc::clone(&agents.actions),
         };
-        let was_asked = journal.iter().any(|entry| entry.turn().is_some());
-        let mut run = Run {
+        Run {
             record: Record {
                 journal,
                 before,
@@ -263,10 +262,7 @@ impl Parts {
                     driving: Mutex::default(),
                 })),
             },
-        };
-        // Its end may need no further turn.
-        run.record.asked = was_asked.then(|| run.context.asked());
-        run
+        }
     }
 }
 
