@@ -320,5 +320,7 @@ fn turn(started_at: i64) -> Turn {
         duration_ms: 600,
         first_text_ms: None,
         usage: Usage::default(),
+        cost_nano: Some(2_100_000),
+        price_id: Some("gemini-3-flash@2026-10-01:1/0.1/5".to_owned()),
     }
 }

@@ -14,8 +14,8 @@ CREATE TABLE instance (
 
 -- One row for each request that parsed. `open` between commit 1 (before the first effect) and commit 2.
 -- `requested_model` was asked, `model` answered, and `service_tier` is the tier that served. `turns` has each model call
--- as JSON: numbers and names, no content. Of `duration_us`, what is not `human_us`, `model_us` and `tool_us` is gavel's
--- own.
+-- as JSON: numbers and names, no content. `cost_nano`: in billionths of a US dollar, NULL if that of a model call is not
+-- known. Of `duration_us`, what is not `human_us`, `model_us` and `tool_us` is gavel's own.
 CREATE TABLE decision_log (
     id TEXT NOT NULL PRIMARY KEY,
     tenant TEXT NOT NULL,
@@ -51,6 +51,8 @@ CREATE TABLE decision_log (
     output_tokens BIGINT,
     thought_tokens BIGINT,
     cached_tokens BIGINT,
+    cost_nano BIGINT,
+    price_id TEXT,
     duration_us BIGINT,
     human_us BIGINT,
     model_us BIGINT,

@@ -194,6 +194,7 @@ fn no_key_setting_or_database_gets_into_the_image() {
         "src/main.rs",
         "crates/gavel-core/src/domain/policy/mod.rs",
         "constitution.md",
+        "prices.toml",
         "mcp.json",
         "agents/workspace.md",
         "agents/schemas/CodebaseInvestigationReportSchema.json",

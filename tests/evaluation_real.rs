@@ -62,6 +62,7 @@ impl Real {
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
             policy: Arc::default(),
+            prices: Arc::default(),
             checks: Arc::default(),
         };
         let quota = Arc::new(LocalQuota::new(NonZeroU32::MAX, NonZeroU32::MAX));

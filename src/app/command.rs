@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{App, Serving};
 use crate::adapters::store::{Process, ReadOnly};
 use crate::api::agents::AgentInfo;
-use crate::config::{Config, ModelConfig, Planning, Policy, Provider, Runs};
+use crate::config::{Config, ModelConfig, Planning, Policy, PriceSettings, Provider, Runs};
 use crate::domain::ids::{ProjectId, TenantId, UserId};
 use crate::http::caller::ServiceKey;
 use crate::ports::tools::Tools;
@@ -184,6 +184,7 @@ pub(super) fn records_alone(config: Config) -> Config {
     Config {
         constitution: None,
         policy: Policy { file: None },
+        prices: PriceSettings { file: None },
         planning: Planning {
             templates: None,
             ..config.planning.clone()

@@ -23,7 +23,7 @@ pub use agents::{Loaded, agents, agents_in};
 pub(crate) use command::{OwnService, Work, fresh_key, running_process};
 pub use conditions::{BundledConditions, shell_launcher};
 pub use google::google;
-pub use parts::{policy, read_policy};
+pub use parts::{policy, prices, read_policy};
 pub use servers::{BUILT_IN as BUILT_IN_SERVERS, KnownTools, known_tools};
 pub use servers::{bundled, options_of};
 
@@ -136,6 +136,7 @@ impl App {
         };
         let constitution = constitution(&config)?;
         let policy = parts::policy(&config)?;
+        let prices = Arc::new(parts::prices(&config)?);
         let servers = match reads {
             true => McpConfig::default(),
             false => servers::read(&config)?,
@@ -172,6 +173,7 @@ impl App {
             recorder: store.clone(),
             clock: Arc::new(SystemClock),
             policy,
+            prices,
             checks: Arc::default(),
         };
         let engine_agents = Arc::new(Agents {

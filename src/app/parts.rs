@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gavel_reading::ReadError;
 use secrecy::ExposeSecret;
 use tokio::net::TcpSocket;
 use tokio::time::MissedTickBehavior;
@@ -24,6 +25,7 @@ use crate::domain::budget::SessionLimits;
 use crate::domain::definition::Constitution;
 use crate::domain::ids::InstanceId;
 use crate::domain::policy::Policy;
+use crate::domain::prices::Prices;
 use crate::domain::repository::AllowedRepositories;
 use crate::engine::agent::Models;
 use crate::engine::gate::failures;
@@ -244,6 +246,22 @@ pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
     };
     let repositories = AllowedRepositories(allowed_repositories(config));
     Ok(Policy { repositories, ..policy })
+}
+
+/// What models cost: the named table, and of the built-in one what that does not have.
+///
+/// # Errors
+/// It cannot be read; or all errors in it.
+pub fn prices(config: &Config) -> Result<Prices, FileError> {
+    let invalid = |errors: Vec<ReadError>| FileError::new("the prices are invalid", &errors);
+    let built_in = Prices::read(Prices::BUILT_IN, "prices.toml (built in)").map_err(invalid)?;
+    let Some(path) = &config.prices.file else {
+        return Ok(built_in);
+    };
+    let place = path.display().to_string();
+    let text =
+        fs::read_to_string(path).map_err(|error| FileError(format!("the prices {place} cannot be read: {error}")))?;
+    Ok(Prices::read(&text, &place).map_err(invalid)?.or(built_in))
 }
 
 /// Interval between two searches for sessions past their deadline.

@@ -50,7 +50,8 @@ pub use read::Sources;
 pub use secret::masked_url;
 pub use settings::Otlp;
 pub use settings::{
-    Approvals, Audit, Console, DEFAULT_MODEL, GitHub, Log, LogFormat, ModelTimeouts, Planning, Policy, RateLimit, Runs,
+    Approvals, Audit, Console, DEFAULT_MODEL, GitHub, Log, LogFormat, ModelTimeouts, Planning, Policy, PriceSettings,
+    RateLimit, Runs,
 };
 pub use values::ApiKey;
 
@@ -72,6 +73,7 @@ pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
         Gemini::rows(),
         Vertex::rows(),
         ModelTimeouts::rows(),
+        PriceSettings::rows(),
         GitHub::rows(),
         AuthSettings::rows(),
         JwtSettings::rows(),
@@ -143,6 +145,8 @@ settings! {
         planning: Planning = Planning::read(values);
         /// The model.
         model: ModelConfig = model::read(values, listen);
+        /// What models cost.
+        prices: PriceSettings = PriceSettings::read(values);
         /// GitHub.
         github: GitHub = GitHub::read(values);
         /// How callers authenticate.

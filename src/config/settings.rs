@@ -192,6 +192,17 @@ settings! {
 }
 
 settings! {
+    /// What models cost.
+    #[derive(Clone, Debug)]
+    pub struct PriceSettings = "prices." {
+        /// Prices of models, in the form of the built-in table (`gavel prices list`). It adds models, and replaces those
+        /// that it has too.
+        file: Option<PathBuf> = path("the path of a TOML file"), readable(), variables(&["GAVEL_PRICES"]),
+            absent("the built-in prices alone");
+    }
+}
+
+settings! {
     /// GitHub.
     #[derive(Clone, Debug)]
     pub struct GitHub = "github." {

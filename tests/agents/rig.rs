@@ -185,6 +185,7 @@ impl Rig {
                 recorder: store.clone(),
                 clock: self.clock.clone(),
                 policy: Arc::clone(&self.policy.lock().unwrap()),
+                prices: Arc::default(),
                 checks: Arc::default(),
             },
             models: Models::default(),

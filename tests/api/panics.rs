@@ -172,6 +172,7 @@ async fn serve(database: Database) -> Served {
         recorder: store.clone(),
         clock: Arc::new(Fused(behind(), SystemClock)),
         policy: Arc::default(),
+        prices: Arc::default(),
         checks: Arc::default(),
     };
     let quota = QuotaState {

@@ -103,6 +103,7 @@ pub async fn serve(setup: Setup) -> Running {
         recorder: record.clone(),
         clock: Arc::new(SystemClock),
         policy: Arc::default(),
+        prices: Arc::default(),
         checks: Arc::default(),
     };
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();

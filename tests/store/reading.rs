@@ -75,6 +75,8 @@ pub(crate) async fn a_decision_reads_back_as_in_the_response(db: TestDb) {
         "closed_at": "2026-11-20T00:00:01.234568Z",
         "finish_reason": "STOP",
         "attempts": 2,
+        "cost_nano": 4_000_246,
+        "price_id": "gemini-answers@2026-10-01:3/0.15/15",
         "turns": [turn(), turn()],
         "agent_id": null,
         "time_zone": "Europe/Berlin",

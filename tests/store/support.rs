@@ -325,6 +325,8 @@ pub(crate) fn turn() -> Turn {
         duration_ms: 500,
         first_text_ms: None,
         usage: Usage::default(),
+        cost_nano: Some(2_000_123),
+        price_id: Some("gemini-answers@2026-10-01:3/0.15/15".to_owned()),
     }
 }
 

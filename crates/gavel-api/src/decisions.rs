@@ -71,6 +71,7 @@ impl Listed for DecisionPage {
         Filter("output_tokens", Kind::Number),
         Filter("thought_tokens", Kind::Number),
         Filter("cached_tokens", Kind::Number),
+        Filter("cost_nano", Kind::Number),
         Filter("recovered", Kind::Bool),
         Filter("decision_id", Kind::Text),
         Filter("definition_hash", Kind::Text),
@@ -80,6 +81,7 @@ impl Listed for DecisionPage {
         Filter("trace_id", Kind::Text),
         Filter("service_tier", Kind::Text),
         Filter("finish_reason", Kind::Text),
+        Filter("price_id", Kind::Text),
         Filter("time_zone", Kind::Text),
         Filter("tools_subset", Kind::Text),
         Filter("message", Kind::Text),
@@ -150,6 +152,10 @@ sent! {
         service_tier: Option<String>,
         /// Tokens of all model calls; null while it is open.
         usage: Option<Usage>,
+        /// What all model calls cost, in billionths of a US dollar; null if that of one is not known.
+        cost_nano: Option<u64>,
+        /// The prices of the model calls, each once, separated by commas.
+        price_id: Option<String>,
         /// Time from the parsed request to the record of its outcome.
         duration_ms: Option<u64>,
         /// The part of it in which approvers were waited for.
@@ -219,6 +225,10 @@ sent! {
         first_text_ms: Option<u64>,
         /// Its tokens.
         usage: Usage,
+        /// What it cost, in billionths of a US dollar, at the price of the model that answered; null if that is not known.
+        cost_nano: Option<u64>,
+        /// That price: `MODEL@VALID_FROM:INPUT/CACHED/OUTPUT`, in US dollars for 1,000,000 tokens.
+        price_id: Option<String>,
     }
 }
 

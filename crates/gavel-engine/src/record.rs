@@ -13,6 +13,7 @@ use crate::domain::budget::Held;
 use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Served, Target};
+use crate::domain::prices::{Cost, Prices};
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::Spent;
@@ -107,6 +108,7 @@ impl Record {
     /// The decision as the last commit writes it.
     pub fn closed(
         &self,
+        prices: &Prices,
         derived: &Derived,
         response: &str,
         (duration, closed_at): (Duration, i64),
@@ -124,7 +126,7 @@ impl Record {
             response: Arc::from(response),
             model: served.and_then(|served| served.model.clone()),
             service_tier: served.and_then(|served| served.service_tier.clone()),
-            turns: turns(journal),
+            turns: turns(journal, prices),
             usage: derive::usage(journal),
             duration_us,
             times: times(journal, duration_us),
@@ -290,20 +292,28 @@ pub(super) fn current(journal: &[Entry]) -> &[Entry] {
 }
 
 /// The model calls of a journal, as its row has them.
-fn turns(journal: &[Entry]) -> Vec<Turn> {
+fn turns(journal: &[Entry], prices: &Prices) -> Vec<Turn> {
     let ms = |us: i64| us.max(0).unsigned_abs() / 1000;
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
     let calls = journal.iter().filter_map(Entry::model_call);
-    let turn = |(usage, served): (&Usage, &Served)| Turn {
-        requested_model: served.requested_model.to_string(),
-        model: text(&served.model),
-        service_tier: text(&served.service_tier),
-        finish_reason: text(&served.finish_reason),
-        attempts: served.attempts,
-        started_at: Timestamp(served.started_at),
-        duration_ms: ms(served.duration_us),
-        first_text_ms: served.first_text_us.map(ms),
-        usage: *usage,
+    let turn = |(usage, served): (&Usage, &Served)| {
+        let (cost_nano, price_id) = prices
+            .cost(served, usage)
+            .map(|Cost { nano, price_id }| (nano, price_id))
+            .unzip();
+        Turn {
+            requested_model: served.requested_model.to_string(),
+            model: text(&served.model),
+            service_tier: text(&served.service_tier),
+            finish_reason: text(&served.finish_reason),
+            attempts: served.attempts,
+            started_at: Timestamp(served.started_at),
+            duration_ms: ms(served.duration_us),
+            first_text_ms: served.first_text_us.map(ms),
+            usage: *usage,
+            cost_nano,
+            price_id,
+        }
     };
     calls.map(turn).collect()
 }

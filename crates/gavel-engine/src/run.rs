@@ -19,6 +19,7 @@ use crate::domain::definition::{Approval, Definition};
 use crate::domain::ids::RunId;
 use crate::domain::journal::{CallResult, Entry, Proposed};
 use crate::domain::policy::Policy;
+use crate::domain::prices::Prices;
 use crate::domain::tool::FailureCode;
 use crate::ports::clock::Clock;
 use crate::ports::commit::Recorder;
@@ -39,6 +40,8 @@ pub struct Engine {
     pub clock: Arc<dyn Clock>,
     /// The operator's policy.
     pub policy: Arc<Policy>,
+    /// What models cost.
+    pub prices: Arc<Prices>,
     /// Checks that take long.
     pub checks: Arc<Checks>,
 }

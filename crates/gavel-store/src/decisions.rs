@@ -8,7 +8,7 @@ use super::db::Value;
 use super::table::{Column, Table, Writes};
 use crate::api::decisions::CallStatus;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision};
+use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, Turn};
 
 type Decision = Column<OpenDecision, ClosedDecision>;
 
@@ -57,6 +57,8 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
     Decision::close("output_tokens", |closed, _| closed.usage.output_tokens.into()).shown_as("usage.output_tokens"),
     Decision::close("thought_tokens", |closed, _| closed.usage.thought_tokens.into()).shown_as("usage.thought_tokens"),
     Decision::close("cached_tokens", |closed, _| closed.usage.cached_tokens.into()).shown_as("usage.cached_tokens"),
+    Decision::close("cost_nano", |closed, _| cost(&closed.turns).map_or(Value::Int(None), Value::from)).shown(),
+    Decision::close("price_id", |closed, _| price_ids(&closed.turns).into()).shown(),
     // A clock that was set back must not make the row invalid.
     Decision::close("duration_us", |closed, _| closed.duration_us.max(0).into())
         .shown_by("duration_ms", "duration_us / 1000"),
@@ -66,6 +68,24 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
     Decision::close("closed_at", |closed, _| closed.closed_at.into()).shown(),
     Decision::close("error_detail", |closed, _| closed.error_detail.as_ref().into()).shown().content(),
 ] };
+
+/// What the model calls cost; `None` if that of one is not known.
+fn cost(turns: &[Turn]) -> Option<u64> {
+    turns
+        .iter()
+        .try_fold(0_u64, |sum, turn| Some(sum.saturating_add(turn.cost_nano?)))
+}
+
+/// Each price of the model calls once, in their order.
+fn price_ids(turns: &[Turn]) -> Option<String> {
+    let mut ids: Vec<&str> = Vec::new();
+    for id in turns.iter().filter_map(|turn| turn.price_id.as_deref()) {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    (!ids.is_empty()).then(|| ids.join(", "))
+}
 
 type Call = Column<OpenCall, ClosedCall>;
 

@@ -24,6 +24,7 @@ pub mod object;
 pub mod plan;
 pub mod planning_session;
 pub mod policy;
+pub mod prices;
 pub mod reflection;
 pub mod repository;
 pub mod schema;

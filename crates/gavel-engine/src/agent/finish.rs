@@ -130,7 +130,13 @@ impl Agents {
         let started = stored.started_at.unwrap_or(now_us);
         let duration = Duration::from_micros(u64::try_from(now_us - started).unwrap_or(0));
         let response = end.summary.as_deref().or(end.error_message.as_deref());
-        let mut decision = record.closed(&derived, response.unwrap_or_default(), (duration, now_us), None);
+        let mut decision = record.closed(
+            &self.engine.prices,
+            &derived,
+            response.unwrap_or_default(),
+            (duration, now_us),
+            None,
+        );
         if decision.error_detail.is_none() {
             decision.error_detail = end.error_message.as_deref().map(|error| match ending {
                 // The error quotes arguments, which the decision log stores only as `records.content` allows.

@@ -86,6 +86,7 @@ impl Chat {
             body: Arc::clone(&body),
         });
         let closed = record.closed(
+            &self.engine.prices,
             &derived,
             &decision.response,
             (duration, self.engine.clock.now_us()),
@@ -121,6 +122,7 @@ impl Chat {
                 body: Arc::from(""),
             });
             let closed = record.closed(
+                &self.engine.prices,
                 &derived,
                 &decision.response,
                 (duration, self.engine.clock.now_us()),
