@@ -93,6 +93,96 @@ async fn a_chat_records_what_it_was_asked_with_and_each_model_call() {
     }
 }
 
+/// In dollars for a million tokens; each token costs a thousand billionths, from a cache a hundred, of output ten thousand.
+const PRICES: &str = "
+[[models]]
+model = \"gemini-3.5-flash\"
+valid_from = 2020-01-01
+input = 1
+cached = 0.1
+output = 10
+";
+
+/// An answer whose prompt came mostly from a cache, in the tier at half the price.
+fn cached_and_flexible() -> Reply {
+    let body = json!({
+        "candidates": [{"content": {"parts": [{"text": "None."}], "role": "model"}, "finishReason": "STOP", "index": 0}],
+        "usageMetadata": {"promptTokenCount": 100, "cachedContentTokenCount": 80, "candidatesTokenCount": 10,
+            "thoughtsTokenCount": 5, "totalTokenCount": 115, "serviceTier": "flex"},
+        "modelVersion": "gemini-3.5-flash",
+    });
+    Reply::Raw(200, body.to_string())
+}
+
+#[tokio::test]
+async fn a_decision_costs_what_the_models_that_answered_cost() {
+    let prices = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(prices.path(), PRICES).unwrap();
+    for setup in both() {
+        let script = vec![
+            Reply::call("list_tasks", json!({})),
+            cached_and_flexible(),
+            Reply::Text("Good morning."),
+            Reply::Text("Good evening."),
+            // It names no model.
+            Reply::finish("SAFETY"),
+        ];
+        let app = spawn_app(
+            setup
+                .env("GAVEL_PRICES", prices.path().display().to_string())
+                .script(script),
+        )
+        .await;
+        let ask = async |message: &str| {
+            let body = json!({"message": message, "user_id": "ann"});
+            let (status, _, decision) = app.post_with(&[], body.to_string()).await;
+            assert_eq!(status, 200, "{decision}");
+            app.decision(&decision["decision_id"]).await
+        };
+        let costs = |record: &Value| {
+            let turns = record["turns"].as_array().unwrap().iter();
+            (
+                record["cost_nano"].clone(),
+                turns.map(|turn| turn["cost_nano"].clone()).collect::<Vec<_>>(),
+            )
+        };
+        let asked = ask("what is open?").await;
+        assert_eq!(
+            costs(&asked),
+            (json!(339_000), vec![json!(250_000), json!(89_000)]),
+            "{asked}"
+        );
+        let price = "gemini-3.5-flash@2020-01-01:1/0.1/10";
+        assert_eq!(asked["price_id"], format!("{price}, {price}x0.5"), "{asked}");
+        assert_eq!(asked["turns"][0]["price_id"], price, "{asked}");
+        let run = app.say("Good morning.").await;
+        let run = app.decision(&run["runId"]).await;
+        assert_eq!(costs(&run), (json!(250_000), vec![json!(250_000)]), "{run}");
+        ask("good evening").await;
+        let blocked = ask("what is not allowed?").await;
+        assert_eq!(costs(&blocked), (Value::Null, vec![Value::Null]), "{blocked}");
+
+        let list = async |query: &str| {
+            let (status, page) = app.get(&format!("/v1/decisions?{query}")).await;
+            assert_eq!(status, 200, "{page}");
+            page["decisions"].as_array().unwrap().clone()
+        };
+        let of_today = "created_at%20%3E%3D%20%22".to_owned() + asked["created_at"].as_str().unwrap() + "%22";
+        let largest = list(&format!(
+            "filter={of_today}%20AND%20cost_nano%20%3E%200&order_by=cost_nano%20desc"
+        ))
+        .await;
+        let largest: Vec<_> = largest.iter().map(|row| row["cost_nano"].as_u64().unwrap()).collect();
+        assert_eq!(largest, [339_000, 250_000, 250_000]);
+        let unknown = list("filter=cost_nano%20%3D%20null").await;
+        assert_eq!(
+            (unknown.len(), &unknown[0]["decision_id"]),
+            (1, &blocked["decision_id"])
+        );
+        app.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_run_records_its_agent_and_how_long_its_approver_took() {
     for setup in both() {

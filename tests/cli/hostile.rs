@@ -231,7 +231,9 @@ fn decision() -> Value {
             "requested_model": EVIL, "model": EVIL, "service_tier": EVIL, "finish_reason": EVIL, "attempts": 1,
             "started_at": AT, "duration_ms": 1,
             "usage": {"input_tokens": 1, "output_tokens": 1, "thought_tokens": 1, "cached_tokens": 1},
+            "cost_nano": 1, "price_id": EVIL,
         }],
+        "cost_nano": 1, "price_id": EVIL,
         "tool_calls": [{
             "tool_invocation_id": EVIL, "decision_id": EVIL, "sequence": 1, "tool": EVIL, "words": EVIL, "parameters": {EVIL: EVIL},
             "result": {"success": false, "error": {"code": "tool_error", "message": EVIL}}, "server": EVIL,

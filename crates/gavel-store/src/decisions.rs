@@ -176,3 +176,36 @@ fn status(call: &ClosedCall) -> CallStatus {
         (Err(_), None) => CallStatus::NotSent,
     }
 }
+
+#[cfg(test)]
+mod cost_tests {
+    use super::*;
+    use crate::domain::decision::Usage;
+    use crate::domain::time::Timestamp;
+
+    fn turn(cost_nano: Option<u64>, price: &str) -> Turn {
+        Turn {
+            requested_model: "m".to_owned(),
+            model: Some("m".to_owned()),
+            service_tier: None,
+            finish_reason: None,
+            attempts: 1,
+            started_at: Timestamp(0),
+            duration_ms: 1,
+            first_text_ms: None,
+            usage: Usage::default(),
+            cost_nano,
+            price_id: cost_nano.map(|_| price.to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_decision_costs_what_its_model_calls_cost_if_all_are_known() {
+        assert_eq!((cost(&[]), price_ids(&[])), (Some(0), None));
+        let turns = [turn(Some(2), "b"), turn(Some(u64::MAX), "a"), turn(Some(3), "b")];
+        assert_eq!((cost(&turns[..1]), cost(&turns)), (Some(2), Some(u64::MAX)));
+        assert_eq!(price_ids(&turns).as_deref(), Some("b, a"));
+        let turns = [turn(Some(2), "b"), turn(None, "a")];
+        assert_eq!((cost(&turns), price_ids(&turns).as_deref()), (None, Some("b")));
+    }
+}
