@@ -26,6 +26,7 @@ mod migrate;
 mod output;
 mod plan;
 mod policy;
+mod prices;
 mod reference;
 mod runs;
 mod serve;
@@ -139,6 +140,9 @@ groups! {
         /// Read the tool-call log
         #[command(subcommand)]
         Calls(calls::Command),
+        /// List what models cost, and check that nothing is missing
+        #[command(subcommand)]
+        Prices(prices::Command),
         /// Verify, export and list the audit log
         #[command(subcommand)]
         Audit(audit::Command),
@@ -241,6 +245,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Mcp(command) => configured(flags, |resolved| mcp::run(command, resolved)),
         Command::Google(command) => configured(flags, |resolved| google::run(command, resolved)),
         Command::Audit(command) => configured(flags, |resolved| audit::run(command, resolved)),
+        Command::Prices(command) => configured(flags, |resolved| prices::run(command, resolved)),
         Command::Policy(command) => configured(flags, |resolved| policy::run(command, resolved)),
         Command::Eval(args) => configured(flags, |resolved| eval::chat(args, resolved)),
         Command::Migrate(args) => configured(flags, |resolved| migrate::run(args, resolved)),

@@ -15,7 +15,7 @@ use crate::cli::client::{Client, Query, seen};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, OfTenant, Talk};
 use crate::cli::interrupt::or_stopped;
-use crate::cli::list::{Column, Filtered, at, clipped, known, table_of};
+use crate::cli::list::{Column, Filtered, at, clipped, cost, known, table_of};
 use crate::cli::{commands, output};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
@@ -77,6 +77,7 @@ const COLUMNS: &[Column<DecisionRecord>] = &[
     ("ms", |row| {
         row.duration_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string())
     }),
+    ("cost", |row| cost(row.cost_nano)),
     ("message", |row| clipped(&known(row.message.as_deref()), 48)),
 ];
 
@@ -91,11 +92,12 @@ mod list_tests {
     fn a_row_shows_what_is_known_and_marks_what_is_not() {
         let item: DecisionRecord = sample(json!({
             "created_at": "2026-11-20T10:20:30.123456Z", "decision_id": "d", "decision_type": "RESPOND_ONLY",
-            "outcome_category": null, "user_id": "ann", "intent": "respond", "duration_ms": 12, "message": "a\nb",
+            "outcome_category": null, "user_id": "ann", "intent": "respond", "duration_ms": 12, "cost_nano": 4_113_000, "message": "a\nb",
         }));
         let table = table_of(COLUMNS, &[item]);
         assert!(
-            table.ends_with("2026-11-20 10:20:30  d         RESPOND_ONLY  -        ann   respond  12  a b\n"),
+            table
+                .ends_with("2026-11-20 10:20:30  d         RESPOND_ONLY  -        ann   respond  12  $0.004113  a b\n"),
             "{table}"
         );
     }
@@ -163,7 +165,13 @@ pub(super) async fn decision(client: &Client, id: DecisionId) -> anyhow::Result<
 fn show_text(decision: &DecisionDetail) -> String {
     let turns = (1..).zip(&decision.decision.turns).map(turn);
     let calls = decision.tool_calls.iter().map(call);
-    fields(&decision.decision, &["turns"]) + &turns.chain(calls).collect::<String>()
+    let cost = decision
+        .decision
+        .cost_nano
+        .map(|nano| format!("{:<18}  {}\n", "cost", cost(Some(nano))));
+    fields(&decision.decision, &["turns", "cost_nano"])
+        + &cost.unwrap_or_default()
+        + &turns.chain(calls).collect::<String>()
 }
 
 fn turn((number, turn): (usize, &Turn)) -> String {
@@ -175,14 +183,17 @@ fn turn((number, turn): (usize, &Turn)) -> String {
     };
     let first = turn.first_text_ms.map(|ms| format!(", first text after {ms} ms"));
     format!(
-        "{:<18}  {}  {}  {} ms{}  {} tokens in, {} out\n",
+        "{:<18}  {}  {}  {} ms{}  {} tokens in, {} out{}\n",
         format!("model call {number}"),
         output::printable(model),
         output::printable(ended),
         turn.duration_ms,
         first.unwrap_or_default(),
         turn.usage.input_tokens,
-        turn.usage.output_tokens + turn.usage.thought_tokens
+        turn.usage.output_tokens + turn.usage.thought_tokens,
+        turn.cost_nano
+            .map(|nano| format!("  {}", cost(Some(nano))))
+            .unwrap_or_default()
     )
 }
 
@@ -245,10 +256,12 @@ mod show_tests {
         let call = |with| serde_json::to_value(sample::<ToolInvocation>(with)).unwrap();
         let decision: DecisionDetail = sample(json!({
             "decision_id": "d", "outcome_category": "SUCCESS:TASK_COMPLETED", "error_detail": null, "response": "a\u{1b}b\nc",
+            "cost_nano": 4_113_000,
             "turns": [{
                 "requested_model": "m", "model": "m-2", "service_tier": null, "finish_reason": "STOP", "attempts": 1,
                 "started_at": "2026-11-20T10:20:30Z", "duration_ms": 840, "first_text_ms": 310,
                 "usage": {"input_tokens": 11, "output_tokens": 7, "thought_tokens": 3, "cached_tokens": 0},
+                "cost_nano": 4_113_000,
             }],
             "tool_calls": [
                 call(json!({"sequence": 1, "server": "tasks", "tool": "add_task", "parameters": {"description": "x"},
@@ -262,9 +275,12 @@ mod show_tests {
             shown.contains("response            a\\u001bb\n                    c\n"),
             "{shown}"
         );
+        assert!(shown.contains("\ncost                $0.004113\n"), "{shown}");
         assert!(!shown.contains("error_detail"));
         assert!(
-            shown.contains("model call 1        m-2  STOP  840 ms, first text after 310 ms  11 tokens in, 10 out\n"),
+            shown.contains(
+                "model call 1        m-2  STOP  840 ms, first text after 310 ms  11 tokens in, 10 out  $0.004113\n"
+            ),
             "{shown}"
         );
         assert!(shown.contains(

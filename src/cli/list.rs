@@ -8,6 +8,7 @@ use crate::cli::client::Query;
 use crate::cli::exit::Exit;
 use crate::cli::output;
 use crate::cli::output::printable;
+use crate::domain::prices::Decimal;
 use crate::domain::time::{Timestamp, parse_length};
 
 /// The options of a list.
@@ -83,6 +84,11 @@ impl Filtered {
 /// What is not known, or not kept, is `-`.
 pub(super) fn known(text: Option<&str>) -> String {
     text.unwrap_or("-").to_owned()
+}
+
+/// A cost in US dollars.
+pub(super) fn cost(nano: Option<u64>) -> String {
+    nano.map_or_else(|| "-".to_owned(), |nano| format!("${}", Decimal(nano)))
 }
 
 /// The filter with the conditions that are given.

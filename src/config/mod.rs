@@ -41,6 +41,7 @@ use self::settings::{AuthSettings, Gemini, JwtSettings, Otel, PLACES, Records, S
 use crate::adapters::store::ContentMode;
 use crate::domain::settings::{SessionRules, TaskLimits, ThreadSettings};
 
+pub use crate::adapters::demo::NAME as DEMO_MODEL;
 pub use auth::{Auth, Jwt, JwtKeys, KNOWN_ROLES};
 pub use load::Dotenv;
 pub use load::Flags;
