@@ -429,6 +429,9 @@ CREATE INDEX agent_action_by_run ON agent_action (run_id, sequence);
 CREATE INDEX agent_action_by_root ON agent_action (root_id);
 CREATE INDEX agent_action_by_status ON agent_action (tenant, status, created_at, id);
 CREATE INDEX agent_action_by_user ON agent_action (tenant, user_id, created_at, id);
+-- What waits for a person: only these rows are in it, and metrics count them without the table.
+CREATE INDEX agent_action_waiting ON agent_action (status, created_at, completed_at)
+    WHERE status = 'awaiting_confirmation' OR status = 'in_doubt';
 CREATE INDEX agent_action_expiring ON agent_action (expires_at) WHERE status = 'awaiting_confirmation';
 
 -- Standing leave of a user: this tool, to exactly these recipients. Made by a person's resolve and by nothing else.

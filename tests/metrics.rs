@@ -1,47 +1,176 @@
-//! The metrics: the documented ones are exactly the existing ones, and they take bounded memory.
+//! The metrics: dashboard and alerts read those that exist, and they take bounded memory.
 #![allow(clippy::unwrap_used)]
 
 #[path = "sources/mod.rs"]
 mod sources;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
+use std::process::Command;
 use std::time::Duration;
 
+use gavel::api::problem::Code;
 use gavel::app::App;
 use gavel::config::{Config, Sources};
-use sources::{product, root};
+use gavel::domain::decision::Outcome;
+use gavel::ports::metrics::{ALL, About, HTTP_SECONDS, Kind};
+use regex::Regex;
+use serde_json::Value;
+use sources::root;
 
-/// The metric names between `before` and `after`.
-fn names(text: &str, before: &str, after: &str) -> BTreeSet<String> {
-    text.split(before)
-        .skip(1)
-        .filter_map(|rest| rest.split_once(after))
-        .filter(|(name, _)| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
-        .map(|(name, _)| format!("gavel_{name}"))
-        .collect()
+/// The metrics that an expression reads, each with its suffix and the labels and values that it compares.
+fn reads(expression: &str) -> Vec<(&'static About, String, Vec<(String, String)>)> {
+    let series = Regex::new(r"(gavel_[a-z_]+)(?:\{([^}]*)\})?").unwrap();
+    let matcher = Regex::new(r#"(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)""#).unwrap();
+    let about = |name: &str| {
+        let ends = ["_bucket", "_sum", "_count"].map(|end| name.strip_suffix(end).map(|base| (base, end)));
+        let whole = ALL
+            .iter()
+            .find(|metric| metric.name == name)
+            .map(|metric| (*metric, ""));
+        let part = ends.into_iter().flatten().find_map(|(base, end)| {
+            let metric = ALL.iter().find(|metric| metric.name == base)?;
+            Some((*metric, end))
+        });
+        whole
+            .or(part)
+            .unwrap_or_else(|| panic!("no metric {name}: {expression}"))
+    };
+    let found = series.captures_iter(expression).map(|series| {
+        let (metric, end) = about(&series[1]);
+        let compared = series.get(2).map_or("", |labels| labels.as_str());
+        let compared = matcher.captures_iter(compared);
+        let compared = compared.map(|pair| (pair[1].to_owned(), pair[2].to_owned())).collect();
+        (metric, end.to_owned(), compared)
+    });
+    found.collect()
 }
 
-/// The code and the table in docs/reference/metrics.md must name the same metrics.
-#[test]
-fn the_page_of_metrics_lists_each_metric_and_no_other() {
-    let counted: BTreeSet<String> = product()
-        .iter()
-        // Cookies have names of this kind, too, and so has a schema that a test creates.
-        .filter(|path| !path.ends_with("http/console/session.rs") && !path.ends_with("tests.rs"))
-        .flat_map(|path| names(&fs::read_to_string(path).unwrap(), "\"gavel_", "\""))
+/// Fails unless the expression reads metrics that exist, by labels and codes that they have. `shown`: labels of a legend.
+fn check(expression: &str, shown: &[String]) {
+    let read = reads(expression);
+    assert!(!read.is_empty(), "{expression}");
+    let mut known = vec!["instance"];
+    for (metric, end, compared) in &read {
+        let is_histogram = matches!(metric.kind, Kind::Histogram(_));
+        assert_eq!(is_histogram, !end.is_empty(), "{}: {expression}", metric.name);
+        known.extend(metric.labels);
+        known.extend(Some("le").filter(|_| end == "_bucket"));
+        for (label, value) in compared {
+            let has_it = label == "instance" || metric.labels.contains(&label.as_str());
+            assert!(has_it, "{} has no label {label}: {expression}", metric.name);
+            let allowed: Vec<_> = match label.as_str() {
+                "code" => Code::ALL.iter().map(|code| code.as_str()).collect(),
+                "outcome" if metric.name == "gavel_decisions_total" => Outcome::WORDS.to_vec(),
+                _ => continue,
+            };
+            for value in value.split('|') {
+                let pattern = Regex::new(&format!("^(?:{value})$")).unwrap();
+                assert!(
+                    allowed.iter().any(|word| pattern.is_match(word)),
+                    "{value}: {expression}"
+                );
+            }
+        }
+    }
+    let by = Regex::new(r"by \(([^)]*)\)").unwrap();
+    let grouped = by.captures_iter(expression);
+    let grouped: Vec<_> = grouped
+        .flat_map(|by| by[1].split(", ").map(str::to_owned).collect::<Vec<_>>())
         .collect();
-    assert!(counted.len() > 15, "the metrics were not found: {counted:?}");
-    let page = fs::read_to_string(root().join("docs/reference/metrics.md")).unwrap();
-    let (_, section) = page.split_once("\n## Metrics\n").unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let listed = names(section, "\n| `gavel_", "`");
-    assert_eq!(listed, counted);
-    // Every metric that an alert uses is in the table as well.
-    let alerts = fs::read_to_string(root().join("docs/how-to/monitor.md")).unwrap();
-    let alerts = names(&alerts, "`gavel_", "`");
-    assert!(alerts.len() > 5 && alerts.is_subset(&listed), "{alerts:?}");
-    assert!(names(section, "`gavel_", "`").is_subset(&listed));
+    for label in grouped.iter().chain(shown) {
+        assert!(known.contains(&label.as_str()), "{label}: {expression}");
+    }
+    let is_kept = |label: &&String| grouped.is_empty() || grouped.contains(label);
+    assert!(shown.iter().all(|label| is_kept(&label)), "{shown:?}: {expression}");
+}
+
+/// The texts of these members, anywhere in the document, in order.
+fn texts<'a>(document: &'a Value, member: &str, found: &mut Vec<&'a str>) {
+    match document {
+        Value::Array(items) => items.iter().for_each(|item| texts(item, member, found)),
+        Value::Object(members) => {
+            for (name, value) in members {
+                found.extend(value.as_str().filter(|_| name == member));
+                texts(value, member, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What is written as `{{label}}` in a legend, or as `{{ $labels.label }}` in the summary of an alert.
+fn labels_in(text: &str) -> Vec<String> {
+    let label = Regex::new(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}").unwrap();
+    label.captures_iter(text).map(|label| label[1].to_owned()).collect()
+}
+
+#[test]
+fn the_dashboard_shows_only_what_gavel_measures() {
+    let text = fs::read_to_string(root().join("deploy/grafana/gavel.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let (mut expressions, mut legends) = (Vec::new(), Vec::new());
+    texts(&dashboard, "expr", &mut expressions);
+    texts(&dashboard, "legendFormat", &mut legends);
+    assert!(expressions.len() > 30 && expressions.len() == legends.len());
+    for (expression, legend) in expressions.iter().zip(legends) {
+        check(expression, &labels_in(legend));
+    }
+    let mut ids: Vec<_> = dashboard["panels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|panel| &panel["id"])
+        .collect();
+    let panels = ids.len();
+    ids.sort_by_key(|id| id.as_u64());
+    ids.dedup();
+    assert_eq!(ids.len(), panels, "each panel has an id of its own");
+}
+
+const ALERTS: &str = "deploy/prometheus/alerts.yaml";
+
+/// Each alert reads metrics that exist, says what happens, and has a section that says what to do; and the reverse.
+#[test]
+fn each_alert_reads_what_gavel_measures_and_has_a_runbook() {
+    let alerts = fs::read_to_string(root().join(ALERTS)).unwrap();
+    let alerts: Value = serde_saphyr::from_str(&alerts).unwrap();
+    let page = fs::read_to_string(root().join("docs/how-to/monitor.md")).unwrap();
+    let sections: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+    let names: Vec<_> = rules.iter().map(|rule| rule["alert"].as_str().unwrap()).collect();
+    assert_eq!(names, sections);
+    for (rule, name) in rules.iter().zip(names) {
+        let summary = rule["annotations"]["summary"].as_str().unwrap();
+        check(rule["expr"].as_str().unwrap(), &labels_in(summary));
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(
+            ["critical", "warning"].contains(&severity) && summary.ends_with('.'),
+            "{rule}"
+        );
+        let runbook = format!("docs/how-to/monitor.md#{}", name.to_lowercase());
+        assert_eq!(rule["annotations"]["runbook"], runbook);
+    }
+}
+
+/// Prometheus itself accepts the alerts, and each fires when it should. Where it is not installed, nothing is shown.
+#[test]
+fn prometheus_accepts_the_alerts_and_each_fires() {
+    for args in [
+        ["check", "rules", ALERTS],
+        ["test", "rules", "tests/metrics/alerts.yaml"],
+    ] {
+        match Command::new("promtool").args(args).current_dir(root()).output() {
+            Ok(ran) => assert!(
+                ran.status.success(),
+                "{}{}",
+                String::from_utf8_lossy(&ran.stdout),
+                String::from_utf8_lossy(&ran.stderr)
+            ),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
+        }
+    }
 }
 
 /// Resident memory of this process, in MB.
@@ -72,7 +201,7 @@ async fn measurements_do_not_accumulate_while_metrics_are_not_read() {
     });
     let app = App::build(config.unwrap().config).await.unwrap();
     let round = async || {
-        let histogram = metrics::histogram!("gavel_http_request_duration_seconds", "route" => "test");
+        let histogram = HTTP_SECONDS.with(["test".into()]);
         (0..1_000_000).for_each(|_| histogram.record(0.001));
         tokio::time::sleep(Duration::from_millis(2500)).await;
         memory()

@@ -207,6 +207,7 @@ contract! {
     waiting::a_cancellation_is_not_lost_when_the_run_starts_to_wait,
     waiting::any_operation_causes_only_legal_transitions,
     waiting::a_resolution_never_changes,
+    waiting::metrics_say_how_many_actions_wait_for_a_person_and_since_when,
     waiting::an_action_approved_in_time_has_time_to_start,
     waiting::a_forged_grant_is_found,
     waiting::the_same_grant_created_twice_at_once_is_one,

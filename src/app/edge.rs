@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,7 @@ use crate::http::caller::{Auth, ServiceKey, SharedSecret, Tokens};
 use crate::http::google::Callback;
 use crate::http::health::{McpServer, McpState, Surroundings};
 use crate::http::{self, Edge, EdgeLimits, ServerSettings};
+use crate::ports::metrics::{ALL, Kind};
 use crate::ports::tools::{Catalog, Tools};
 use crate::surfaces::caller::{Caller, Identity, KeySource};
 
@@ -108,14 +109,23 @@ fn service(key: &config::ApiKey) -> ServiceKey {
     }
 }
 
+/// The exporter, with the buckets of each histogram.
+fn exporter() -> Result<PrometheusBuilder, BuildError> {
+    ALL.iter()
+        .try_fold(PrometheusBuilder::new(), |exporter, metric| match metric.kind {
+            Kind::Histogram(bounds) => exporter.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), bounds),
+            Kind::Counter | Kind::Gauge => Ok(exporter),
+        })
+}
+
 /// One recorder per process, however many apps a test builds. Must be installed before anything is counted.
 pub(super) fn metrics() -> Option<PrometheusHandle> {
     static HANDLE: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
     let install = || {
-        PrometheusBuilder::new()
-            .install_recorder()
-            .map_err(|error| tracing::error!(%error, "metrics are not recorded"))
-            .ok()
+        let exporter = exporter().and_then(PrometheusBuilder::install_recorder);
+        let exporter = exporter.map_err(|error| tracing::error!(%error, "metrics are not recorded"));
+        ALL.iter().for_each(|metric| metric.register());
+        exporter.ok()
     };
     HANDLE.get_or_init(install).clone()
 }

@@ -1,5 +1,5 @@
-//! The pages of the documentation that the binary prints: about the command line, what `--help` prints, and about the
-//! analysts' views.
+//! The pages of the documentation that the binary prints: about the command line, what `--help` prints, about the
+//! analysts' views and about metrics.
 
 use std::fmt::Write as _;
 
@@ -9,6 +9,7 @@ use clap::builder::Resettable;
 use crate::adapters::store::reference_of_views;
 use crate::cli::exit::{self, Exit};
 use crate::cli::{help, output};
+use crate::ports::metrics;
 
 /// The first page, with every command that has no commands of its own. Each of the others has a page, `cli-NAME`.
 const FIRST: &str = "cli";
@@ -24,13 +25,30 @@ On PostgreSQL times are `timestamptz`, and `COMMENT ON` shows this page's words 
 3339 in UTC, so filter by `created_us`, which has an index. Durations are in milliseconds.
 ";
 
+/// The beginning of the page about metrics.
+const METRICS: &str = "
+Each process serves its metrics at `GET /metrics`, as Prometheus text. [Monitor](../how-to/monitor.md) has a dashboard
+and alerts for them; [logs and traces](logs-and-traces.md) have the rest.
+
+- Counters and histograms are those of one process: add them over replicas (`sum by (le)`, then `histogram_quantile`).
+- `gavel_approvals_…` and `gavel_actions_…` are read from the database every 15 s. All replicas that share it report
+  the same, so take `max`, not `sum`. They are `NaN` while the database cannot be read.
+- Times are in seconds. `model` is the name from definitions: the first 64 names in a process, and always the default
+  model's, have their own label value, each up to 128 bytes; later names have the value `other`. `server` is the name in
+  `mcp.json`.
+- A line exists from the start, and counters begin with 0, so that alerts see the first increase. There are two
+  exceptions. Requests (`gavel_http_request…`), durations of decisions and Gemini (`gavel_model_…`) have lines from the
+  first event of their labels on. `gavel_quota_shared` exists only on PostgreSQL.
+
+";
+
 /// Columns of the help on a page.
 const WIDTH: usize = 120;
 
 /// Options of the hidden command `gavel reference`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The page: the name of a file in docs/reference that begins with cli, or views, without .md
+    /// The page: the name of a file in docs/reference that begins with cli, or views or metrics, without .md
     page: String,
 }
 
@@ -67,6 +85,10 @@ fn pages() -> Vec<(String, String)> {
     others.push((
         "views".to_owned(),
         title("Views", "views") + VIEWS + &reference_of_views(),
+    ));
+    others.push((
+        "metrics".to_owned(),
+        title("Metrics", "metrics") + METRICS + &metrics::reference(),
     ));
     others
 }

@@ -8,6 +8,7 @@ use std::future::{Future, poll_fn};
 use std::time::Duration;
 
 use anyhow::Context;
+use opentelemetry::InstrumentationScope;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
@@ -21,6 +22,10 @@ use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::Otlp;
+
+/// The version of the conventions by which spans and resource are named: the release on which those for generative AI
+/// build, which have no schema of their own.
+const SCHEMA: &str = "https://opentelemetry.io/schemas/1.45.0";
 
 /// Longest wait for the last batch at the end of the process.
 const FINISH: Duration = Duration::from_secs(3);
@@ -44,9 +49,11 @@ impl Traces {
             .with_headers(headers.collect::<HashMap<_, _>>())
             .build()
             .context("traces cannot be exported")?;
+        let resource = Resource::builder().with_service_name(collector.service_name);
+        let resource = resource.with_schema_url([], SCHEMA);
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(OnRuntime { exporter, runtime })
-            .with_resource(Resource::builder().with_service_name(collector.service_name).build())
+            .with_resource(resource.build())
             .build();
         Ok(Self { provider })
     }
@@ -57,7 +64,8 @@ impl Traces {
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span> + 'static,
     {
-        let tracer = self.provider.tracer("gavel");
+        let scope = InstrumentationScope::builder("gavel").with_schema_url(SCHEMA);
+        let tracer = self.provider.tracer_with_scope(scope.build());
         let layer = tracing_opentelemetry::layer()
             .with_tracer(tracer)
             .with_location(false)

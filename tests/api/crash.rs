@@ -353,7 +353,7 @@ async fn kill_9_under_load_loses_nothing_and_repeats_nothing_on_postgres() {
     nothing_is_lost_and_nothing_is_done_twice(Stores::postgres().await).await;
 }
 
-/// docs/reference/metrics.md, Metrics: an alarm on the store's metric needs it from the start, not from the first failure on.
+/// docs/reference/metrics.md: an alarm on the store's metric needs it from the start, not from the first failure on.
 #[tokio::test]
 async fn the_stores_metric_exists_before_the_first_failure() {
     let directory = tempfile::tempdir().unwrap();

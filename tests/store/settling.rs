@@ -20,7 +20,7 @@ use crate::planning::{DEADLINE, cancel, cancelled, run_status};
 use crate::support::{T0, TestDb, begin, called_run, failed, intent, new_run, tenant, tool};
 
 /// A call of this run that was sent, and its record: the outcome is unknown.
-async fn in_doubt(store: &Store, lease: Lease, run: &NewRun, number: u32) -> (OpenCall, ClosedCall) {
+pub(crate) async fn in_doubt(store: &Store, lease: Lease, run: &NewRun, number: u32) -> (OpenCall, ClosedCall) {
     let sent = OpenCall {
         tool: Some(tool("send")),
         created_at: T0,

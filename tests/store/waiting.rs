@@ -1,5 +1,6 @@
 //! Runs that start to wait for an approval.
 
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gavel::adapters::store::{Finding, Store};
@@ -11,9 +12,11 @@ use gavel::ports::actions::{Actions, Resolve, Resolved, Settle};
 use gavel::ports::commit::{ActionOutcome, Committed, NewAction, Recorder};
 use gavel::ports::records::OpenCall;
 use gavel::ports::runs::{Lease, NewRun, Runs};
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::audit::{asked, verify, whole};
 use crate::commits::{Append, Writes, entries, finished, suspend};
+use crate::settling::in_doubt;
 use crate::support::{T0, TestDb, begin, intent, new_run, tool};
 
 /// A run that waits for the approval of this one call.
@@ -80,6 +83,73 @@ pub(crate) async fn a_resolution_never_changes(db: TestDb) {
     assert_eq!(db.line(row).await, "expired approve_once ann fine by me");
     let why = "SELECT COUNT(*) FROM audit WHERE kind = 'approval_expired' AND detail LIKE '%start_timed_out%'";
     assert_eq!(db.line(why).await, "1");
+}
+
+/// The metrics of a process that uses this database, once it has read what waits for a person.
+fn measured(db: &TestDb) -> String {
+    let (config, recorder) = (db.config(), PrometheusBuilder::new().build_recorder());
+    // On its own thread: other tests of this process measure other databases.
+    let measured = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        metrics::with_local_recorder(&recorder, || {
+            runtime.unwrap().block_on(async {
+                let store = Store::open(config).await.unwrap();
+                let is_read = || !recorder.handle().render().contains("gavel_actions_in_doubt NaN");
+                while !is_read() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                store.shutdown().await;
+                recorder.handle().render()
+            })
+        })
+    });
+    measured.join().unwrap()
+}
+
+/// The value of a line.
+fn value(metrics: &str, name: &str) -> f64 {
+    let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
+    lines.find_map(|rest| rest.trim().parse().ok()).unwrap()
+}
+
+/// Of all tenants, so that an alert needs no label for them.
+pub(crate) async fn metrics_say_how_many_actions_wait_for_a_person_and_since_when(db: TestDb) {
+    let store = db.open().await;
+    let none = measured(&db);
+    for name in [
+        "gavel_approvals_waiting ",
+        "gavel_approvals_oldest_seconds ",
+        "gavel_actions_in_doubt ",
+        "gavel_actions_in_doubt_oldest_seconds ",
+    ] {
+        assert!(value(&none, name).abs() < f64::EPSILON, "{none}");
+    }
+    for _ in 0..2 {
+        let run = new_run();
+        let lease = begin(&store, &run).await;
+        suspended(&store, &run, lease).await;
+    }
+    let run = new_run();
+    let lease = begin(&store, &run).await;
+    in_doubt(&store, lease, &run, 1).await;
+    let ago = |seconds| SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - Duration::from_secs(seconds);
+    db.run(&format!(
+        "UPDATE agent_action SET created_at = {} WHERE status = 'awaiting_confirmation'; \
+         UPDATE agent_action SET created_at = 0, completed_at = {} WHERE status = 'in_doubt'",
+        ago(3600).as_micros(),
+        ago(7200).as_micros()
+    ))
+    .await;
+    let found = measured(&db);
+    for (name, at_least, below) in [
+        ("gavel_approvals_waiting ", 2.0, 2.1),
+        ("gavel_approvals_oldest_seconds ", 3600.0, 3900.0),
+        ("gavel_actions_in_doubt ", 1.0, 1.1),
+        ("gavel_actions_in_doubt_oldest_seconds ", 7200.0, 7500.0),
+    ] {
+        let value = value(&found, name);
+        assert!((at_least..below).contains(&value), "{name}{value}");
+    }
 }
 
 /// R-14: an answer at the last moment counts like any other.

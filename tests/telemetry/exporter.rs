@@ -68,6 +68,9 @@ fn only_spans_of_this_crate_reach_the_collector() {
     for text in ["decide", "d-1", "gavel-test"] {
         assert!(holds(&body, text), "{text}");
     }
+    let schema = b"https://opentelemetry.io/schemas/";
+    let schemas = body.windows(schema.len()).filter(|window| window == schema).count();
+    assert_eq!(schemas, 2, "that of the resource and that of the spans");
     for text in ["foreign", "logged"] {
         assert!(!holds(&body, text), "{text}");
     }

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use metrics::{Counter, counter};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
 use super::client::MODELS;
 use super::config::{ConfigError, invalid};
+use crate::ports::metrics::{Counter, MODEL_ANSWERS};
 
 /// The operation on a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl Routes {
             Pair {
                 requested: requested.into(),
                 answered: answered.into(),
-                answers: counter!("gavel_model_answers_total", "endpoint" => endpoint, "requested" => asked, "answered" => by),
+                answers: MODEL_ANSWERS.with([endpoint.into(), asked.into(), by.into()]),
             }
         };
         pair.answers.increment(1);

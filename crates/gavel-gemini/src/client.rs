@@ -9,7 +9,6 @@ use gavel_upstream::breaker::BreakerState;
 use gavel_upstream::handover::SendGate;
 use gavel_upstream::labels::Labels;
 use gavel_upstream::upstream::{Joined, Limits, NoResponse, Plain, Response, is_loopback, why};
-use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 use reqwest::Request;
 use reqwest::header::{HeaderMap, HeaderValue, USER_AGENT};
 use tokio::time::timeout_at;
@@ -22,6 +21,10 @@ use crate::domain::budget::{Budget, Exceeded, Held, Pool};
 use crate::domain::decision::Usage;
 use crate::domain::journal::{FaultKind, Part};
 use crate::domain::nesting;
+use crate::ports::metrics::{
+    Counter, Gauge, Histogram, MODEL_ATTEMPTS, MODEL_BREAKER, MODEL_FAULTS, MODEL_RETRIES, MODEL_SECONDS, MODEL_TOKENS,
+    Metric,
+};
 use crate::ports::model::ModelEvent;
 
 /// Longer error bodies are not read.
@@ -376,21 +379,16 @@ pub(super) static MODELS: Labels = Labels::new();
 impl Metrics {
     pub(super) fn of(endpoint: &'static str, model: &str) -> Self {
         let model = MODELS.of(model);
-        let both = || {
-            [
-                Label::from_static_parts("endpoint", endpoint),
-                Label::new("model", model.to_owned()),
-            ]
-        };
-        let tokens = |kind| count("gavel_model_tokens_total", both(), "kind", kind);
+        let name = || model.to_owned().into();
+        let tokens = |kind: &'static str| MODEL_TOKENS.with([endpoint.into(), name(), kind.into()]);
         Self {
-            answered: count("gavel_model_attempts_total", both(), "outcome", "answered"),
-            seconds: histogram!("gavel_model_attempt_seconds", both().to_vec()),
+            answered: MODEL_ATTEMPTS.with([endpoint.into(), name(), "answered".into()]),
+            seconds: MODEL_SECONDS.with([endpoint.into(), name()]),
             input: tokens("input"),
             output: tokens("output"),
             thought: tokens("thought"),
             cached: tokens("cached"),
-            breaker: gauge!("gavel_model_breaker_state", "endpoint" => endpoint),
+            breaker: MODEL_BREAKER.with([endpoint.into()]),
             endpoint,
             model: model.to_owned(),
         }
@@ -400,9 +398,7 @@ impl Metrics {
     pub(super) fn attempt(&self, fault: Option<FaultKind>, took: Duration, usage: Usage) {
         match fault {
             None => self.answered.increment(1),
-            Some(fault) => self
-                .counter("gavel_model_attempts_total", "outcome", fault.as_str())
-                .increment(1),
+            Some(fault) => self.counter(&MODEL_ATTEMPTS, fault).increment(1),
         }
         self.seconds.record(took);
         self.input.increment(usage.input_tokens);
@@ -413,14 +409,12 @@ impl Metrics {
 
     /// Records that a request is about to be retried.
     pub(super) fn retry(&self, after: FaultKind) {
-        self.counter("gavel_model_retries_total", "after", after.as_str())
-            .increment(1);
+        self.counter(&MODEL_RETRIES, after).increment(1);
     }
 
     /// Records a call that finally failed.
     pub(super) fn fault(&self, fault: FaultKind) {
-        self.counter("gavel_model_faults_total", "kind", fault.as_str())
-            .increment(1);
+        self.counter(&MODEL_FAULTS, fault).increment(1);
     }
 
     /// The breaker's state: 0 closed, 1 half-open, 2 open.
@@ -432,14 +426,9 @@ impl Metrics {
         });
     }
 
-    fn counter(&self, name: &'static str, label: &'static str, value: &'static str) -> Counter {
-        let endpoint = Label::from_static_parts("endpoint", self.endpoint);
-        count(name, [endpoint, Label::new("model", self.model.clone())], label, value)
+    fn counter(&self, metric: &Metric<Counter, 3>, fault: FaultKind) -> Counter {
+        metric.with([self.endpoint.into(), self.model.clone().into(), fault.as_str().into()])
     }
-}
-
-fn count(name: &'static str, [endpoint, model]: [Label; 2], label: &'static str, value: &'static str) -> Counter {
-    counter!(name, vec![endpoint, model, Label::from_static_parts(label, value)])
 }
 
 /// The default model's metrics, made on first use. They also reach a recorder that was installed after the adapter was

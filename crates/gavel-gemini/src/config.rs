@@ -4,12 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use gavel_upstream::breaker::Breaker;
-use metrics::Gauge;
 use secrecy::SecretString;
 
 use super::auth::CredentialSource;
 use super::call::RetrySettings;
 use crate::domain::definition::ThinkingLevel;
+use crate::ports::metrics::Gauge;
 
 /// The Developer API, by default.
 pub(super) const DEVELOPER_BASE: &str = "https://generativelanguage.googleapis.com";

@@ -23,6 +23,7 @@ use super::tool_listing::{AcceptedTool, PinError, Pins};
 use crate::domain::journal::CallFailure;
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::BoxFuture;
+use crate::ports::metrics::MCP_TOOLS;
 use crate::ports::tools::{CallReply, CallRequest, Catalog, LeftOut, Tools};
 
 /// How long a shutdown waits for connections to close. A stdio child is killed after 6 s.
@@ -320,7 +321,7 @@ pub(super) struct Registry {
 
 impl Registry {
     pub(super) fn new() -> Self {
-        tools_on_offer().set(0.0);
+        MCP_TOOLS.get().set(0.0);
         Self::default()
     }
 
@@ -386,14 +387,10 @@ impl Registry {
                 catalog.down.insert(name.clone(), reason.clone());
             }
         }
-        tools_on_offer().set(catalog.tools.len() as f64);
+        MCP_TOOLS.get().set(catalog.tools.len() as f64);
         // Stored while the parts are locked, so that generations stay in order.
         self.current.store(Arc::new(catalog));
     }
-}
-
-fn tools_on_offer() -> metrics::Gauge {
-    metrics::gauge!("gavel_mcp_catalog_tools")
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::connection::{Common, Connection};
 use super::inbox::Flood;
 use super::log;
 use super::source::Source;
+use crate::ports::metrics::{Counter, MCP_BREAKER, MCP_LOST};
 
 /// Consecutive faults after which calls are rejected for a while, and for how long.
 const FAULTS: u32 = 5;
@@ -72,8 +73,8 @@ pub(super) struct Link {
     opened: AtomicU64,
 }
 
-fn connections_lost(server: &ServerConfig) -> metrics::Counter {
-    metrics::counter!("gavel_mcp_connections_lost_total", "server" => server.name.to_string())
+fn connections_lost(server: &ServerConfig) -> Counter {
+    MCP_LOST.with([server.name.to_string().into()])
 }
 
 impl Link {
@@ -83,7 +84,7 @@ impl Link {
         common: &Common,
         listener: Arc<dyn Listener>,
     ) -> Arc<Self> {
-        let gauge = metrics::gauge!("gavel_mcp_breaker_open", "server" => server.name.to_string());
+        let gauge = MCP_BREAKER.with([server.name.to_string().into()]);
         // Registered from the start, otherwise the first increase is not visible.
         connections_lost(&server).increment(0);
         Arc::new(Self {

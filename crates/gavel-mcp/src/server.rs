@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Histogram};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -19,6 +18,7 @@ use super::tool_listing::{ToolListing, is_up};
 use crate::domain::budget::{Budget, Limits, Pool, Share};
 use crate::domain::journal::{CallFailure, OwnError, WordsOf};
 use crate::domain::tool::{FailureCode, Tool};
+use crate::ports::metrics::{Counter, Histogram, MCP_CALLS, MCP_SECONDS};
 use crate::ports::tools::{CallReply, CallRequest};
 
 /// How long a call waits for a connection that is being opened.
@@ -69,14 +69,14 @@ impl Server {
                 common.tasks.spawn(link.clone().supervise());
             }
         }
-        let calls = |outcome| metrics::counter!("gavel_mcp_calls_total", "server" => config.name.to_string(), "outcome" => outcome);
+        let calls = |outcome: &'static str| MCP_CALLS.with([config.name.to_string().into(), outcome.into()]);
         Self {
             metrics: Metrics {
                 answered: calls("answered"),
                 not_sent: calls("not_sent"),
                 failed: calls("failed"),
                 unknown: calls("unknown"),
-                seconds: metrics::histogram!("gavel_mcp_call_seconds", "server" => config.name.to_string()),
+                seconds: MCP_SECONDS.with([config.name.to_string().into()]),
             },
             slots: Slots::new(config.gavel.max_concurrent),
             common: common.clone(),

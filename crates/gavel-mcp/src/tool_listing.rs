@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use metrics::Gauge;
 use serde_json::Value;
 
 use super::config::ServerConfig;
@@ -17,6 +16,7 @@ use super::link::Listener;
 use super::log;
 use super::source::Source;
 use crate::domain::tool::Tool;
+use crate::ports::metrics::{Gauge, MCP_UP};
 use crate::ports::tools::LeftOut;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -210,7 +210,7 @@ impl Listener for ToolListing {
 }
 
 pub(super) fn is_up(server: &ServerConfig) -> Gauge {
-    metrics::gauge!("gavel_mcp_server_up", "server" => server.name.to_string())
+    MCP_UP.with([server.name.to_string().into()])
 }
 
 /// Maximum wait for the lock, and the interval of attempts.

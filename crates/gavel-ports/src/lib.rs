@@ -10,6 +10,7 @@ pub mod commit;
 pub mod conditions;
 pub mod definitions;
 pub mod keys;
+pub mod metrics;
 pub mod model;
 pub mod planning;
 pub mod quota;

@@ -94,7 +94,7 @@ pub struct Store {
     queue: Queue,
     reading: ReadOnly,
     /// For workers, so that analysts' reads do not delay them.
-    working: ReadOnly,
+    working: Arc<ReadOnly>,
     buckets: Option<Arc<SharedBuckets>>,
     keeping: TaskTracker,
     writing: TaskTracker,
@@ -139,6 +139,8 @@ impl Store {
             store.queue.clone(),
             store.stop_keeping.clone(),
         ));
+        let (working, stop) = (Arc::clone(&store.working), store.stop_keeping.clone());
+        store.keeping.spawn(metrics::keep(working, stop));
         Ok(Arc::new(store))
     }
 
@@ -159,7 +161,7 @@ impl Store {
     fn of(config: StoreConfig, target: Target, sender: mpsc::Sender<Ticket>) -> Self {
         metrics::register();
         let reading = ReadOnly::of(&target, config.read_limit);
-        let working = ReadOnly::of(&target, config.read_limit);
+        let working = Arc::new(ReadOnly::of(&target, config.read_limit));
         let buckets = SharedBuckets::of(&target).map(Arc::new);
         let shared = Arc::new(Shared {
             target,

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use super::metrics;
 use super::op::{Op, Recovered, Ticket};
 use super::queue::Queue;
 use super::writer::Shared;
+use crate::ports::metrics::{RECOVERED_CALLS, RECOVERED_DECISIONS};
 
 /// How often due work is checked, and the pause between two probes while the database is unavailable.
 const TICK: Duration = Duration::from_millis(250);
@@ -60,8 +60,8 @@ pub(super) async fn recover(queue: &Queue) {
         Ok(Recovered { decisions: 0, calls: 0 }) => {}
         Ok(Recovered { decisions, calls }) => {
             tracing::warn!(decisions, calls, "closed open records of dead processes");
-            metrics::recovered_decisions().increment(decisions);
-            metrics::recovered_calls().increment(calls);
+            RECOVERED_DECISIONS.get().increment(decisions);
+            RECOVERED_CALLS.get().increment(calls);
         }
         Err(error) => tracing::debug!(%error, "recovery failed"),
     }

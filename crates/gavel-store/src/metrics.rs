@@ -1,8 +1,20 @@
-//! The store's metrics: `gavel_store_*`.
+//! The store's metrics: those that exist from the start, and those that are read from the database.
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use std::sync::Arc;
+use std::time::Duration;
 
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+use super::db::values;
+use super::read::ReadOnly;
+use crate::domain::action::ActionStatus;
+use crate::domain::decision::Outcome;
 use crate::domain::names::names;
+use crate::domain::policy::SURFACES;
+use crate::ports::metrics::{
+    ACTIONS_IN_DOUBT, APPROVALS_OLDEST, APPROVALS_WAITING, DECISIONS, IN_DOUBT_OLDEST, STORE_FAILURES, STORE_QUEUE,
+};
 
 names! {
     /// Why writes failed, as the label `kind` of `gavel_store_failures_total`.
@@ -18,52 +30,71 @@ names! {
     }
 }
 
-/// Registers every metric at start. Prometheus sees no increase in a counter whose first value is 1, and the first
-/// event is the one that an alert is for.
+impl Failure {
+    pub(super) fn count(self) {
+        STORE_FAILURES.with([self.as_str().into()]).increment(1);
+    }
+}
+
+/// Registers every line with labels at start. Prometheus sees no increase in a counter whose first value is 1, and the
+/// first event is the one that an alert is for.
 pub(super) fn register() {
-    for counter in [lost(), batches_redone(), recovered_decisions(), recovered_calls()] {
-        counter.increment(0);
-    }
     for kind in Failure::ALL {
-        failures(*kind).increment(0);
+        STORE_FAILURES.with([kind.as_str().into()]).increment(0);
     }
-    queue_depth().set(0.0);
-    // A histogram is registered by its first lookup.
-    let _ = (commit_seconds(), batch_ops());
+    for surface in SURFACES {
+        for outcome in Outcome::ALL {
+            DECISIONS.with([surface.into(), outcome.as_str().into()]).increment(0);
+        }
+    }
+    STORE_QUEUE.get().set(0.0);
+    set([f64::NAN; 4]);
 }
 
-pub(super) fn up() -> Gauge {
-    gauge!("gavel_store_up")
+/// Pause between two reads of what waits for a person.
+const PAUSE: Duration = Duration::from_secs(15);
+
+/// What waits for a person, by status, with the age of the oldest in microseconds. One partial index has all of it.
+const WAITING: &str = "SELECT status, COUNT(*) AS number, \
+                       @now - MIN(CASE status WHEN 'in_doubt' THEN COALESCE(completed_at, created_at) ELSE created_at END) AS oldest \
+                       FROM agent_action WHERE status = 'awaiting_confirmation' OR status = 'in_doubt' GROUP BY status";
+
+/// Reads what waits for a person, until `stop`. The numbers are not a number while the database cannot be read: an old
+/// one would be a lie.
+pub(super) async fn keep(readers: Arc<ReadOnly>, stop: CancellationToken) {
+    #[derive(Deserialize)]
+    struct Waiting {
+        status: ActionStatus,
+        number: u32,
+        oldest: i64,
+    }
+    loop {
+        let mut found = [0.0; 4];
+        match readers.all::<Waiting>(WAITING, values![]).await {
+            Ok(rows) => {
+                for row in rows {
+                    let at = if row.status == ActionStatus::InDoubt { 2 } else { 0 };
+                    let oldest = u64::try_from(row.oldest).unwrap_or_default();
+                    found[at] = f64::from(row.number);
+                    found[at + 1] = Duration::from_micros(oldest).as_secs_f64();
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "what waits for a person could not be counted");
+                found = [f64::NAN; 4];
+            }
+        }
+        set(found);
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = stop.cancelled() => return,
+        }
+    }
 }
 
-pub(super) fn queue_depth() -> Gauge {
-    gauge!("gavel_store_queue_depth")
-}
-
-pub(super) fn commit_seconds() -> Histogram {
-    histogram!("gavel_store_commit_seconds")
-}
-
-pub(super) fn batch_ops() -> Histogram {
-    histogram!("gavel_store_batch_ops")
-}
-
-pub(super) fn batches_redone() -> Counter {
-    counter!("gavel_store_batches_redone_total")
-}
-
-pub(super) fn failures(kind: Failure) -> Counter {
-    counter!("gavel_store_failures_total", "kind" => kind.as_str())
-}
-
-pub(super) fn lost() -> Counter {
-    counter!("gavel_store_lost_total")
-}
-
-pub(super) fn recovered_decisions() -> Counter {
-    counter!("gavel_store_recovered_decisions_total")
-}
-
-pub(super) fn recovered_calls() -> Counter {
-    counter!("gavel_store_recovered_calls_total")
+fn set([waiting, oldest, in_doubt, oldest_in_doubt]: [f64; 4]) {
+    APPROVALS_WAITING.get().set(waiting);
+    APPROVALS_OLDEST.get().set(oldest);
+    ACTIONS_IN_DOUBT.get().set(in_doubt);
+    IN_DOUBT_OLDEST.get().set(oldest_in_doubt);
 }

@@ -12,7 +12,7 @@ use super::audit::{Entry, Signer, Trail};
 use super::config::StoreConfig;
 use super::db::{Conn, Value};
 use super::error::Fault;
-use super::metrics::{self, Failure};
+use super::metrics::Failure;
 use super::op::{Op, Ticket};
 use super::table::Writing;
 use super::texts::Known;
@@ -20,6 +20,7 @@ use super::writer::Shared;
 use crate::domain::ids::{ActionId, DecisionId, RunId};
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::Writer;
+use crate::ports::metrics::STORE_LOST;
 use crate::ports::records::RecordError;
 
 /// The sending end.
@@ -81,7 +82,7 @@ impl Queue {
             Err(mpsc::error::TrySendError::Full(ticket)) => (ticket, "too many records wait to be written"),
             Err(mpsc::error::TrySendError::Closed(ticket)) => (ticket, "the store was shut down"),
         };
-        metrics::failures(Failure::Queue).increment(1);
+        Failure::Queue.count();
         self.shared.pending_cleanup.note(&ticket.op);
         Err(RecordError::Unavailable(reason.into()))
     }
@@ -165,7 +166,7 @@ impl Cleanup {
                         tracing::error!(%run, "the end of a run could not be recorded; another process continues the run when its lease expires");
                     }
                 }
-                metrics::lost().increment(1);
+                STORE_LOST.get().increment(1);
                 (commit.writer == Writer::Process).then_some(Self::CloseLost(closed.open.id))
             }
             _ => None,

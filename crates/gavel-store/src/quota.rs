@@ -22,6 +22,7 @@ use super::connect::{Target, timed_out};
 use super::db::{Conn, Dialect, Value, sql, values};
 use super::error::describe;
 use crate::domain::ids::{TenantId, UserId};
+use crate::ports::metrics::{Gauge, QUOTA_SECONDS, QUOTA_SHARED};
 use crate::ports::quota::{Buckets, BucketsUnavailable, Quota, QuotaState, Rate};
 
 type Limiter =
@@ -115,7 +116,7 @@ impl SharedQuota {
 
     /// As [`SharedQuota::new`], with a different maximum wait for the buckets.
     pub fn with_patience(local: Arc<LocalQuota>, buckets: Arc<dyn Buckets>, patience: Duration) -> Self {
-        metrics::gauge!("gavel_quota_shared").set(1.0);
+        QUOTA_SHARED.get().set(1.0);
         let rate = Rate {
             // Rounded up, so that the rate never exceeds the configured one.
             interval_us: 60_000_000_u32.div_ceil(local.per_minute.get()),
@@ -126,7 +127,7 @@ impl SharedQuota {
             buckets,
             rate,
             patience,
-            breaker: Breaker::new(1, PAUSE..=PAUSE, metrics::Gauge::noop()),
+            breaker: Breaker::new(1, PAUSE..=PAUSE, Gauge::noop()),
             queries: TaskTracker::new(),
         }
     }
@@ -171,12 +172,12 @@ impl Quota for SharedQuota {
             .queries
             .spawn(async move { buckets.take(&tenant, &user, rate).await });
         let taken = tokio::time::timeout(self.patience, taking).await;
-        metrics::histogram!("gavel_quota_query_seconds").record(asked.elapsed().as_secs_f64());
+        QUOTA_SECONDS.get().record(asked.elapsed().as_secs_f64());
         let reason = match taken {
             Ok(Ok(Ok(missing))) => {
                 permit.answered();
                 if was_away && !self.breaker.is_open() {
-                    metrics::gauge!("gavel_quota_shared").set(1.0);
+                    QUOTA_SHARED.get().set(1.0);
                     tracing::info!("the rate limit is shared with other replicas again");
                 }
                 let shared = match missing {
@@ -195,7 +196,7 @@ impl Quota for SharedQuota {
         };
         // Logs only the first failure in a row.
         if permit.fault(Instant::now()) && !was_away {
-            metrics::gauge!("gavel_quota_shared").set(0.0);
+            QUOTA_SHARED.get().set(0.0);
             tracing::warn!(
                 reason,
                 "the rate limit is not shared with other replicas; this one counts by itself until the database answers"

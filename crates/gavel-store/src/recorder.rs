@@ -1,6 +1,7 @@
 //! Port [`Recorder`]: each call becomes an op in the writer's queue.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tracing::Instrument;
@@ -13,6 +14,7 @@ use super::queue::Cleanup;
 use crate::domain::ids::DecisionId;
 use crate::ports::claims::{Claim, Claimant, Claimed};
 use crate::ports::commit::{Commit, Committed, Recorder};
+use crate::ports::metrics::{DECISION_SECONDS, DECISIONS};
 use crate::ports::records::RecordError;
 
 impl Store {
@@ -60,6 +62,11 @@ impl Recorder for Store {
         let commit = Arc::new(commit);
         let committed = self.write(Op::Commit(Arc::clone(&commit))).await?;
         if let (Some(decision), Committed::Written) = (commit.closed(), committed) {
+            let own = (decision.duration_us - decision.times.human_us).max(0);
+            let own = Duration::from_micros(own.unsigned_abs());
+            DECISION_SECONDS.with([decision.open.surface.into()]).record(own);
+            let labels = [decision.open.surface.into(), decision.outcome.as_str().into()];
+            DECISIONS.with(labels).increment(1);
             tracing::info!(
                 decision_id = %decision.open.id,
                 surface = decision.open.surface,

@@ -16,13 +16,14 @@ use super::config::StoreConfig;
 use super::connect::{self, Target, timed_out};
 use super::db::{Conn, Dialect};
 use super::error::{Fault, StoreError};
-use super::metrics::{self, Failure};
+use super::metrics::Failure;
 use super::op::{Done, Op, Ticket};
 use super::queue::{Batch, PendingCleanup};
 use super::table::Writing;
 use super::texts::Known;
 use super::transaction::Attempt;
 use crate::ports::claims::Claimed;
+use crate::ports::metrics::{STORE_COMMIT, STORE_OPS, STORE_QUEUE, STORE_REDONE, STORE_UP};
 use crate::ports::records::RecordError;
 
 /// Maximum ops of one transaction.
@@ -129,7 +130,7 @@ impl Writer {
                 Err(_) => break,
             }
         }
-        metrics::queue_depth().set(depth(queue.len()));
+        STORE_QUEUE.get().set(depth(queue.len()));
         drop(queue);
         self.pending.extend(batch);
         true
@@ -208,7 +209,7 @@ impl Writer {
             match fault {
                 Fault::Unavailable(reason) => return self.keep(batch, &reason, uncertain),
                 Fault::Refused(_) if size > 1 => {
-                    metrics::batches_redone().increment(1);
+                    STORE_REDONE.get().increment(1);
                     alone = size;
                     batch
                         .into_iter()
@@ -231,7 +232,7 @@ impl Writer {
                 Err(error) => {
                     let reason: Arc<str> = error.to_string().into();
                     self.shared.state.faulted(&reason);
-                    metrics::failures(Failure::Connect).increment(1);
+                    Failure::Connect.count();
                     return Attempt::Failed(Fault::Unavailable(reason));
                 }
             },
@@ -262,8 +263,8 @@ impl Writer {
                 }
                 self.conn = Some(conn);
                 self.shared.state.committed();
-                metrics::commit_seconds().record(start.elapsed().as_secs_f64());
-                metrics::batch_ops().record(depth(batch.len()));
+                STORE_COMMIT.get().record(start.elapsed().as_secs_f64());
+                STORE_OPS.get().record(depth(batch.len()));
                 return attempt;
             }
             Attempt::Failed(fault) | Attempt::Uncertain(fault) => fault,
@@ -273,7 +274,7 @@ impl Writer {
             Fault::Unavailable(_) => Failure::Unavailable,
             Fault::Refused(_) => Failure::Refused,
         };
-        metrics::failures(kind).increment(1);
+        kind.count();
         let Some((conn, was_open)) = Self::roll_back(conn).await else {
             return attempt;
         };
@@ -448,7 +449,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn up() -> Self {
-        metrics::up().set(1.0);
+        STORE_UP.get().set(1.0);
         Self {
             down: ArcSwapOption::empty(),
             last_fault: ArcSwapOption::empty(),
@@ -467,7 +468,7 @@ impl State {
         // Loads first, since it is nearly always up.
         if self.down.load().is_some() && self.down.swap(None).is_some() {
             tracing::info!("the record store is available again");
-            metrics::up().set(1.0);
+            STORE_UP.get().set(1.0);
         }
     }
 
@@ -490,7 +491,7 @@ impl State {
         let before = self.down.swap(Some(Arc::new(Arc::clone(reason))));
         if before.is_none() {
             tracing::error!(%reason, "the record store is unavailable");
-            metrics::up().set(0.0);
+            STORE_UP.get().set(0.0);
         }
     }
 }

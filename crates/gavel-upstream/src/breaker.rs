@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use metrics::Gauge;
+use crate::ports::metrics::Gauge;
 
 /// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

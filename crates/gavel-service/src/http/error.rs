@@ -17,6 +17,7 @@ use crate::domain::error_class::ErrorClass;
 use crate::domain::ids::{DecisionId, RunId};
 use crate::http::headers;
 use crate::http::spelling::Spelling;
+use crate::ports::metrics::HTTP_PROBLEMS;
 use crate::surfaces::problem::{More, Problem as Cause};
 
 /// Why a request has no answer of its handler.
@@ -173,6 +174,7 @@ type Parts = (StatusCode, (Code, String), More, Vec<(HeaderName, HeaderValue)>);
 impl Error {
     fn into_parts(self) -> Parts {
         let (code, detail) = (self.problem.code, self.problem.to_string());
+        HTTP_PROBLEMS.with([code.as_str().into()]).increment(1);
         let status = StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut more = self.problem.into_more();
         more.errors = bounded(more.errors);

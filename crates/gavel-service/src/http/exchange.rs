@@ -16,6 +16,7 @@ use crate::http::headers::{self, REQUEST_ID, RequestId};
 use crate::http::room::kept;
 use crate::http::routes::{Path, Route};
 use crate::http::spelling::Spelling;
+use crate::ports::metrics::{HTTP_REQUESTS, HTTP_SECONDS};
 
 /// Lives from the request's head to the end of its response. If dropped before, it counts as a client that left.
 pub(super) struct Exchange {
@@ -36,6 +37,7 @@ impl Exchange {
     /// Starts the exchange; `route` is absent when no route matched.
     pub(super) fn begin(state: &Data<State>, request: &HttpRequest, route: Option<&'static Route>) -> Self {
         let id = RequestId::of(request.headers());
+        state.in_flight.increment(1.0);
         Self {
             span: begin_span(request, route, &id.text),
             id,
@@ -87,8 +89,11 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         let route = self.route.map_or("unmatched", |route| route.path);
-        metrics::counter!(REQUESTS, "route" => route, "status" => self.status.to_string()).increment(1);
-        metrics::histogram!(DURATION, "route" => route).record(took);
+        HTTP_REQUESTS
+            .with([route.into(), self.status.to_string().into()])
+            .increment(1);
+        HTTP_SECONDS.with([route.into()]).record(took);
+        self.state.in_flight.decrement(1.0);
         record(&self.span, self.status);
         tracing::debug!(
             request_id = &*self.id.text,
@@ -165,32 +170,5 @@ fn version(request: &HttpRequest) -> &'static str {
     }
 }
 
-const REQUESTS: &str = "gavel_http_requests_total";
-const TOOLS_MISSING: &str = "gavel_granted_tools_missing";
-const DURATION: &str = "gavel_http_request_duration_seconds";
-
 /// The client left before its response; counted under nginx's status and never sent.
 pub(super) const CLIENT_LEFT: u16 = 499;
-
-/// Sets the number of tools of the constitution that are unavailable.
-#[allow(clippy::cast_precision_loss)] // A few names.
-pub(super) fn tools_missing(count: usize) {
-    metrics::gauge!(TOOLS_MISSING).set(count as f64);
-}
-
-/// Registers the descriptions of the metrics.
-pub(super) fn describe_metrics() {
-    metrics::describe_counter!(
-        REQUESTS,
-        "HTTP requests by route and status; 499: the client left before its response"
-    );
-    metrics::describe_gauge!(
-        TOOLS_MISSING,
-        "Tools of the constitution that no server offers, or more than one server offers"
-    );
-    metrics::describe_histogram!(
-        DURATION,
-        metrics::Unit::Seconds,
-        "Time from a request's head to the end of its response"
-    );
-}

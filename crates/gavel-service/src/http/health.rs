@@ -9,11 +9,12 @@ use actix_web::http::header::{self, HeaderValue};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::Edge;
 use super::answer::{Json, Reply};
 use super::error::{Code, Error};
 use super::request::{Ctx, Open};
-use super::{Edge, exchange};
 use crate::http::routes::operations;
+use crate::ports::metrics::TOOLS_MISSING;
 
 operations! {
     isAlive = live: [];
@@ -229,7 +230,8 @@ async fn store(edge: &Edge) -> Check {
     responses((status = 200, description = "The text.", body = String, content_type = "text/plain"))
 )]
 pub(super) async fn metrics(edge: Open) -> Result<HttpResponse, Error> {
-    exchange::tools_missing(edge.chat.unavailable_tools().len());
+    #[expect(clippy::cast_precision_loss, reason = "a few names")]
+    TOOLS_MISSING.get().set(edge.chat.unavailable_tools().len() as f64);
     // Rendering takes some milliseconds, so it runs off the worker thread.
     let surroundings = Arc::clone(&edge.surroundings);
     let page = tokio::task::spawn_blocking(move || surroundings.metrics()).await;

@@ -45,6 +45,7 @@ use self::room::Room;
 pub use self::routes::routes;
 pub use self::server::{ServerSettings, server};
 use crate::domain::budget::{Limits, Pool};
+use crate::ports::metrics::{Gauge, HTTP_IN_FLIGHT};
 use crate::surfaces::agents::DeclaredAgents;
 use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
@@ -133,6 +134,7 @@ struct State {
     room: Room,
     /// Of streams.
     chunks: stream::Chunks,
+    in_flight: Gauge,
 }
 
 impl State {
@@ -142,6 +144,7 @@ impl State {
             edge,
             attempts: console::Attempts::default(),
             chunks: stream::Chunks::default(),
+            in_flight: HTTP_IN_FLIGHT.get(),
         }
     }
 }

@@ -17,8 +17,10 @@ use tokio::io::AsyncWriteExt;
 
 use super::connections::Connections;
 use super::connections::Guarded;
-use super::{Edge, State, exchange, routes};
+use super::{Edge, State, routes};
 use crate::domain::budget::{Budget, Pool};
+use crate::http::error::Code;
+use crate::ports::metrics::HTTP_PROBLEMS;
 
 /// Settings of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +54,9 @@ const UNSENT: usize = 4 << 10;
 /// # Errors
 /// The listener is unusable.
 pub fn server(edge: Edge, listener: TcpListener, settings: ServerSettings) -> io::Result<Server> {
-    exchange::describe_metrics();
+    for code in Code::ALL {
+        HTTP_PROBLEMS.with([code.as_str().into()]).increment(0);
+    }
     let (head, quiet) = (edge.limits.head_time, edge.limits.quiet_time);
     let most = edge.limits.connections;
     let connections = Connections::new(most);

@@ -17,6 +17,7 @@ use crate::engine::agent::Fresh;
 use crate::engine::limits::Stop;
 use crate::engine::live::Live;
 use crate::engine::log::Halt;
+use crate::ports::metrics::{BACKGROUND_RUNS, Gauge};
 use crate::ports::records::RecordError;
 use crate::ports::runs::{Hold, Lease, MOST_CLAIMS, MOST_TAKES, Turn};
 
@@ -357,8 +358,8 @@ struct Taken {
 struct Counted;
 
 impl Counted {
-    fn gauge() -> metrics::Gauge {
-        metrics::gauge!("gavel_background_runs")
+    fn gauge() -> Gauge {
+        BACKGROUND_RUNS.get()
     }
 
     fn new() -> Self {
