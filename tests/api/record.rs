@@ -139,6 +139,15 @@ async fn a_decision_costs_what_the_models_that_answered_cost() {
             assert_eq!(status, 200, "{decision}");
             app.decision(&decision["decision_id"]).await
         };
+        // Only this test has a price for this model.
+        let counted = async || {
+            let (_, page) = app.get("/metrics").await;
+            let name = "gavel_model_cost_nanodollars_total{model=\"gemini-3.5-flash\"} ";
+            let mut lines = page.as_str().unwrap().lines();
+            let value = lines.find_map(|line| line.strip_prefix(name));
+            value.map_or(0, |value| value.parse::<u64>().unwrap())
+        };
+        let before = counted().await;
         let costs = |record: &Value| {
             let turns = record["turns"].as_array().unwrap().iter();
             (
@@ -174,6 +183,7 @@ async fn a_decision_costs_what_the_models_that_answered_cost() {
         .await;
         let largest: Vec<_> = largest.iter().map(|row| row["cost_nano"].as_u64().unwrap()).collect();
         assert_eq!(largest, [339_000, 250_000, 250_000]);
+        assert_eq!(counted().await - before, 839_000);
         let unknown = list("filter=cost_nano%20%3D%20null").await;
         assert_eq!(
             (unknown.len(), &unknown[0]["decision_id"]),

@@ -1,6 +1,7 @@
 //! One model call: projects the journal into a request and routes the answer.
 
 use crate::journal::Journal;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -12,8 +13,10 @@ use super::run::{Engine, Run};
 use super::strategy::Strategy;
 use super::strategy::react::{self, Shortened};
 use super::{next, record, spans};
+use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
-use crate::domain::journal::{Entry, FaultKind, FunctionCall, Line, Proposed, Speaker, Target};
+use crate::domain::journal::{Entry, FaultKind, FunctionCall, Line, Proposed, Served, Speaker, Target};
+use crate::ports::metrics::{MODEL_COST, MODEL_COST_UNKNOWN};
 use crate::ports::model::{CallMode, Content, FunctionResponse, ModelEvent, ModelRequest};
 
 /// The mode in force: that of the last prompt since the last resume.
@@ -103,6 +106,10 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
         served.duration_us = micros(engine.clock.instant().saturating_duration_since(began));
         served.first_text_us = first.map(|first| micros(first.saturating_duration_since(began)));
         spans::answered(&span, &outcome);
+        match &outcome {
+            Ok(turn) => count_cost(engine, &turn.served, &turn.usage),
+            Err(fault) => count_cost(engine, &fault.served, &fault.usage),
+        }
         outcome
     };
     let said = run.record.log().map(|log| log.live.turn_over()).unwrap_or_default();
@@ -138,6 +145,15 @@ pub(super) async fn ask(engine: &Engine, run: &mut Run) {
                 said,
             });
         }
+    }
+}
+
+/// Adds what a model call cost to the metrics. Only names of the table of prices become labels.
+fn count_cost(engine: &Engine, served: &Served, usage: &Usage) {
+    match (engine.prices.cost(served, usage), &served.model) {
+        (Some(cost), Some(model)) => MODEL_COST.with([Arc::clone(model).into()]).increment(cost.nano),
+        _ if usage.total() > 0 => MODEL_COST_UNKNOWN.get().increment(1),
+        _ => {}
     }
 }
 

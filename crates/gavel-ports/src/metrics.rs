@@ -150,6 +150,8 @@ metrics! {
     MODEL_RETRIES: Counter "gavel_model_retries_total" ["endpoint", "model", "after"] "repeated requests, by the previous fault";
     MODEL_FAULTS: Counter "gavel_model_faults_total" ["endpoint", "model", "kind"] "model calls that failed after all attempts";
     MODEL_TOKENS: Counter "gavel_model_tokens_total" ["endpoint", "model", "kind"] "tokens: `input`, `output`, `thought`, `cached` (a part of `input`)";
+    MODEL_COST: Counter "gavel_model_cost_nanodollars_total" ["model"] "what the calls of each model cost, in billionths of a US dollar, by the [prices](prices.md) and the model that answered. Divide by 1e9";
+    MODEL_COST_UNKNOWN: Counter "gavel_model_cost_unknown_total" [] "model calls that used tokens whose price is not known: `gavel prices check` says of which model";
     MODEL_ANSWERS: Counter "gavel_model_answers_total" ["endpoint", "requested", "answered"] "answers of Gemini, by the model that was asked and the one that answered";
     MODEL_BREAKER: Gauge "gavel_model_breaker_state" ["endpoint"] "0 closed, 1 probing, 2 open: gavel sends Gemini no requests";
     MCP_CALLS: Counter "gavel_mcp_calls_total" ["server", "outcome"] "tool calls: `answered`, `failed`, `unknown` (sent, and no answer), `not_sent`";
