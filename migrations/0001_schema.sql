@@ -110,7 +110,8 @@ CREATE TABLE content_blob (
 
 -- One row for each call the model proposed. No foreign key: the writer puts a decision and its calls into one
 -- transaction, and an intent takes its user from the decision row, so it cannot exist without one. `input_hash`: hex
--- SHA-256 of the arguments, a keyed hash where content is hashed, NULL where none is kept. `policy` and `decided_by`:
+-- SHA-256 of the arguments, a keyed hash where content is hashed, NULL where none is kept. Bytes are those of the texts as
+-- they were, kept or not. `policy` and `decided_by`:
 -- what the gate decided, and by what; NULL where a call was over before it was judged.
 CREATE TABLE tool_invocation_log (
     decision_id TEXT NOT NULL,
@@ -124,6 +125,7 @@ CREATE TABLE tool_invocation_log (
     side_effect BOOLEAN NOT NULL,
     words TEXT,
     arguments TEXT,
+    argument_bytes BIGINT NOT NULL,
     input_hash TEXT,
     policy TEXT,
     decided_by TEXT,
@@ -133,6 +135,7 @@ CREATE TABLE tool_invocation_log (
     started_at BIGINT,
     duration_us BIGINT,
     result TEXT,
+    result_bytes BIGINT,
     error_code TEXT,
     error_message TEXT,
     PRIMARY KEY (decision_id, sequence),
@@ -158,6 +161,111 @@ CREATE INDEX tool_started ON tool_invocation_log (decision_id) WHERE status = 's
 CREATE INDEX tool_slow ON tool_invocation_log (tenant, (CASE WHEN duration_us < 2000000 THEN 1 WHEN duration_us < 4000000
     THEN 2 WHEN duration_us < 8000000 THEN 4 WHEN duration_us < 16000000 THEN 8 WHEN duration_us < 32000000 THEN 16 ELSE 32
     END), created_at, id) WHERE duration_us >= 1000000;
+
+-- Statistics: decisions and calls by quarters of an hour (`quarter`: counted from 1970), without users, so that counts
+-- outlive the rows. `n` rows, sums, and histograms of durations as `domain/histogram.rs` writes them. The columns are
+-- those of `COUNTED` in gavel-store.
+CREATE TABLE stats_quarter (
+    tenant TEXT NOT NULL,
+    quarter BIGINT NOT NULL,
+    surface TEXT,
+    agent_id TEXT,
+    definition_hash TEXT,
+    requested_model TEXT,
+    model TEXT,
+    decision_type TEXT,
+    outcome_category TEXT,
+    n BIGINT NOT NULL,
+    input_tokens BIGINT,
+    output_tokens BIGINT,
+    thought_tokens BIGINT,
+    cached_tokens BIGINT,
+    cost_nano BIGINT,
+    cost_missing BIGINT,
+    duration_us BIGINT,
+    model_us BIGINT,
+    tool_us BIGINT,
+    human_us BIGINT,
+    own_us BIGINT,
+    duration_hist TEXT,
+    model_hist TEXT,
+    tool_hist TEXT,
+    human_hist TEXT,
+    own_hist TEXT
+);
+
+CREATE INDEX stats_quarter_by_time ON stats_quarter (tenant, quarter);
+
+CREATE TABLE tool_stats_quarter (
+    tenant TEXT NOT NULL,
+    quarter BIGINT NOT NULL,
+    server TEXT,
+    tool TEXT,
+    tool_digest TEXT,
+    status TEXT,
+    error_code TEXT,
+    n BIGINT NOT NULL,
+    argument_bytes BIGINT,
+    result_bytes BIGINT,
+    duration_us BIGINT,
+    duration_hist TEXT
+);
+
+CREATE INDEX tool_stats_quarter_by_time ON tool_stats_quarter (tenant, quarter);
+
+-- A mark: rows of this quarter have changed since it was counted, so it is read from the log. `taken` names the count
+-- that is in progress and sees the change; a later change leaves a further mark.
+CREATE TABLE stats_dirty (
+    tenant TEXT NOT NULL,
+    quarter BIGINT NOT NULL,
+    taken TEXT
+);
+
+CREATE INDEX stats_dirty_by_quarter ON stats_dirty (tenant, quarter);
+
+-- Every change leaves its mark, by whatever statement. Not a deletion: counts outlive the rows.
+-- sqlite:
+CREATE TRIGGER decision_added AFTER INSERT ON decision_log WHEN NEW.status = 'closed' BEGIN
+    INSERT INTO stats_dirty (tenant, quarter) SELECT NEW.tenant, NEW.created_at / 900000000 WHERE NOT EXISTS (
+        SELECT 1 FROM stats_dirty
+        WHERE tenant = NEW.tenant AND quarter = NEW.created_at / 900000000 AND taken IS NULL);
+END;
+
+CREATE TRIGGER decision_changed AFTER UPDATE ON decision_log BEGIN
+    INSERT INTO stats_dirty (tenant, quarter) SELECT NEW.tenant, NEW.created_at / 900000000 WHERE NOT EXISTS (
+        SELECT 1 FROM stats_dirty
+        WHERE tenant = NEW.tenant AND quarter = NEW.created_at / 900000000 AND taken IS NULL);
+END;
+
+CREATE TRIGGER tool_added AFTER INSERT ON tool_invocation_log WHEN NEW.status <> 'started' BEGIN
+    INSERT INTO stats_dirty (tenant, quarter) SELECT NEW.tenant, NEW.created_at / 900000000 WHERE NOT EXISTS (
+        SELECT 1 FROM stats_dirty
+        WHERE tenant = NEW.tenant AND quarter = NEW.created_at / 900000000 AND taken IS NULL);
+END;
+
+CREATE TRIGGER tool_changed AFTER UPDATE ON tool_invocation_log BEGIN
+    INSERT INTO stats_dirty (tenant, quarter) SELECT NEW.tenant, NEW.created_at / 900000000 WHERE NOT EXISTS (
+        SELECT 1 FROM stats_dirty
+        WHERE tenant = NEW.tenant AND quarter = NEW.created_at / 900000000 AND taken IS NULL);
+END;
+
+-- postgres:
+CREATE FUNCTION stats_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    -- A count takes marks under the exclusive lock: so it sees this change, or this transaction sees the mark as taken.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended('stats', 0));
+    INSERT INTO stats_dirty (tenant, quarter) SELECT NEW.tenant, NEW.created_at / 900000000 WHERE NOT EXISTS (
+        SELECT 1 FROM stats_dirty
+        WHERE tenant = NEW.tenant AND quarter = NEW.created_at / 900000000 AND taken IS NULL);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER decision_added AFTER INSERT ON decision_log FOR EACH ROW WHEN (NEW.status = 'closed')
+EXECUTE FUNCTION stats_change();
+CREATE TRIGGER decision_changed AFTER UPDATE ON decision_log FOR EACH ROW EXECUTE FUNCTION stats_change();
+CREATE TRIGGER tool_added AFTER INSERT ON tool_invocation_log FOR EACH ROW WHEN (NEW.status <> 'started')
+EXECUTE FUNCTION stats_change();
+CREATE TRIGGER tool_changed AFTER UPDATE ON tool_invocation_log FOR EACH ROW EXECUTE FUNCTION stats_change();
+-- both:
 
 -- Claims of `Idempotency-Key`. Without an answer while its decision is open.
 CREATE TABLE idempotency_key (

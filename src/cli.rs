@@ -30,6 +30,7 @@ mod prices;
 mod reference;
 mod runs;
 mod serve;
+mod stats;
 mod stopping;
 mod threads;
 
@@ -143,6 +144,9 @@ groups! {
         /// List what models cost, and check that nothing is missing
         #[command(subcommand)]
         Prices(prices::Command),
+        /// Count decisions and tool calls: outcomes, durations, tools, cost, models
+        #[command(subcommand)]
+        Stats(stats::Command),
         /// Verify, export and list the audit log
         #[command(subcommand)]
         Audit(audit::Command),
@@ -236,6 +240,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Chat(args) => talk(&args, flags),
         Command::Decisions(command) => command.run(flags),
         Command::Calls(command) => command.run(flags),
+        Command::Stats(command) => command.run(flags),
         Command::Doctor(DoctorArgs { live: true }) => configured(flags, doctor::live),
         Command::Doctor(_) => match Config::load(flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),

@@ -43,6 +43,8 @@ mod recovery;
 mod runs;
 #[path = "store/settling.rs"]
 mod settling;
+#[path = "store/stats.rs"]
+mod stats;
 #[path = "store/support.rs"]
 mod support;
 #[path = "store/triggers.rs"]
@@ -71,6 +73,9 @@ macro_rules! contract {
 }
 
 contract! {
+    stats::statistics_equal_a_naive_count,
+    stats::what_changes_while_it_is_counted_counts_once,
+    stats::a_question_names_what_it_may_ask,
     fit::a_database_without_room_is_refused_before_anything_runs,
     audit::the_database_refuses_to_change_entries,
     audit::an_effect_is_entered_before_it_is_sent_and_when_its_outcome_is_known,

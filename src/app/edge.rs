@@ -260,6 +260,7 @@ impl App {
             approvals: self.approvals.clone(),
             sessions: self.sessions.clone(),
             decisions: self.decisions.clone(),
+            stats: self.stats.clone(),
             auth,
             surroundings: Arc::new(surroundings),
             google,

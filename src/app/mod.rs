@@ -49,6 +49,7 @@ use crate::surfaces::definitions::Directory;
 use crate::surfaces::planning::Planning;
 use crate::surfaces::runs::{AtOnce, Runs};
 use crate::surfaces::sessions::Sessions;
+use crate::surfaces::stats::StatsQueries;
 use crate::surfaces::threads::Threads;
 
 /// Time to record interrupted work, and then to send the remaining responses.
@@ -78,6 +79,8 @@ pub struct App {
     sessions: Arc<Sessions>,
     /// The decision-log queries of analysts.
     pub decisions: DecisionQueries,
+    /// Statistics of the logs.
+    pub stats: StatsQueries,
     /// The MCP bridge.
     pub mcp: Arc<Mcp>,
     /// The store.
@@ -219,6 +222,7 @@ impl App {
         let chat = Chat::new(engine, quota, constitution, config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
+        let stats = StatsQueries::new(store.clone(), Arc::new(SystemClock));
         let stopping = Arc::new(AtomicBool::new(false));
         Ok(Self {
             config,
@@ -231,6 +235,7 @@ impl App {
             approvals: Arc::new(approvals),
             sessions: Arc::new(sessions),
             decisions,
+            stats,
             mcp,
             store,
             socket: Mutex::new(socket),

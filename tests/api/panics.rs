@@ -32,6 +32,7 @@ use gavel::surfaces::definitions::{Directory, FileAgents};
 use gavel::surfaces::planning::Planning;
 use gavel::surfaces::runs::{self, AtOnce};
 use gavel::surfaces::sessions::Sessions;
+use gavel::surfaces::stats::StatsQueries;
 use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
 use serde_json::{Value, json};
 
@@ -238,6 +239,7 @@ async fn serve(database: Database) -> Served {
         approvals: Arc::new(approvals),
         sessions: Arc::new(sessions),
         decisions: DecisionQueries::new(store.clone()),
+        stats: StatsQueries::new(store.clone(), Arc::new(SystemClock)),
         auth: Auth::none(),
         surroundings: Arc::new(Around),
         google: None,

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use gavel::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use gavel::api::filter::FilterFields;
+use gavel::api::stats::StatsFrom;
 use gavel::domain::decision::Usage;
+use gavel::domain::histogram::Histogram;
 use gavel::domain::ids::{DecisionId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
 use gavel::domain::schema::JsonSchema;
@@ -24,6 +26,7 @@ use gavel::ports::conditions::{Condition, Conditions};
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::records::{ClosedDecision, Decisions, ListQuery, Page, QueryError, RecordError, StoredAnswer};
+use gavel::ports::stats::{Stats, StatsQuestion, Tallies, Tally};
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 use gavel::surfaces::planning::{PlanningSettings, PlanningTemplates, Repositories};
 use serde::de::DeserializeOwned;
@@ -128,6 +131,28 @@ impl Recorder for Record {
             Some((_, Some(answer))) => Claimed::Answered(answer.clone()),
         };
         Ok(claimed)
+    }
+}
+
+#[async_trait]
+impl Stats for Record {
+    async fn tally(&self, _: &TenantId, question: &StatsQuestion) -> Result<Tallies, QueryError> {
+        if *self.away.lock().unwrap() {
+            return Err(QueryError::Unavailable("canary-of-the-database".into()));
+        }
+        let tally = Tally {
+            by: vec![None; question.by.len()],
+            count: 1,
+            rates: vec![0; question.rates.len()],
+            sums: vec![0; question.sums.len()],
+            lengths: vec![Histogram::default(); question.lengths.len()],
+            unit: None,
+        };
+        Ok(Tallies {
+            tallies: vec![tally],
+            open: 0,
+            from: StatsFrom::Log,
+        })
     }
 }
 

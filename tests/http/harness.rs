@@ -24,6 +24,7 @@ use gavel::surfaces::definitions::Directory;
 use gavel::surfaces::planning::Planning;
 use gavel::surfaces::runs::{AtOnce, Runs};
 use gavel::surfaces::sessions::Sessions;
+use gavel::surfaces::stats::StatsQueries;
 use gavel::surfaces::threads::{OnReject, ThreadSettings, Threads, WhileBusy};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -142,6 +143,7 @@ pub async fn serve(setup: Setup) -> Running {
         approvals: Arc::new(approvals),
         sessions: Arc::new(sessions),
         decisions: DecisionQueries::new(record.clone()),
+        stats: StatsQueries::new(record.clone(), Arc::new(SystemClock)),
         auth: setup.auth,
         surroundings: Arc::new(Around),
         google: Some(Arc::new(NoAccounts)),

@@ -113,6 +113,8 @@ impl Listed for ToolInvocationPage {
         Filter("tool_digest", Kind::Text),
         Filter("side_effect", Kind::Bool),
         Filter("input_hash", Kind::Text),
+        Filter("argument_bytes", Kind::Number),
+        Filter("result_bytes", Kind::Number),
         Filter("tool_invocation_id", Kind::Text),
         Filter("sequence", Kind::Number),
         Filter("words", Kind::Text),
@@ -292,6 +294,8 @@ sent! {
         words: Option<String>,
         /// Canonical arguments, depending on `records.content`.
         parameters: Option<Box<RawValue>>,
+        /// Their bytes, whatever of them is kept.
+        argument_bytes: u64,
         /// Its result.
         result: RecordedResult,
         /// The tool's server.
@@ -326,6 +330,8 @@ sent! {
         success: bool,
         /// Its data, depending on `records.content`.
         data: Option<Box<RawValue>>,
+        /// The bytes of its data, whatever of it is kept.
+        bytes: Option<u64>,
         /// Why it did not succeed.
         error: Option<ToolFailure>,
         /// Time from sending to the answer.

@@ -14,6 +14,7 @@ pub mod planning;
 pub mod problem;
 pub mod runs;
 pub mod spelling;
+pub mod stats;
 pub mod threads;
 
 use gavel_core::domain;

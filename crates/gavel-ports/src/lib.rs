@@ -17,6 +17,7 @@ pub mod quota;
 pub mod records;
 pub mod runs;
 pub mod sessions;
+pub mod stats;
 pub mod tools;
 
 use gavel_api as api;

@@ -111,6 +111,7 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
         .shown()
         .content(),
     Call::open("arguments", |open, with| with.content.json(&open.arguments)).shown_as("parameters").content(),
+    Call::open("argument_bytes", |open, _| (open.arguments.get().len() as u64).into()).shown(),
     Call::open("input_hash", |open, with| with.content.fingerprint(&open.arguments)).shown(),
     Call::open("policy", |open, _| open.policy.as_ref().map(|policy| policy.effect.as_str()).into()).shown(),
     Call::open("decided_by", |open, _| open.policy.as_ref().and_then(|policy| policy.by.as_ref()).into()).shown(),
@@ -135,6 +136,10 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     })
     .shown_as("result.data")
     .content(),
+    Call::close("result_bytes", |closed, _| {
+        closed.outcome.as_ref().ok().and_then(|data| i64::try_from(data.get().len()).ok()).into()
+    })
+    .shown_as("result.bytes"),
     Call::close("error_code", |closed, _| closed.outcome.as_ref().err().map(|failure| failure.code.as_str()).into())
         .shown_as("result.error.code"),
     Call::close("error_message", |closed, with| match &closed.outcome {

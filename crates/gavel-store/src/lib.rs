@@ -35,6 +35,7 @@ mod queue;
 pub mod quota;
 mod read;
 mod recorder;
+mod rollup;
 mod runs;
 mod sessions;
 mod table;
@@ -83,6 +84,7 @@ use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::api::filter::FilterFields;
 use crate::domain::ids::{DecisionId, TenantId};
 use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
+use crate::ports::stats::{Stats, StatsQuestion, Tallies};
 
 /// Number of writers on PostgreSQL: while one waits for its commit, another writes.
 const POSTGRES_WRITERS: usize = 3;
@@ -141,6 +143,12 @@ impl Store {
         ));
         let (working, stop) = (Arc::clone(&store.working), store.stop_keeping.clone());
         store.keeping.spawn(metrics::keep(working, stop));
+        let counting = rollup::keep(
+            store.queue.clone(),
+            Arc::clone(&store.working),
+            store.stop_keeping.clone(),
+        );
+        store.keeping.spawn(counting);
         Ok(Arc::new(store))
     }
 
@@ -331,6 +339,13 @@ impl Decisions for Store {
             // Analysts may use all connections for reading.
             None => self.working.ping().await,
         }
+    }
+}
+
+#[async_trait]
+impl Stats for Store {
+    async fn tally(&self, tenant: &TenantId, question: &StatsQuestion) -> Result<Tallies, QueryError> {
+        self.reading.tally(tenant, question).await
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::queue::Cleanup;
+use super::rollup::Quarter;
 use crate::domain::ids::{PlanningSessionId, ProjectId, RunId, TenantId};
 use crate::ports::actions::{Resolve, Revoke, Settle};
 use crate::ports::claims::{Claim, Claimant};
@@ -33,6 +34,10 @@ pub(super) enum Op {
     Sweep,
     /// Deletes expired rows.
     Prune,
+    /// Takes quarters that changed, to count them.
+    TakeQuarters(Uuid),
+    /// Writes what was counted of a quarter that this count still has.
+    PutQuarter(Uuid, Box<Quarter>),
     /// Ends the lease of this process.
     EndLease,
     BeginLogin(Session),
@@ -104,6 +109,8 @@ impl Op {
             Self::RenewLease => ("renew lease", false, false),
             Self::Sweep => ("recover", false, true),
             Self::Prune => ("prune", false, false),
+            Self::TakeQuarters(_) => ("take quarters", false, false),
+            Self::PutQuarter(..) => ("put quarter", false, false),
             Self::EndLease => ("end lease", false, false),
             Self::BeginLogin(_) => ("begin session", false, false),
             Self::NoteLogin(..) => ("note session", false, false),
@@ -129,6 +136,11 @@ impl Op {
             must_finish,
             survives_power_loss,
         }
+    }
+
+    /// Whether it has a transaction to itself: it waits for all that change a log, which may wait for what others lock.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self, Self::TakeQuarters(_))
     }
 
     /// Whether it records the outcome of finished work. Its deadline is longer.
@@ -208,6 +220,8 @@ impl Op {
             Self::TakeRun(..) => {}
             Self::Claim(..) | Self::Cleanup(_) | Self::Revoke(_) => {}
             Self::RenewLease | Self::Sweep | Self::Prune | Self::EndLease => {}
+            // It locks more than rows, and has its transaction to itself.
+            Self::TakeQuarters(_) | Self::PutQuarter(..) => {}
             Self::BeginLogin(_) | Self::NoteLogin(..) | Self::EndLogin(_) => {}
         }
     }

@@ -164,6 +164,8 @@ pub(crate) struct Field {
     /// Column or expression.
     pub(super) sql: &'static str,
     pub(super) kind: Kind,
+    /// Whether it has words of users, models or tools.
+    pub(super) is_content: bool,
 }
 
 impl<O, C> Table<O, C> {
@@ -246,7 +248,12 @@ impl<O, C> Table<O, C> {
                 (Kind::Success, _) | (_, None) => column.sql,
                 (_, Some((_, expression))) => expression,
             };
-            Field { name, sql, kind }
+            Field {
+                name,
+                sql,
+                kind,
+                is_content: column.is_content,
+            }
         };
         filters.into_iter().map(field).collect()
     }

@@ -111,6 +111,8 @@ impl Batch<'_> {
             Op::RenewLease => Box::new(self.renew_lease(conn).await?),
             Op::Sweep => Box::new(self.sweep(conn).await?),
             Op::Prune => Box::new(self.prune(conn).await?),
+            Op::TakeQuarters(taker) => Box::new(self.take_quarters(conn, *taker).await?),
+            Op::PutQuarter(taker, quarter) => Box::new(self.put_quarter(conn, *taker, quarter).await?),
             Op::EndLease => Box::new(self.end_lease(conn).await?),
             Op::BeginLogin(session) => Box::new(self.begin_login(conn, session).await?),
             Op::NoteLogin(id, at) => Box::new(self.note_login(conn, id, *at).await?),

@@ -16,6 +16,7 @@ use super::db::{Conn, Dialect, values};
 use super::decisions::{CALL, DECISION};
 use super::error::{StoreError, describe};
 use super::migrate;
+use super::read::{COUNTED, Counted};
 use super::runs::RUN;
 use super::table::{About, Table};
 use crate::api::decisions::{DecisionRecord, ToolInvocation, Turn};
@@ -93,6 +94,19 @@ static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
             "Each run of an agent, until `runs.keep_days` after its end.",
             of_table(&RUN, &run, false),
             "agent_run",
+        ),
+        view(
+            "stats_quarter",
+            "Decisions by quarters of an hour, without users, which outlive the decisions. A quarter is counted a minute \
+             after its end, and again after each change.",
+            of_counted(COUNTED[0]),
+            COUNTED[0].rollup,
+        ),
+        view(
+            "tool_stats_quarter",
+            "Tool calls by quarters of an hour, likewise.",
+            of_counted(COUNTED[1]),
+            COUNTED[1].rollup,
         ),
         view(
             "audit",
@@ -195,6 +209,30 @@ fn of_table<O, C>(table: &Table<O, C>, shape: &Shape, content: bool) -> Vec<Colu
     let mut columns: Vec<_> = columns.collect();
     columns.sort_by_key(|(is_content, _)| *is_content);
     columns.into_iter().map(|(_, column)| column).collect()
+}
+
+/// The columns of counted quarters.
+fn of_counted(counted: &Counted) -> Vec<Column> {
+    let own = [
+        ("tenant", "tenant", "The tenant."),
+        ("quarter_at", "quarter * 900000000", "When the quarter began."),
+        ("quarter", "quarter", "The same in quarters of an hour since 1970."),
+    ];
+    let by = counted.by.iter().map(|name| Column::new(name, name, "As in the log."));
+    let sums = counted
+        .sums
+        .iter()
+        .map(|(name, _)| Column::new(name, name, "The sum over these rows."));
+    let hist = "A histogram, `CLASS:COUNT` for each class: 0 is below 1 ms, `k` begins at 2^((k - 1) / 4) ms.";
+    let hists = counted.lengths.iter().map(|(_, name, _)| Column::new(name, name, hist));
+    let n = Column::new("n", "n", "How many rows.");
+    listed(&own)
+        .into_iter()
+        .chain(by)
+        .chain([n])
+        .chain(sums)
+        .chain(hists)
+        .collect()
 }
 
 const DETAIL: &str = "detail";

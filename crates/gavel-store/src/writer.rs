@@ -191,10 +191,10 @@ impl Writer {
     async fn write(&mut self) -> Result<(), ()> {
         let mut alone = 0;
         while !self.pending.is_empty() {
-            let size = if alone > 0 {
-                1
-            } else {
-                MAX_BATCH.min(self.pending.len())
+            let together = self.pending.iter().take(MAX_BATCH);
+            let size = match together.take_while(|ticket| !ticket.op.is_alone()).count() {
+                _ if alone > 0 => 1,
+                size => size.max(1),
             };
             alone -= size.min(alone);
             let mut batch: Vec<Ticket> = self.pending.drain(..size).collect();

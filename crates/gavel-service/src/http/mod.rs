@@ -32,6 +32,7 @@ mod routes;
 mod runs;
 mod server;
 mod spelling;
+mod stats;
 mod stream;
 mod threads;
 
@@ -54,6 +55,7 @@ use crate::surfaces::definitions::Directory;
 use crate::surfaces::planning::Planning;
 use crate::surfaces::runs::Runs;
 use crate::surfaces::sessions::Sessions;
+use crate::surfaces::stats::StatsQueries;
 use crate::surfaces::threads::Threads;
 
 /// Everything that the edge needs.
@@ -76,6 +78,8 @@ pub struct Edge {
     pub sessions: Arc<Sessions>,
     /// The decision-log queries of analysts.
     pub decisions: DecisionQueries,
+    /// Statistics of the logs.
+    pub stats: StatsQueries,
     /// How callers authenticate.
     pub auth: Auth,
     /// State of the other parts, and the metrics.

@@ -17,7 +17,7 @@ use crate::http::exchange::Exchange;
 use crate::http::openapi::About;
 use crate::http::planning::{self, read};
 use crate::http::request::Handler;
-use crate::http::{State, agents, approvals, chat, decisions, docs, google, health, runs, threads};
+use crate::http::{State, agents, approvals, chat, decisions, docs, google, health, runs, stats, threads};
 
 /// A route, and what answers it.
 pub(super) struct Entry {
@@ -108,8 +108,8 @@ const GROUPS: &[(&str, &str, &[Operations])] = &[
     ),
     (
         "record",
-        "Decisions and tool calls, for analysts.",
-        &[decisions::OPERATIONS],
+        "Decisions and tool calls, and statistics of them, for analysts.",
+        &[decisions::OPERATIONS, stats::OPERATIONS],
     ),
     (
         "health",

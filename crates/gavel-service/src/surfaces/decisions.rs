@@ -164,7 +164,7 @@ fn toolset_for_its_user(toolset: &RawValue) -> Option<Box<RawValue>> {
 }
 
 /// A user sees their own rows; a service, or a user with the role `analyst`, sees the tenant's.
-fn only_user(caller: &Caller) -> Option<&UserId> {
+pub(super) fn only_user(caller: &Caller) -> Option<&UserId> {
     match &caller.identity {
         Identity::User(user) if !caller.roles.contains("analyst") => Some(user),
         Identity::User(_) | Identity::Service(_) => None,

@@ -14,6 +14,7 @@ pub mod problem;
 pub mod request;
 pub mod runs;
 pub mod sessions;
+pub mod stats;
 pub mod threads;
 
 use crate::domain::definition::Approval;

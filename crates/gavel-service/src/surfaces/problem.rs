@@ -70,6 +70,26 @@ impl Problem {
         vec![FieldError::new(pointer, detail)].into()
     }
 
+    /// Puts errors at another place: where what failed was asked for.
+    #[must_use]
+    pub(crate) fn at(self, pointer: &str, place: &str) -> Self {
+        self.with(|more| {
+            for error in more.errors.iter_mut().filter(|error| error.pointer == pointer) {
+                place.clone_into(&mut error.pointer);
+            }
+        })
+    }
+
+    /// What was asked for stands in the query, not in a body.
+    #[must_use]
+    pub(crate) fn of_parameters(self) -> Self {
+        self.with(|more| {
+            for error in &mut more.errors {
+                error.pointer = error.pointer.trim_start_matches('/').to_owned();
+            }
+        })
+    }
+
     /// The outcome of this decision is not recorded yet.
     pub fn unrecorded(id: DecisionId) -> Self {
         let detail = format!(

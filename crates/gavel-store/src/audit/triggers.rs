@@ -70,6 +70,7 @@ impl Expected {
                 let table = words.skip_while(|word| *word != "ON").nth(1).unwrap_or_default();
                 Self { name, table, statement }
             })
+            .filter(|trigger| trigger.table.starts_with("audit"))
             .collect()
     }
 

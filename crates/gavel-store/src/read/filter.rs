@@ -60,6 +60,21 @@ impl Filter {
         }
     }
 
+    /// Whether it has a condition on this column.
+    pub(crate) fn asks_for(&self, column: &str) -> bool {
+        self.terms().iter().any(|term| term.field.sql == column)
+    }
+
+    /// Whether it asks about calls of a decision.
+    pub(crate) fn has_call(&self) -> bool {
+        match self {
+            Self::Is(_) => false,
+            Self::Call(_) => true,
+            Self::Not(of) => of.has_call(),
+            Self::All(of) | Self::Any(of) => of.iter().any(Self::has_call),
+        }
+    }
+
     /// What holds where it does not. A condition that an index can drive remains one.
     fn negated(self) -> Self {
         let each = |of: Vec<Self>| of.into_iter().map(Self::negated).collect();
@@ -179,6 +194,7 @@ impl Term {
             name: column,
             sql: column,
             kind: Kind::Text,
+            is_content: false,
         };
         Self {
             field,

@@ -4,6 +4,7 @@
 //! which begins where the token of the page before ends.
 mod filter;
 mod select;
+mod stats;
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -16,6 +17,7 @@ pub(super) use self::filter::{
 };
 use self::filter::{Field, Filter, GRANTS, Kind, List, Op, PARENT};
 use self::select::{Order, Question, Token, fingerprint, select};
+pub(super) use self::stats::{COUNTED, Counted};
 use super::config::READ_LIMIT;
 use super::connect::Target;
 use super::db::{Dialect, EachRow, Readers, Sql, Value, values};
@@ -147,18 +149,8 @@ impl ReadOnly {
             .filter_map(|(column, value)| Some(Term::fixed(column, value?)));
         let mut filters: Vec<_> = terms.into_iter().chain(fixed).map(Filter::Is).collect();
         filters.extend(filter::parse(list, query.filter.as_deref().unwrap_or_default())?);
-        let asks_for = |column| {
-            filters
-                .iter()
-                .any(|filter| filter.terms().iter().any(|term| term.field.sql == column))
-        };
-        if query.user.is_some() && asks_for(FOR_OPERATORS) {
-            return Err(QueryError::Invalid {
-                field: "filter",
-                detail: format!("{FOR_OPERATORS} is not shown in the rows of one user, so they are not filtered by it"),
-            });
-        }
-        if list.name == RUNS.name && !asks_for(PARENT) {
+        hides_from_users(query.user.is_some(), filters.iter())?;
+        if list.name == RUNS.name && !filters.iter().any(|filter| filter.asks_for(PARENT)) {
             filters.push(Filter::Is(Term::fixed(PARENT, Literal::Null)));
         }
         let order = order(list, query.order_by.as_deref(), &filters)?;
@@ -241,6 +233,17 @@ impl ReadOnly {
         })
         .await?;
         Ok(all)
+    }
+}
+
+/// What rows of one user do not show is no condition on them either: it would tell.
+fn hides_from_users<'f>(of_user: bool, mut filters: impl Iterator<Item = &'f Filter>) -> Result<(), QueryError> {
+    match of_user && filters.any(|filter| filter.asks_for(FOR_OPERATORS)) {
+        true => Err(QueryError::Invalid {
+            field: "filter",
+            detail: format!("{FOR_OPERATORS} is not shown in the rows of one user, so they are not filtered by it"),
+        }),
+        false => Ok(()),
     }
 }
 

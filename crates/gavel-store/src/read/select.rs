@@ -41,9 +41,8 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
         None => (None, None, Vec::new()),
     };
     let mut builder = Builder {
-        dialect,
         index,
-        values: Vec::new(),
+        ..Builder::new(dialect)
     };
     // Classes of durations are wider than the condition.
     let is_in_branches = |one: &Filter| match one {
@@ -104,15 +103,25 @@ fn quoted(values: &[&'static str]) -> String {
     values.join(", ")
 }
 
-struct Builder {
+/// Writes conditions, and keeps the values of their parameters.
+pub(super) struct Builder {
     dialect: Dialect,
     /// The one that drives.
     index: Option<&'static Index>,
-    values: Vec<Value>,
+    pub(super) values: Vec<Value>,
 }
 
 impl Builder {
-    fn bind(&mut self, value: Value) -> String {
+    /// The database chooses its indexes.
+    pub(super) fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            index: None,
+            values: Vec::new(),
+        }
+    }
+
+    pub(super) fn bind(&mut self, value: Value) -> String {
         self.values.push(value);
         format!("${}", self.values.len())
     }
@@ -131,7 +140,7 @@ impl Builder {
         }
     }
 
-    fn filter(&mut self, filter: &Filter) -> String {
+    pub(super) fn filter(&mut self, filter: &Filter) -> String {
         let mut joined = |of: &[Filter], by| {
             let all: Vec<_> = of.iter().map(|one| self.filter(one)).collect();
             format!("({})", all.join(by))

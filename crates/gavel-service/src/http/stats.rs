@@ -1,0 +1,187 @@
+//! Statistics of the logs: `POST /v1/stats/query`, five questions with names, and the comparison of two sets.
+
+use super::answer::Json;
+use super::error::Error;
+use super::openapi::{in_query, string, whole};
+use super::query::{self, Fields, Parameters};
+use super::request::{Ctx, Given, Query, RowsOf, Sent};
+use crate::api::stats::{Bucket, CompareQuery, Comparison, Statistics, StatsQuery};
+use crate::domain::ids::UserId;
+use crate::domain::time::Timestamp;
+use crate::http::routes::operations;
+use crate::surfaces::stats::{MOST_ROWS, Named};
+
+operations! {
+    queryStatistics = query: [QueryTooSlow];
+    getOutcomes = outcomes: [QueryTooSlow];
+    getLatency = latency: [QueryTooSlow];
+    getToolStatistics = tools: [QueryTooSlow];
+    getCost = cost: [QueryTooSlow];
+    getModels = models: [QueryTooSlow];
+    compareDecisions = compare: [QueryTooSlow];
+}
+
+impl Given for StatsQuery {
+    const ABOUT: &'static str = "The question.";
+    const EXAMPLE: &'static str = r#"{
+        "from": "2026-11-18T00:00:00Z",
+        "to": "2026-11-25T00:00:00Z",
+        "time_zone": "Asia/Kolkata",
+        "bucket": "day",
+        "by": ["model"],
+        "filter": "surface = \"chat\"",
+        "measures": ["count", {"rate": "outcome_category = \"ERROR:*\"", "name": "failed"}, "p95(duration_ms)"],
+        "order": "-count"
+    }"#;
+}
+
+impl Given for CompareQuery {
+    const ABOUT: &'static str = "The two sets.";
+    const EXAMPLE: &'static str = r#"{
+        "a": "requested_model = \"gemini-3.6-flash\"",
+        "b": "requested_model = \"gemini-3.8-flash\""
+    }"#;
+}
+
+/// What is given to a question with a name.
+pub(super) struct Asked(StatsQuery);
+
+impl Parameters for Asked {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let mut time = |name: &str, about: &str| {
+            let example = "a time such as 2026-11-18T00:00:00Z";
+            fields.take(name, || in_query(about, string()), example, Timestamp::parse)
+        };
+        let (from, to) = (
+            time("from", "From this time on; absent: 7 days before `to`."),
+            time("to", "Before this time; absent: now."),
+        );
+        let buckets = Bucket::WORDS.join(", ");
+        let zone = "The IANA name of the zone of days, weeks and months; absent: UTC.";
+        let bucket = format!("One row for each {buckets}.");
+        let by = "Also by these fields, separated by commas.";
+        let order = "A member of the rows; with `-` from the greatest on.";
+        let limit = || whole(1).maximum(Some(MOST_ROWS));
+        let many = |text: &str| query::number(text).filter(|limit| (1..=MOST_ROWS).contains(limit));
+        let by = fields.text("by", || in_query(by, string())).unwrap_or_default();
+        Self(StatsQuery {
+            from,
+            to,
+            time_zone: fields.text("time_zone", || in_query(zone, string())),
+            bucket: fields.take("bucket", || in_query(&bucket, string()), &buckets, Bucket::parse),
+            by: by
+                .split(',')
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            filter: fields.text("filter", || in_query("Only these rows, as in lists.", string())),
+            order: fields.text("order", || in_query(order, string())),
+            limit: fields.take(
+                "limit",
+                || in_query("The most rows; absent: 1000.", limit()),
+                &format!("a whole number from 1 to {MOST_ROWS}"),
+                many,
+            ),
+            ..StatsQuery::default()
+        })
+    }
+}
+
+/// Counts, shares, percentiles and sums.
+///
+/// Of decisions or tool calls, by time and fields. A user asks about their own rows; a service, or a user with the role
+/// `analyst`, about those of the tenant.
+#[utoipa::path(post, path = "/v1/stats/query")]
+pub(super) async fn query(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    Sent(query): Sent<StatsQuery>,
+) -> Result<Json<Statistics>, Error> {
+    Ok(Json(ctx.stats.ask(&ctx.caller, user, query).await?))
+}
+
+async fn answer(ctx: Ctx, named: Named, user: Option<UserId>, given: StatsQuery) -> Result<Json<Statistics>, Error> {
+    let mut question = named.question();
+    question.by.extend(given.by);
+    let question = StatsQuery {
+        source: question.source,
+        by: question.by,
+        measures: question.measures,
+        ..given
+    };
+    // They are parameters here, not members of a body.
+    let answer = ctx.stats.ask(&ctx.caller, user, question).await;
+    answer.map(Json).map_err(|problem| problem.of_parameters().into())
+}
+
+/// How decisions ended.
+///
+/// A fixed question: `count` by `outcome_category`.
+#[utoipa::path(get, path = "/v1/stats/outcomes")]
+pub(super) async fn outcomes(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    Query(Asked(given)): Query<Asked>,
+) -> Result<Json<Statistics>, Error> {
+    answer(ctx, Named::Outcomes, user, given).await
+}
+
+/// Where the time of decisions went.
+///
+/// A fixed question: p50 and p95 of all of it, and of models, tools, people and gavel itself.
+#[utoipa::path(get, path = "/v1/stats/latency")]
+pub(super) async fn latency(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    Query(Asked(given)): Query<Asked>,
+) -> Result<Json<Statistics>, Error> {
+    answer(ctx, Named::Latency, user, given).await
+}
+
+/// How tools did.
+///
+/// A fixed question about tool calls: count, failures, p50 and p95, by `server` and `tool`.
+#[utoipa::path(get, path = "/v1/stats/tools")]
+pub(super) async fn tools(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    Query(Asked(given)): Query<Asked>,
+) -> Result<Json<Statistics>, Error> {
+    answer(ctx, Named::Tools, user, given).await
+}
+
+/// What models cost.
+///
+/// A fixed question: cost and tokens by the model that answered. `missing.cost` counts decisions whose cost is unknown.
+#[utoipa::path(get, path = "/v1/stats/cost")]
+pub(super) async fn cost(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    Query(Asked(given)): Query<Asked>,
+) -> Result<Json<Statistics>, Error> {
+    answer(ctx, Named::Cost, user, given).await
+}
+
+/// Which model answered for which.
+///
+/// A fixed question: count, errors and the models' time, by `requested_model` and `model`.
+#[utoipa::path(get, path = "/v1/stats/models")]
+pub(super) async fn models(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    Query(Asked(given)): Query<Asked>,
+) -> Result<Json<Statistics>, Error> {
+    answer(ctx, Named::Models, user, given).await
+}
+
+/// Compares two sets of decisions.
+///
+/// Outcomes with the interval of each difference, durations, cost, failed calls, and how the traffic itself differed.
+#[utoipa::path(post, path = "/v1/stats/compare")]
+pub(super) async fn compare(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    Sent(query): Sent<CompareQuery>,
+) -> Result<Json<Comparison>, Error> {
+    Ok(Json(ctx.stats.compare(&ctx.caller, user, query).await?))
+}

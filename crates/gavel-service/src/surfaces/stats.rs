@@ -1,0 +1,933 @@
+//! Statistics of the logs: a question is checked and counted by the store; what is made of the counts is here.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveDateTime, Offset, TimeDelta, TimeZone, Utc};
+use chrono_tz::Tz;
+use serde_json::{Map, Value, json};
+
+use super::caller::Caller;
+use super::decisions::only_user;
+use super::problem::Problem;
+use super::request::time_zone;
+use crate::api::problem::FieldError;
+use crate::api::stats::{
+    Bucket, CompareQuery, Compared, Comparison, Difference, Measure, Missing, Others, Rate, Share, Shift, Side,
+    Statistics, StatsQuery, StatsSource,
+};
+use crate::domain::histogram;
+use crate::domain::ids::UserId;
+use crate::domain::proportion::Proportion;
+use crate::domain::time::Timestamp;
+use crate::ports::clock::Clock;
+use crate::ports::records::QueryError;
+use crate::ports::stats::{QUARTER_US, Stats, StatsQuestion, Tallies, Tally, Units};
+
+/// The time that is counted if none is given.
+const DAYS: u64 = 7;
+/// The most rows of an answer, and how many it has if no limit is given.
+pub const MOST_ROWS: u32 = 10_000;
+const ROWS: usize = 1000;
+/// The most fields and measures of a question.
+const MOST: usize = 16;
+
+/// Statistics, restricted to what a caller may see.
+#[derive(Clone)]
+pub struct StatsQueries {
+    store: Arc<dyn Stats>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A named question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// How decisions ended.
+    Outcomes,
+    /// Where their time went.
+    Latency,
+    /// How tools did.
+    Tools,
+    /// What models cost.
+    Cost,
+    /// Which model answered for which.
+    Models,
+}
+
+impl Named {
+    /// The fixed question of which it is one.
+    pub fn question(self) -> StatsQuery {
+        let (source, by, measures): (_, &[&str], Vec<Measure>) = match self {
+            Self::Outcomes => (StatsSource::Decisions, &["outcome_category"], named(&["count"])),
+            Self::Latency => {
+                let of = ["duration", "model", "tool", "human", "own"];
+                let percentiles = of.iter().flat_map(|of| ["p50", "p95"].map(|p| format!("{p}({of}_ms)")));
+                let all = ["count".to_owned()].into_iter().chain(percentiles);
+                (StatsSource::Decisions, &[], all.map(Measure::Named).collect())
+            }
+            Self::Tools => {
+                let mut all = named(&["count", "p50(duration_ms)", "p95(duration_ms)", "avg(result_bytes)"]);
+                all.insert(1, rate("success = false", "failed"));
+                (StatsSource::ToolInvocations, &["server", "tool"], all)
+            }
+            Self::Cost => {
+                let tokens = [
+                    "sum(input_tokens)",
+                    "sum(cached_tokens)",
+                    "sum(thought_tokens)",
+                    "sum(output_tokens)",
+                ];
+                let mut all = named(&["count", "sum(cost_usd)"]);
+                all.extend(named(&tokens));
+                (StatsSource::Decisions, &["model"], all)
+            }
+            Self::Models => {
+                let mut all = named(&["count", "p50(model_ms)", "p95(model_ms)"]);
+                all.insert(1, rate("outcome_category = \"ERROR:*\"", "failed"));
+                (StatsSource::Decisions, &["requested_model", "model"], all)
+            }
+        };
+        StatsQuery {
+            source: Some(source),
+            by: by.iter().map(|name| (*name).to_owned()).collect(),
+            measures,
+            ..StatsQuery::default()
+        }
+    }
+}
+
+impl StatsQueries {
+    /// Creates the queries over `store`.
+    pub fn new(store: Arc<dyn Stats>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock }
+    }
+
+    /// Answers a question about rows, of `user` if given.
+    ///
+    /// # Errors
+    /// [`Problem`]: each invalid member of the question, with a JSON pointer; the log is unavailable; it takes too long.
+    pub async fn ask(&self, caller: &Caller, user: Option<UserId>, query: StatsQuery) -> Result<Statistics, Problem> {
+        let now = Timestamp(self.clock.now_us());
+        let user = only_user(caller).cloned().or(user);
+        let checked = Checked::new(query, user, now)?;
+        let found = self.tally(caller, &checked.question).await?;
+        let missing = checked
+            .asks_cost
+            .then(|| checked.question.sums.iter().position(|sum| sum == MISSING));
+        let missing = missing
+            .flatten()
+            .map(|at| found.tallies.iter().map(|tally| tally.sums[at]).sum::<i64>());
+        let (from, to) = checked.question.time;
+        let (rows, other) = checked.rows(found.tallies);
+        Ok(Statistics {
+            from: Timestamp(from),
+            to: Timestamp(to),
+            rows,
+            other,
+            open: found.open,
+            missing: Missing {
+                cost: missing.and_then(|missing| missing.try_into().ok()),
+            },
+            data_until: now,
+            source: found.from,
+            percentile_error: checked
+                .made
+                .iter()
+                .any(|(_, made)| matches!(made, Made::Percentile(..)))
+                .then_some(histogram::ERROR),
+        })
+    }
+
+    async fn tally(&self, caller: &Caller, question: &StatsQuestion) -> Result<Tallies, Problem> {
+        let found = self.store.tally(&caller.tenant, question).await;
+        found.map_err(|error| match error {
+            QueryError::Invalid { field, detail } => Problem::invalid(format!("/{field}"), detail),
+            other => other.into(),
+        })
+    }
+
+    /// Sets two sets of decisions beside each other.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub async fn compare(
+        &self,
+        caller: &Caller,
+        user: Option<UserId>,
+        query: CompareQuery,
+    ) -> Result<Comparison, Problem> {
+        let now = Timestamp(self.clock.now_us());
+        let (from, to) = span(query.from, query.to, now).map_err(|detail| Problem::invalid("/from", detail))?;
+        let user = only_user(caller).cloned().or(user);
+        let mut sides = Vec::new();
+        for (pointer, filter) in [("/a", query.a), ("/b", query.b)] {
+            let of = StatsQuestion {
+                source: StatsSource::Decisions,
+                time: (from, to),
+                filter: Some(filter),
+                by: Vec::new(),
+                units: None,
+                rates: Vec::new(),
+                sums: Vec::new(),
+                lengths: Vec::new(),
+                user: user.clone(),
+            };
+            let side = self.side(caller, of).await;
+            sides.push(side.map_err(|problem| problem.at("/filter", pointer))?);
+        }
+        let (b, a) = (sides.pop().unwrap_or_default(), sides.pop().unwrap_or_default());
+        let outcomes = outcomes(&a.outcomes, &b.outcomes);
+        let mix = mix(&a, &b);
+        Ok(Comparison {
+            from: Timestamp(from),
+            to: Timestamp(to),
+            says: says(&a, &b, &mix),
+            a: a.side(),
+            b: b.side(),
+            outcomes,
+            mix,
+        })
+    }
+
+    async fn side(&self, caller: &Caller, of: StatsQuestion) -> Result<Set, Problem> {
+        let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let question = StatsQuestion {
+            by: texts(&["outcome_category"]),
+            sums: texts(&["cost_nano", MISSING]),
+            lengths: texts(&["duration_ms"]),
+            ..of.clone()
+        };
+        let mut set = Set::default();
+        for mut tally in self.tally(caller, &question).await?.tallies {
+            set.outcomes
+                .insert(tally.by.pop().flatten().unwrap_or_default(), tally.count);
+            match &mut set.all {
+                Some(all) => add(all, &tally),
+                all => *all = Some(tally),
+            }
+        }
+        let question = StatsQuestion {
+            rates: texts(&["call.success = false"]),
+            ..of.clone()
+        };
+        let failed = self.tally(caller, &question).await?.tallies;
+        set.failed = failed.first().map_or(0, |tally| tally.rates[0]);
+        for field in MIX {
+            let question = StatsQuestion {
+                by: texts(&[field]),
+                ..of.clone()
+            };
+            let tallies = self.tally(caller, &question).await?.tallies;
+            let counts = tallies
+                .into_iter()
+                .map(|mut tally| (tally.by.pop().flatten(), tally.count));
+            set.mix.push(counts.collect());
+        }
+        Ok(set)
+    }
+}
+
+/// The fields that traffic is compared by.
+const MIX: [&str; 4] = ["surface", "agent_id", "requested_model", "intent"];
+/// The sum of decisions whose cost is unknown.
+const MISSING: &str = "cost_missing";
+/// Fewer decisions say nothing of a rate.
+const TOO_FEW: u64 = 30;
+
+/// What is known of one of two sets.
+#[derive(Default)]
+struct Set {
+    all: Option<Tally>,
+    outcomes: BTreeMap<String, u64>,
+    failed: u64,
+    /// For each of [`MIX`].
+    mix: Vec<BTreeMap<Option<String>, u64>>,
+}
+
+impl Set {
+    fn n(&self) -> u64 {
+        self.all.as_ref().map_or(0, |all| all.count)
+    }
+
+    /// The decisions that ended with an error.
+    fn errors(&self) -> Proportion {
+        let errors = self.outcomes.iter().filter(|(name, _)| name.starts_with("ERROR:"));
+        Proportion {
+            hits: errors.map(|(_, count)| count).sum(),
+            of: self.n(),
+        }
+    }
+
+    fn side(&self) -> Side {
+        let sum = |at: usize| self.all.as_ref().map_or(0, |all| all.sums[at]);
+        let percentile = |share| self.all.as_ref()?.lengths[0].percentile(share);
+        Side {
+            n: self.n(),
+            p50: percentile(0.5),
+            p95: percentile(0.95),
+            cost_usd: dollars(sum(0)),
+            cost_missing: sum(1).try_into().unwrap_or_default(),
+            failed_calls: share(self.failed, self.n()),
+        }
+    }
+}
+
+fn outcomes(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Vec<Compared> {
+    let (n_a, n_b) = (a.values().sum(), b.values().sum());
+    let names: BTreeSet<_> = a.keys().chain(b.keys()).collect();
+    let compared = names.into_iter().map(|name| {
+        let of = |all: &BTreeMap<String, u64>, n| Proportion {
+            hits: all.get(name).copied().unwrap_or_default(),
+            of: n,
+        };
+        let (a, b) = (of(a, n_a), of(b, n_b));
+        Compared {
+            name: name.clone(),
+            a: share(a.hits, a.of),
+            b: share(b.hits, b.of),
+            difference: a.difference(b).map(|(value, low, high)| Difference {
+                value: rounded(value),
+                low: rounded(low),
+                high: rounded(high),
+            }),
+            p: a.p(b),
+        }
+    });
+    let mut compared: Vec<_> = compared.collect();
+    compared.sort_by(|one, other| one.p.unwrap_or(1.0).total_cmp(&other.p.unwrap_or(1.0)));
+    compared
+}
+
+/// The largest shift of each field, without those that do not shift.
+fn mix(a: &Set, b: &Set) -> Vec<Shift> {
+    let share = |of: &BTreeMap<Option<String>, u64>, value: &Option<String>, n: u64| {
+        of.get(value).map_or(0.0, |count| *count as f64 / n.max(1) as f64)
+    };
+    let shifts = MIX
+        .iter()
+        .zip(a.mix.iter().zip(&b.mix))
+        .filter_map(|(field, (of_a, of_b))| {
+            let values: BTreeSet<_> = of_a.keys().chain(of_b.keys()).collect();
+            let shift = |value: &Option<String>| (share(of_b, value, b.n()) - share(of_a, value, a.n())).abs();
+            let largest = values
+                .into_iter()
+                .max_by(|one, other| shift(one).total_cmp(&shift(other)))?;
+            Some(Shift {
+                field: (*field).to_owned(),
+                value: largest.clone(),
+                largest_shift: rounded(shift(largest)),
+            })
+        });
+    let mut shifts: Vec<_> = shifts.filter(|shift| shift.largest_shift > 0.0).collect();
+    shifts.sort_by(|one, other| other.largest_shift.total_cmp(&one.largest_shift));
+    shifts
+}
+
+/// The comparison in words.
+fn says(a: &Set, b: &Set, mix: &[Shift]) -> String {
+    let (n_a, n_b) = (a.n(), b.n());
+    if n_a.min(n_b) < TOO_FEW {
+        return format!("Too few to say: {n_a} and {n_b} decisions; {TOO_FEW} of each are needed.");
+    }
+    let (of_a, of_b) = (a.errors(), b.errors());
+    let percent = |share: Option<f64>| format!("{:.1} %", share.unwrap_or_default() * 100.0);
+    let (rate_a, rate_b) = (percent(of_a.value()), percent(of_b.value()));
+    let (value, low, high) = of_a.difference(of_b).unwrap_or_default();
+    let points = |share: f64| format!("{:.1}", share * 100.0);
+    let verdict = match (low > 0.0, high < 0.0) {
+        (true, _) => "B fails more often",
+        (_, true) => "B fails less often",
+        _ => "No difference of errors is shown",
+    };
+    let mut says = format!(
+        "{verdict}: {rate_b} against {rate_a} ({:+.1} points, 95 %: {} to {}; {n_b} and {n_a} decisions).",
+        value * 100.0,
+        points(low),
+        points(high)
+    );
+    if let Some(shift) = mix.first().filter(|shift| shift.largest_shift >= 0.05) {
+        let points = points(shift.largest_shift);
+        says += &format!(
+            " The two had different traffic: {} shifted by {points} points.",
+            shift.field
+        );
+    }
+    says
+}
+
+fn named(names: &[&str]) -> Vec<Measure> {
+    names.iter().map(|name| Measure::Named((*name).to_owned())).collect()
+}
+
+fn rate(filter: &str, name: &str) -> Measure {
+    Measure::Rate(Rate {
+        rate: filter.to_owned(),
+        name: Some(name.to_owned()),
+    })
+}
+
+/// What is made of a tally for one member of a row.
+#[derive(Clone, Debug, PartialEq)]
+enum Made {
+    Count,
+    /// The place among the rates.
+    Share(usize),
+    /// A sum, and the numbers by which it is divided for an average: of these durations, or of all rows.
+    Sum(usize),
+    Average(usize, Option<usize>),
+    Dollars(usize),
+    Percentile(usize, f64),
+}
+
+/// A question as it is counted.
+struct Checked {
+    question: StatsQuestion,
+    made: Vec<(String, Made)>,
+    zone: Tz,
+    bucket: Option<Bucket>,
+    order: Option<(String, bool)>,
+    limit: usize,
+    asks_cost: bool,
+}
+
+/// Adds what the store counts, once; returns its place.
+fn place(of: &mut Vec<String>, name: &str) -> usize {
+    of.iter().position(|one| one == name).unwrap_or_else(|| {
+        of.push(name.to_owned());
+        of.len() - 1
+    })
+}
+
+impl Checked {
+    fn new(query: StatsQuery, user: Option<UserId>, now: Timestamp) -> Result<Self, Problem> {
+        let mut errors = Vec::new();
+        let mut invalid = |pointer: String, detail: String| errors.push(FieldError::new(pointer, detail));
+        let time = span(query.from, query.to, now).unwrap_or_else(|detail| {
+            invalid("/from".into(), detail);
+            (0, 0)
+        });
+        let zone = time_zone(query.time_zone.as_deref()).unwrap_or_else(|detail| {
+            invalid("/time_zone".into(), detail);
+            None
+        });
+        let zone = zone.unwrap_or(Tz::UTC);
+        let mut question = StatsQuestion {
+            source: query.source.unwrap_or(StatsSource::Decisions),
+            time,
+            filter: query.filter,
+            units: query.bucket.map(|bucket| units(bucket, zone, time)),
+            by: query.by,
+            rates: Vec::new(),
+            sums: Vec::new(),
+            lengths: Vec::new(),
+            user,
+        };
+        let mut measures = query.measures;
+        if measures.is_empty() {
+            measures = named(&["count"]);
+        }
+        for (name, many) in [("/by", question.by.len()), ("/measures", measures.len())] {
+            if many > MOST {
+                invalid(name.into(), format!("has {many}; at most {MOST} are allowed"));
+            }
+        }
+        let mut made: Vec<(String, Made)> = Vec::new();
+        for (at, measure) in measures.into_iter().enumerate() {
+            let (name, one) = match measure {
+                Measure::Rate(Rate { rate, name }) => {
+                    question.rates.push(rate);
+                    let name = name.unwrap_or_else(|| "rate".to_owned());
+                    (name, Some(Made::Share(question.rates.len() - 1)))
+                }
+                Measure::Named(name) => {
+                    let one = parse(&name, &mut question);
+                    (name, one)
+                }
+            };
+            let pointer = format!("/measures/{at}");
+            let taken = || {
+                made.iter()
+                    .map(|(name, _)| name)
+                    .chain(&question.by)
+                    .any(|one| *one == name)
+            };
+            match one {
+                _ if taken() || name == "bucket" => {
+                    let advice = "has the name of another member of the rows; give a rate another name";
+                    invalid(pointer, format!("{name:?} {advice}"));
+                }
+                Some(one) => made.push((name, one)),
+                None => invalid(
+                    pointer,
+                    format!(
+                        "is {name:?}; allowed: count, pN(FIELD) with N from 1 to 99, avg(FIELD), sum(FIELD), sum(cost_usd), \
+                         and a rate as {{\"rate\": FILTER, \"name\": NAME}}"
+                    ),
+                ),
+            }
+        }
+        let asks_cost = made.iter().any(|(_, made)| matches!(made, Made::Dollars(_)));
+        if asks_cost {
+            place(&mut question.sums, MISSING);
+        }
+        let order = query.order.map(|order| match order.strip_prefix('-') {
+            Some(name) => (name.to_owned(), true),
+            None => (order, false),
+        });
+        let mut members: Vec<_> = question
+            .by
+            .iter()
+            .chain(made.iter().map(|(name, _)| name))
+            .cloned()
+            .collect();
+        members.extend(query.bucket.map(|_| "bucket".to_owned()));
+        if let Some((name, _)) = order.as_ref().filter(|(name, _)| !members.contains(name)) {
+            let allowed = members.join(", ");
+            invalid(
+                "/order".into(),
+                format!("is {name:?}; allowed: {allowed}, each also with - before it"),
+            );
+        }
+        if query.limit.is_some_and(|limit| !(1..=MOST_ROWS).contains(&limit)) {
+            invalid("/limit".into(), format!("is not in 1..={MOST_ROWS}"));
+        }
+        if !errors.is_empty() {
+            return Err(errors.into());
+        }
+        Ok(Self {
+            question,
+            made,
+            zone,
+            bucket: query.bucket,
+            order,
+            limit: query.limit.map_or(ROWS, |limit| limit as usize),
+            asks_cost,
+        })
+    }
+
+    /// The member of a row.
+    fn member(&self, made: &Made, tally: &Tally) -> Value {
+        match made {
+            Made::Count => tally.count.into(),
+            Made::Share(at) => json!(share(tally.rates[*at], tally.count)),
+            Made::Sum(at) => tally.sums[*at].into(),
+            Made::Average(at, length) => {
+                let of = length.map_or(tally.count, |length| tally.lengths[length].count());
+                // Sums of durations are microseconds.
+                let unit = if length.is_some() { 1000.0 } else { 1.0 };
+                let average = (of > 0).then(|| tally.sums[*at] as f64 / of as f64 / unit);
+                average.map_or(Value::Null, |average| json!((average * 1000.0).round() / 1000.0))
+            }
+            Made::Dollars(at) => dollars(tally.sums[*at]).into(),
+            Made::Percentile(at, share) => json!(tally.lengths[*at].percentile(*share)),
+        }
+    }
+
+    /// The rows in their order, and what the limit leaves out.
+    fn rows(&self, tallies: Vec<Tally>) -> (Vec<Map<String, Value>>, Option<Others>) {
+        // Days become weeks and months here.
+        let mut groups = BTreeMap::<_, (Option<String>, Tally)>::new();
+        for tally in tallies {
+            let begin = self
+                .bucket
+                .zip(tally.unit)
+                .map(|(bucket, unit)| begin(bucket, self.zone, unit));
+            let (at, text) = begin.unzip();
+            match groups.get_mut(&(at, tally.by.clone())) {
+                Some((_, all)) => add(all, &tally),
+                None => {
+                    groups.insert((at, tally.by.clone()), (text, tally));
+                }
+            }
+        }
+        let row =
+            |((at, by), (begin, tally)): (&(Option<NaiveDateTime>, Vec<Option<String>>), &(Option<String>, Tally))| {
+                let bucket = begin.iter().map(|begin| ("bucket".to_owned(), begin.clone().into()));
+                let by = self
+                    .question
+                    .by
+                    .iter()
+                    .cloned()
+                    .zip(by.iter().cloned().map(Value::from));
+                let made = self
+                    .made
+                    .iter()
+                    .map(|(name, made)| (name.clone(), self.member(made, tally)));
+                (*at, tally.count, bucket.chain(by).chain(made).collect::<Map<_, _>>())
+            };
+        let mut rows: Vec<_> = groups.iter().map(row).collect();
+        rows.sort_by(|(at, n, a), (bt, m, b)| {
+            let (name, descending) = self
+                .order
+                .as_ref()
+                .map_or(("bucket", false), |(name, down)| (name, *down));
+            let order = if name == "bucket" {
+                at.cmp(bt)
+            } else {
+                compared(&a[name], &b[name])
+            };
+            let order = if descending { order.reverse() } else { order };
+            order.then(m.cmp(n)).then(at.cmp(bt))
+        });
+        let left = rows.split_off(self.limit.min(rows.len()));
+        let other = (!left.is_empty()).then(|| Others {
+            groups: left.len() as u64,
+            count: left.iter().map(|(_, count, _)| count).sum(),
+        });
+        (rows.into_iter().map(|(.., row)| row).collect(), other)
+    }
+}
+
+/// A member that may be a share is ordered by its value; what is absent comes first.
+fn compared(a: &Value, b: &Value) -> Ordering {
+    let number = |value: &Value| match value {
+        Value::Object(share) => share.get("value").and_then(Value::as_f64),
+        Value::String(text) => text.parse().ok(),
+        value => value.as_f64(),
+    };
+    match (number(a), number(b)) {
+        (None, None) => a.as_str().cmp(&b.as_str()),
+        (a, b) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
+    }
+}
+
+/// A measure by its name.
+fn parse(name: &str, question: &mut StatsQuestion) -> Option<Made> {
+    if name == "count" {
+        return Some(Made::Count);
+    }
+    let (kind, field) = name.strip_suffix(')')?.split_once('(')?;
+    let is_length = field.ends_with("_ms");
+    match kind {
+        "sum" if field == "cost_usd" => Some(Made::Dollars(place(&mut question.sums, "cost_nano"))),
+        "sum" if !is_length => Some(Made::Sum(place(&mut question.sums, field))),
+        "avg" if is_length => {
+            let length = place(&mut question.lengths, field);
+            let sum = format!("{}_us", field.strip_suffix("_ms")?);
+            Some(Made::Average(place(&mut question.sums, &sum), Some(length)))
+        }
+        "avg" => Some(Made::Average(place(&mut question.sums, field), None)),
+        _ => {
+            let percent = kind.strip_prefix('p')?.parse::<u8>().ok()?;
+            let share = (1..=99).contains(&percent).then(|| f64::from(percent) / 100.0)?;
+            Some(Made::Percentile(place(&mut question.lengths, field), share))
+        }
+    }
+}
+
+fn add(all: &mut Tally, more: &Tally) {
+    all.count += more.count;
+    all.rates
+        .iter_mut()
+        .zip(&more.rates)
+        .for_each(|(all, more)| *all += more);
+    all.sums.iter_mut().zip(&more.sums).for_each(|(all, more)| *all += more);
+    all.lengths
+        .iter_mut()
+        .zip(&more.lengths)
+        .for_each(|(all, more)| all.merge(more));
+}
+
+/// The asked time in microseconds, or why it is none.
+fn span(from: Option<Timestamp>, to: Option<Timestamp>, now: Timestamp) -> Result<(i64, i64), String> {
+    let to = to.unwrap_or(now);
+    let from = from.unwrap_or(Timestamp(to.0.saturating_sub(DAYS as i64 * 96 * QUARTER_US)));
+    match from < to {
+        true => Ok((from.0, to.0)),
+        false => Err(format!(
+            "is {from}, which is not before {to}; allowed: an earlier time than `to`"
+        )),
+    }
+}
+
+fn dollars(nano: i64) -> String {
+    let sign = if nano < 0 { "-" } else { "" };
+    let (whole, rest) = (nano.unsigned_abs() / 1_000_000_000, nano.unsigned_abs() % 1_000_000_000);
+    // To a millionth of a dollar.
+    let (whole, rest) = match (rest + 500) / 1000 {
+        1_000_000 => (whole + 1, 0),
+        rest => (whole, rest),
+    };
+    format!("{sign}{whole}.{rest:06}")
+}
+
+/// Three digits more than a percent has.
+fn rounded(share: f64) -> f64 {
+    (share * 100_000.0).round() / 100_000.0
+}
+
+fn share(hits: u64, of: u64) -> Share {
+    let proportion = Proportion { hits, of };
+    let interval = proportion.interval();
+    Share {
+        k: hits,
+        n: of,
+        value: proportion.value().map(rounded),
+        low: interval.map(|(low, _)| rounded(low)),
+        high: interval.map(|(_, high)| rounded(high)),
+    }
+}
+
+// Time is divided by quarters of an hour, since every zone is that far from UTC; weeks and months are made of days.
+
+/// How a bucket divides this time. Hours begin with the zone's hours, days with its days.
+fn units(bucket: Bucket, zone: Tz, (from, to): (i64, i64)) -> Units {
+    let quarters = if bucket == Bucket::Hour { 4 } else { 96 };
+    let offset = |quarter: i64| {
+        let at = DateTime::<Utc>::from_timestamp_micros(quarter * QUARTER_US).unwrap_or_default();
+        let offset = i64::from(zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc()).div_euclid(900);
+        if bucket == Bucket::Hour {
+            offset.rem_euclid(4)
+        } else {
+            offset
+        }
+    };
+    let (first, last) = (from.div_euclid(QUARTER_US), to.div_euclid(QUARTER_US) + 1);
+    let (mut offsets, mut now) = (Vec::new(), offset(first));
+    // A zone changes its offset a few times a year: looked for by days, then exactly.
+    let mut day = first;
+    while day < last {
+        let next = (day + 96).min(last);
+        if offset(next) != now {
+            let (mut low, mut high) = (day, next);
+            while high - low > 1 {
+                let middle = low + (high - low) / 2;
+                if offset(middle) == now {
+                    low = middle
+                } else {
+                    high = middle
+                }
+            }
+            offsets.push((now, high));
+            now = offset(next);
+        }
+        day = next;
+    }
+    offsets.push((now, i64::MAX));
+    Units { quarters, offsets }
+}
+
+/// When a unit's bucket begins: as the zone's clocks show it, and with its offset.
+fn begin(bucket: Bucket, zone: Tz, unit: i64) -> (NaiveDateTime, String) {
+    if bucket == Bucket::Hour {
+        // An hour that clocks show twice is two hours.
+        let utc = DateTime::<Utc>::from_timestamp_micros(unit * 4 * QUARTER_US).unwrap_or_default();
+        let shift = zone
+            .offset_from_utc_datetime(&utc.naive_utc())
+            .fix()
+            .local_minus_utc()
+            .rem_euclid(3600);
+        let begin = utc - TimeDelta::seconds(shift.into());
+        return (begin.naive_utc(), begin.with_timezone(&zone).to_rfc3339());
+    }
+    let day = NaiveDate::default()
+        .checked_add_signed(TimeDelta::days(unit))
+        .unwrap_or_default();
+    let back = match bucket {
+        Bucket::Week => day.weekday().num_days_from_monday(),
+        Bucket::Month => day.day0(),
+        Bucket::Hour | Bucket::Day => 0,
+    };
+    let first = day.checked_sub_days(Days::new(back.into())).unwrap_or(day);
+    let midnight = first.and_time(chrono::NaiveTime::MIN);
+    // Where clocks are put forward at midnight, the day begins an hour later.
+    let begin = (0..).map(|hours| midnight + TimeDelta::hours(hours)).take(24);
+    let begin = begin
+        .filter_map(|local| zone.from_local_datetime(&local).earliest())
+        .next();
+    (
+        midnight,
+        begin.map_or_else(|| midnight.to_string(), |begin| begin.to_rfc3339()),
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::ports::stats::Tallies;
+
+    fn at(text: &str) -> i64 {
+        Timestamp::parse(text).unwrap().0
+    }
+
+    /// The buckets of these times.
+    fn buckets(bucket: Bucket, zone: Tz, times: &[&str]) -> Vec<String> {
+        let all: Vec<_> = times.iter().map(|time| at(time)).collect();
+        let units = units(bucket, zone, (all[0], *all.last().unwrap()));
+        let of = |us: &i64| {
+            let quarter = us.div_euclid(QUARTER_US);
+            let (offset, _) = units.offsets.iter().find(|(_, until)| quarter < *until).unwrap();
+            begin(bucket, zone, (quarter + offset).div_euclid(units.quarters)).1
+        };
+        all.iter().map(of).collect()
+    }
+
+    #[test]
+    fn days_are_those_of_the_zone_also_when_clocks_change() {
+        let berlin = [
+            "2026-10-24T21:59:59Z",
+            "2026-10-24T22:00:00Z",
+            "2026-10-25T22:59:59Z",
+            "2026-10-25T23:00:00Z",
+        ];
+        assert_eq!(
+            buckets(Bucket::Day, Tz::Europe__Berlin, &berlin),
+            [
+                "2026-10-24T00:00:00+02:00",
+                "2026-10-25T00:00:00+02:00",
+                "2026-10-25T00:00:00+02:00",
+                "2026-10-26T00:00:00+01:00"
+            ]
+        );
+        let kolkata = ["2026-11-17T18:29:59Z", "2026-11-17T18:30:00Z"];
+        assert_eq!(
+            buckets(Bucket::Day, Tz::Asia__Kolkata, &kolkata),
+            ["2026-11-17T00:00:00+05:30", "2026-11-18T00:00:00+05:30"]
+        );
+        assert_eq!(
+            buckets(Bucket::Hour, Tz::Asia__Kolkata, &kolkata),
+            ["2026-11-17T23:00:00+05:30", "2026-11-18T00:00:00+05:30"]
+        );
+        // Clocks show this hour twice, and it is two.
+        let twice = ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"];
+        assert_eq!(
+            buckets(Bucket::Hour, Tz::Europe__Berlin, &twice),
+            ["2026-10-25T02:00:00+02:00", "2026-10-25T02:00:00+01:00"]
+        );
+        let months = ["2026-10-31T23:59:59Z", "2026-11-01T00:00:00Z"];
+        assert_eq!(
+            buckets(Bucket::Month, Tz::UTC, &months),
+            ["2026-10-01T00:00:00+00:00", "2026-11-01T00:00:00+00:00"]
+        );
+        // 1 November 2026 is a Sunday.
+        assert_eq!(
+            buckets(Bucket::Week, Tz::UTC, &["2026-11-01T23:59:59Z", "2026-11-02T00:00:00Z"]),
+            ["2026-10-26T00:00:00+00:00", "2026-11-02T00:00:00+00:00"]
+        );
+    }
+
+    #[test]
+    fn dollars_are_rounded_to_a_millionth() {
+        for (nano, text) in [
+            (0, "0.000000"),
+            (499, "0.000000"),
+            (500, "0.000001"),
+            (4_113_000, "0.004113"),
+            (999_999_999, "1.000000"),
+            (41_204_113_499, "41.204113"),
+            (-1_500_000_000, "-1.500000"),
+        ] {
+            assert_eq!(dollars(nano), text);
+        }
+    }
+
+    fn checked(query: serde_json::Value) -> Result<Checked, Problem> {
+        let query = serde_json::from_value(query).unwrap();
+        Checked::new(query, None, Timestamp(at("2026-11-25T00:00:00Z")))
+    }
+
+    #[test]
+    fn every_invalid_member_of_a_question_is_named_at_once() {
+        let problem = checked(json!({
+            "from": "2026-11-26T00:00:00Z", "time_zone": "Mars/Base", "limit": 0, "order": "-cost",
+            "measures": ["count", "p0(duration_ms)", "count", {"rate": "x", "name": "bucket"}, "median(duration_ms)"],
+        }))
+        .err()
+        .unwrap();
+        let errors = problem.into_more().errors;
+        let places: Vec<_> = errors.iter().map(|error| error.pointer.as_str()).collect();
+        assert_eq!(
+            places,
+            [
+                "/from",
+                "/time_zone",
+                "/measures/1",
+                "/measures/2",
+                "/measures/3",
+                "/measures/4",
+                "/order",
+                "/limit"
+            ]
+        );
+        assert!(errors[6].detail.contains("allowed: count"), "{}", errors[6].detail);
+    }
+
+    #[test]
+    fn days_become_weeks_and_what_the_limit_leaves_out_is_counted() {
+        let checked = checked(json!({
+            "from": "2026-11-16T00:00:00Z", "bucket": "week", "by": ["model"], "limit": 2,
+            "measures": ["count", "p50(duration_ms)", "avg(duration_ms)", "sum(cost_usd)", {"rate": "model = \"x\""}],
+        }))
+        .unwrap();
+        let day = |day: &str, model: &str, count: u64, us: i64| {
+            let mut lengths = histogram::Histogram::default();
+            (0..count).for_each(|_| lengths.add(us));
+            Tally {
+                unit: Some(at(day) / QUARTER_US / 96),
+                by: vec![Some(model.to_owned())],
+                count,
+                rates: vec![1],
+                sums: vec![us * i64::try_from(count).unwrap(), 2_000_000_000, 0],
+                lengths: vec![lengths],
+            }
+        };
+        assert_eq!(checked.question.sums, ["duration_us", "cost_nano", "cost_missing"]);
+        let tallies = Tallies {
+            tallies: vec![
+                day("2026-11-18T00:00:00Z", "b", 1, 10_000),
+                day("2026-11-16T00:00:00Z", "b", 3, 20_000),
+                day("2026-11-16T00:00:00Z", "a", 5, 20_000),
+                day("2026-11-23T00:00:00Z", "a", 7, 20_000),
+            ],
+            open: 0,
+            from: crate::api::stats::StatsFrom::Rollup,
+        };
+        let (rows, other) = checked.rows(tallies.tallies);
+        assert_eq!(other, Some(Others { groups: 1, count: 7 }));
+        assert_eq!(rows[0]["model"], "a");
+        let b = Value::Object(rows[1].clone());
+        assert_eq!(b["bucket"], "2026-11-16T00:00:00+00:00");
+        assert_eq!(b["count"], 4);
+        assert_eq!(b["avg(duration_ms)"], 17.5);
+        assert_eq!(b["sum(cost_usd)"], "4.000000");
+        assert_eq!(b["rate"]["k"], 2);
+        assert_eq!(b["rate"]["value"], 0.5);
+        assert_eq!(b["p50(duration_ms)"], 20.7);
+    }
+
+    #[test]
+    fn a_comparison_says_what_differs_and_when_it_cannot() {
+        let set = |errors: u64, n: u64, chat: u64| Set {
+            all: Some(Tally {
+                count: n,
+                sums: vec![0, 0],
+                lengths: vec![histogram::Histogram::default()],
+                ..Tally::default()
+            }),
+            outcomes: BTreeMap::from([
+                ("ERROR:DEADLINE".to_owned(), errors),
+                ("RESPONSE_GIVEN".to_owned(), n - errors),
+            ]),
+            failed: 0,
+            mix: vec![BTreeMap::from([
+                (Some("chat".to_owned()), chat),
+                (Some("agent".to_owned()), n - chat),
+            ])],
+        };
+        let (a, b) = (set(60, 4000, 4000), set(124, 4000, 3560));
+        let shifts = mix(&a, &b);
+        assert_eq!((shifts.len(), shifts[0].largest_shift), (1, 0.11));
+        assert_eq!(
+            says(&a, &b, &shifts),
+            "B fails more often: 3.1 % against 1.5 % (+1.6 points, 95 %: 0.9 to 2.3; 4000 and 4000 decisions). The two had \
+             different traffic: surface shifted by 11.0 points."
+        );
+        let compared = outcomes(&a.outcomes, &b.outcomes);
+        assert_eq!(compared.len(), 2);
+        assert!(compared[0].p.unwrap() < 0.001);
+        assert!(says(&set(1, 29, 29), &b, &[]).starts_with("Too few to say: 29 and 4000 decisions"));
+        assert!(says(&a, &a, &[]).starts_with("No difference of errors is shown"));
+    }
+}
