@@ -39,9 +39,9 @@ const DECISIONS: &str = "
 
 const CALLS: &str = "
     INSERT INTO tool_invocation_log (decision_id, sequence, id, tenant, user_id, tool, server, tool_digest,
-        side_effect, arguments, status, created_at, started_at, duration_us, result, error_code, error_message)
+        side_effect, arguments, argument_bytes, status, created_at, started_at, duration_us, result, error_code, error_message)
     SELECT id, 1, id, 'default', 'user-' || (k % 10000), CASE WHEN k % 2000 = 0 THEN 'delete_task' ELSE 'list_tasks' END,
-        'tasks', printf('%064x', 2), FALSE, '{}', CASE WHEN k % 100 = 0 THEN 'failed' ELSE 'completed' END, at, at,
+        'tasks', printf('%064x', 2), FALSE, '{}', 2, CASE WHEN k % 100 = 0 THEN 'failed' ELSE 'completed' END, at, at,
         4000 + k % 9000, CASE WHEN k % 100 = 0 THEN NULL ELSE '{\"tasks\":[]}' END,
         CASE WHEN k % 100 = 0 THEN 'TOOL_ERROR' END, CASE WHEN k % 100 = 0 THEN 'no such task' END
     FROM made WHERE k % 100 < 60";

@@ -325,13 +325,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::tests::samples::sample;
 
     fn found(rows: Value) -> Statistics {
-        sample(
-            json!({"rows": rows, "from": "2026-11-18T00:00:00Z", "to": "2026-11-25T00:00:00Z",
-            "data_until": "2026-11-25T00:00:00Z", "source": "rollup", "other": null, "missing": {"cost": null}}),
-        )
+        let whole = json!({"rows": rows, "from": "2026-11-18T00:00:00Z", "to": "2026-11-25T00:00:00Z", "open": 0,
+            "data_until": "2026-11-25T00:00:00Z", "source": "rollup", "other": null, "missing": {"cost": null},
+            "percentile_error": null});
+        serde_json::from_value(whole).unwrap()
     }
 
     #[test]

@@ -62,6 +62,7 @@ mod server;
 mod settings;
 mod slow;
 mod specified;
+mod stats;
 mod storage;
 mod streaming;
 #[path = "../injections/mod.rs"]

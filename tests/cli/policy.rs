@@ -319,9 +319,9 @@ fn simulate_shows_changed_decisions_and_pages_through_the_log() {
         .execute(
             "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1200) \
              INSERT INTO tool_invocation_log (decision_id, sequence, id, tenant, user_id, tool, server, tool_digest, \
-             side_effect, arguments, input_hash, policy, decided_by, idempotency_key, status, created_at, started_at, \
+             side_effect, arguments, argument_bytes, input_hash, policy, decided_by, idempotency_key, status, created_at, started_at, \
              duration_us, result, error_code, error_message) SELECT decision_id, sequence + n, id || '-' || n, tenant, user_id, tool, server, \
-             tool_digest, side_effect, arguments, input_hash, policy, decided_by, idempotency_key, status, created_at, \
+             tool_digest, side_effect, arguments, argument_bytes, input_hash, policy, decided_by, idempotency_key, status, created_at, \
              started_at, duration_us, result, error_code, error_message FROM tool_invocation_log, n \
              WHERE arguments LIKE '%milk%'",
             [],
@@ -343,9 +343,9 @@ fn simulate_skips_calls_that_their_schema_refused() {
     for by in ["NULL", "'parameters'"] {
         let refused = format!(
             "INSERT INTO tool_invocation_log (decision_id, sequence, id, tenant, user_id, tool, server, tool_digest, side_effect, \
-             arguments, input_hash, policy, decided_by, idempotency_key, status, created_at, started_at, duration_us, result, \
+             arguments, argument_bytes, input_hash, policy, decided_by, idempotency_key, status, created_at, started_at, duration_us, result, \
              error_code, error_message) SELECT decision_id, sequence + 1 + ({by} IS NULL), id || {by} IS NULL, tenant, user_id, tool, \
-             server, tool_digest, side_effect, arguments, input_hash, 'deny', {by}, idempotency_key, 'not_sent', created_at, \
+             server, tool_digest, side_effect, arguments, argument_bytes, input_hash, 'deny', {by}, idempotency_key, 'not_sent', created_at, \
              NULL, 0, NULL, 'invalid_arguments', 'no' FROM tool_invocation_log WHERE status = 'completed'"
         );
         assert_eq!(database.execute(&refused, []).unwrap(), 1);

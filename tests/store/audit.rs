@@ -407,7 +407,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
     );
     let (action, decision) = (last.id.to_string(), last.decision.to_string());
     let forged = ActionId::new().to_string();
-    let log = "decision_id, tenant, user_id, tool, server, tool_digest, side_effect, arguments, idempotency_key, status, \
+    let log = "decision_id, tenant, user_id, tool, server, tool_digest, side_effect, arguments, argument_bytes, idempotency_key, status, \
                created_at, started_at, duration_us, result, error_code, error_message";
     let outside = format!(
         "INSERT INTO tool_invocation_log (id, sequence, {log}) SELECT '{forged}', 7, {log} FROM tool_invocation_log \
