@@ -39,6 +39,8 @@ mod plan;
 mod policy;
 #[path = "ports/mod.rs"]
 mod ports;
+#[path = "cli/prices.rs"]
+mod prices;
 #[allow(dead_code)]
 #[path = "mcp/raw.rs"]
 mod raw;

@@ -96,6 +96,12 @@ pub(super) async fn run(resolved: Resolved) -> anyhow::Result<Exit> {
     address(config.listen, &mut findings).await;
     let constitution = constitution(config, &mut findings);
     policy(config, &mut findings);
+    if let Err(error) = app::prices(config) {
+        findings.error(
+            &error.to_string(),
+            "correct the file that GAVEL_PRICES names; gavel serve rejects this file",
+        );
+    }
     database(config, &mut findings).await;
     audit(config, &mut findings).await;
     let agents = agents(config, &mut findings);

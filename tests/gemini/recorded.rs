@@ -11,6 +11,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use gavel::adapters::gemini::{BreakerSettings, Gemini, GeminiConfig, RetrySettings};
 use gavel::domain::decision::Usage;
 use gavel::domain::journal::{ModelTurn, Part, Speaker};
+use gavel::domain::prices::Prices;
 use gavel::ports::model::{Content, FunctionResponse, ModelFault};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -383,6 +384,44 @@ fn answered(content: &Value) -> Vec<(Value, Value)> {
         .filter_map(response)
         .map(|response| (response["name"].clone(), response["id"].clone()))
         .collect()
+}
+
+/// Google counts what came from a cache as a part of the prompt: it costs once, and at its own price.
+#[tokio::test]
+async fn a_token_from_a_cache_is_counted_in_the_prompt_and_costs_once() {
+    let Some(recordings) = recordings() else { return };
+    // A token that came from no cache costs a thousand billionths.
+    let price = |model: &str| {
+        format!("[[models]]\nmodel = {model:?}\nvalid_from = 1970-01-01\ninput = 1\ncached = 0\noutput = 0\n")
+    };
+    let mut seen = 0;
+    for recording in &recordings {
+        let answers = match &recording.response["stream"] {
+            Value::Array(chunks) => chunks.clone(),
+            _ => vec![recording.response["body"].clone()],
+        };
+        let counts = answers.iter().map(|answer| &answer["usageMetadata"]);
+        let Some(counts) = counts
+            .filter(|counts| counts["cachedContentTokenCount"].is_u64())
+            .last()
+        else {
+            continue;
+        };
+        let count = |name: &str| counts[name].as_u64().unwrap_or_default();
+        let others = count("candidatesTokenCount") + count("thoughtsTokenCount") + count("toolUsePromptTokenCount");
+        let prompt = count("promptTokenCount");
+        assert_eq!(prompt + others, count("totalTokenCount"), "{}", recording.name);
+        let (Ok(turn), _) = recording.play().await else {
+            continue;
+        };
+        let Some(model) = &turn.served.model else { continue };
+        let prices = Prices::read(&price(model), "prices.toml").unwrap();
+        let cost = prices.cost(&turn.served, &turn.usage).unwrap();
+        let not_cached = prompt + count("toolUsePromptTokenCount") - count("cachedContentTokenCount");
+        assert_eq!(cost.nano, not_cached * 1_000, "{}", recording.name);
+        seen += 1;
+    }
+    assert!(seen > 0);
 }
 
 /// C-FR-002: a second request equals that of a correct client.

@@ -13,7 +13,7 @@ use crate::domain::budget::Held;
 use crate::domain::decision::Usage;
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Served, Target};
-use crate::domain::prices::{Cost, Prices};
+use crate::domain::prices::Prices;
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 use crate::ports::commit::Spent;
@@ -297,10 +297,7 @@ fn turns(journal: &[Entry], prices: &Prices) -> Vec<Turn> {
     let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
     let calls = journal.iter().filter_map(Entry::model_call);
     let turn = |(usage, served): (&Usage, &Served)| {
-        let (cost_nano, price_id) = prices
-            .cost(served, usage)
-            .map(|Cost { nano, price_id }| (nano, price_id))
-            .unzip();
+        let cost = prices.cost(served, usage);
         Turn {
             requested_model: served.requested_model.to_string(),
             model: text(&served.model),
@@ -311,8 +308,8 @@ fn turns(journal: &[Entry], prices: &Prices) -> Vec<Turn> {
             duration_ms: ms(served.duration_us),
             first_text_ms: served.first_text_us.map(ms),
             usage: *usage,
-            cost_nano,
-            price_id,
+            cost_nano: cost.as_ref().map(|cost| cost.nano),
+            price_id: cost.map(|cost| cost.price_id),
         }
     };
     calls.map(turn).collect()
