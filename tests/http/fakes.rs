@@ -83,7 +83,7 @@ fn whole<T: DeserializeOwned>(some: &Value) -> T {
         "decision_id": "", "conversation_id": "", "requested_model": "", "surface": "chat", "user_id": "",
         "status": "started", "definition_hash": "", "request_id": "", "recovered": false, "usage": null, "tool_calls": [],
         "history_entries": 0, "turns": [],
-        "created_at": 0, "tool_invocation_id": "", "sequence": 1, "tool": "", "side_effect": false,
+        "created_at": 0, "tool_invocation_id": "", "sequence": 1, "tool": "", "side_effect": false, "argument_bytes": 0,
         "result": { "success": false },
     });
     row.as_object_mut().unwrap().extend(some.as_object().unwrap().clone());
