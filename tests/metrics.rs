@@ -19,8 +19,14 @@ use regex::Regex;
 use serde_json::Value;
 use sources::root;
 
-/// The metrics that an expression reads, each with its suffix and the labels and values that it compares.
-fn reads(expression: &str) -> Vec<(&'static About, String, Vec<(String, String)>)> {
+/// A metric that an expression reads, with the suffix of its line, and the labels and values that it compares.
+struct Series {
+    metric: &'static About,
+    end: &'static str,
+    compared: Vec<(String, String)>,
+}
+
+fn reads(expression: &str) -> Vec<Series> {
     let series = Regex::new(r"(gavel_[a-z_]+)(?:\{([^}]*)\})?").unwrap();
     let matcher = Regex::new(r#"(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)""#).unwrap();
     let about = |name: &str| {
@@ -42,7 +48,7 @@ fn reads(expression: &str) -> Vec<(&'static About, String, Vec<(String, String)>
         let compared = series.get(2).map_or("", |labels| labels.as_str());
         let compared = matcher.captures_iter(compared);
         let compared = compared.map(|pair| (pair[1].to_owned(), pair[2].to_owned())).collect();
-        (metric, end.to_owned(), compared)
+        Series { metric, end, compared }
     });
     found.collect()
 }
@@ -52,11 +58,11 @@ fn check(expression: &str, shown: &[String]) {
     let read = reads(expression);
     assert!(!read.is_empty(), "{expression}");
     let mut known = vec!["instance"];
-    for (metric, end, compared) in &read {
+    for Series { metric, end, compared } in &read {
         let is_histogram = matches!(metric.kind, Kind::Histogram(_));
         assert_eq!(is_histogram, !end.is_empty(), "{}: {expression}", metric.name);
         known.extend(metric.labels);
-        known.extend(Some("le").filter(|_| end == "_bucket"));
+        known.extend(Some("le").filter(|_| *end == "_bucket"));
         for (label, value) in compared {
             let has_it = label == "instance" || metric.labels.contains(&label.as_str());
             assert!(has_it, "{} has no label {label}: {expression}", metric.name);

@@ -39,7 +39,10 @@ fn is_absent(name: &str) -> bool {
 #[test]
 fn a_process_has_each_metric_of_the_list_and_no_other() {
     let place = Place::new();
-    let mut serving = Running::start(place.command(&["--listen", "127.0.0.1:0"], &[]));
+    let mut serving = Running::start(place.command(
+        &["--listen", "127.0.0.1:0"],
+        &[("GAVEL_RATE_LIMIT_BURST", "1"), ("GAVEL_RATE_LIMIT_PER_MINUTE", "1")],
+    ));
     let address = serving.line_with("gavel ").split("http://").nth(1).unwrap().to_owned();
     has_lines(
         &metrics(&address),
@@ -63,6 +66,8 @@ fn a_process_has_each_metric_of_the_list_and_no_other() {
     let chat = format!("POST /v1/chat HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
     let answer = ask(&address, &chat);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer = ask(&address, &chat);
+    assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
     ask(&address, "GET /v1/nothing HTTP/1.0\r\n\r\n");
     let mut shown = metrics(&address);
     while shown.contains("gavel_approvals_waiting NaN") {
@@ -73,8 +78,10 @@ fn a_process_has_each_metric_of_the_list_and_no_other() {
         &shown,
         &[
             "gavel_decisions_total{surface=\"chat\",outcome=\"SUCCESS:RESPONSE_GIVEN\"} 1",
-            "gavel_decision_duration_seconds_count{surface=\"chat\"} 1",
-            "gavel_decision_duration_seconds_bucket{surface=\"chat\",le=\"+Inf\"} 1",
+            "gavel_decisions_total{surface=\"chat\",outcome=\"REFUSAL:RATE_LIMITED\"} 1",
+            "gavel_decision_duration_seconds_count{surface=\"chat\"} 2",
+            "gavel_decision_duration_seconds_bucket{surface=\"chat\",le=\"+Inf\"} 2",
+            "gavel_http_problems_total{code=\"rate_limited\"} 1",
             "gavel_http_problems_total{code=\"not_found\"} 1",
             "gavel_http_requests_total{route=\"/v1/chat\",status=\"200\"} 1",
             // This request itself.

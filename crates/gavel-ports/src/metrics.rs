@@ -144,9 +144,9 @@ metrics! {
     HTTP_REQUESTS: Counter "gavel_http_requests_total" ["route", "status"] "requests; `unmatched` if there is no such route, 499 if the client disconnected before its answer";
     HTTP_SECONDS: Histogram(WORK) "gavel_http_request_duration_seconds" ["route"] "from a request's head to the end of its answer";
     HTTP_IN_FLIGHT: Gauge "gavel_http_requests_in_flight" [] "requests in progress, open streams included";
-    HTTP_PROBLEMS: Counter "gavel_http_problems_total" ["code"] "requests and streams that were refused or failed, by the [code](errors.md) of the problem: `overloaded`, `rate_limited`, …";
+    HTTP_PROBLEMS: Counter "gavel_http_problems_total" ["code"] "requests and streams that were refused or failed, by the [code](errors.md) of the problem, or of the decision that refuses a chat (`rate_limited`, `overloaded`)";
     MODEL_ATTEMPTS: Counter "gavel_model_attempts_total" ["endpoint", "model", "outcome"] "HTTP requests to Gemini: `answered`, or the fault (`unavailable`, `credentials`, `permission`, `no_such_model`, `quota`, `rejected`, `timeout`, `malformed`, `blocked`)";
-    MODEL_SECONDS: Histogram(WORK) "gavel_model_attempt_seconds" ["endpoint", "model"] "duration of each";
+    MODEL_SECONDS: Histogram(WORK) "gavel_model_attempt_seconds" ["endpoint", "model"] "duration of an HTTP request to Gemini";
     MODEL_RETRIES: Counter "gavel_model_retries_total" ["endpoint", "model", "after"] "repeated requests, by the previous fault";
     MODEL_FAULTS: Counter "gavel_model_faults_total" ["endpoint", "model", "kind"] "model calls that failed after all attempts";
     MODEL_TOKENS: Counter "gavel_model_tokens_total" ["endpoint", "model", "kind"] "tokens: `input`, `output`, `thought`, `cached` (a part of `input`)";
@@ -155,7 +155,7 @@ metrics! {
     MODEL_ANSWERS: Counter "gavel_model_answers_total" ["endpoint", "requested", "answered"] "answers of Gemini, by the model that was asked and the one that answered";
     MODEL_BREAKER: Gauge "gavel_model_breaker_state" ["endpoint"] "0 closed, 1 probing, 2 open: gavel sends Gemini no requests";
     MCP_CALLS: Counter "gavel_mcp_calls_total" ["server", "outcome"] "tool calls: `answered`, `failed`, `unknown` (sent, and no answer), `not_sent`";
-    MCP_SECONDS: Histogram(WORK) "gavel_mcp_call_seconds" ["server"] "duration of each";
+    MCP_SECONDS: Histogram(WORK) "gavel_mcp_call_seconds" ["server"] "duration of a tool call";
     MCP_UP: Gauge "gavel_mcp_server_up" ["server"] "1 when its tools can be called, else 0";
     MCP_BREAKER: Gauge "gavel_mcp_breaker_open" ["server"] "1 from five failed calls in a row until the next successful one, else 0. With `connection: per_user`, the number of users for which it is open";
     MCP_LOST: Counter "gavel_mcp_connections_lost_total" ["server"] "connections that gavel did not close itself";

@@ -25,6 +25,7 @@ use crate::http::openapi::lines::{Union, line};
 use crate::http::request::{Ctx, Meta, Request, Room, Take};
 use crate::http::routes::operations;
 use crate::http::stream::{self, Failed, Framing, Lines, Out, Silent, Stream};
+use crate::ports::metrics::HTTP_PROBLEMS;
 use crate::surfaces::chat::request::ChatRequest;
 use crate::surfaces::chat::{self, EventSink, retry_after};
 use crate::surfaces::problem::Problem as Cause;
@@ -134,6 +135,11 @@ fn head(answer: &chat::Answer) -> HttpResponseBuilder {
         response.insert_header(header);
     }
     if answer.status != 200 && is_decision(answer) {
+        if let Some(decision) = &answer.decision {
+            HTTP_PROBLEMS
+                .with([decision.outcome_category.code().into()])
+                .increment(1);
+        }
         response.insert_header((header::RETRY_AFTER, headers::seconds(retry_after(answer.quota))));
     }
     if answer.decision.is_none() {
