@@ -12,6 +12,7 @@ mod decisions;
 mod doctor;
 mod eval;
 mod exit;
+mod export;
 mod gavel;
 mod google;
 mod help;
@@ -147,6 +148,8 @@ groups! {
         /// Count decisions and tool calls: outcomes, durations, tools, cost, models
         #[command(subcommand)]
         Stats(stats::Command),
+        /// Export all rows of a log as CSV, NDJSON or Parquet
+        Export(At<export::Args>),
         /// Verify, export and list the audit log
         #[command(subcommand)]
         Audit(audit::Command),
@@ -241,6 +244,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Decisions(command) => command.run(flags),
         Command::Calls(command) => command.run(flags),
         Command::Stats(command) => command.run(flags),
+        Command::Export(args) => talk(&args, flags),
         Command::Doctor(DoctorArgs { live: true }) => configured(flags, doctor::live),
         Command::Doctor(_) => match Config::load(flags) {
             Ok(resolved) => with_config(resolved, Voice::None, doctor::run),

@@ -19,6 +19,8 @@ mod doctor;
 mod doctor_servers;
 #[path = "cli/eval.rs"]
 mod eval;
+#[path = "cli/export.rs"]
+mod export;
 #[allow(dead_code, unreachable_pub, missing_docs)]
 #[path = "api/gemini.rs"]
 mod gemini;

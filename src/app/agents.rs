@@ -28,6 +28,15 @@ pub(super) enum Purpose {
     OneCommand,
     /// Not at all: for a command that only reads records.
     Records,
+    /// Not at all: for a command that reads records, and enters that into the audit log.
+    Export,
+}
+
+impl Purpose {
+    /// Whether only records are needed.
+    pub(super) fn reads(self) -> bool {
+        matches!(self, Self::Records | Self::Export)
+    }
 }
 
 /// The file-based agents of the service, replaced when the files change.
@@ -46,7 +55,7 @@ impl Files {
     /// # Errors
     /// The directory is named and served, and cannot be listed or has errors; all errors are reported.
     pub(super) fn read(config: &Config, purpose: Purpose) -> Result<Self, FileError> {
-        if purpose == Purpose::Records {
+        if purpose.reads() {
             return Ok(Self::default());
         }
         let directory = directory(config);

@@ -30,6 +30,8 @@ const SERVERS: Duration = Duration::from_secs(15);
 pub(crate) enum Work {
     /// It reads an existing database, starts no MCP server and changes nothing.
     Read,
+    /// As `Read`, but the audit log has what it took.
+    Export,
     /// It acts: requests a decision, executes a run, answers.
     Act,
 }
@@ -55,6 +57,7 @@ impl OwnService {
     ) -> anyhow::Result<Self> {
         let app = match work {
             Work::Read => App::build_for_reading(config).await?,
+            Work::Export => App::build_for_export(config).await?,
             Work::Act => App::build_for_command(without_background(config)).await?,
         };
         Self::serve(app, tenant, user).await

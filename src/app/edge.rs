@@ -261,6 +261,7 @@ impl App {
             sessions: self.sessions.clone(),
             decisions: self.decisions.clone(),
             stats: self.stats.clone(),
+            exports: self.exports.clone(),
             auth,
             surroundings: Arc::new(surroundings),
             google,

@@ -46,6 +46,7 @@ use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 use crate::surfaces::definitions::Directory;
+use crate::surfaces::exports::Exporter;
 use crate::surfaces::planning::Planning;
 use crate::surfaces::runs::{AtOnce, Runs};
 use crate::surfaces::sessions::Sessions;
@@ -81,6 +82,7 @@ pub struct App {
     pub decisions: DecisionQueries,
     /// Statistics of the logs.
     pub stats: StatsQueries,
+    exports: Exporter,
     /// The MCP bridge.
     pub mcp: Arc<Mcp>,
     /// The store.
@@ -128,9 +130,19 @@ impl App {
         Self::build_of(command::records_alone(config), None, Purpose::Records).await
     }
 
+    /// As [`App::build_for_reading`], but the audit log can be written.
+    ///
+    /// # Errors
+    /// As [`App::build_for_reading`].
+    async fn build_for_export(config: Config) -> anyhow::Result<Self> {
+        // What opens a database for writing would create a missing one.
+        command::running_process(&config).await?;
+        Self::build_of(command::records_alone(config), None, Purpose::Export).await
+    }
+
     /// Longer than a screen: each part is built once, after those that it needs.
     async fn build_of(config: Config, model: Option<Arc<dyn Model>>, purpose: Purpose) -> anyhow::Result<Self> {
-        let reads = purpose == Purpose::Records;
+        let reads = purpose.reads();
         // Before the model, which keeps handles of its metrics.
         edge::metrics();
         let model = match model {
@@ -156,11 +168,11 @@ impl App {
             .filter(|_| config.database_url.expose_secret().starts_with("sqlite:"))
             .map(|address| format!("http://{}", reachable(address)));
         let store_config = store_config(&config, instance, serves);
-        let store = match reads {
-            true => Store::open_for_reading(store_config)
+        let store = match purpose {
+            Purpose::Records => Store::open_for_reading(store_config)
                 .await
                 .context("the database cannot be read")?,
-            false => Store::open(store_config)
+            _ => Store::open(store_config)
                 .await
                 .context("the record store cannot be opened")?,
         };
@@ -223,6 +235,7 @@ impl App {
         background.spawn(edge::fold_metrics(stop.clone()));
         let decisions = DecisionQueries::new(store.clone());
         let stats = StatsQueries::new(store.clone(), Arc::new(SystemClock));
+        let exports = Exporter::new(store.clone());
         let stopping = Arc::new(AtomicBool::new(false));
         Ok(Self {
             config,
@@ -236,6 +249,7 @@ impl App {
             sessions: Arc::new(sessions),
             decisions,
             stats,
+            exports,
             mcp,
             store,
             socket: Mutex::new(socket),
@@ -281,6 +295,9 @@ impl App {
             if tokio::time::timeout(2 * LAST_WORDS, closed).await.is_err() {
                 tracing::warn!("the HTTP server did not close in time; it ends with the process");
             }
+        }
+        if tokio::time::timeout(LAST_WORDS, self.exports.drained()).await.is_err() {
+            tracing::warn!("some exports in progress are not in the audit log");
         }
         self.runs.end();
         self.stop.cancel();

@@ -163,6 +163,10 @@ fn render(row: &AuditRow) -> String {
             None => text("status"),
         },
         Some(AuditKind::EffectCompleted | AuditKind::RunCancelled) => String::new(),
+        Some(AuditKind::Exported) => match detail["complete"].as_bool() {
+            Some(true) => format!("{} rows of {}", detail["rows"], text("source")),
+            _ => format!("{} rows of {}, broken off", detail["rows"], text("source")),
+        },
         Some(AuditKind::TriggerRestored) => format!("{} was {}", text("trigger"), text("was")),
         // Not one of gavel's kinds: another program wrote it.
         None => row.detail.clone(),

@@ -251,6 +251,15 @@ impl Client {
         Ok((whole.status.as_u16(), body))
     }
 
+    /// An answer of any length, for its reader to take piece by piece.
+    pub(super) async fn download(&self, path: &str, query: &[(&str, String)]) -> anyhow::Result<Response> {
+        let response = self.send(self.http.get(self.url(path, query))).await?;
+        match response.status().is_success() {
+            true => Ok(response),
+            false => Err(self.refused(Whole::read(response).await?)),
+        }
+    }
+
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
         let whole = self.whole(request).await?;
         if !whole.status.is_success() {

@@ -300,6 +300,8 @@ fn is_right(command: &str, status: u16, body: &str, page: &str) {
         one if one.starts_with("/v1/decisions/") => {
             assert!(command.contains(json()["decision_id"].as_str().unwrap()), "{reported}");
         }
+        "/v1/export/decisions" => assert_eq!(body, "", "it is in a file: {reported}"),
+        one if one.starts_with("/v1/exports/") => assert_eq!(json()["complete"], true, "{reported}"),
         "/api/projects/demo/agents" => {
             list("agents");
             assert_eq!(json()["agents"][0]["id"], "greeter", "{reported}");
@@ -388,6 +390,11 @@ async fn every_curl_of_the_pages_works_when_pasted() {
             }
             let command = match () {
                 () if command.contains("DECISION_ID") => command.replace("DECISION_ID", &open.decision().await),
+                () if command.contains("EXPORT_ID") => {
+                    let headers = std::fs::read_to_string(open.directory.path().join("headers")).unwrap();
+                    let id = headers.lines().find_map(|line| line.strip_prefix("x-gavel-export: "));
+                    command.replace("EXPORT_ID", id.unwrap())
+                }
                 () if command.contains("APPROVAL_ID") => command.replace("APPROVAL_ID", &open.approval().await),
                 () if command.contains("/api/agent/runs/RUN_ID") => {
                     command.replace("RUN_ID", &open.run_of_thread().await)
@@ -409,6 +416,7 @@ async fn every_curl_of_the_pages_works_when_pasted() {
             "docs/reference/http-agents.md",
             "docs/reference/http-api.md",
             "docs/reference/http-chat.md",
+            "docs/reference/http-exports.md",
             "docs/reference/http-threads.md",
             "docs/reference/processes.md",
             "docs/reference/records.md",

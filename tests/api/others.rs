@@ -13,11 +13,11 @@ use crate::gemini::Reply;
 use crate::harness::{Answer, App, Setup, spawn_app};
 use crate::planning::{self, HOUR, ahead};
 
-const SECRET: &str = "a-shared-secret-of-at-least-32-bytes";
+pub(crate) const SECRET: &str = "a-shared-secret-of-at-least-32-bytes";
 
 const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\ntools: [add_task]\n---\n\nYou are the workspace.\n";
 
-fn token(user: &str, tenant: &str, roles: &[&str]) -> String {
+pub(crate) fn token(user: &str, tenant: &str, roles: &[&str]) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let claims = json!({
         "iss": "https://issuer.example", "aud": "gavel", "sub": user, "org": tenant, "roles": roles, "exp": now + 600,
@@ -57,6 +57,7 @@ struct Hers {
     grant: String,
     /// Of planning.
     session: String,
+    export: String,
 }
 
 impl Hers {
@@ -75,6 +76,7 @@ impl Hers {
         let more = json!({"prompt": "And eve.", "threadId": first["threadId"]});
         let waiting = ask(app, ann, "POST", "/api/agent/run", Some(more)).await.expect(200);
         assert_eq!(waiting["status"], "awaiting_confirmation", "{waiting}");
+        let exported = ask(app, ann, "GET", "/v1/export/decisions", None).await;
         let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value}")).to_owned();
         Self {
             thread: text(&waiting["threadId"]),
@@ -83,6 +85,7 @@ impl Hers {
             approval: text(&waiting["actions"][0]["approvalId"]),
             grant: text(&grants["grants"][0]["grantId"]),
             session: text(&session["sessionId"]),
+            export: exported.header("x-gavel-export").to_owned(),
         }
     }
 
@@ -107,6 +110,7 @@ impl Hers {
             ("POST", "/api/agent/actions/{id}/settle") => (with(&self.action), Some(json!({"happened": true}))),
             ("GET" | "DELETE", "/api/agent/grants/{id}") => (with(&self.grant), None),
             ("GET", "/v1/decisions/{id}" | "/v1/decisions/{id}/request") => (with(&self.run), None),
+            ("GET", "/v1/exports/{id}") => (with(&self.export), None),
             ("GET", path) if path.starts_with("/v1/sessions/{id}") => (
                 with(&self.session).replace("{version}", "1").replace("{taskId}", "t1"),
                 None,
@@ -142,7 +146,7 @@ impl Hers {
         })
     }
 
-    fn ids(&self) -> [&str; 6] {
+    fn ids(&self) -> [&str; 7] {
         let ids = [
             &self.thread,
             &self.run,
@@ -150,6 +154,7 @@ impl Hers {
             &self.approval,
             &self.grant,
             &self.session,
+            &self.export,
         ];
         ids.map(String::as_str)
     }
@@ -209,7 +214,8 @@ async fn kept(app: &App) -> Vec<Vec<Vec<String>>> {
         "approval_grant",
         "decision_log",
         "tool_invocation_log",
-        "audit",
+        // An export of one's own rows is entered.
+        "audit WHERE kind <> 'exported'",
         "planning_session",
         "planning_change",
     ] {
@@ -298,8 +304,10 @@ async fn no_route_shows_or_changes_another_users_data() {
                     assert_eq!(answer.status, 404, "{reported}: {}", answer.body);
                     answer.problem(404, "not_found");
                     tried += 1;
-                } else if method == "GET" && !path.contains('{') || path == "/api/projects/{project}/runs" {
-                    let path = path.replace("{project}", "default");
+                } else if method == "GET" && !path.contains('{')
+                    || ["/api/projects/{project}/runs", "/v1/export/{source}"].contains(&path.as_str())
+                {
+                    let path = path.replace("{project}", "default").replace("{source}", "actions");
                     let answer = ask(&app, &stranger, method, &path, None).await;
                     assert!(!hers.is_in(&answer.body.to_string()), "{reported}: {}", answer.body);
                     tried += 1;

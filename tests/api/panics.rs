@@ -29,6 +29,7 @@ use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use gavel::surfaces::definitions::{Directory, FileAgents};
+use gavel::surfaces::exports::Exporter;
 use gavel::surfaces::planning::Planning;
 use gavel::surfaces::runs::{self, AtOnce};
 use gavel::surfaces::sessions::Sessions;
@@ -240,6 +241,7 @@ async fn serve(database: Database) -> Served {
         sessions: Arc::new(sessions),
         decisions: DecisionQueries::new(store.clone()),
         stats: StatsQueries::new(store.clone(), Arc::new(SystemClock)),
+        exports: Exporter::new(store.clone()),
         auth: Auth::none(),
         surroundings: Arc::new(Around),
         google: None,

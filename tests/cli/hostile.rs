@@ -22,10 +22,10 @@ fn assert_harmless(command: &[&str], text: &str) {
     assert!(evil.is_empty(), "{command:?} printed {evil:?}: {text:?}");
 }
 
-type Answer = Arc<dyn Fn(&str, &mut TcpStream) + Send + Sync>;
+pub(super) type Answer = Arc<dyn Fn(&str, &mut TcpStream) + Send + Sync>;
 
 /// A server that answers with the given response, and its URL. It stores the requests.
-fn server(answer: Answer) -> (String, Arc<Mutex<Vec<String>>>) {
+pub(super) fn server(answer: Answer) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -69,9 +69,10 @@ fn says(status: u16, body: &Value) -> Answer {
 }
 
 /// Every command that calls another gavel. The others print by the same functions, as `tests/architecture.rs` checks.
-const ASKING: [&[&str]; 24] = [
+const ASKING: [&[&str]; 25] = [
     &["chat", "hi"],
     &["runs", "list"],
+    &["export", "decisions", "--since", "1d", "--out", "-"],
     &["runs", "show", ID],
     &["runs", "watch", ID],
     &["runs", "cancel", ID],

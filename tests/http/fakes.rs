@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use gavel::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use gavel::api::exports::ExportManifest;
 use gavel::api::filter::FilterFields;
 use gavel::api::stats::StatsFrom;
 use gavel::domain::decision::Usage;
 use gavel::domain::histogram::Histogram;
-use gavel::domain::ids::{DecisionId, TenantId, UserId};
+use gavel::domain::ids::{DecisionId, ExportId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
 use gavel::domain::schema::JsonSchema;
 use gavel::domain::settings::{SessionRules, TaskLimits};
@@ -23,6 +24,7 @@ use gavel::ports::BoxFuture;
 use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{Commit, Committed, Recorder};
 use gavel::ports::conditions::{Condition, Conditions};
+use gavel::ports::exports::{ColumnKind, ExportColumn, ExportPage, ExportQuery, ExportRows, ExportValue, Exports};
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::records::{ClosedDecision, Decisions, ListQuery, Page, QueryError, RecordError, StoredAnswer};
@@ -47,6 +49,9 @@ pub struct Record {
     pub claims: Mutex<HashMap<String, (String, Option<StoredAnswer>)>>,
     pub rows: Mutex<HashMap<DecisionId, Value>>,
     pub queries: Mutex<Vec<(TenantId, ListQuery)>>,
+    /// What exports give: rows of a page, and after how many pages they fail.
+    pub pages: Mutex<(usize, Option<usize>)>,
+    pub taken: Mutex<Vec<(String, ExportManifest)>>,
 }
 
 impl Record {
@@ -131,6 +136,54 @@ impl Recorder for Record {
             Some((_, Some(answer))) => Claimed::Answered(answer.clone()),
         };
         Ok(claimed)
+    }
+}
+
+/// Two pages, or fewer if it fails.
+struct Pages(usize, Option<usize>, usize);
+
+#[async_trait]
+impl ExportRows for Pages {
+    async fn next(&mut self) -> Result<Option<ExportPage>, QueryError> {
+        if self.1 == Some(self.2) {
+            return Err(QueryError::Unavailable("canary-of-the-database".into()));
+        }
+        self.2 += 1;
+        let row = || vec![ExportValue::Text("=1+1".to_owned()), ExportValue::Int(-1)];
+        Ok((self.2 <= 2).then(|| ExportPage {
+            rows: (0..self.0).map(|_| row()).collect(),
+            first: Some("a".to_owned()),
+            last: Some("b".to_owned()),
+        }))
+    }
+}
+
+#[async_trait]
+impl Exports for Record {
+    async fn begin(
+        &self,
+        _: &TenantId,
+        _: &ExportQuery,
+    ) -> Result<(Vec<ExportColumn>, Box<dyn ExportRows>), QueryError> {
+        if *self.away.lock().unwrap() {
+            return Err(QueryError::Unavailable("canary-of-the-database".into()));
+        }
+        let (rows, fail) = *self.pages.lock().unwrap();
+        let column = |name: &str, kind| ExportColumn {
+            name: name.to_owned(),
+            kind,
+        };
+        let columns = vec![column("text", ColumnKind::Text), column("number", ColumnKind::Int)];
+        Ok((columns, Box::new(Pages(rows, fail, 0))))
+    }
+    async fn enter(&self, _: &TenantId, actor: &str, taken: ExportManifest) -> Result<(), RecordError> {
+        self.check(&self.close_fails)?;
+        self.taken.lock().unwrap().push((actor.to_owned(), taken));
+        Ok(())
+    }
+    async fn taken(&self, _: &TenantId, id: ExportId) -> Result<Option<(String, ExportManifest)>, QueryError> {
+        let taken = self.taken.lock().unwrap();
+        Ok(taken.iter().find(|(_, taken)| taken.export_id == id).cloned())
     }
 }
 

@@ -21,6 +21,7 @@ use gavel::surfaces::approvals::Approvals;
 use gavel::surfaces::chat::Chat;
 use gavel::surfaces::decisions::DecisionQueries;
 use gavel::surfaces::definitions::Directory;
+use gavel::surfaces::exports::Exporter;
 use gavel::surfaces::planning::Planning;
 use gavel::surfaces::runs::{AtOnce, Runs};
 use gavel::surfaces::sessions::Sessions;
@@ -144,6 +145,7 @@ pub async fn serve(setup: Setup) -> Running {
         sessions: Arc::new(sessions),
         decisions: DecisionQueries::new(record.clone()),
         stats: StatsQueries::new(record.clone(), Arc::new(SystemClock)),
+        exports: Exporter::new(record.clone()),
         auth: setup.auth,
         surroundings: Arc::new(Around),
         google: Some(Arc::new(NoAccounts)),

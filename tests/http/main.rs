@@ -4,6 +4,7 @@
 mod auth;
 mod chat;
 mod connection;
+mod exports;
 mod fakes;
 mod foreign;
 mod harness;

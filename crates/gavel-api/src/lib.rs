@@ -7,6 +7,7 @@ pub mod approvals;
 pub mod chat;
 pub mod decisions;
 pub mod events;
+pub mod exports;
 pub mod filter;
 pub mod names;
 mod page;

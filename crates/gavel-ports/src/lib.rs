@@ -9,6 +9,7 @@ pub mod clock;
 pub mod commit;
 pub mod conditions;
 pub mod definitions;
+pub mod exports;
 pub mod keys;
 pub mod metrics;
 pub mod model;

@@ -29,8 +29,8 @@ use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::{
-    ActionId, ApprovalId, ConversationId, DecisionId, GrantId, InstanceId, PlanningSessionId, ProjectId, RunId,
-    TenantId, ThreadId, UserId,
+    ActionId, ApprovalId, ConversationId, DecisionId, ExportId, GrantId, InstanceId, PlanningSessionId, ProjectId,
+    RunId, TenantId, ThreadId, UserId,
 };
 use crate::domain::planning_session::{SessionReason, SessionStatus};
 use crate::domain::tool::FailureCode;
@@ -308,6 +308,7 @@ ids_as_text!(
     ActionId,
     ApprovalId,
     DecisionId,
+    ExportId,
     GrantId,
     InstanceId,
     PlanningSessionId,

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::queue::Cleanup;
 use super::rollup::Quarter;
+use crate::api::exports::ExportManifest;
 use crate::domain::ids::{PlanningSessionId, ProjectId, RunId, TenantId};
 use crate::ports::actions::{Resolve, Revoke, Settle};
 use crate::ports::claims::{Claim, Claimant};
@@ -59,6 +60,8 @@ pub(super) enum Op {
     /// Expires due approval requests of these outermost runs.
     ExpireApprovals(Vec<RunId>),
     Revoke(Revoke),
+    /// What an export of a tenant has taken, and who took it.
+    EnterExport(TenantId, Arc<str>, Box<ExportManifest>),
     Define(NewVersion, Uuid),
     EditPlan(Box<PlanEdit>),
     CancelSession(SessionCancel),
@@ -126,6 +129,8 @@ impl Op {
             Self::Settle(_) => ("settle action", false, true),
             Self::ExpireApprovals(_) => ("expire approvals", false, true),
             Self::Revoke(_) => ("revoke grant", false, true),
+            // A whole one ends only once it is entered; the rows of a broken one have left already.
+            Self::EnterExport(.., taken) => ("enter export", !taken.complete, true),
             Self::Define(..) => ("put definition", false, true),
             Self::EditPlan(_) => ("edit plan", false, true),
             Self::CancelSession(_) => ("cancel session", false, true),
@@ -218,7 +223,7 @@ impl Op {
             }
             // It never waits for a lock: if the row is locked, a worker looks for the run again later.
             Self::TakeRun(..) => {}
-            Self::Claim(..) | Self::Cleanup(_) | Self::Revoke(_) => {}
+            Self::Claim(..) | Self::Cleanup(_) | Self::Revoke(_) | Self::EnterExport(..) => {}
             Self::RenewLease | Self::Sweep | Self::Prune | Self::EndLease => {}
             // It locks more than rows, and has its transaction to itself.
             Self::TakeQuarters(_) | Self::PutQuarter(..) => {}

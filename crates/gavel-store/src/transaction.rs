@@ -133,6 +133,10 @@ impl Batch<'_> {
                 Box::new(())
             }
             Op::Revoke(revoke) => Box::new(self.revoke(conn, revoke).await?),
+            Op::EnterExport(tenant, actor, taken) => {
+                self.enter_export(tenant, actor, taken);
+                Box::new(())
+            }
             Op::Define(version, id) => Box::new(self.define(conn, version, *id).await?),
             Op::EditPlan(edit) => Box::new(self.edit_plan(conn, edit).await?),
             Op::CancelSession(cancel) => Box::new(self.cancel_session(conn, cancel).await?),

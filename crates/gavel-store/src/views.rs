@@ -23,6 +23,7 @@ use crate::api::decisions::{DecisionRecord, ToolInvocation, Turn};
 use crate::api::runs::AgentRun;
 use crate::domain::ids::TenantId;
 use crate::domain::names::{Field, Shape, Shaped};
+use crate::ports::exports::ColumnKind;
 
 /// The schema, the prefix on SQLite, and that of the schemas of roles.
 const SCHEMA: &str = "gavel_v1";
@@ -38,10 +39,11 @@ struct View {
     from: &'static str,
 }
 
-struct Column {
-    name: String,
-    sql: String,
+pub(super) struct Column {
+    pub(super) name: String,
+    pub(super) sql: String,
     about: String,
+    pub(super) kind: ColumnKind,
 }
 
 static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
@@ -129,7 +131,12 @@ impl Column {
             name: name.to_owned(),
             sql: sql.to_owned(),
             about: about.into(),
+            kind: kind_by_name(name),
         }
+    }
+
+    fn of(self, kind: ColumnKind) -> Self {
+        Self { kind, ..self }
     }
 }
 
@@ -141,16 +148,16 @@ impl View {
     /// Its columns as they are read, and for the time that indexes are ordered by also the number.
     fn all(&self) -> Vec<Column> {
         let mut all = Vec::new();
-        for Column { name, sql, about } in &self.columns {
-            let is_time = name == "at" || name.ends_with("_at");
+        for Column { name, sql, about, kind } in &self.columns {
             let (name, about) = (name.as_str(), about.as_str());
-            match is_time && sql.starts_with('@') {
-                true => all.push(Column::new(name, sql, about)),
-                false if is_time => all.push(Column::new(name, &format!("@time({sql})"), about)),
-                false => all.push(Column::new(name, sql, about)),
-            }
+            let native = match kind {
+                ColumnKind::Time if !sql.starts_with('@') => format!("@time({sql})"),
+                _ => sql.clone(),
+            };
+            all.push(Column::new(name, &native, about).of(*kind));
             if name == "created_at" {
-                all.push(Column::new("created_us", sql, "The same in microseconds since 1970."));
+                let about = "The same in microseconds since 1970.";
+                all.push(Column::new("created_us", sql, about).of(ColumnKind::Int));
             }
         }
         all
@@ -194,17 +201,17 @@ fn of_table<O, C>(table: &Table<O, C>, shape: &Shape, content: bool) -> Vec<Colu
         .viewed()
         .filter(|column| column.is_content == content || content && is_key(column.name));
     let columns = wanted.filter_map(|column| {
-        let about = match column.about {
-            About::Own(about) => about.to_owned(),
+        let (about, kind) = match column.about {
+            About::Own(about) => (about.to_owned(), kind_by_name(column.name)),
             About::Field(path) => {
                 let field = field(shape, path).unwrap_or_else(|| unreachable!("{} answers with {path}", table.name));
                 if matches!(&field.shape, Shape::List(of) if matches!(**of, Shape::Record(..))) {
                     return None;
                 }
-                text(field.about)
+                (text(field.about), kind(&field.shape))
             }
         };
-        Some((column.is_content, Column::new(column.name, column.sql, about)))
+        Some((column.is_content, Column::new(column.name, column.sql, about).of(kind)))
     });
     let mut columns: Vec<_> = columns.collect();
     columns.sort_by_key(|(is_content, _)| *is_content);
@@ -241,7 +248,13 @@ fn of_audit(wanted: fn(&str) -> bool) -> Vec<Column> {
     let shape = AuditRow::shape();
     let wanted = fields(&shape).iter().filter(|field| wanted(&field.name));
     wanted
-        .map(|field| Column::new(&field.name, &field.name, text(field.about)))
+        .map(|field| {
+            let kind = match kind_by_name(&field.name) {
+                ColumnKind::Time => ColumnKind::Time,
+                _ => kind(&field.shape),
+            };
+            Column::new(&field.name, &field.name, text(field.about)).of(kind)
+        })
         .collect()
 }
 
@@ -272,16 +285,18 @@ fn unfold(shape: &Shape, within: &str, columns: &mut Vec<Column>) {
             Shape::Optional(of) => of,
             shape => shape,
         };
-        let kind = match shape {
-            Shape::Record(..) => {
-                unfold(shape, &format!("{path}."), columns);
-                continue;
-            }
-            Shape::Count(..) => "int",
-            Shape::Text(Some("date-time"), _) => "instant",
-            _ => "text",
+        if matches!(shape, Shape::Record(..)) {
+            unfold(shape, &format!("{path}."), columns);
+            continue;
+        }
+        let kind = kind(shape);
+        let word = match kind {
+            ColumnKind::Int => "int",
+            ColumnKind::Time => "instant",
+            ColumnKind::Text | ColumnKind::Bool => "text",
         };
-        columns.push(Column::new(&field.name, &format!("@{kind}({path})"), text(field.about)));
+        let sql = format!("@{word}({path})");
+        columns.push(Column::new(&field.name, &sql, text(field.about)).of(kind));
     }
 }
 
@@ -290,11 +305,39 @@ fn listed(columns: &[(&str, &str, &str)]) -> Vec<Column> {
     columns.iter().map(column).collect()
 }
 
+/// What a column holds, by the form of its field in answers.
+fn kind(shape: &Shape) -> ColumnKind {
+    match shape {
+        Shape::Optional(of) => kind(of),
+        Shape::Bool => ColumnKind::Bool,
+        Shape::Count(..) => ColumnKind::Int,
+        Shape::Text(Some("date-time"), _) => ColumnKind::Time,
+        _ => ColumnKind::Text,
+    }
+}
+
+/// What a column without such a field holds.
+fn kind_by_name(name: &str) -> ColumnKind {
+    match name {
+        "number" | "sequence" => ColumnKind::Int,
+        "side_effect" => ColumnKind::Bool,
+        "at" => ColumnKind::Time,
+        name if name.ends_with("_at") => ColumnKind::Time,
+        _ => ColumnKind::Text,
+    }
+}
+
+/// The columns of a view as its table has them.
+pub(super) fn columns(view: &str) -> &'static [Column] {
+    let found = VIEWS.iter().find(|of| of.name == view);
+    &found.unwrap_or_else(|| unreachable!("there is no view {view}")).columns
+}
+
 /// Calls with side effects or with an approval are those of `agent_action`; what was called with, and what people were
 /// shown, is working state and not part of the view. All others are only in the tool-call log.
-const ACTIONS: &str = "(
+pub(super) const ACTIONS: &str = "(
     SELECT
-        a.id AS action_id, a.approval_id, a.run_id, a.root_id, a.thread_id, a.tenant, a.user_id, a.project_id,
+        a.id, a.approval_id, a.run_id, a.root_id, a.thread_id, a.tenant, a.user_id, a.project_id,
         a.agent_id, a.sequence, a.server, a.tool, a.tool_digest, a.side_effect, a.model, t.input_hash, a.policy,
         a.status, a.resolution, a.resolved_by, a.grant_id, a.error_code, a.settled_by, a.created_at, a.expires_at,
         a.resolved_at, a.started_at, a.completed_at, a.settled_at
@@ -316,7 +359,7 @@ const ACTIONS: &str = "(
 /// The columns of `actions`, under the names of an action's `record`.
 #[rustfmt::skip] // A line for each.
 const ACTION_COLUMNS: &[(&str, &str, &str)] = &[
-    ("action_id", "action_id", "Its id, which is also that of the tool invocation."),
+    ("action_id", "id", "Its id, which is also that of the tool invocation."),
     ("approval_id", "approval_id", "The approval request, resolved or not; null if none was needed."),
     ("run_id", "run_id", "The run that called, which is also the decision."),
     ("outermost_run_id", "root_id", "The outermost run."),

@@ -300,6 +300,8 @@ names! {
         CallsToServer = "calls to one server",
         /// Open streams.
         Streams = "open streams",
+        /// Exports in progress.
+        Exports = "exports",
         /// Bytes of request bodies in progress.
         Bodies = "bytes of request bodies",
         /// Bytes of large responses that clients have not read yet.
@@ -331,6 +333,8 @@ impl Pool {
             | Self::CallsToServer => Limits::with_reserve(whole),
             // A user with 64 open streams has ten tabs in six browsers.
             Self::Streams => shares([1024, 512, 64]),
+            // One takes up to 100 MiB, and a connection of those that lists read by.
+            Self::Exports => shares([4, 3, 2]),
             // Honest users do not send 16 MiB of bodies at once in many pieces.
             Self::Bodies => shares([64, 32, 16]).times(MIB),
             // Three of the largest pages for one caller, and six in total.

@@ -104,6 +104,11 @@ uuid_id!(
 );
 
 uuid_id!(
+    /// An export of a log.
+    ExportId
+);
+
+uuid_id!(
     /// A running gavel process, the owner of its open rows.
     InstanceId
 );

@@ -30,6 +30,7 @@ pub(super) const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("ide
 pub(super) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(super) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+pub(super) const EXPORT: HeaderName = HeaderName::from_static("x-gavel-export");
 pub(super) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Most characters of a request id.

@@ -22,6 +22,7 @@ mod console;
 mod decisions;
 mod docs;
 mod exchange;
+mod exports;
 mod headers;
 mod openapi;
 mod planning;
@@ -52,6 +53,7 @@ use crate::surfaces::approvals::Approvals;
 use crate::surfaces::chat::Chat;
 use crate::surfaces::decisions::DecisionQueries;
 use crate::surfaces::definitions::Directory;
+use crate::surfaces::exports::Exporter;
 use crate::surfaces::planning::Planning;
 use crate::surfaces::runs::Runs;
 use crate::surfaces::sessions::Sessions;
@@ -80,6 +82,8 @@ pub struct Edge {
     pub decisions: DecisionQueries,
     /// Statistics of the logs.
     pub stats: StatsQueries,
+    /// Exports of the logs.
+    pub exports: Exporter,
     /// How callers authenticate.
     pub auth: Auth,
     /// State of the other parts, and the metrics.

@@ -462,6 +462,7 @@ ids! {
     ActionId = "action", "The action's id.";
     ApprovalId = "approval request", "The approval request's id.";
     DecisionId = "decision", "The `decision_id` of a response.";
+    ExportId = "export", "The `X-Gavel-Export` of a response.";
     GrantId = "grant", "The grant's id.";
     PlanningSessionId = "planning session", "The session's id.";
     RunId = "run", "The run's id.";

@@ -22,6 +22,8 @@ pub(super) struct Room {
     pub(super) streams: Arc<Budget>,
     /// Bytes of responses until their readers have received them.
     pub(super) answers: Arc<Budget>,
+    /// Exports of the caller.
+    pub(super) exports: Arc<Budget>,
 }
 
 impl Room {
@@ -30,6 +32,7 @@ impl Room {
             bodies: Budget::new(Pool::Bodies, limits.bodies),
             streams: Budget::new(Pool::Streams, limits.streams),
             answers: Budget::new(Pool::Answers, limits.answers),
+            exports: Budget::new(Pool::Exports, Pool::Exports.limits(0)),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::http::exchange::Exchange;
 use crate::http::openapi::About;
 use crate::http::planning::{self, read};
 use crate::http::request::Handler;
-use crate::http::{State, agents, approvals, chat, decisions, docs, google, health, runs, stats, threads};
+use crate::http::{State, agents, approvals, chat, decisions, docs, exports, google, health, runs, stats, threads};
 
 /// A route, and what answers it.
 pub(super) struct Entry {
@@ -109,7 +109,7 @@ const GROUPS: &[(&str, &str, &[Operations])] = &[
     (
         "record",
         "Decisions and tool calls, and statistics of them, for analysts.",
-        &[decisions::OPERATIONS, stats::OPERATIONS],
+        &[decisions::OPERATIONS, stats::OPERATIONS, exports::OPERATIONS],
     ),
     (
         "health",

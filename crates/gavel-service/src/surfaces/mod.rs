@@ -9,6 +9,7 @@ pub mod caller;
 pub mod chat;
 pub mod decisions;
 pub mod definitions;
+pub mod exports;
 pub mod planning;
 pub mod problem;
 pub mod request;

@@ -69,7 +69,7 @@ const PAGE: usize = 500;
 type Audit = Column<AuditRow>;
 
 #[rustfmt::skip] // A line for each.
-static AUDIT: Table<AuditRow> = Table { name: "audit", columns: &[
+pub(super) static AUDIT: Table<AuditRow> = Table { name: "audit", columns: &[
     Audit::open("number", |row, _| row.number.into()).shown(),
     Audit::open("format", |row, _| row.format.into()).shown(),
     Audit::open("at", |row, _| row.at.into()).shown(),
@@ -279,6 +279,8 @@ names! {
         SessionCancelled = "session_cancelled",
         /// A planning session ended in another way.
         SessionEnded = "session_ended",
+        /// Rows of a log were exported.
+        Exported = "exported",
         /// gavel restored a trigger that keeps the audit append-only.
         TriggerRestored = "trigger_restored",
     }

@@ -18,7 +18,7 @@ use sqlx::{Column as _, Row as _, TypeInfo as _};
 pub(crate) type Names = Arc<[Box<str>]>;
 
 /// A value of a column.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum Cell {
     #[default]
     Null,
@@ -65,6 +65,11 @@ impl Row {
     pub(crate) fn peek(&self, name: &str) -> Option<&Cell> {
         let at = self.names.iter().position(|other| **other == *name)?;
         self.cells.get(at)
+    }
+
+    /// Its values, in the order of the columns.
+    pub(crate) fn into_cells(self) -> Vec<Cell> {
+        self.cells
     }
 
     /// The bytes of its text.

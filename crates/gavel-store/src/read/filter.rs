@@ -16,12 +16,14 @@ use std::sync::LazyLock;
 use chrono::DateTime;
 
 use super::super::actions::{ACTION, GRANT, THREAD};
+use super::super::audit::{AUDIT, AuditKind};
 use super::super::decisions::{CALL, DECISION};
 use super::super::definitions::LISTED;
 use super::super::planning::SESSION;
 use super::super::runs::RUN;
 pub(crate) use super::super::table::Field;
 use super::super::table::Table;
+use super::super::views;
 use crate::api::approvals::{ApprovalPage, GrantPage};
 use crate::api::decisions::{CallStatus, DecisionPage, ToolInvocationPage};
 pub(crate) use crate::api::filter::Kind;
@@ -658,6 +660,32 @@ pub(crate) static RUNS: LazyLock<List> = LazyLock::new(|| {
 pub(crate) static ACTIONS: LazyLock<List> = LazyLock::new(|| List {
     newest_first: false,
     ..list::<ApprovalPage, _, _>(&ACTION, ACTION.selected(), &[BY_USER, Index("status", &[], None)])
+});
+
+/// Every call of a run, as the analysts' view has it.
+pub(crate) static ACTION_LOG: LazyLock<List> = LazyLock::new(|| List {
+    name: views::ACTIONS,
+    newest_first: false,
+    ..list::<ApprovalPage, _, _>(&ACTION, String::new(), &[])
+});
+
+/// The audit log, in the order of its numbers. A number is that of one row, so no id breaks ties.
+pub(crate) static AUDIT_LOG: LazyLock<List> = LazyLock::new(|| List {
+    name: "(SELECT audit.*, '' AS id FROM audit) AS audit",
+    order: "number",
+    newest_first: false,
+    columns: String::new(),
+    fields: AUDIT.fields(&[
+        filter::Filter("kind", Kind::Names(filter::names::<AuditKind>)),
+        filter::Filter("actor", Kind::Text),
+        filter::Filter("decision_id", Kind::Text),
+        filter::Filter("action_id", Kind::Text),
+        filter::Filter("tool", Kind::Text),
+        filter::Filter("at", Kind::Time),
+    ]),
+    indexed: &[],
+    searched: &[],
+    has_calls: false,
 });
 
 pub(crate) static GRANTS: LazyLock<List> =

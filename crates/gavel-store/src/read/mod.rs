@@ -2,6 +2,7 @@
 //!
 //! `filter` defines what can be queried and parses a query, `select` turns it into one statement that an index supports,
 //! which begins where the token of the page before ends.
+mod exports;
 mod filter;
 mod select;
 mod stats;
@@ -24,7 +25,7 @@ use super::db::{Dialect, EachRow, Readers, Sql, Value, values};
 use super::error::{StoreError, describe, is_too_slow};
 use super::migrate;
 use crate::api::approvals::Grant;
-use crate::domain::ids::TenantId;
+use crate::domain::ids::{TenantId, UserId};
 use crate::domain::time::Timestamp;
 use crate::ports::records::{ListQuery, Page, QueryError};
 
@@ -57,6 +58,7 @@ pub struct Process {
 }
 
 /// Read-only access to the records: no migration, no lease, no writer.
+#[derive(Clone)]
 pub struct ReadOnly {
     readers: Readers,
     dialect: Dialect,
@@ -142,14 +144,7 @@ impl ReadOnly {
                 detail: format!("{} is not in 1..={MAX_PAGE}", query.page_size),
             });
         }
-        let user = query.user.as_ref().map(|user| Literal::Exact(user.to_string()));
-        let fixed = [("tenant", Some(Literal::Exact(tenant.to_string()))), ("user_id", user)];
-        let fixed = fixed
-            .into_iter()
-            .filter_map(|(column, value)| Some(Term::fixed(column, value?)));
-        let mut filters: Vec<_> = terms.into_iter().chain(fixed).map(Filter::Is).collect();
-        filters.extend(filter::parse(list, query.filter.as_deref().unwrap_or_default())?);
-        hides_from_users(query.user.is_some(), filters.iter())?;
+        let mut filters = filters(list, tenant, terms, query.user.as_ref(), query.filter.as_deref())?;
         if list.name == RUNS.name && !filters.iter().any(|filter| filter.asks_for(PARENT)) {
             filters.push(Filter::Is(Term::fixed(PARENT, Literal::Null)));
         }
@@ -160,6 +155,7 @@ impl ReadOnly {
         let size = query.page_size as usize;
         let question = Question {
             list,
+            columns: &list.columns,
             filters: &filters,
             after: after.as_ref(),
             order,
@@ -245,6 +241,28 @@ fn hides_from_users<'f>(of_user: bool, mut filters: impl Iterator<Item = &'f Fil
         }),
         false => Ok(()),
     }
+}
+
+/// What holds for the rows of a tenant, or of one user, that a filter asks for, in addition to `terms`.
+fn filters(
+    list: &'static List,
+    tenant: &TenantId,
+    terms: Vec<Term>,
+    user: Option<&UserId>,
+    filter: Option<&str>,
+) -> Result<Vec<Filter>, QueryError> {
+    let of_user = user.map(|user| Literal::Exact(user.to_string()));
+    let fixed = [
+        ("tenant", Some(Literal::Exact(tenant.to_string()))),
+        ("user_id", of_user),
+    ];
+    let fixed = fixed
+        .into_iter()
+        .filter_map(|(column, value)| Some(Term::fixed(column, value?)));
+    let mut filters: Vec<_> = terms.into_iter().chain(fixed).map(Filter::Is).collect();
+    filters.extend(filter::parse(list, filter.unwrap_or_default())?);
+    hides_from_users(user.is_some(), filters.iter())?;
+    Ok(filters)
 }
 
 /// The longest range of time of which a page by a number is made: all its rows are read.

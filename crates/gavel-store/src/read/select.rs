@@ -20,6 +20,8 @@ use crate::ports::records::QueryError;
 /// The query.
 pub(super) struct Question<'a> {
     pub(super) list: &'static List,
+    /// What is read.
+    pub(super) columns: &'a str,
     pub(super) filters: &'a [Filter],
     pub(super) after: Option<&'a Token>,
     pub(super) order: Order,
@@ -51,9 +53,8 @@ pub(super) fn select(dialect: Dialect, question: &Question<'_>) -> (String, Vec<
     };
     let shared = question.filters.iter().filter(|filter| !is_in_branches(filter));
     let mut shared: Vec<_> = shared.map(|filter| builder.filter(filter)).collect();
-    let List {
-        name, order, columns, ..
-    } = question.list;
+    let List { name, order, .. } = question.list;
+    let columns = question.columns;
     let direction = if question.order.descending { "DESC" } else { "ASC" };
     let by = question.order.by.map(|field| field.sql);
     let tail = |by: Option<&str>, at: &str, id: &str| {

@@ -356,6 +356,10 @@ fn known(name: &str) -> Option<(&'static str, Value)> {
             "The part of `Prefer` that had an effect; absent without one.",
             json!("respond-async"),
         ),
+        "X-Gavel-Export" => (
+            "The id of the export, whose manifest is at `/v1/exports/{id}` once it has ended.",
+            json!("0199f0a1-7c2e-7d10-9f5e-3a1b2c3d4e5f"),
+        ),
         "ETag" => (
             "The version, for `If-Match`; absent for an agent from a file.",
             json!("\"3\""),

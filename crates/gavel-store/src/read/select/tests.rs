@@ -21,6 +21,7 @@ fn filters(list: &'static List, filter: &str) -> Vec<Filter> {
 fn sql(dialect: Dialect, list: &'static List, filter: &str) -> String {
     let question = Question {
         list,
+        columns: &list.columns,
         filters: &filters(list, filter),
         after: None,
         order: NEWEST_FIRST,
@@ -224,6 +225,7 @@ async fn an_index_answers_each_question() {
         }
         let question = Question {
             list,
+            columns: &list.columns,
             filters: &filters,
             after: None,
             order: NEWEST_FIRST,
@@ -248,6 +250,7 @@ async fn an_index_answers_the_list_of_threads() {
     for (filter, index) in [("user_id = \"ann\"", "thread_by_user"), ("", "thread_by_activity")] {
         let question = Question {
             list: &THREADS,
+            columns: &THREADS.columns,
             filters: &filters(&THREADS, filter),
             after: None,
             order: NEWEST_FIRST,

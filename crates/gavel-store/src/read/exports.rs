@@ -1,0 +1,337 @@
+//! Exports: port [`Exports`]. The rows of an analysts' view, read from its table as a list reads it: page by page, by the
+//! index that the filter allows, up to the row that was the last when the export began.
+
+use std::ops::ControlFlow;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+use super::super::Store;
+use super::super::audit::{AuditKind, Entry, Whose};
+use super::super::db::row::Cell;
+use super::super::db::values;
+use super::super::op::Op;
+use super::super::queue::Batch;
+use super::super::views::{self, Column};
+use super::filter::{ACTION_LOG, AUDIT_LOG, DECISIONS, Filter, List, Literal, Op as Compare, TOOL_INVOCATIONS, Term};
+use super::select::{Order, Question, Token, select};
+use super::{FOR_OPERATORS, MAX_PAGE_BYTES, ReadOnly, filters};
+use crate::api::exports::{ExportManifest, ExportSource};
+use crate::domain::ids::{ExportId, TenantId};
+use crate::domain::time::Timestamp;
+use crate::ports::exports::{ColumnKind, ExportColumn, ExportPage, ExportQuery, ExportRows, ExportValue, Exports};
+use crate::ports::records::{QueryError, RecordError};
+
+/// Rows of a page.
+const PAGE: usize = 5000;
+
+/// The columns that rows of one user do not have: texts of providers and of servers.
+const NOT_OF_ONE_USER: [&str; 2] = [FOR_OPERATORS, "error_message"];
+
+/// A log that can be exported.
+struct Log {
+    list: &'static List,
+    /// Its view, and the one with its texts.
+    views: (&'static str, Option<&'static str>),
+    /// When a row was made.
+    time: &'static str,
+}
+
+impl Log {
+    fn of(source: ExportSource) -> Self {
+        let (list, views, time): (&'static List, _, _) = match source {
+            ExportSource::Decisions => (&DECISIONS, ("decisions", Some("decision_content")), "created_at"),
+            ExportSource::ToolInvocations => {
+                let views = ("tool_invocations", Some("tool_invocation_content"));
+                (&TOOL_INVOCATIONS, views, "created_at")
+            }
+            ExportSource::ModelTurns => (&DECISIONS, ("model_turns", None), "created_at"),
+            ExportSource::Actions => (&ACTION_LOG, ("actions", None), "created_at"),
+            ExportSource::Audit => (&AUDIT_LOG, ("audit", Some("audit_content")), "at"),
+        };
+        Self { list, views, time }
+    }
+
+    /// The columns that are asked for.
+    fn columns(&self, query: &ExportQuery) -> Result<Vec<&'static Column>, QueryError> {
+        let plain = views::columns(self.views.0);
+        let is_new = |column: &&Column| plain.iter().all(|other| other.name != column.name);
+        let texts = self.views.1.map(views::columns).unwrap_or_default();
+        let is_shown = |column: &&Column| query.user.is_none() || !NOT_OF_ONE_USER.contains(&column.name.as_str());
+        let texts = || texts.iter().filter(is_new).filter(is_shown);
+        let Some(names) = &query.fields else {
+            let content = texts().filter(|_| query.content);
+            return Ok(plain.iter().chain(content).collect());
+        };
+        let named = |name: &String| plain.iter().chain(texts()).find(|column| column.name == *name);
+        let unknown: Vec<_> = names.iter().filter(|name| named(name).is_none()).collect();
+        let twice = (1..names.len()).find(|at| names[..*at].contains(&names[*at]));
+        let found = match (unknown.is_empty(), twice) {
+            (true, None) => return Ok(names.iter().filter_map(named).collect()),
+            (true, Some(at)) => format!("names {:?} twice", names[at]),
+            (false, _) => format!("found {unknown:?}"),
+        };
+        let allowed: Vec<_> = plain.iter().chain(texts()).map(|column| column.name.as_str()).collect();
+        Err(QueryError::Invalid {
+            field: "fields",
+            detail: format!(
+                "{found}; allowed are {}, each once, separated by commas",
+                allowed.join(", ")
+            ),
+        })
+    }
+}
+
+/// Where a column has its value from.
+enum From {
+    /// The row's value in this place.
+    Row(usize),
+    /// This field of a model call.
+    Turn(Vec<&'static str>),
+    /// The place of the model call: 1, 2, 3 …
+    Place,
+}
+
+struct Rows {
+    reading: ReadOnly,
+    list: &'static List,
+    /// What is read: the list of a SELECT.
+    selected: String,
+    columns: Vec<(From, ColumnKind)>,
+    /// The place of the model calls of a row, if each of them is a row of the export.
+    turns: Option<usize>,
+    filters: Vec<Filter>,
+    after: Option<Token>,
+    has_ended: bool,
+}
+
+impl Rows {
+    fn new(reading: ReadOnly, list: &'static List, columns: &[&'static Column], filters: Vec<Filter>) -> Self {
+        let mut selected: Vec<String> = Vec::new();
+        let mut turns = false;
+        let columns = columns
+            .iter()
+            .map(|column| {
+                let from = match column.sql.strip_prefix('@') {
+                    None => {
+                        // The view of model calls names its table.
+                        let sql = column.sql.strip_prefix("decision.");
+                        turns |= sql.is_some();
+                        selected.push(format!("{} AS \"{}\"", sql.unwrap_or(&column.sql), column.name));
+                        From::Row(selected.len() - 1)
+                    }
+                    Some(word) => {
+                        turns = true;
+                        match word.trim_end_matches(')').split_once('(') {
+                            Some((_, path)) if !path.is_empty() => From::Turn(path.split('.').collect()),
+                            _ => From::Place,
+                        }
+                    }
+                };
+                (from, column.kind)
+            })
+            .collect();
+        let turns = turns.then(|| {
+            selected.push("turns AS \"turns\"".to_owned());
+            selected.len() - 1
+        });
+        Self {
+            reading,
+            list,
+            selected: selected.join(", "),
+            columns,
+            turns,
+            filters,
+            after: None,
+            has_ended: false,
+        }
+    }
+
+    /// Adds the rows of the export that a row of the table has.
+    fn add(&self, mut cells: Vec<Cell>, rows: &mut Vec<Vec<ExportValue>>) -> Result<(), sqlx::Error> {
+        let Some(turns) = self.turns else {
+            let values = self.columns.iter().map(|(from, kind)| match from {
+                From::Row(at) => value(std::mem::take(&mut cells[*at]), *kind),
+                From::Turn(_) | From::Place => Ok(ExportValue::Null),
+            });
+            rows.push(values.collect::<Result<_, _>>()?);
+            return Ok(());
+        };
+        let turns = match std::mem::take(&mut cells[turns]) {
+            Cell::Text(turns) => serde_json::from_str::<Vec<Json>>(&turns).map_err(|_| unreadable("turns"))?,
+            _ => Vec::new(),
+        };
+        for (place, turn) in (1..).zip(&turns) {
+            let values = self.columns.iter().map(|(from, kind)| match from {
+                From::Row(at) => value(cells[*at].clone(), *kind),
+                From::Place => Ok(ExportValue::Int(place)),
+                From::Turn(path) => {
+                    let of = path.iter().try_fold(turn, |of, name| of.get(name));
+                    value(of.map(cell).unwrap_or_default(), *kind)
+                }
+            });
+            rows.push(values.collect::<Result<_, _>>()?);
+        }
+        Ok(())
+    }
+}
+
+fn cell(json: &Json) -> Cell {
+    match json {
+        Json::Null => Cell::Null,
+        Json::Bool(yes) => Cell::Bool(*yes),
+        Json::String(text) => Cell::Text(text.clone()),
+        other => other.as_i64().map_or_else(|| Cell::Text(other.to_string()), Cell::Int),
+    }
+}
+
+/// SQLite has numbers for true and false, and lets other programs write anything.
+fn value(cell: Cell, kind: ColumnKind) -> Result<ExportValue, sqlx::Error> {
+    Ok(match (kind, cell) {
+        (_, Cell::Null) => ExportValue::Null,
+        (ColumnKind::Int, Cell::Int(int)) => ExportValue::Int(int),
+        (ColumnKind::Time, Cell::Int(us)) => ExportValue::Time(us),
+        (ColumnKind::Bool, Cell::Int(int)) => ExportValue::Bool(int != 0),
+        (ColumnKind::Bool, Cell::Bool(yes)) => ExportValue::Bool(yes),
+        (ColumnKind::Text, Cell::Text(text)) => ExportValue::Text(text),
+        (ColumnKind::Text, Cell::Int(int)) => ExportValue::Text(int.to_string()),
+        (ColumnKind::Text, Cell::Bool(yes)) => ExportValue::Text(yes.to_string()),
+        (ColumnKind::Time, Cell::Text(text)) => {
+            ExportValue::Time(Timestamp::parse(&text).ok_or_else(|| unreadable("a time"))?.0)
+        }
+        (ColumnKind::Int, _) => return Err(unreadable("a number")),
+        (ColumnKind::Time, Cell::Bool(_)) => return Err(unreadable("a time")),
+        (ColumnKind::Bool, Cell::Text(_)) => return Err(unreadable("true or false")),
+    })
+}
+
+fn unreadable(what: &str) -> sqlx::Error {
+    sqlx::Error::Decode(format!("a row holds a value that gavel never writes, in the place of {what}").into())
+}
+
+#[async_trait]
+impl ExportRows for Rows {
+    async fn next(&mut self) -> Result<Option<ExportPage>, QueryError> {
+        if self.has_ended {
+            return Ok(None);
+        }
+        let question = Question {
+            list: self.list,
+            columns: &self.selected,
+            filters: &self.filters,
+            after: self.after.as_ref(),
+            order: Order {
+                by: None,
+                descending: false,
+            },
+            limit: PAGE,
+        };
+        let (sql, values) = select(self.reading.dialect, &question);
+        let (mut page, mut read, mut bytes) = (ExportPage::default(), 0, 0);
+        let (mut last, mut is_full) = (None, false);
+        self.reading
+            .rows(sql, values, &mut |row| {
+                read += 1;
+                bytes += row.bytes();
+                let token = Token::of_row(&row)?;
+                let before = page.rows.len();
+                self.add(row.into_cells(), &mut page.rows)?;
+                if page.rows.len() > before {
+                    let id = match token.id.as_str() {
+                        "" => token.at.to_string(),
+                        id => id.to_owned(),
+                    };
+                    page.first.get_or_insert_with(|| id.clone());
+                    page.last = Some(id);
+                }
+                last = Some(token);
+                is_full = read == PAGE || bytes > MAX_PAGE_BYTES;
+                Ok(match is_full {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
+            })
+            .await?;
+        self.has_ended = !is_full;
+        self.after = last.or(self.after.take());
+        Ok(Some(page))
+    }
+}
+
+#[async_trait]
+impl Exports for Store {
+    async fn begin(
+        &self,
+        tenant: &TenantId,
+        query: &ExportQuery,
+    ) -> Result<(Vec<ExportColumn>, Box<dyn ExportRows>), QueryError> {
+        let log = Log::of(query.source);
+        let columns = log.columns(query)?;
+        let bound = |column, op, value: Option<i64>| {
+            Some(Term {
+                op,
+                ..Term::fixed(column, Literal::Int(value?))
+            })
+        };
+        let bounds = [
+            bound(log.time, Compare::Ge, query.from),
+            bound(log.time, Compare::Lt, query.to),
+        ];
+        let terms = bounds.into_iter().flatten().collect();
+        let mut filters = filters(log.list, tenant, terms, query.user.as_ref(), query.filter.as_deref())?;
+        let List { name, order, .. } = log.list;
+        let newest = format!("SELECT {order} FROM {name} WHERE tenant = $1 ORDER BY {order} DESC LIMIT 1");
+        let newest = self.reading.one::<i64>(newest, values![tenant]).await?;
+        filters.extend(bound(order, Compare::Le, newest).map(Filter::Is));
+        let mut rows = Rows::new(self.reading.clone(), log.list, &columns, filters);
+        rows.has_ended = newest.is_none();
+        let columns = columns.into_iter().map(|column| ExportColumn {
+            name: column.name.clone(),
+            kind: column.kind,
+        });
+        Ok((columns.collect(), Box::new(rows)))
+    }
+
+    async fn enter(&self, tenant: &TenantId, actor: &str, taken: ExportManifest) -> Result<(), RecordError> {
+        let op = Op::EnterExport(tenant.clone(), actor.into(), Box::new(taken));
+        self.write(op).await
+    }
+
+    async fn taken(&self, tenant: &TenantId, id: ExportId) -> Result<Option<(String, ExportManifest)>, QueryError> {
+        #[derive(Deserialize)]
+        struct Taken {
+            actor: String,
+            detail: ExportManifest,
+        }
+        let sql = "SELECT actor, detail FROM audit WHERE subject = $1 AND kind = $2 AND tenant = $3";
+        let kind = AuditKind::Exported.as_str();
+        let taken = self.reading.one::<Taken>(sql, values![id, kind, tenant]).await?;
+        Ok(taken.map(|taken| (taken.actor, taken.detail)))
+    }
+}
+
+impl Batch<'_> {
+    pub(crate) fn enter_export(&self, tenant: &TenantId, actor: &str, taken: &ExportManifest) {
+        let entry = Entry::new(AuditKind::Exported, taken.export_id)
+            .by(actor)
+            .for_(Whose::new(
+                tenant.as_str(),
+                taken.rows_of.as_deref().unwrap_or_default(),
+            ));
+        let fields = match serde_json::to_value(taken) {
+            Ok(Json::Object(fields)) => fields,
+            _ => Map::new(),
+        };
+        let entry = fields
+            .into_iter()
+            .fold(entry, |entry, (name, value)| entry.with(&name, value));
+        self.audit(match &taken.filter {
+            // It can quote texts of users.
+            Some(filter) => entry
+                .with("filter", Json::Null)
+                .with_content("filter", &self.writing.content, filter),
+            None => entry,
+        });
+    }
+}
