@@ -7,19 +7,22 @@ use sha2::{Digest, Sha256};
 
 use crate::harness::{Answer, Running, Setup, serve};
 
-/// The bytes that arrive, and whether they end as a whole response does.
-async fn received(edge: &Running, path: &str) -> (String, Vec<u8>, bool) {
-    let response = edge.request(Method::GET, path).send().await.unwrap();
+/// The bytes that arrive, and the id of the export if they end as a whole response does. A connection may break before its
+/// first byte was sent.
+async fn received(edge: &Running, path: &str) -> (Vec<u8>, Option<String>) {
+    let Ok(response) = edge.request(Method::GET, path).send().await else {
+        return (Vec::new(), None);
+    };
     assert_eq!(response.status(), 200);
     let id = response.headers()["x-gavel-export"].to_str().unwrap().to_owned();
     let (mut bytes, mut stream) = (Vec::new(), response.bytes_stream());
     while let Some(piece) = stream.next().await {
         match piece {
             Ok(piece) => bytes.extend_from_slice(&piece),
-            Err(_) => return (id, bytes, false),
+            Err(_) => return (bytes, None),
         }
     }
-    (id, bytes, true)
+    (bytes, Some(id))
 }
 
 async fn manifest(edge: &Running, id: &str) -> Value {
@@ -30,8 +33,8 @@ async fn manifest(edge: &Running, id: &str) -> Value {
 async fn a_whole_export_ends_and_its_manifest_has_its_digest() {
     let edge = serve(Setup::default()).await;
     *edge.record.pages.lock().unwrap() = (2, None);
-    let (id, bytes, is_whole) = received(&edge, "/v1/export/decisions").await;
-    assert!(is_whole);
+    let (bytes, id) = received(&edge, "/v1/export/decisions").await;
+    let id = id.unwrap();
     assert_eq!(
         String::from_utf8(bytes.clone()).unwrap(),
         "text,number\r\n'=1+1,-1\r\n'=1+1,-1\r\n'=1+1,-1\r\n'=1+1,-1\r\n"
@@ -68,21 +71,22 @@ async fn an_export_that_fails_breaks_the_connection() {
     for format in ["csv", "ndjson", "parquet"] {
         let path = format!("/v1/export/decisions?format={format}");
         *edge.record.pages.lock().unwrap() = (3, Some(1));
-        let (id, bytes, is_whole) = received(&edge, &path).await;
-        assert!(!is_whole, "{format}");
+        let (bytes, whole) = received(&edge, &path).await;
+        assert_eq!(whole, None, "{format}");
         assert!(!String::from_utf8_lossy(&bytes).contains("canary"), "{format}");
-        let manifest = manifest(&edge, &id).await;
+        let id = edge.record.taken.lock().unwrap().last().unwrap().1.export_id;
+        let manifest = manifest(&edge, &id.to_string()).await;
         assert_eq!(
-            (&manifest["rows"], &manifest["complete"]),
-            (&json!(3), &json!(false)),
+            (&manifest["rows"], &manifest["complete"], &manifest["format"]),
+            (&json!(3), &json!(false), &json!(format)),
             "{manifest}"
         );
 
         *edge.record.pages.lock().unwrap() = (3, None);
         *edge.record.close_fails.lock().unwrap() = true;
-        let (id, _, is_whole) = received(&edge, &path).await;
-        assert!(!is_whole, "{format}: it is not entered");
-        edge.get(&format!("/v1/exports/{id}")).await.problem(404, "not_found");
+        let (_, whole) = received(&edge, &path).await;
+        assert_eq!(whole, None, "{format}: it is not entered");
+        assert_eq!(edge.record.taken.lock().unwrap().last().unwrap().1.export_id, id);
         *edge.record.close_fails.lock().unwrap() = false;
     }
     // A failure before the first byte is a problem.
