@@ -14,7 +14,7 @@ CREATE TABLE instance (
 
 -- One row for each request that parsed. `open` between commit 1 (before the first effect) and commit 2.
 -- `requested_model` was asked, `model` answered, and `service_tier` is the tier that served. `turns` has each model call
--- as JSON: numbers and names, no content. `cost_nano`: in billionths of a US dollar, NULL if that of a model call is not
+-- as JSON: numbers and names, no content; so has `limits_reached` each limit. `cost_nano`: in billionths of a US dollar, NULL if that of a model call is not
 -- known. Of `duration_us`, what is not `human_us`, `model_us` and `tool_us` is gavel's own.
 CREATE TABLE decision_log (
     id TEXT NOT NULL PRIMARY KEY,
@@ -47,6 +47,7 @@ CREATE TABLE decision_log (
     finish_reason TEXT,
     attempts BIGINT,
     turns TEXT,
+    limits_reached TEXT,
     input_tokens BIGINT,
     output_tokens BIGINT,
     thought_tokens BIGINT,
@@ -112,11 +113,13 @@ CREATE TABLE content_blob (
 -- transaction, and an intent takes its user from the decision row, so it cannot exist without one. `input_hash`: hex
 -- SHA-256 of the arguments, a keyed hash where content is hashed, NULL where none is kept. Bytes are those of the texts as
 -- they were, kept or not. `policy` and `decided_by`:
--- what the gate decided, and by what; NULL where a call was over before it was judged.
+-- what the gate decided, and by what; NULL where a call was over before it was judged. `lost`: what else matched, as JSON:
+-- names alone. `turn`: the model call that asked for it, counted from 1.
 CREATE TABLE tool_invocation_log (
     decision_id TEXT NOT NULL,
     sequence BIGINT NOT NULL,
     id TEXT NOT NULL,
+    turn BIGINT,
     tenant TEXT NOT NULL,
     user_id TEXT NOT NULL,
     tool TEXT NOT NULL,
@@ -129,6 +132,7 @@ CREATE TABLE tool_invocation_log (
     input_hash TEXT,
     policy TEXT,
     decided_by TEXT,
+    lost TEXT NOT NULL,
     idempotency_key TEXT,
     status TEXT NOT NULL,
     created_at BIGINT NOT NULL,
@@ -492,6 +496,8 @@ CREATE TABLE agent_action (
     input_hash TEXT NOT NULL,
     model TEXT NOT NULL,
     policy TEXT NOT NULL,
+    decided_by TEXT,
+    lost TEXT NOT NULL,
     details TEXT,
     status TEXT NOT NULL,
     created_at BIGINT NOT NULL,

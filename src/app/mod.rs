@@ -216,7 +216,7 @@ impl App {
         let conditions = Arc::new(BundledConditions(config.clone()));
         let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), conditions, of_planning);
         let planning = Arc::new(planning);
-        let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone(), store.clone());
+        let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone(), store.clone(), store.clone());
         let Console {
             session_hours,
             idle_hours,
@@ -231,9 +231,9 @@ impl App {
         // A process that dies has worked no longer than this uncounted.
         let every = (config.runs.lease_seconds / 3).min(Duration::from_secs(1));
         background.spawn(Arc::clone(&runs).keep_leases(every));
+        let decisions = DecisionQueries::new(store.clone(), directory.clone(), constitution.definition.clone());
         let chat = Chat::new(engine, quota, constitution, config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
-        let decisions = DecisionQueries::new(store.clone());
         let stats = StatsQueries::new(store.clone(), Arc::new(SystemClock));
         let exports = Exporter::new(store.clone());
         let stopping = Arc::new(AtomicBool::new(false));

@@ -8,8 +8,9 @@ use super::filter::{Filter, Kind, Listed, names as names_of};
 use super::names::described_here;
 use super::names::sent;
 use super::page;
-use crate::domain::decision::{DecisionType, Outcome, Usage};
+use crate::domain::decision::{DecisionType, LimitReached, Outcome, Usage};
 use crate::domain::names::names;
+use crate::domain::policy::Lost;
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
 
@@ -146,6 +147,8 @@ sent! {
         attempts: Option<u32>,
         /// Each model call, in order; empty while it is open.
         turns: Vec<Turn>,
+        /// The limits that it reached.
+        limits_reached: Vec<LimitReached>,
         /// The model that answered last; null if none did.
         model: Option<String>,
         /// The model that was asked. Google answers some names with another model.
@@ -288,6 +291,8 @@ sent! {
         decision_id: String,
         /// Its place in the decision: 0, 1, 2 …
         sequence: u32,
+        /// The model call that proposed it, from 1; null for a step of a flow.
+        turn: Option<u32>,
         /// The tool, or the name that the model used for one that is not on the allowlist.
         tool: String,
         /// What the model said beside it, with the first call of a turn; depending on `records.content`.
@@ -314,6 +319,8 @@ sent! {
         /// The source of that decision: `rule NAME`, `grant ID`, `tool`, `definition`, `side_effects`, `parameters`,
         /// `session`, `plan`, `repositories`; null if no approval was required, or the call was invalid.
         decided_by: Option<String>,
+        /// The rules and other checks of the policy that matched the call, and lost.
+        lost: Vec<Lost>,
         /// The acting user.
         user_id: String,
         /// When it was sent, or when its decision began if it was not.

@@ -17,6 +17,7 @@ pub mod runs;
 pub mod spelling;
 pub mod stats;
 pub mod threads;
+pub mod why;
 
 use gavel_core::domain;
 

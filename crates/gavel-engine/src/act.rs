@@ -199,11 +199,13 @@ async fn decide_all<'a>(engine: &Engine, run: &mut Run, facts: &Facts, calls: &'
     for (call, resolution) in calls.iter().zip(resolutions) {
         // The journal has the approver's refusal already.
         let is_refusal = matches!(resolution, Some(Resolution::Refused(..)));
-        let decision = decide(engine, call, facts, resolution, Attempt::First).await.outcome;
+        let decided = decide(engine, call, facts, resolution, Attempt::First).await;
+        let (decision, answer) = (decided.outcome, decided.answer);
         if !is_refusal {
             run.push(Entry::Decided {
                 call: call.id,
                 decision: decision.clone(),
+                lost: answer.map_or_else(Vec::new, |answer| answer.lost().collect()),
             });
         }
         match decision {
@@ -385,7 +387,7 @@ async fn preflight(engine: &Engine, run: &mut Run, calls: &[Proposed]) {
                     .iter_mut()
                     .rev()
                     .find_map(|entry| match entry {
-                        Entry::Decided { call, decision } if *call == id => Some(decision),
+                        Entry::Decided { call, decision, .. } if *call == id => Some(decision),
                         _ => None,
                     });
                 // The entry is not written yet.

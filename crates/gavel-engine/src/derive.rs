@@ -120,7 +120,7 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
     let denied = calls
         .iter()
         .filter(unrepaired)
-        .any(|call| is_denial(call.failure_code()));
+        .any(|call| call.failure_code().is_some_and(FailureCode::is_denial));
     let in_doubt = calls.iter().any(|call| call.is_in_doubt());
     match ending {
         Ending::Verdict(Verdict::Refuse { outcome, .. }) => *outcome,
@@ -178,14 +178,6 @@ fn outcome(calls: &[Call<'_>], ending: &Ending) -> Outcome {
             Outcome::Internal
         }
     }
-}
-
-/// Was the call denied by the policy or by a user? A function that was not offered is outside the allowlist.
-fn is_denial(code: Option<FailureCode>) -> bool {
-    matches!(
-        code,
-        Some(FailureCode::Denied | FailureCode::UnknownTool | FailureCode::Rejected | FailureCode::Expired)
-    )
 }
 
 /// A failure is repaired when the same tool succeeded in a later turn. A call that was not allowed to run is repaired

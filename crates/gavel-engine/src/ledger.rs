@@ -11,7 +11,7 @@ use crate::domain::canonical;
 use crate::domain::ids::{ActionId, GrantId, RunId};
 use crate::domain::journal::{CallFailure, CallNews, CallResult, Entry, PolicyDecision, Proposed, Target};
 use crate::domain::nesting;
-use crate::domain::policy::{DecidedBy, Effect};
+use crate::domain::policy::{DecidedBy, Effect, Lost};
 use crate::domain::tool::{FailureCode, Tool};
 use crate::ports::records::PolicyOutcome;
 
@@ -137,7 +137,7 @@ pub struct Call<'a> {
     /// The arguments that were allowed last.
     allowed: Option<&'a Arc<RawValue>>,
     /// What the policy decided, over all decisions.
-    policy: Option<(Effect, &'a [DecidedBy])>,
+    policy: Option<(Effect, &'a [DecidedBy], &'a [Lost])>,
     resolution: Option<&'a Entry>,
     started: Option<Started>,
     child: Option<RunId>,
@@ -190,10 +190,13 @@ impl<'a> Ledger<'a> {
                 PolicyDecision::Allow { arguments, .. } => Some(arguments),
                 PolicyDecision::RequireApproval { .. } | PolicyDecision::Refuse { .. } => None,
             }),
-            policy: state.policy.and_then(decision).map(|decision| match decision {
-                PolicyDecision::Allow { by, .. } => (Effect::Allow, by.as_slice()),
-                PolicyDecision::RequireApproval { by, .. } => (Effect::RequireApproval, by.as_slice()),
-                PolicyDecision::Refuse { by, .. } => (Effect::Deny, by.as_slice()),
+            policy: state.policy.and_then(|at| {
+                let (effect, by) = match decision(at)? {
+                    PolicyDecision::Allow { by, .. } => (Effect::Allow, by.as_slice()),
+                    PolicyDecision::RequireApproval { by, .. } => (Effect::RequireApproval, by.as_slice()),
+                    PolicyDecision::Refuse { by, .. } => (Effect::Deny, by.as_slice()),
+                };
+                Some((effect, by, entries.get(at)?.lost()))
             }),
             resolution: state.resolution.and_then(|at| entries.get(at)),
             started: state.started,
@@ -437,11 +440,12 @@ impl<'a> Call<'a> {
     /// What the policy decided, as the log records it; `None` if the policy was not asked.
     #[must_use]
     pub fn policy(self) -> Option<PolicyOutcome> {
-        let (effect, by) = self.policy?;
+        let (effect, by, lost) = self.policy?;
         let by: Vec<_> = by.iter().map(ToString::to_string).collect();
         Some(PolicyOutcome {
             effect,
             by: (!by.is_empty()).then(|| by.join(", ").into()),
+            lost: lost.to_vec(),
         })
     }
 

@@ -3,8 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::doom_loop;
+use super::journal::Journal;
+use super::next::Ending;
+use crate::domain::agent_run::StopReason;
+use crate::domain::decision::{LimitName, LimitReached};
 use crate::domain::ids::RunId;
 pub use crate::domain::thread::OnReject;
+use crate::domain::tool::FailureCode;
 use crate::ports::records::{QueryError, RecordError};
 
 /// The limits of one run.
@@ -145,6 +151,35 @@ impl Limits {
         let reserve = self.answer_reserve.min(time / 4);
         own.min(time.saturating_sub(elapsed).saturating_sub(reserve))
     }
+}
+
+/// The limits that a run has reached: the one that ended it, and those that kept calls from running.
+pub(super) fn reached(limits: &Limits, ending: &Ending, journal: &Journal) -> Vec<LimitReached> {
+    let ended = match ending {
+        Ending::LoopLimit | Ending::Stopped(StopReason::StepLimit, _) => {
+            limits.iterations.map(|most| (LimitName::ModelCalls, most.into()))
+        }
+        Ending::TimeLimit | Ending::Stopped(StopReason::TimeLimit, _) => limits.time.map(|most| {
+            let ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+            (LimitName::TimeMs, ms)
+        }),
+        Ending::Stopped(StopReason::TokenLimit, _) => limits.tokens.map(|most| (LimitName::Tokens, most)),
+        Ending::InvalidOutput(..) => limits.invalid_outputs.map(|most| (LimitName::InvalidOutputs, most.into())),
+        Ending::DoomLoop(_) => Some((LimitName::RepeatedCalls, doom_loop::ENDS_AT.into())),
+        _ => None,
+    };
+    let refused = journal.ledger().of_tools().filter_map(|call| match call.failure_code()? {
+        FailureCode::TooManyCalls => Some((LimitName::ParallelCalls, limits.parallel_calls as u64)),
+        FailureCode::DoomLoop => Some((LimitName::RepeatedCalls, doom_loop::REFUSED_FROM.into())),
+        _ => None,
+    });
+    let mut reached: Vec<LimitReached> = Vec::new();
+    for (name, limit) in ended.into_iter().chain(refused) {
+        if reached.iter().all(|known| known.name != name) {
+            reached.push(LimitReached { name, limit });
+        }
+    }
+    reached
 }
 
 // Why a run does not continue in this process.

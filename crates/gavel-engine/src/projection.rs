@@ -38,6 +38,7 @@ impl Projection {
         if let Entry::Decided {
             call,
             decision: PolicyDecision::Allow { arguments, .. },
+            ..
         } = entry
             && let Some(known) = self.calls.get_mut(call)
         {
@@ -118,6 +119,7 @@ impl Projection {
             Entry::Decided {
                 call,
                 decision: PolicyDecision::RequireApproval { arguments, details, .. },
+                ..
             } => {
                 let ProposedCall { sequence, tool, .. } = self.calls.get(call).cloned()?;
                 Event::ApprovalRequired {

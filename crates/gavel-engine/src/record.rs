@@ -10,7 +10,7 @@ use super::ledger::Call;
 use super::log::Log;
 use super::strategy::Strategy;
 use crate::domain::budget::Held;
-use crate::domain::decision::Usage;
+use crate::domain::decision::{LimitReached, Usage};
 use crate::domain::ids::ActionId;
 use crate::domain::journal::{CallFailure, CallResult, Entry, Served, Target};
 use crate::domain::prices::Prices;
@@ -33,6 +33,8 @@ pub struct Record {
     pub before: Duration,
     /// What the model was asked with, once it was.
     pub asked: Option<Arc<Asked>>,
+    /// The limits that it has reached, once it has ended.
+    pub limits: Vec<LimitReached>,
     /// Details of a model fault, for operators.
     pub fault_detail: Option<Arc<str>>,
     /// The memory that its journal uses, beyond a small free amount.
@@ -62,6 +64,7 @@ impl Record {
             began,
             before: Duration::ZERO,
             asked: None,
+            limits: Vec::new(),
             fault_detail: None,
             remembered: None,
         }
@@ -130,6 +133,7 @@ impl Record {
             usage: derive::usage(journal),
             duration_us,
             times: times(journal, duration_us),
+            limits: self.limits.clone(),
             closed_at,
             error_detail: self.fault_detail.clone(),
             calls: of_attempt(journal).map(|call| self.ended_call(call)).collect(),
@@ -160,6 +164,7 @@ impl Record {
             decision: self.decision.id,
             tenant: self.decision.tenant.clone(),
             sequence: call.proposed.sequence,
+            turn: (call.step.is_none()).then(|| iterations(&self.journal[..=call.proposed_at()])),
             tool: call.tool().map(Arc::clone),
             name: Arc::from(call.proposed.call.name.as_str()),
             words: call.words(),

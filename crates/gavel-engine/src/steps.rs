@@ -12,7 +12,7 @@ use super::log::Log;
 use super::next::{Ending, Next};
 use super::run::{Engine, Run};
 use super::strategy::{Strategy, plan, react};
-use super::{act, ask, context, flow, memory, notices, opening, write};
+use super::{act, ask, context, flow, limits, memory, notices, opening, write};
 use crate::domain::agent_run::StopReason;
 use crate::domain::canonical;
 use crate::domain::journal::{CallResult, Entry, Phase, Proposed, Target, Verdict};
@@ -181,7 +181,10 @@ impl Engine {
                     }
                 }
                 Next::Suspend(calls) => return Ok(Ending::Suspended(calls)),
-                Next::End(ending) => return Ok(ending),
+                Next::End(ending) => {
+                    run.record.limits = limits::reached(&run.context.limits, &ending, &run.record.journal);
+                    return Ok(ending);
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::claims::{Claim, Claimant, Claimed};
 use super::planning::MadePlan;
-use super::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, RecordError};
+use super::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, PolicyOutcome, RecordError};
 use super::runs::{Lease, StoredEntry};
 use crate::api::planning::Cleanup;
 use crate::api::runs::InDoubtCall;
@@ -227,6 +227,8 @@ pub struct NewAction {
     pub arguments: Arc<RawValue>,
     /// The model that proposed it.
     pub model: Arc<str>,
+    /// What the policy decided.
+    pub policy: Option<PolicyOutcome>,
     /// Details for the approver.
     pub details: Details,
     /// The grant that makes an approval unnecessary.

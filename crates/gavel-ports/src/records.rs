@@ -12,12 +12,13 @@ pub use crate::api::Page;
 pub use crate::api::decisions::Turn;
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::api::filter::FilterFields;
+use crate::api::why::{AuditProof, CallApproval};
 use crate::domain::canonical;
-use crate::domain::decision::{DecisionType, Outcome, Usage};
+use crate::domain::decision::{DecisionType, LimitReached, Outcome, Usage};
 use crate::domain::definition::Definition;
-use crate::domain::ids::{ActionId, ConversationId, DecisionId, TenantId, UserId};
+use crate::domain::ids::{ActionId, ConversationId, DecisionId, ProjectId, TenantId, UserId};
 use crate::domain::journal::{CallFailure, Speaker};
-use crate::domain::policy::{Effect, SURFACES};
+use crate::domain::policy::{Effect, Lost, SURFACES};
 use crate::domain::tool::Tool;
 
 /// Why something was not recorded.
@@ -157,6 +158,8 @@ pub struct ClosedDecision {
     pub duration_us: i64,
     /// Where they went.
     pub times: Times,
+    /// The limits that it reached.
+    pub limits: Vec<LimitReached>,
     /// When it was closed; microseconds since the epoch.
     pub closed_at: i64,
     /// Details of a failure for operators; safe, without payload.
@@ -186,6 +189,7 @@ impl ClosedDecision {
             usage: Usage::default(),
             duration_us: 0,
             times: Times::default(),
+            limits: Vec::new(),
             error_detail: None,
             calls: Vec::new(),
             answer: None,
@@ -213,6 +217,8 @@ pub struct PolicyOutcome {
     /// The cause in words, such as `rule colleagues`. `None` where a call requires no approval, or was invalid in
     /// itself.
     pub by: Option<Arc<str>>,
+    /// What else matched the call, and did not decide.
+    pub lost: Vec<Lost>,
 }
 
 /// The part of a tool call that is known before it is sent.
@@ -226,6 +232,8 @@ pub struct OpenCall {
     pub tenant: TenantId,
     /// Place in the run.
     pub sequence: u32,
+    /// The model call that proposed it, from 1; `None` for a step of a flow.
+    pub turn: Option<u32>,
     /// The tool, whose digest is recorded; `None` when the model named no tool on the allowlist.
     pub tool: Option<Arc<Tool>>,
     /// The name the model used.
@@ -271,12 +279,30 @@ pub trait Decisions: Send + Sync {
     async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError>;
     /// Texts that the log keeps by their hash, each with its hash; `None` for one whose content is not kept.
     async fn texts(&self, tenant: &TenantId, hashes: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError>;
+    /// What other logs say of a decision, or of one of its calls.
+    async fn evidence(
+        &self,
+        tenant: &TenantId,
+        decision: DecisionId,
+        action: Option<ActionId>,
+    ) -> Result<Evidence, QueryError>;
     /// A page of tool calls of one tenant.
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError>;
     /// What filters of lists can ask for.
     fn filter_fields(&self) -> FilterFields;
     /// Does the store respond? For `/readyz` and `doctor`.
     async fn ping(&self) -> Result<(), QueryError>;
+}
+
+/// What other logs say of a decision.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// The project of its run, while that is kept.
+    pub project: Option<ProjectId>,
+    /// The approvals and grants of its calls, while its run is kept.
+    pub approvals: Vec<CallApproval>,
+    /// Its rows of the audit log.
+    pub audit: AuditProof,
 }
 
 /// `page_size`, `page_token`, `filter`, `order_by` as the caller gave them, and the user that the result is limited to.

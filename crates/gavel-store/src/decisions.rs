@@ -7,8 +7,9 @@ use super::config::capped;
 use super::db::Value;
 use super::table::{Column, Table, Writes};
 use crate::api::decisions::CallStatus;
+use crate::domain::policy::Lost;
 use crate::domain::tool::FailureCode;
-use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, Turn};
+use crate::ports::records::{ClosedCall, ClosedDecision, OpenCall, OpenDecision, PolicyOutcome, Turn};
 
 type Decision = Column<OpenDecision, ClosedDecision>;
 
@@ -53,6 +54,7 @@ pub(super) static DECISION: Table<OpenDecision, ClosedDecision> = Table { name: 
     .shown(),
     Decision::close("attempts", |closed, _| closed.turns.iter().map(|turn| turn.attempts).sum::<u32>().into()).shown(),
     Decision::close("turns", |closed, _| Value::json(&closed.turns)).shown(),
+    Decision::close("limits_reached", |closed, _| Value::json(&closed.limits)).shown(),
     Decision::close("input_tokens", |closed, _| closed.usage.input_tokens.into()).shown_as("usage.input_tokens"),
     Decision::close("output_tokens", |closed, _| closed.usage.output_tokens.into()).shown_as("usage.output_tokens"),
     Decision::close("thought_tokens", |closed, _| closed.usage.thought_tokens.into()).shown_as("usage.thought_tokens"),
@@ -95,6 +97,7 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     Call::open("decision_id", |open, _| open.decision.into()).shown(),
     Call::open("sequence", |open, _| open.sequence.into()).shown(),
     Call::open("id", |open, _| open.id.into()).shown_as("tool_invocation_id"),
+    Call::open("turn", |open, _| open.turn.map_or(Value::Int(None), Value::from)).shown(),
     Call::open("tenant", |open, _| open.tenant.as_str().into()).viewed("The tenant."),
     // The decision's. Without a decision there is none, and the row is rejected.
     Call::derived("user_id", "(SELECT user_id FROM decision_log WHERE id = ?)", |open, _| open.decision.into())
@@ -115,6 +118,7 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     Call::open("input_hash", |open, with| with.content.fingerprint(&open.arguments)).shown(),
     Call::open("policy", |open, _| open.policy.as_ref().map(|policy| policy.effect.as_str()).into()).shown(),
     Call::open("decided_by", |open, _| open.policy.as_ref().and_then(|policy| policy.by.as_ref()).into()).shown(),
+    Call::open("lost", |open, _| Value::json(lost(open.policy.as_ref()))).shown(),
     Call::open("idempotency_key", |open, _| open.idempotency_key.as_ref().into()),
     Call::open("created_at", |open, _| open.created_at.into()).shown(),
     Call::both("status", |_, _| CallStatus::Started.as_str().into(), |closed, _| status(closed).as_str().into())
@@ -152,6 +156,11 @@ pub(super) static CALL: Table<OpenCall, ClosedCall> = Table { name: "tool_invoca
     Call::close("duration_us", |closed, _| closed.duration_us.max(0).into())
         .shown_by("result.duration_ms", "duration_us / 1000"),
 ] };
+
+/// What matched a call, and did not decide.
+pub(super) fn lost(policy: Option<&PolicyOutcome>) -> &[Lost] {
+    policy.map_or(&[], |policy| &policy.lost)
+}
 
 /// The owner of a decision knows its outcome, which replaces what recovery assumed when the lease expired during an outage.
 pub(super) static DECISIONS: LazyLock<Writes<OpenDecision, ClosedDecision>> = LazyLock::new(|| {

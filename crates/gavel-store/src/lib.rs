@@ -82,8 +82,8 @@ use writer::{Shared, State, Writer};
 
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::api::filter::FilterFields;
-use crate::domain::ids::{DecisionId, TenantId};
-use crate::ports::records::{Decisions, ListQuery, Page, QueryError};
+use crate::domain::ids::{ActionId, DecisionId, TenantId};
+use crate::ports::records::{Decisions, Evidence, ListQuery, Page, QueryError};
 use crate::ports::stats::{Stats, StatsQuestion, Tallies};
 
 /// Number of writers on PostgreSQL: while one waits for its commit, another writes.
@@ -317,6 +317,23 @@ impl Decisions for Store {
         let find = "SELECT hash, body FROM content_blob WHERE tenant = $1 AND hash @in($2)";
         let found: Vec<Text> = self.reading.all(find, values![tenant, db::Value::list(hashes)]).await?;
         Ok(found.into_iter().map(|text| (text.hash, text.body)).collect())
+    }
+
+    async fn evidence(
+        &self,
+        tenant: &TenantId,
+        decision: DecisionId,
+        action: Option<ActionId>,
+    ) -> Result<Evidence, QueryError> {
+        let approvals = "SELECT id AS action_id, approval_id, created_at AS requested_at, resolution, resolved_by, \
+                         resolved_at, grant_id FROM agent_action WHERE run_id = $1 AND tenant = $2 \
+                         AND (approval_id IS NOT NULL OR grant_id IS NOT NULL) ORDER BY sequence";
+        let project = "SELECT project_id FROM agent_run WHERE id = $1 AND tenant = $2";
+        Ok(Evidence {
+            project: self.reading.one(project, values![decision, tenant]).await?,
+            approvals: self.reading.all(approvals, values![decision, tenant]).await?,
+            audit: audit::proof(&self.reading, &self.shared, tenant, decision, action).await?,
+        })
     }
 
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {

@@ -380,6 +380,7 @@ mod tests {
                 decision: decision.id,
                 tenant: decision.tenant.clone(),
                 sequence: 1,
+                turn: Some(1),
                 tool: Some(Arc::new(tool())),
                 name: "t".into(),
                 words: None,

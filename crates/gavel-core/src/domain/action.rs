@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use super::address::Recipients;
 use super::ids::{ActionId, ApprovalId, GrantId, PlanningSessionId, RunId, ThreadId};
 use super::names::names;
+use super::policy::Lost;
 use super::text::visible;
 
 names! {
@@ -187,6 +188,10 @@ pub struct Action {
     pub input_hash: String,
     /// The policy's decision: `allow` or `require_approval`.
     pub policy: String,
+    /// What decided that: `rule NAME`, `grant ID` …
+    pub decided_by: Option<String>,
+    /// What matched the call, and did not decide.
+    pub lost: Vec<Lost>,
     /// When the approver answered; microseconds since the epoch.
     pub resolved_at: Option<i64>,
     /// When it started; microseconds since the epoch.

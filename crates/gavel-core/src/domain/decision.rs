@@ -143,6 +143,35 @@ record! {
     }
 }
 
+names! {
+    /// A limit of a run.
+    LimitName {
+        /// Model calls.
+        ModelCalls = "model_calls",
+        /// Time by the run's clock, in milliseconds.
+        TimeMs = "time_ms",
+        /// Tokens of all model calls.
+        Tokens = "tokens",
+        /// Calls of one turn; those beyond it are not run.
+        ParallelCalls = "parallel_calls",
+        /// Identical calls in a row: that call is not run, or ends the run.
+        RepeatedCalls = "repeated_calls",
+        /// Turns in a row that tried to end the run with an invalid output.
+        InvalidOutputs = "invalid_outputs",
+    }
+}
+
+record! {
+    /// A limit that a run has reached.
+    #[derive(PartialEq, Eq)]
+    LimitReached as "LimitReached" {
+        /// Which one.
+        name: LimitName,
+        /// Its value.
+        limit: u64,
+    }
+}
+
 impl Usage {
     /// All tokens, each counted once: a cached token is an input token.
     pub fn total(&self) -> u64 {

@@ -16,7 +16,7 @@ use super::agent_run::StopReason;
 use super::decision::{Outcome, Usage};
 use super::ids::{ActionId, RunId};
 use super::names::names;
-use super::policy::DecidedBy;
+use super::policy::{DecidedBy, Lost};
 use super::reflection::Reflection;
 use super::tool::{FailureCode, Tool};
 pub use result::{CallFailure, CallResult, OwnError, WordsOf};
@@ -144,6 +144,9 @@ pub enum Entry {
         call: ActionId,
         /// The decision.
         decision: PolicyDecision,
+        /// What matched the call and did not decide.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lost: Vec<Lost>,
     },
     /// An approver's answer for a call, or that none came in time.
     ApprovalResolved {
@@ -262,7 +265,7 @@ impl Entry {
     /// What it says of a call, if it is about one.
     pub fn news(&self) -> Option<(ActionId, CallNews<'_>)> {
         match self {
-            Self::Decided { call, decision } => Some((*call, CallNews::Decided(decision))),
+            Self::Decided { call, decision, .. } => Some((*call, CallNews::Decided(decision))),
             Self::ApprovalResolved { call, .. } => Some((*call, CallNews::Resolved)),
             &Self::Started { call, at_us, child } => Some((call, CallNews::Started { at_us, child })),
             Self::Result { call, result } => Some((*call, CallNews::Result(result))),
@@ -321,6 +324,14 @@ impl Entry {
             Some((_, CallNews::Resolved | CallNews::Started { .. })) | None => 0,
         };
         ENTRY + line + calls.sum::<usize>() + news
+    }
+
+    /// What matched the call that it decides on, and did not decide.
+    pub fn lost(&self) -> &[Lost] {
+        match self {
+            Self::Decided { lost, .. } => lost,
+            _ => &[],
+        }
     }
 
     /// The call that starts with it.

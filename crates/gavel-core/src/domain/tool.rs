@@ -293,6 +293,12 @@ impl FailureCode {
         self.about().0
     }
 
+    /// Was the call denied by the policy or by a user? A function that was not offered is outside the allowlist.
+    #[must_use]
+    pub const fn is_denial(self) -> bool {
+        matches!(self, Self::Denied | Self::UnknownTool | Self::Rejected | Self::Expired)
+    }
+
     /// Who words its messages.
     #[must_use]
     pub const fn wording(self) -> Wording {

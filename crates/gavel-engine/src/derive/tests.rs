@@ -36,6 +36,7 @@ fn journal(turns: &[&[(&str, Option<FailureCode>)]]) -> Journal {
                 after.push(Entry::Decided {
                     call: call.id,
                     decision: PolicyDecision::Allow { arguments, by: None },
+                    lost: Vec::new(),
                 });
                 after.push(Entry::Started {
                     call: call.id,

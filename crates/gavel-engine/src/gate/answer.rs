@@ -10,7 +10,7 @@
 use serde::Serialize;
 
 use crate::domain::definition::Approval;
-use crate::domain::policy::{DecidedBy, Effect, Evaluation, Facts, Grant, Policy};
+use crate::domain::policy::{DecidedBy, Effect, Evaluation, Facts, Grant, Lost, Policy};
 use crate::domain::tool::ApprovalDefault;
 
 /// What the checks read.
@@ -64,6 +64,17 @@ pub struct Answer {
     pub reason: String,
     /// Every check with an answer, in the order of this list.
     pub checks: Vec<Check>,
+}
+
+impl Answer {
+    /// The checks that answered otherwise than all of them together.
+    pub fn lost(&self) -> impl Iterator<Item = Lost> {
+        let lost = self.checks.iter().filter(|check| check.says != self.effect);
+        lost.map(|check| Lost {
+            by: check.by.to_string(),
+            says: check.says,
+        })
+    }
 }
 
 /// What the confirmed plan says about a call with side effects.

@@ -21,6 +21,7 @@ fn allow(call: ActionId, arguments: &str, by: Option<DecidedBy>) -> Entry {
     Entry::Decided {
         call,
         decision: PolicyDecision::Allow { arguments, by },
+        lost: Vec::new(),
     }
 }
 
@@ -32,6 +33,7 @@ fn require(call: ActionId, arguments: &str) -> Entry {
             by: vec![DecidedBy::SideEffects],
             details: crate::domain::action::Details::default(),
         },
+        lost: Vec::new(),
     }
 }
 

@@ -112,6 +112,7 @@ fn play(script: &[Says], approval: Approval, can_wait: bool, step: Duration) -> 
                     new.push(Entry::Decided {
                         call: call.id,
                         decision: decision.clone(),
+                        lost: Vec::new(),
                     });
                     match decision {
                         PolicyDecision::Allow { .. } => {

@@ -2,6 +2,7 @@
 
 use crate::api::approvals::{ActionInDoubtPage, ApprovalPage, Grant, GrantPage, ResolveBody, SettleBody};
 use crate::api::threads::RunAnswer;
+use crate::api::why::ActionWhy;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, GrantId};
 use crate::http::answer::{Json, NoContent};
@@ -18,6 +19,7 @@ operations! {
     resolveApproval = resolve:
         [Forbidden, NotFound, AlreadyResolved, NotGrantable, IdempotencyKeyReused, OutcomeUnrecorded, RunUnreadable];
     listActionsInDoubt = in_doubt: [Forbidden];
+    getActionWhy = why: [Forbidden];
     settleAction = settle:
         [Forbidden, NotInDoubt, RunInProgress, PartOfRun, IdempotencyKeyReused, OutcomeUnrecorded, RunUnreadable];
     listGrants = grants: [Forbidden];
@@ -97,6 +99,14 @@ pub(super) async fn in_doubt(
     let page = ctx.approvals.list(&ctx.caller, user, query).await?;
     let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
     Ok(Json(page.map(|action| approvals::in_doubt(action, &tasks)).into()))
+}
+
+/// Explains why an action needed a person, or did not.
+///
+/// From the logs alone. The id is that of the action, or of its approval request.
+#[utoipa::path(get, path = "/api/agent/actions/{id}/why")]
+pub(super) async fn why(ctx: Ctx, Acting(user): Acting, Id(id): Id<ActionId>) -> Result<Json<ActionWhy>, Error> {
+    Ok(Json(ctx.approvals.why(&ctx.caller, user, id).await?))
 }
 
 /// Settles an in-doubt action.

@@ -6,6 +6,7 @@ use super::error::{Code, Error};
 use super::request::{Ctx, Id, List, RowsOf};
 use crate::api::decisions::{AskedWith, DecisionDetail, DecisionPage, ToolInvocationPage};
 use crate::api::filter::FilterFields;
+use crate::api::why::Why;
 use crate::domain::ids::DecisionId;
 use crate::http::routes::operations;
 use crate::surfaces::decisions::ListQuery;
@@ -14,6 +15,7 @@ operations! {
     listDecisions = list: [];
     getDecision = get: [];
     getDecisionRequest = request: [];
+    getDecisionWhy = why: [];
     listToolInvocations = tool_invocations: [];
     listFilterFields = fields: [];
 }
@@ -59,6 +61,16 @@ pub(super) async fn get(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) 
 #[utoipa::path(get, path = "/v1/decisions/{id}/request")]
 pub(super) async fn request(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) -> Result<Json<AskedWith>, Error> {
     let found = ctx.decisions.asked_with(&ctx.caller, user.as_ref(), id).await?;
+    found.map(Json).ok_or_else(|| Code::NotFound.into())
+}
+
+/// Explains why one decision was made as it was.
+///
+/// From the logs alone: the rules that matched each call, the limits that were reached, where the time went, how the
+/// definition has changed since, and the rows of the audit log.
+#[utoipa::path(get, path = "/v1/decisions/{id}/why")]
+pub(super) async fn why(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) -> Result<Json<Why>, Error> {
+    let found = ctx.decisions.why(&ctx.caller, user.as_ref(), id).await?;
     found.map(Json).ok_or_else(|| Code::NotFound.into())
 }
 

@@ -1,5 +1,7 @@
 //! Queries of the decision log by analysts. Read only.
 
+mod why;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::caller::{Caller, Identity};
+use super::definitions::Directory;
 use crate::api::decisions::{AskedWith, DecisionDetail, DecisionRecord, Said, ToolInvocation};
 use crate::api::filter::FilterFields;
+use crate::domain::definition::Definition;
 use crate::domain::ids::{DecisionId, TenantId, UserId};
 use crate::ports::records::Decisions;
 pub use crate::ports::records::{ListQuery, Page, QueryError};
@@ -17,12 +21,20 @@ pub use crate::ports::records::{ListQuery, Page, QueryError};
 #[derive(Clone)]
 pub struct DecisionQueries {
     store: Arc<dyn Decisions>,
+    directory: Arc<Directory>,
+    /// The current definition of the chat surface.
+    constitution: Arc<Definition>,
 }
 
 impl DecisionQueries {
-    /// Creates the queries over `store`.
-    pub fn new(store: Arc<dyn Decisions>) -> Self {
-        Self { store }
+    /// Creates the queries over `store`. Decisions are compared with the current definitions: those of `directory`, and
+    /// the constitution.
+    pub fn new(store: Arc<dyn Decisions>, directory: Arc<Directory>, constitution: Arc<Definition>) -> Self {
+        Self {
+            store,
+            directory,
+            constitution,
+        }
     }
 
     /// A page of decisions.

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use super::Store;
 use super::config::capped;
 use super::db::{Conn, Value, sql, values};
+use super::decisions::lost;
 use super::error::{Fault, unavailable};
 use super::op::Op;
 use super::read::{ACTIONS, Literal, OF_USER, THREADS, Term};
@@ -263,6 +264,8 @@ pub(super) static ACTION: Table<NewAction, ActionOutcome> = Table { name: "agent
         .shown(),
     ActionColumn::open("policy", |new, _| if new.approval.is_some() { "require_approval" } else { "allow" }.into())
         .shown(),
+    ActionColumn::open("decided_by", |new, _| new.policy.as_ref().and_then(|policy| policy.by.as_ref()).into()).shown(),
+    ActionColumn::open("lost", |new, _| Value::json(lost(new.policy.as_ref()))).shown(),
     ActionColumn::open("tool", |new, _| capped(&new.tool.name).into()).shown(),
     ActionColumn::computed("user_id", "run.user_id").shown(),
     ActionColumn::computed("agent_id", "run.agent_id").shown(),

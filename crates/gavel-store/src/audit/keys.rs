@@ -8,7 +8,9 @@ use secrecy::{ExposeSecret, SecretString};
 use super::super::connect::Target;
 use super::super::db::{Conn, values};
 use super::super::error::StoreError;
+use super::super::read::ReadOnly;
 use super::Signer;
+use crate::ports::records::QueryError;
 
 /// The configured keys (`audit.key`, `audit.old_keys`).
 #[derive(Clone, Debug, Default)]
@@ -132,6 +134,18 @@ pub(super) async fn all(target: &Target, given: &AuditSecrets) -> (Vec<Signer>, 
     };
     let read = read.await;
     (found, read)
+}
+
+/// The keys by which rows of a database that is in use are verified.
+pub(super) async fn readable(
+    target: &Target,
+    given: &AuditSecrets,
+    reading: &ReadOnly,
+) -> Result<Vec<Signer>, QueryError> {
+    let beside = beside_database(target).map_err(|error| QueryError::Unavailable(error.to_string().into()))?;
+    let kept: Option<String> = reading.one(KEY, vec![]).await?;
+    let kept = kept.map(|secret| Signer::new(&secret));
+    Ok(given.given().into_iter().chain(beside).chain(kept).collect())
 }
 
 /// The key in the file next to a SQLite database.

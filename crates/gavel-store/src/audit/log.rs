@@ -13,6 +13,11 @@ use super::keys::{self, AuditSecrets, KeyPlace};
 use super::triggers::{self, TriggerDamage};
 use super::verify::{Finding, Verifier};
 use super::{AuditRow, PAGE, Signer, columns, compare, text, whole};
+use crate::api::why::{AuditProof, ProofRow};
+use crate::domain::ids::{ActionId, DecisionId, TenantId};
+use crate::domain::time::Timestamp;
+use crate::ports::records::QueryError;
+use crate::writer::Shared;
 
 /// The available keys of the chain.
 #[derive(Clone)]
@@ -282,4 +287,62 @@ fn each_line(reader: impl BufRead, mut take: impl FnMut(Line)) -> std::io::Resul
         take(line);
     }
     Ok(())
+}
+
+/// The most rows that one decision shows.
+const MOST_PROOF: u32 = 1000;
+
+/// A row with the hash of the row before it.
+#[derive(Deserialize)]
+struct Linked {
+    before: Option<String>,
+    #[serde(flatten)]
+    row: AuditRow,
+}
+
+/// The rows of a decision, or of one of its calls, and whether each is genuine and follows the row before it.
+///
+/// # Errors
+/// [`QueryError`].
+pub(crate) async fn proof(
+    reading: &ReadOnly,
+    shared: &Shared,
+    tenant: &TenantId,
+    decision: DecisionId,
+    action: Option<ActionId>,
+) -> Result<AuditProof, QueryError> {
+    let (target, given) = (&shared.target, &shared.config.audit);
+    let sql = format!(
+        "SELECT (SELECT before.hash FROM audit before WHERE before.number = audit.number - 1) AS before, {} FROM audit \
+         WHERE decision_id = $1 AND tenant = $2 AND (CAST($3 AS TEXT) IS NULL OR action_id = $3) ORDER BY number \
+         LIMIT {MOST_PROOF}",
+        columns(target.dialect())
+    );
+    let rows: Vec<Linked> = reading.all(sql, values![decision, tenant, action]).await?;
+    if rows.is_empty() {
+        return Ok(AuditProof::default());
+    }
+    let keys = keys::readable(target, given, reading).await?;
+    let mut verifier = Verifier::new(keys, None, Vec::new());
+    for Linked { before, row } in &rows {
+        if verifier.last.number.checked_add(1) != Some(row.number) {
+            verifier.follows(Head {
+                number: row.number.saturating_sub(1),
+                hash: before.clone().unwrap_or_default(),
+            });
+        }
+        verifier.row(row);
+    }
+    verifier.end();
+    let shown = |Linked { row, .. }: Linked| ProofRow {
+        number: row.number,
+        kind: row.kind,
+        at: Timestamp(row.at),
+        actor: row.actor,
+        tool: row.tool,
+    };
+    Ok(AuditProof {
+        verified: Some(verifier.found == 0),
+        rows: rows.into_iter().map(shown).collect(),
+    })
 }

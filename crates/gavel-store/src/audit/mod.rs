@@ -39,6 +39,7 @@ pub use chain::AuditRow;
 pub(super) use chain::Signer;
 pub(super) use keys::signer;
 pub use keys::{AuditSecrets, KEY_IN_DATABASE, KeyPlace};
+pub(super) use log::proof;
 pub use log::{AuditFilter, AuditKeys, AuditLog};
 pub(super) use triggers::restore as restore_triggers;
 pub use triggers::{TriggerDamage, TriggerState};

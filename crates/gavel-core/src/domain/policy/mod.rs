@@ -20,7 +20,7 @@ use super::address::{MOST_RECIPIENTS, Recipients};
 use super::argument_path::ArgumentPath;
 use super::definition::{Approval, ReadError};
 use super::ids::UserId;
-use super::names::names;
+use super::names::{names, record};
 use super::repository::AllowedRepositories;
 
 /// The surface of threads.
@@ -264,6 +264,17 @@ impl std::fmt::Display for DecidedBy {
             Self::Plan => f.write_str("plan"),
             Self::Repositories => f.write_str("repositories"),
         }
+    }
+}
+
+record! {
+    /// A check of the policy that matched a call, and whose answer lost against a stricter one, or one that lifted it.
+    #[derive(PartialEq, Eq)]
+    Lost as "LostCheck" {
+        /// Which one, as in `decided_by`: `rule NAME`, `side_effects`, `tool` …
+        by: String,
+        /// Its answer.
+        says: Effect,
     }
 }
 

@@ -86,6 +86,7 @@ impl Played {
                 arguments: raw("{}").into(),
                 by: None,
             },
+            lost: Vec::new(),
         });
         self.journal.push(Entry::Started {
             call: id,

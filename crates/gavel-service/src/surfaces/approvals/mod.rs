@@ -13,6 +13,7 @@ use super::request::Claim;
 use super::runs::Runs;
 use crate::api::approvals::{ActionInDoubt, Grant, PendingApproval, ResolveBody};
 use crate::api::problem::{Code, Late};
+use crate::api::why::ActionWhy;
 use crate::domain::action::{Action, Resolution};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, ThreadId, UserId};
 use crate::domain::plan::TaskId;
@@ -22,6 +23,7 @@ use crate::domain::tool::Tool;
 pub use crate::ports::actions::{ActionQuery, Which};
 use crate::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use crate::ports::planning::PlanningSessions;
+use crate::ports::records::Decisions;
 use crate::surfaces::problem::Problem;
 
 /// The longest reason, in bytes.
@@ -33,6 +35,7 @@ pub struct Approvals {
     directory: Arc<Directory>,
     actions: Arc<dyn Actions>,
     sessions: Arc<dyn PlanningSessions>,
+    decisions: Arc<dyn Decisions>,
 }
 
 /// The run that a resolution or a settlement was about.
@@ -51,12 +54,14 @@ impl Approvals {
         directory: Arc<Directory>,
         actions: Arc<dyn Actions>,
         sessions: Arc<dyn PlanningSessions>,
+        decisions: Arc<dyn Decisions>,
     ) -> Self {
         Self {
             runs,
             directory,
             actions,
             sessions,
+            decisions,
         }
     }
 
@@ -114,6 +119,44 @@ impl Approvals {
         let whose = whose(caller, user)?;
         let found = self.actions.action(&caller.tenant, whose.as_ref(), action);
         found.await?.ok_or(Problem::from_code(Code::NotFound))
+    }
+
+    /// Why an action needed a person, or did not. `id`: the action's, or that of its approval request.
+    ///
+    /// # Errors
+    /// See [`Approvals::question`].
+    pub async fn why(&self, caller: &Caller, user: Option<UserId>, id: ActionId) -> Result<ActionWhy, Problem> {
+        let whose = whose(caller, user)?;
+        let mut action = self.actions.action(&caller.tenant, whose.as_ref(), id).await?;
+        if action.is_none()
+            && let Some(approval) = ApprovalId::parse(&id.to_string())
+        {
+            action = self.actions.of_approval(&caller.tenant, whose.as_ref(), approval).await?;
+        }
+        let action = action.ok_or(Code::NotFound)?;
+        let decision = action.run.decision();
+        let evidence = self.decisions.evidence(&caller.tenant, decision, Some(action.id)).await?;
+        Ok(ActionWhy {
+            action_id: action.id,
+            approval_id: action.approval,
+            run_id: action.run,
+            user_id: action.user,
+            agent_id: action.agent,
+            server: action.server,
+            tool: action.tool,
+            state: action.status,
+            verdict: action.policy,
+            rule: action.decided_by,
+            reason: Some(action.details.reason).filter(|reason| !reason.is_empty()),
+            lost: action.lost,
+            created_at: Timestamp(action.created_at),
+            expires_at: action.expires_at.map(Timestamp),
+            resolution: action.resolution,
+            resolved_by: action.resolved_by,
+            resolved_at: action.resolved_at.map(Timestamp),
+            grant_id: action.grant,
+            audit: evidence.audit,
+        })
     }
 
     /// The current tool of an action; `None` while its server does not offer it.

@@ -206,6 +206,7 @@ fn the_phases_of_a_step_are_events_of_its_task() {
             arguments: raw(&json!({"script": "make test"})),
             by: None,
         },
+        lost: Vec::new(),
     };
     assert_eq!(task.next(&allowed), Value::Null);
     let sent = task.next(&started(call.id, None));
@@ -277,6 +278,7 @@ fn approvals_and_settlements_belong_to_the_task_of_their_call() {
                 ..Details::default()
             },
         },
+        lost: Vec::new(),
     };
     let asked = task.next(&asks);
     assert_eq!(

@@ -57,7 +57,11 @@ fn reflects() -> Entry {
 fn allowed(call: ActionId, by: Option<DecidedBy>) -> Entry {
     let arguments = raw(&json!({"title": "as sent"}));
     let decision = PolicyDecision::Allow { arguments, by };
-    Entry::Decided { call, decision }
+    Entry::Decided {
+        call,
+        decision,
+        lost: Vec::new(),
+    }
 }
 
 fn started(call: ActionId, at_us: i64) -> Entry {
@@ -144,6 +148,7 @@ fn an_approved_action_says_what_required_the_approval() {
             by: vec![DecidedBy::Tool],
             details: Default::default(),
         },
+        lost: Vec::new(),
     };
     let mut entries = vec![turn(vec![call]), asks];
     let waits = &log(&entries, 0, 10, &HashMap::new())[0];

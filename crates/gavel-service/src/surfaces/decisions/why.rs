@@ -1,0 +1,304 @@
+//! Why a decision was made as it was, from its rows alone.
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{DecisionQueries, only_user};
+use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::api::problem::Code;
+use crate::api::why::{
+    Absent, AbsentBecause, CallApproval, ChangedField, GatedCall, TimeSplit, Why, WhyDefinition, WhyOutcome, WhyTurn,
+};
+use crate::domain::canonical;
+use crate::domain::decision::{LimitName, LimitReached, Outcome};
+use crate::domain::ids::{DecisionId, ProjectId, TenantId, UserId};
+use crate::domain::policy::Effect;
+use crate::domain::tool::FailureCode;
+use crate::surfaces::caller::Caller;
+use crate::surfaces::problem::Problem;
+
+/// What a row of a toolset says of names.
+#[derive(Default, Deserialize)]
+struct Offered {
+    functions: Vec<Named>,
+    missing: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+    /// Left out for the user of a decision.
+    reason: Option<String>,
+}
+
+impl DecisionQueries {
+    /// Why a decision was made as it was; `None` as for [`Self::get`].
+    ///
+    /// # Errors
+    /// The store is unavailable.
+    pub async fn why(&self, caller: &Caller, user: Option<&UserId>, id: DecisionId) -> Result<Option<Why>, Problem> {
+        let Some(DecisionDetail { decision, tool_calls }) = self.get(caller, user, id).await? else {
+            return Ok(None);
+        };
+        let evidence = self.store.evidence(&caller.tenant, id, None).await?;
+        let hashes = [Some(&*decision.definition_hash), decision.toolset_hash.as_deref()];
+        let hashes: Vec<_> = hashes.into_iter().flatten().collect();
+        let texts = self.texts(&caller.tenant, &hashes).await?;
+        let text = |hash: &str| texts.get(hash).cloned().flatten();
+        let definition = text(&decision.definition_hash).and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        let toolset = decision.toolset_hash.as_deref().and_then(text);
+        let toolset = toolset.and_then(|text| RawValue::from_string(text).ok());
+        let toolset = match only_user(caller).or(user) {
+            Some(_) => toolset.and_then(|toolset| super::toolset_for_its_user(&toolset)),
+            None => toolset,
+        };
+        let toolset = toolset.and_then(|toolset| serde_json::from_str::<Offered>(toolset.get()).ok());
+        let toolset = toolset.unwrap_or_default();
+        let current = self.current(&caller.tenant, &decision, evidence.project).await?;
+        Ok(Some(Why {
+            outcome: outcome(&decision, &tool_calls),
+            absent: absent(&decision, &tool_calls, definition.as_ref(), &toolset),
+            definition: compared(&decision.definition_hash, definition, current),
+            offered: toolset.functions.into_iter().map(|function| function.name).collect(),
+            turns: turns(&decision, &tool_calls),
+            gate: gate(&decision, tool_calls, evidence.approvals),
+            time: time(&decision),
+            status: decision.status,
+            decision_id: decision.decision_id,
+            requested_model: decision.requested_model,
+            model: decision.model,
+            cost_nano: decision.cost_nano,
+            price_id: decision.price_id,
+            audit: evidence.audit,
+        }))
+    }
+
+    /// The definition that a decision like this would run under now.
+    async fn current(
+        &self,
+        tenant: &TenantId,
+        decision: &DecisionRecord,
+        project: Option<ProjectId>,
+    ) -> Result<Option<Value>, Problem> {
+        let (agent, project) = match (&decision.agent_id, project) {
+            (None, _) => return Ok(Some(self.constitution.to_json())),
+            (Some(_), None) => return Ok(None),
+            (Some(agent), Some(project)) => (agent, project),
+        };
+        match self.directory.get(tenant, &project, agent).await {
+            Ok(found) => Ok(Some(found.definition)),
+            Err(problem) if problem.code == Code::NotFound => Ok(None),
+            Err(problem) => Err(problem),
+        }
+    }
+}
+
+fn compared(hash: &str, then: Option<Value>, now: Option<Value>) -> WhyDefinition {
+    let is_current = now
+        .as_ref()
+        .map(|now| *canonical::hash(canonical::to_raw(now).get()) == *hash);
+    let name = then.as_ref().and_then(|then| then.get("name")?.as_str()).map(str::to_owned);
+    WhyDefinition {
+        hash: hash.to_owned(),
+        name,
+        diff_to_current: match (is_current, then, now) {
+            (Some(false), Some(then), Some(now)) => {
+                let mut changed = Vec::new();
+                changes("", &then, &now, &mut changed);
+                Some(changed)
+            }
+            _ => None,
+        },
+        is_current,
+    }
+}
+
+/// Adds the fields in which two values differ.
+fn changes(field: &str, then: &Value, now: &Value, changed: &mut Vec<ChangedField>) {
+    match (then, now) {
+        (Value::Object(before), Value::Object(after)) => {
+            let added = after.keys().filter(|name| !before.contains_key(*name));
+            for name in before.keys().chain(added) {
+                let place = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
+                changes(&place, then.get(name).unwrap_or(&Value::Null), now.get(name).unwrap_or(&Value::Null), changed);
+            }
+        }
+        _ if then == now => {}
+        _ => changed.push(ChangedField {
+            field: field.to_owned(),
+            then: then.clone(),
+            now: now.clone(),
+        }),
+    }
+}
+
+fn absent(
+    decision: &DecisionRecord,
+    calls: &[ToolInvocation],
+    definition: Option<&Value>,
+    toolset: &Offered,
+) -> Vec<Absent> {
+    let one = |tool: &str, because, detail: Option<&String>| Absent {
+        tool: tool.to_owned(),
+        because,
+        detail: detail.cloned(),
+    };
+    let missing = toolset.missing.iter();
+    let missing = missing.map(|named| one(&named.name, AbsentBecause::Unavailable, named.reason.as_ref()));
+    let listed = definition.and_then(|definition| definition.get("tools")?.as_array());
+    let asked = decision.tools_subset.as_ref();
+    let left_out = listed.into_iter().flatten().filter_map(|tool| tool.as_str()).filter(|tool| {
+        asked.is_some_and(|asked| asked.iter().all(|asked| asked != tool))
+    });
+    let left_out = left_out.map(|tool| one(tool, AbsentBecause::Subset, None));
+    let unknown = calls.iter().filter(|call| code(call) == Some(FailureCode::UnknownTool));
+    let unknown = unknown.map(|call| one(&call.tool, AbsentBecause::Allowlist, None));
+    let mut absent: Vec<Absent> = Vec::new();
+    for found in missing.chain(left_out).chain(unknown) {
+        if absent.iter().all(|known| known.tool != found.tool) {
+            absent.push(found);
+        }
+    }
+    absent
+}
+
+fn turns(decision: &DecisionRecord, calls: &[ToolInvocation]) -> Vec<WhyTurn> {
+    let turns = (1..).zip(&decision.turns).map(|(number, turn)| {
+        let asked = || calls.iter().filter(move |call| call.turn == Some(number));
+        WhyTurn {
+            turn: turn.clone(),
+            words: asked().find_map(|call| call.words.clone()),
+            asked: asked().map(|call| call.sequence).collect(),
+        }
+    });
+    turns.collect()
+}
+
+fn gate(decision: &DecisionRecord, calls: Vec<ToolInvocation>, approvals: Vec<CallApproval>) -> Vec<GatedCall> {
+    let approval = |call: &ToolInvocation| {
+        let mut approvals = approvals.iter();
+        approvals.find(|approval| approval.action_id.to_string() == call.tool_invocation_id)
+    };
+    let gated = |call: ToolInvocation| GatedCall {
+        approval: approval(&call).cloned(),
+        limit: limit(decision, code(&call)),
+        error_code: code(&call),
+        sequence: call.sequence,
+        turn: call.turn,
+        tool: call.tool,
+        server: call.server,
+        verdict: call.policy,
+        rule: call.decided_by,
+        lost: call.lost,
+        status: call.status,
+        started_at: call.started_at,
+        duration_ms: call.result.duration_ms,
+    };
+    calls.into_iter().map(gated).collect()
+}
+
+/// The limit that kept a call with this failure from running.
+fn limit(decision: &DecisionRecord, code: Option<FailureCode>) -> Option<LimitReached> {
+    let is_own = |limit: &&LimitReached| match code {
+        Some(FailureCode::TooManyCalls) => limit.name == LimitName::ParallelCalls,
+        Some(FailureCode::DoomLoop) => limit.name == LimitName::RepeatedCalls,
+        Some(FailureCode::LimitReached) => limit.name != LimitName::ParallelCalls,
+        _ => false,
+    };
+    decision.limits_reached.iter().find(is_own).cloned()
+}
+
+fn time(decision: &DecisionRecord) -> TimeSplit {
+    let (total_ms, model_ms, tool_ms, human_ms) =
+        (decision.duration_ms, decision.model_ms, decision.tool_ms, decision.human_ms);
+    let known = || Some(total_ms?.saturating_sub(model_ms? + tool_ms? + human_ms?));
+    TimeSplit {
+        own_ms: known(),
+        total_ms,
+        model_ms,
+        tool_ms,
+        human_ms,
+    }
+}
+
+fn code(call: &ToolInvocation) -> Option<FailureCode> {
+    call.result.error.as_ref().map(|error| error.code)
+}
+
+/// The last call with such a failure that no later call made up for, by the rule of the engine's derivation.
+fn unrepaired(calls: &[ToolInvocation], is_such: impl Fn(FailureCode) -> bool) -> Option<&ToolInvocation> {
+    let is_repaired = |failed: &ToolInvocation| {
+        let ran = failed.policy.as_deref() == Some(Effect::Allow.as_str()) || failed.started_at.is_some();
+        code(failed) != Some(FailureCode::InDoubt)
+            && calls.iter().any(|later| {
+                let follows = later.turn > failed.turn || later.turn.is_none() && later.sequence > failed.sequence;
+                follows && later.result.success && (!ran || later.tool == failed.tool)
+            })
+    };
+    calls.iter().rev().find(|call| code(call).is_some_and(&is_such) && !is_repaired(call))
+}
+
+/// The outcome, and the sentence for it. The list of sentences is closed: names and numbers of the rows are all that varies.
+fn outcome(decision: &DecisionRecord, calls: &[ToolInvocation]) -> WhyOutcome {
+    let failed = |is_such: fn(FailureCode) -> bool| {
+        unrepaired(calls, is_such).map(|call| (call.sequence, named(call), code(call).map_or("", FailureCode::as_str)))
+    };
+    let limits = || {
+        let limits = decision.limits_reached.iter();
+        limits.map(|limit| format!(" ({} {})", limit.name, limit.limit)).collect::<String>()
+    };
+    let last_model_call = decision.turns.len();
+    let mut of_call = None;
+    let because = match decision.outcome_category {
+        None => "It has no outcome yet.".to_owned(),
+        Some(_) if decision.recovered => "The process that decided died before it recorded an outcome.".to_owned(),
+        Some(Outcome::TaskCompleted) => match calls.iter().rev().find(|call| call.result.success) {
+            Some(call) => {
+                of_call = Some(call.sequence);
+                format!("{} succeeded, and no failure was left that a later call did not make up for.", named(call))
+            }
+            None => "A call succeeded.".to_owned(),
+        },
+        Some(Outcome::ResponseGiven) => "The model answered, and no call succeeded or was left failed.".to_owned(),
+        Some(Outcome::UnclearIntent) => "The model asked the user what was meant.".to_owned(),
+        Some(Outcome::MultipleMatches) => "The model asked the user which of several matches was meant.".to_owned(),
+        Some(Outcome::OutOfScope) => "The model refused the request as out of scope.".to_owned(),
+        Some(Outcome::MissingPermission) => "The model refused, since the caller lacks a permission.".to_owned(),
+        Some(Outcome::PolicyDenied) => match failed(FailureCode::is_denial) {
+            Some((sequence, call, code)) => {
+                of_call = Some(sequence);
+                format!("{call} was not allowed ({code}), and no later call made up for it.")
+            }
+            None => "A call that the answer needed was not allowed.".to_owned(),
+        },
+        Some(Outcome::SafetyBlocked) => "The provider blocked the request or the answer.".to_owned(),
+        Some(Outcome::RateLimited) => "The quota of the caller was used up before the model was asked.".to_owned(),
+        Some(Outcome::Overloaded) => "Too many requests were in progress.".to_owned(),
+        Some(Outcome::Cancelled) => "It was cancelled.".to_owned(),
+        Some(Outcome::UserInput) => "The message, the history or the run exceeded its size limit.".to_owned(),
+        Some(Outcome::ModelUnavailable) => format!("Model call {last_model_call} got no answer, after all attempts."),
+        Some(Outcome::ModelTimeout) => format!("Model call {last_model_call} took too long."),
+        Some(Outcome::MalformedOutput) => format!("The answer of model call {last_model_call} was not usable."),
+        Some(Outcome::ToolInvocation) => match failed(|_| true) {
+            Some((sequence, call, code)) => {
+                of_call = Some(sequence);
+                format!("{call} failed ({code}), and no later call made up for it.")
+            }
+            None => "A tool, a step or a model that the run needs was unavailable, or its outcome is unknown.".to_owned(),
+        },
+        Some(Outcome::LoopLimit) => format!("The run reached a limit{}.", limits()),
+        Some(Outcome::Deadline) => format!("The time was over{}.", limits()),
+        Some(Outcome::Internal) => "A fault of gavel ended it.".to_owned(),
+    };
+    WhyOutcome {
+        category: decision.outcome_category,
+        because,
+        call: of_call,
+        limits: decision.limits_reached.clone(),
+    }
+}
+
+fn named(call: &ToolInvocation) -> String {
+    format!("Call {} of {}", call.sequence, call.tool)
+}
