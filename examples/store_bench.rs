@@ -235,6 +235,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
         decision: open.id,
         tenant: open.tenant.clone(),
         sequence: 1,
+        turn: Some(1),
         tool: Some(Arc::clone(tool)),
         name: Arc::clone(&tool.name),
         words: None,
@@ -264,6 +265,7 @@ fn decision(n: usize, tools: &[Arc<Tool>]) -> ClosedDecision {
             model_us: 1_200_000,
             tool_us: 900,
         },
+        limits: Vec::new(),
         closed_at: created_at + 1_234_567,
         error_detail: None,
         asked: Some(Arc::new(Asked {

@@ -34,6 +34,7 @@ mod serve;
 mod stats;
 mod stopping;
 mod threads;
+mod why;
 
 use std::pin::Pin;
 use std::process::ExitCode;

@@ -84,6 +84,7 @@ contract! {
     audit::a_call_ended_by_recovery_is_entered,
     audit::content_is_kept_according_to_records_content,
     audit::every_tampering_is_found_and_named,
+    audit::the_rows_of_one_decision_are_verified_without_the_others,
     logged::each_decision_is_one_log_line_with_its_key_fields,
     triggers::a_missing_or_changed_trigger_is_found_and_the_next_start_restores_and_enters_it,
     triggers::an_operators_own_trigger_is_not_a_finding_and_stays,

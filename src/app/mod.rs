@@ -216,7 +216,13 @@ impl App {
         let conditions = Arc::new(BundledConditions(config.clone()));
         let planning = Planning::new(runs.clone(), directory.clone(), store.clone(), conditions, of_planning);
         let planning = Arc::new(planning);
-        let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone(), store.clone(), store.clone());
+        let approvals = Approvals::new(
+            runs.clone(),
+            directory.clone(),
+            store.clone(),
+            store.clone(),
+            store.clone(),
+        );
         let Console {
             session_hours,
             idle_hours,

@@ -14,7 +14,7 @@ use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
 use crate::cli::list::{self, Column, Paging, at, clipped, more};
-use crate::cli::{commands, output};
+use crate::cli::{commands, output, why};
 use crate::config::Config;
 use crate::domain::action::{self, ActionStatus};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
@@ -24,6 +24,8 @@ commands! {
     Command {
         /// List approval requests and in-doubt actions, oldest first, with all details that an answer needs
         List(List),
+        /// Show why an action needed a person: rules, answer, audit
+        Why(Why),
         /// Approve a call: it runs once, with exactly the arguments shown
         Approve(Approve),
         /// Reject a call: it does not run
@@ -107,6 +109,23 @@ impl Talk for List {
 /// Objects in full, with a line between them.
 fn blocks<T>(all: &[T], one: impl Fn(&T) -> String) -> String {
     all.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// Options of `gavel approvals why`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Why {
+    /// The approval request, or the action
+    id: ActionId,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Talk for Why {
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let why = gavel.get(&format!("api/agent/actions/{}/why", self.id)).await?;
+        output::answer(self.json, &why, why::of_action)
+    }
 }
 
 /// Options of `gavel approvals settle`.

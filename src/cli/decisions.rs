@@ -16,7 +16,7 @@ use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, OfTenant, Talk};
 use crate::cli::interrupt::or_stopped;
 use crate::cli::list::{Column, Filtered, at, clipped, cost, known, table_of};
-use crate::cli::{commands, output};
+use crate::cli::{commands, output, why};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::DecisionId;
 use crate::domain::time::Timestamp;
@@ -30,6 +30,8 @@ commands! {
         Show(Show, OfTenant),
         /// Show what the model was asked with: definition, functions, earlier conversation, message
         Request(Request, OfTenant),
+        /// Show why it was made as it was: rules, limits, time, changes of the definition, audit
+        Why(Why, OfTenant),
         /// Print new decisions as they are made
         Tail(Tail, OfTenant),
     }
@@ -134,6 +136,23 @@ impl Talk for Request {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let asked: AskedWith = gavel.get(&format!("v1/decisions/{}/request", self.id)).await?;
         output::answer(self.json, &asked, request_text)
+    }
+}
+
+/// Options of `gavel decisions why`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Why {
+    /// The decision's id
+    id: DecisionId,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Talk for Why {
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let why = gavel.get(&format!("v1/decisions/{}/why", self.id)).await?;
+        output::answer(self.json, &why, why::of_decision)
     }
 }
 

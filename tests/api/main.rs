@@ -75,6 +75,7 @@ mod tokens;
 mod tools;
 mod upstream;
 mod watched;
+mod why;
 #[allow(dead_code)]
 #[path = "../../mcp-servers/google/tests/api/google.rs"]
 mod workspace;

@@ -107,9 +107,12 @@ impl Hers {
             ("POST", "/api/agent/runs/{id}/cancel" | "/api/runs/{id}/cancel" | "/api/runs/{id}/resume") => {
                 (with(&self.run), Some(json!({})))
             }
+            ("GET", "/api/agent/actions/{id}/why") => (with(&self.action), None),
             ("POST", "/api/agent/actions/{id}/settle") => (with(&self.action), Some(json!({"happened": true}))),
             ("GET" | "DELETE", "/api/agent/grants/{id}") => (with(&self.grant), None),
-            ("GET", "/v1/decisions/{id}" | "/v1/decisions/{id}/request") => (with(&self.run), None),
+            ("GET", "/v1/decisions/{id}" | "/v1/decisions/{id}/request" | "/v1/decisions/{id}/why") => {
+                (with(&self.run), None)
+            }
             ("GET", "/v1/exports/{id}") => (with(&self.export), None),
             ("GET", path) if path.starts_with("/v1/sessions/{id}") => (
                 with(&self.session).replace("{version}", "1").replace("{taskId}", "t1"),

@@ -204,19 +204,22 @@ async fn serve(database: Database) -> Served {
         background: 8,
     };
     let runs = runs::Runs::new(engine_agents, Arc::new(Fused(behind(), Fixed(quota))), at_once);
-    let chat = Chat::new(
-        engine,
-        Arc::new(Fused(behind(), Fixed(quota))),
-        Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap(),
-        8,
-    );
+    let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
+    let decisions = DecisionQueries::new(store.clone(), directory.clone(), constitution.definition.clone());
+    let chat = Chat::new(engine, Arc::new(Fused(behind(), Fixed(quota))), constitution, 8);
     let settings = ThreadSettings {
         agent: "workspace".to_owned(),
         while_busy: WhileBusy::Refuse,
         on_reject: OnReject::Continue,
     };
     let threads = Threads::new(runs.clone(), directory.clone(), store.clone(), settings);
-    let approvals = Approvals::new(runs.clone(), directory.clone(), store.clone(), store.clone());
+    let approvals = Approvals::new(
+        runs.clone(),
+        directory.clone(),
+        store.clone(),
+        store.clone(),
+        store.clone(),
+    );
     let sessions = Sessions::new(
         store.clone(),
         Arc::new(SystemClock),
@@ -239,7 +242,7 @@ async fn serve(database: Database) -> Served {
         threads: Arc::new(threads),
         approvals: Arc::new(approvals),
         sessions: Arc::new(sessions),
-        decisions: DecisionQueries::new(store.clone()),
+        decisions,
         stats: StatsQueries::new(store.clone(), Arc::new(SystemClock)),
         exports: Exporter::new(store.clone()),
         auth: Auth::none(),

@@ -69,7 +69,7 @@ fn says(status: u16, body: &Value) -> Answer {
 }
 
 /// Every command that calls another gavel. The others print by the same functions, as `tests/architecture.rs` checks.
-const ASKING: [&[&str]; 25] = [
+const ASKING: [&[&str]; 27] = [
     &["chat", "hi"],
     &["runs", "list"],
     &["export", "decisions", "--since", "1d", "--out", "-"],
@@ -78,6 +78,8 @@ const ASKING: [&[&str]; 25] = [
     &["runs", "cancel", ID],
     &["approvals", "list"],
     &["approvals", "grants"],
+    &["decisions", "why", ID],
+    &["approvals", "why", ID],
     &["approvals", "approve", ID],
     &["approvals", "reject", ID],
     &["threads", "list"],
@@ -200,11 +202,13 @@ fn answer(request: &str) -> Value {
     let (path, _) = path.split_once('?').unwrap_or((path, ""));
     let segments: Vec<_> = path.split('/').skip(1).collect();
     match segments[..] {
+        ["v1", "decisions", _, "why"] => why(),
         ["v1", "decisions", ..] => decision(),
         ["api", "projects", ..] => json!({"runs": [run()]}),
         ["api", "runs", ..] => run(),
         ["api", "agent", "approvals", "pending"] => json!({"approvals": [pending()]}),
         ["api", "agent", "actions", "in-doubt"] => json!({"actions": [pending()]}),
+        ["api", "agent", "actions", _, "why"] => why_of_action(),
         ["api", "agent", "grants"] => json!({"grants": [grant()]}),
         ["api", "agent", "threads"] => json!({"threads": [thread()]}),
         ["api", "agent", "threads", _] => thread(),
@@ -234,12 +238,52 @@ fn decision() -> Value {
             "usage": {"input_tokens": 1, "output_tokens": 1, "thought_tokens": 1, "cached_tokens": 1},
             "cost_nano": 1, "price_id": EVIL,
         }],
-        "cost_nano": 1, "price_id": EVIL,
+        "cost_nano": 1, "price_id": EVIL, "limits_reached": [],
         "tool_calls": [{
             "tool_invocation_id": EVIL, "decision_id": EVIL, "sequence": 1, "tool": EVIL, "words": EVIL, "parameters": {EVIL: EVIL},
             "result": {"success": false, "error": {"code": "tool_error", "message": EVIL}}, "server": EVIL,
-            "status": "failed", "side_effect": true, "decided_by": EVIL, "user_id": EVIL, "created_at": AT,
+            "status": "failed", "side_effect": true, "decided_by": EVIL, "lost": lost(), "user_id": EVIL, "created_at": AT,
         }],
+    })
+}
+
+fn lost() -> Value {
+    json!([{"by": EVIL, "says": "deny"}])
+}
+
+fn audit() -> Value {
+    json!({"rows": [{"number": 1, "kind": EVIL, "at": AT, "actor": EVIL, "tool": EVIL}], "verified": true})
+}
+
+fn why() -> Value {
+    let mut turn = decision()["turns"][0].clone();
+    turn["words"] = json!(EVIL);
+    turn["asked"] = json!([1]);
+    let approval = json!({
+        "action_id": ID, "approval_id": ID, "requested_at": AT, "resolution": "approve_once", "resolved_by": EVIL,
+        "resolved_at": AT, "grant_id": ID,
+    });
+    json!({
+        "decision_id": EVIL, "status": "closed", "requested_model": EVIL, "model": EVIL, "offered": [EVIL],
+        "outcome": {"because": EVIL, "limits": []},
+        "definition": {
+            "hash": EVIL, "name": EVIL, "is_current": false,
+            "diff_to_current": [{"field": EVIL, "then": EVIL, "now": EVIL}],
+        },
+        "absent": [{"tool": EVIL, "because": "subset", "detail": EVIL}], "turns": [turn],
+        "gate": [{
+            "sequence": 1, "tool": EVIL, "server": EVIL, "verdict": EVIL, "rule": EVIL, "lost": lost(),
+            "approval": approval, "status": "completed", "started_at": AT, "duration_ms": 1,
+        }],
+        "time": {}, "price_id": EVIL, "audit": audit(),
+    })
+}
+
+fn why_of_action() -> Value {
+    json!({
+        "actionId": ID, "runId": ID, "userId": EVIL, "agentId": EVIL, "server": EVIL, "tool": EVIL, "state": "completed",
+        "verdict": EVIL, "rule": EVIL, "reason": EVIL, "lost": lost(), "createdAt": AT, "resolution": "approve_once",
+        "resolvedBy": EVIL, "resolvedAt": AT, "audit": audit(),
     })
 }
 

@@ -12,7 +12,7 @@ use gavel::api::filter::FilterFields;
 use gavel::api::stats::StatsFrom;
 use gavel::domain::decision::Usage;
 use gavel::domain::histogram::Histogram;
-use gavel::domain::ids::{DecisionId, ExportId, TenantId, UserId};
+use gavel::domain::ids::{ActionId, DecisionId, ExportId, TenantId, UserId};
 use gavel::domain::journal::{FaultKind, FunctionCall, ModelTurn, Part};
 use gavel::domain::schema::JsonSchema;
 use gavel::domain::settings::{SessionRules, TaskLimits};
@@ -27,7 +27,9 @@ use gavel::ports::conditions::{Condition, Conditions};
 use gavel::ports::exports::{ColumnKind, ExportColumn, ExportPage, ExportQuery, ExportRows, ExportValue, Exports};
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
-use gavel::ports::records::{ClosedDecision, Decisions, ListQuery, Page, QueryError, RecordError, StoredAnswer};
+use gavel::ports::records::{
+    ClosedDecision, Decisions, Evidence, ListQuery, Page, QueryError, RecordError, StoredAnswer,
+};
 use gavel::ports::stats::{Stats, StatsQuestion, Tallies, Tally};
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
 use gavel::surfaces::planning::{PlanningSettings, PlanningTemplates, Repositories};
@@ -87,7 +89,7 @@ fn whole<T: DeserializeOwned>(some: &Value) -> T {
     let mut row = json!({
         "decision_id": "", "conversation_id": "", "requested_model": "", "surface": "chat", "user_id": "",
         "status": "started", "definition_hash": "", "request_id": "", "recovered": false, "usage": null, "tool_calls": [],
-        "history_entries": 0, "turns": [],
+        "history_entries": 0, "turns": [], "limits_reached": [],
         "created_at": 0, "tool_invocation_id": "", "sequence": 1, "tool": "", "side_effect": false, "argument_bytes": 0,
         "result": { "success": false },
     });
@@ -219,6 +221,9 @@ impl Decisions for Record {
     }
     async fn texts(&self, _: &TenantId, _: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError> {
         Ok(Vec::new())
+    }
+    async fn evidence(&self, _: &TenantId, _: DecisionId, _: Option<ActionId>) -> Result<Evidence, QueryError> {
+        Ok(Evidence::default())
     }
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
         self.query(tenant, query)

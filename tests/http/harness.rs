@@ -132,7 +132,8 @@ pub async fn serve(setup: Setup) -> Running {
         Duration::from_secs(60),
         Duration::from_secs(60),
     );
-    let approvals = Approvals::new(runs.clone(), directory.clone(), kept.clone(), kept);
+    let approvals = Approvals::new(runs.clone(), directory.clone(), kept.clone(), kept, record.clone());
+    let decisions = DecisionQueries::new(record.clone(), directory.clone(), constitution.definition.clone());
     let chat = Chat::new(engine, quota, constitution, setup.max_in_flight);
     let edge = Edge {
         chat,
@@ -143,7 +144,7 @@ pub async fn serve(setup: Setup) -> Running {
         planning: Arc::new(planning),
         approvals: Arc::new(approvals),
         sessions: Arc::new(sessions),
-        decisions: DecisionQueries::new(record.clone()),
+        decisions,
         stats: StatsQueries::new(record.clone(), Arc::new(SystemClock)),
         exports: Exporter::new(record.clone()),
         auth: setup.auth,

@@ -10,11 +10,11 @@ use gavel::adapters::store::{
 use gavel::api::runs::InDoubtCall;
 use gavel::domain::action::{ActionStatus, Details, Resolution};
 use gavel::domain::agent_run::RunStatus;
-use gavel::domain::ids::{ActionId, ApprovalId, GrantId};
+use gavel::domain::ids::{ActionId, ApprovalId, GrantId, TenantId};
 use gavel::domain::tool::FailureCode;
 use gavel::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use gavel::ports::commit::{ActionOutcome, Committed, NewAction, Recorder};
-use gavel::ports::records::{ClosedCall, OpenCall};
+use gavel::ports::records::{ClosedCall, Decisions as _, OpenCall};
 use gavel::ports::runs::{Reopen, Runs, Started};
 use serde_json::{Value, json};
 
@@ -357,6 +357,59 @@ async fn a_value_of_another_type_is_found_and_named() {
     }
 }
 
+/// Removes the triggers that keep the log append-only.
+async fn unguard(db: &TestDb) {
+    db.run(match db.is_sqlite() {
+        true => {
+            "DROP TRIGGER audit_follows; DROP TRIGGER audit_moves_head; DROP TRIGGER audit_keeps; DROP TRIGGER audit_stays; \
+             DROP TRIGGER audit_head_advances; DROP TRIGGER audit_head_stays; DROP TRIGGER audit_head_is_one"
+        }
+        false => "ALTER TABLE audit DISABLE TRIGGER ALL; ALTER TABLE audit_head DISABLE TRIGGER ALL",
+    })
+    .await;
+}
+
+/// The rows that prove a decision are verified without the whole chain: each with its HMAC and the row before it.
+pub(crate) async fn the_rows_of_one_decision_are_verified_without_the_others(db: TestDb) {
+    let store = db.open().await;
+    let effects = [effect(&store).await, effect(&store).await, effect(&store).await];
+    let proofs = async || {
+        let mut proofs = Vec::new();
+        for effect in &effects {
+            let evidence = store
+                .evidence(&tenant(), effect.decision, Some(effect.id))
+                .await
+                .unwrap();
+            let numbers: Vec<_> = evidence.audit.rows.iter().map(|row| row.number).collect();
+            proofs.push((numbers, evidence.audit.verified));
+        }
+        proofs
+    };
+    let all = |verified: [bool; 3]| -> Vec<_> {
+        let numbers = [vec![1, 2], vec![3, 4], vec![5, 6]];
+        numbers.into_iter().zip(verified.map(Some)).collect()
+    };
+    assert_eq!(proofs().await, all([true; 3]));
+    let other = store
+        .evidence(&tenant(), effects[0].decision, Some(effects[1].id))
+        .await;
+    assert_eq!(
+        (other.unwrap().audit.rows.len(), other_tenant(&store, &effects[0]).await),
+        (0, 0)
+    );
+    unguard(&db).await;
+    db.run("UPDATE audit SET actor = 'mallory' WHERE number = 3").await;
+    assert_eq!(proofs().await, all([true, false, true]));
+    db.run("UPDATE audit SET hash = previous_hash WHERE number = 4").await;
+    assert_eq!(proofs().await, all([true, false, false]), "row 5 follows another row 4");
+}
+
+async fn other_tenant(store: &Store, effect: &OpenCall) -> usize {
+    let tenant = TenantId::parse("another").unwrap();
+    let evidence = store.evidence(&tenant, effect.decision, None).await.unwrap();
+    evidence.audit.rows.len()
+}
+
 /// R-18: an attacker with access to the database removes the triggers and changes rows. Each kind of change is found
 /// and named.
 pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
@@ -383,14 +436,7 @@ pub(crate) async fn every_tampering_is_found_and_named(db: TestDb) {
         "the kept row is unchanged"
     );
 
-    db.run(match db.is_sqlite() {
-        true => {
-            "DROP TRIGGER audit_follows; DROP TRIGGER audit_moves_head; DROP TRIGGER audit_keeps; DROP TRIGGER audit_stays; \
-             DROP TRIGGER audit_head_advances; DROP TRIGGER audit_head_stays; DROP TRIGGER audit_head_is_one"
-        }
-        false => "ALTER TABLE audit DISABLE TRIGGER ALL; ALTER TABLE audit_head DISABLE TRIGGER ALL",
-    })
-    .await;
+    unguard(&db).await;
     db.run(
         "CREATE TABLE audit_was AS SELECT * FROM audit; CREATE TABLE head_was AS SELECT * FROM audit_head; \
          CREATE TABLE log_was AS SELECT * FROM tool_invocation_log",
@@ -723,6 +769,7 @@ pub(crate) fn asked(id: ActionId, approval: ApprovalId) -> NewAction {
         tool: (&*tool("send")).into(),
         arguments: raw(r#"{"to":"bob@example.com"}"#),
         model: "gemini-test".into(),
+        policy: None,
         details: Details {
             reason: "it sends".to_owned(),
             recipients: serde_json::from_value(json!({"to": ["bob@example.com"]})).unwrap(),

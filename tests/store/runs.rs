@@ -44,6 +44,7 @@ fn unasked(intent: &OpenCall, grant: Option<GrantId>) -> NewAction {
         tool: (&**intent.tool.as_ref().unwrap()).into(),
         arguments: Arc::clone(&intent.arguments),
         model: "gemini-test".into(),
+        policy: None,
         details: Details::default(),
         grant,
         words: "".into(),

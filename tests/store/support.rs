@@ -10,7 +10,7 @@ use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::definition::Constitution;
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, ProjectId, RunId, TenantId, UserId};
 use gavel::domain::journal::{CallFailure, Speaker};
-use gavel::domain::policy::Effect;
+use gavel::domain::policy::{Effect, Lost};
 use gavel::domain::time::Timestamp;
 use gavel::domain::tool::{FailureCode, Idempotency, Tool};
 use gavel::ports::records::{
@@ -284,6 +284,7 @@ pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> OpenCall {
         decision: decision.id,
         tenant: decision.tenant.clone(),
         sequence,
+        turn: Some(1),
         tool: Some(tool("add_task")),
         name: "add_task".into(),
         words: (sequence == 1).then(|| "I will call mom".to_owned()),
@@ -291,6 +292,10 @@ pub(crate) fn intent(decision: &OpenDecision, sequence: u32) -> OpenCall {
         policy: Some(PolicyOutcome {
             effect: Effect::Allow,
             by: Some("rule tasks".into()),
+            lost: vec![Lost {
+                by: "side_effects".to_owned(),
+                says: Effect::RequireApproval,
+            }],
         }),
         idempotency_key: Some(format!("key-{sequence}").into()),
         created_at: T0 + i64::from(sequence),
@@ -363,6 +368,7 @@ pub(crate) fn closed(open: OpenDecision, calls: Vec<ClosedCall>, opened: bool) -
             model_us: 1_000_000,
             tool_us: 2_000,
         },
+        limits: Vec::new(),
         closed_at: T0 + 1_234_567,
         error_detail: None,
         calls,

@@ -164,15 +164,20 @@ pub(super) fn reached(limits: &Limits, ending: &Ending, journal: &Journal) -> Ve
             (LimitName::TimeMs, ms)
         }),
         Ending::Stopped(StopReason::TokenLimit, _) => limits.tokens.map(|most| (LimitName::Tokens, most)),
-        Ending::InvalidOutput(..) => limits.invalid_outputs.map(|most| (LimitName::InvalidOutputs, most.into())),
+        Ending::InvalidOutput(..) => limits
+            .invalid_outputs
+            .map(|most| (LimitName::InvalidOutputs, most.into())),
         Ending::DoomLoop(_) => Some((LimitName::RepeatedCalls, doom_loop::ENDS_AT.into())),
         _ => None,
     };
-    let refused = journal.ledger().of_tools().filter_map(|call| match call.failure_code()? {
-        FailureCode::TooManyCalls => Some((LimitName::ParallelCalls, limits.parallel_calls as u64)),
-        FailureCode::DoomLoop => Some((LimitName::RepeatedCalls, doom_loop::REFUSED_FROM.into())),
-        _ => None,
-    });
+    let refused = journal
+        .ledger()
+        .of_tools()
+        .filter_map(|call| match call.failure_code()? {
+            FailureCode::TooManyCalls => Some((LimitName::ParallelCalls, limits.parallel_calls as u64)),
+            FailureCode::DoomLoop => Some((LimitName::RepeatedCalls, doom_loop::REFUSED_FROM.into())),
+            _ => None,
+        });
     let mut reached: Vec<LimitReached> = Vec::new();
     for (name, limit) in ended.into_iter().chain(refused) {
         if reached.iter().all(|known| known.name != name) {
@@ -239,6 +244,31 @@ mod tests {
         assert_eq!(limits.tool_time(30 * second, Duration::ZERO), 27 * second);
         assert_eq!(limits.tool_time(5 * second, 10 * second), 5 * second);
         assert_eq!(limits.tool_time(5 * second, 28 * second), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_limit_that_ended_a_run_is_told_with_its_value() {
+        let told = |limits: &Limits, ending: Ending| {
+            let reached = reached(limits, &ending, &Journal::default());
+            reached.iter().map(|one| (one.name, one.limit)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&Limits::CHAT, Ending::LoopLimit), [(LimitName::ModelCalls, 5)]);
+        assert_eq!(told(&Limits::CHAT, Ending::TimeLimit), [(LimitName::TimeMs, 30_000)]);
+        let of_tokens = Limits {
+            tokens: Some(9),
+            ..Limits::AGENT
+        };
+        let stopped = |reason| Ending::Stopped(reason, None);
+        assert_eq!(
+            told(&of_tokens, stopped(StopReason::TokenLimit)),
+            [(LimitName::Tokens, 9)]
+        );
+        assert_eq!(
+            told(&of_tokens, stopped(StopReason::StepLimit)),
+            [],
+            "it has no such limit"
+        );
+        assert_eq!(told(&Limits::CHAT, Ending::Responded("Hi.".to_owned())), []);
     }
 
     /// The deadline of a run counts from the process that takes it, by its clock, and bounds its tools.

@@ -60,16 +60,18 @@ samples! {
     DecisionRecord => {
         "decision_id": ID, "conversation_id": "c", "requested_model": "m", "usage": null, "surface": "chat", "user_id": "ann",
         "status": "closed", "created_at": AT, "definition_hash": "", "request_id": "", "history_entries": 0, "turns": [],
+        "limits_reached": [],
         "recovered": false
     }
     DecisionDetail => {
         "decision_id": ID, "conversation_id": "c", "requested_model": "m", "usage": null, "surface": "chat", "user_id": "ann",
         "status": "closed", "created_at": AT, "definition_hash": "", "request_id": "", "history_entries": 0, "turns": [],
+        "limits_reached": [],
         "recovered": false, "tool_calls": []
     }
     ToolInvocation => {
         "tool_invocation_id": ID, "decision_id": ID, "sequence": 1, "tool": "t", "result": {"success": true},
-        "status": "completed", "side_effect": false, "user_id": "ann", "created_at": AT
+        "status": "completed", "side_effect": false, "lost": [], "user_id": "ann", "created_at": AT
     }
     Session => {
         "sessionId": ID, "status": "AWAITING_CONFIRMATION", "prompt": "", "repoUrl": "", "deadline": AT, "timeLeftMs": 0,

@@ -131,11 +131,17 @@ impl Approvals {
         if action.is_none()
             && let Some(approval) = ApprovalId::parse(&id.to_string())
         {
-            action = self.actions.of_approval(&caller.tenant, whose.as_ref(), approval).await?;
+            action = self
+                .actions
+                .of_approval(&caller.tenant, whose.as_ref(), approval)
+                .await?;
         }
         let action = action.ok_or(Code::NotFound)?;
         let decision = action.run.decision();
-        let evidence = self.decisions.evidence(&caller.tenant, decision, Some(action.id)).await?;
+        let evidence = self
+            .decisions
+            .evidence(&caller.tenant, decision, Some(action.id))
+            .await?;
         Ok(ActionWhy {
             action_id: action.id,
             approval_id: action.approval,

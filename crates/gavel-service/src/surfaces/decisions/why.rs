@@ -98,7 +98,10 @@ fn compared(hash: &str, then: Option<Value>, now: Option<Value>) -> WhyDefinitio
     let is_current = now
         .as_ref()
         .map(|now| *canonical::hash(canonical::to_raw(now).get()) == *hash);
-    let name = then.as_ref().and_then(|then| then.get("name")?.as_str()).map(str::to_owned);
+    let name = then
+        .as_ref()
+        .and_then(|then| then.get("name")?.as_str())
+        .map(str::to_owned);
     WhyDefinition {
         hash: hash.to_owned(),
         name,
@@ -120,8 +123,17 @@ fn changes(field: &str, then: &Value, now: &Value, changed: &mut Vec<ChangedFiel
         (Value::Object(before), Value::Object(after)) => {
             let added = after.keys().filter(|name| !before.contains_key(*name));
             for name in before.keys().chain(added) {
-                let place = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
-                changes(&place, then.get(name).unwrap_or(&Value::Null), now.get(name).unwrap_or(&Value::Null), changed);
+                let place = if field.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{field}.{name}")
+                };
+                changes(
+                    &place,
+                    then.get(name).unwrap_or(&Value::Null),
+                    now.get(name).unwrap_or(&Value::Null),
+                    changed,
+                );
             }
         }
         _ if then == now => {}
@@ -148,9 +160,11 @@ fn absent(
     let missing = missing.map(|named| one(&named.name, AbsentBecause::Unavailable, named.reason.as_ref()));
     let listed = definition.and_then(|definition| definition.get("tools")?.as_array());
     let asked = decision.tools_subset.as_ref();
-    let left_out = listed.into_iter().flatten().filter_map(|tool| tool.as_str()).filter(|tool| {
-        asked.is_some_and(|asked| asked.iter().all(|asked| asked != tool))
-    });
+    let left_out = listed
+        .into_iter()
+        .flatten()
+        .filter_map(|tool| tool.as_str())
+        .filter(|tool| asked.is_some_and(|asked| asked.iter().all(|asked| asked != tool)));
     let left_out = left_out.map(|tool| one(tool, AbsentBecause::Subset, None));
     let unknown = calls.iter().filter(|call| code(call) == Some(FailureCode::UnknownTool));
     let unknown = unknown.map(|call| one(&call.tool, AbsentBecause::Allowlist, None));
@@ -210,8 +224,12 @@ fn limit(decision: &DecisionRecord, code: Option<FailureCode>) -> Option<LimitRe
 }
 
 fn time(decision: &DecisionRecord) -> TimeSplit {
-    let (total_ms, model_ms, tool_ms, human_ms) =
-        (decision.duration_ms, decision.model_ms, decision.tool_ms, decision.human_ms);
+    let (total_ms, model_ms, tool_ms, human_ms) = (
+        decision.duration_ms,
+        decision.model_ms,
+        decision.tool_ms,
+        decision.human_ms,
+    );
     let known = || Some(total_ms?.saturating_sub(model_ms? + tool_ms? + human_ms?));
     TimeSplit {
         own_ms: known(),
@@ -236,7 +254,10 @@ fn unrepaired(calls: &[ToolInvocation], is_such: impl Fn(FailureCode) -> bool) -
                 follows && later.result.success && (!ran || later.tool == failed.tool)
             })
     };
-    calls.iter().rev().find(|call| code(call).is_some_and(&is_such) && !is_repaired(call))
+    calls
+        .iter()
+        .rev()
+        .find(|call| code(call).is_some_and(&is_such) && !is_repaired(call))
 }
 
 /// The outcome, and the sentence for it. The list of sentences is closed: names and numbers of the rows are all that varies.
@@ -246,7 +267,9 @@ fn outcome(decision: &DecisionRecord, calls: &[ToolInvocation]) -> WhyOutcome {
     };
     let limits = || {
         let limits = decision.limits_reached.iter();
-        limits.map(|limit| format!(" ({} {})", limit.name, limit.limit)).collect::<String>()
+        limits
+            .map(|limit| format!(" ({} {})", limit.name, limit.limit))
+            .collect::<String>()
     };
     let last_model_call = decision.turns.len();
     let mut of_call = None;
@@ -256,7 +279,10 @@ fn outcome(decision: &DecisionRecord, calls: &[ToolInvocation]) -> WhyOutcome {
         Some(Outcome::TaskCompleted) => match calls.iter().rev().find(|call| call.result.success) {
             Some(call) => {
                 of_call = Some(call.sequence);
-                format!("{} succeeded, and no failure was left that a later call did not make up for.", named(call))
+                format!(
+                    "{} succeeded, and no failure was left that a later call did not make up for.",
+                    named(call)
+                )
             }
             None => "A call succeeded.".to_owned(),
         },
@@ -285,7 +311,9 @@ fn outcome(decision: &DecisionRecord, calls: &[ToolInvocation]) -> WhyOutcome {
                 of_call = Some(sequence);
                 format!("{call} failed ({code}), and no later call made up for it.")
             }
-            None => "A tool, a step or a model that the run needs was unavailable, or its outcome is unknown.".to_owned(),
+            None => {
+                "A tool, a step or a model that the run needs was unavailable, or its outcome is unknown.".to_owned()
+            }
         },
         Some(Outcome::LoopLimit) => format!("The run reached a limit{}.", limits()),
         Some(Outcome::Deadline) => format!("The time was over{}.", limits()),
@@ -301,4 +329,74 @@ fn outcome(decision: &DecisionRecord, calls: &[ToolInvocation]) -> WhyOutcome {
 
 fn named(call: &ToolInvocation) -> String {
     format!("Call {} of {}", call.sequence, call.tool)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_definition_is_compared_field_by_field_with_the_current_one() {
+        let then = json!({"name": "a", "model": {"model": "old", "temperature": 0.5}, "tools": ["x"]});
+        let now = json!({"name": "a", "model": {"model": "new", "temperature": 0.5}, "tools": ["x", "y"], "limits": 3});
+        let hash = |value: &Value| canonical::hash(canonical::to_raw(value).get());
+        let same = compared(&hash(&now), Some(now.clone()), Some(now.clone()));
+        assert_eq!((same.is_current, same.diff_to_current.is_none()), (Some(true), true));
+        let other = compared(&hash(&then), Some(then), Some(now.clone()));
+        let changed: Vec<_> = other
+            .diff_to_current
+            .unwrap()
+            .into_iter()
+            .map(|one| (one.field, one.then, one.now))
+            .collect();
+        let expected = [
+            ("model.model".to_owned(), json!("old"), json!("new")),
+            ("tools".to_owned(), json!(["x"]), json!(["x", "y"])),
+            ("limits".to_owned(), Value::Null, json!(3)),
+        ];
+        assert_eq!((other.is_current, other.name.as_deref()), (Some(false), Some("a")));
+        assert_eq!(changed, expected);
+        // The text of one of the two is not known.
+        let unknown = compared("h", None, Some(now));
+        assert_eq!(
+            (unknown.is_current, unknown.diff_to_current.is_none()),
+            (Some(false), true)
+        );
+        assert_eq!(compared("h", None, None).is_current, None);
+    }
+
+    /// A call as the log has it: sequence, model call, tool, policy, and the code of its failure.
+    fn call((sequence, turn, tool, policy, error): (u32, u32, &str, &str, Option<&str>)) -> ToolInvocation {
+        let error = error.map(|code| json!({"code": code, "message": ""}));
+        serde_json::from_value(json!({
+            "tool_invocation_id": "", "decision_id": "", "sequence": sequence, "turn": turn, "tool": tool, "argument_bytes": 0,
+            "result": {"success": error.is_none(), "error": error}, "status": "completed", "side_effect": false,
+            "policy": policy, "lost": [], "user_id": "ann", "created_at": "2026-11-20T10:00:00Z",
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_call_to_blame_is_the_last_that_no_later_call_made_up_for() {
+        let blamed = |calls: &[(u32, u32, &'static str, &'static str, Option<&'static str>)]| {
+            let calls: Vec<_> = calls.iter().map(|one| call(*one)).collect();
+            unrepaired(&calls, |_| true).map(|call| call.sequence)
+        };
+        let failed = (1, 1, "a", "allow", Some("tool_error"));
+        let denied = (1, 1, "a", "deny", Some("denied"));
+        let in_doubt = (1, 1, "a", "allow", Some("in_doubt"));
+        assert_eq!(blamed(&[failed, (2, 2, "a", "allow", None)]), None);
+        assert_eq!(blamed(&[failed, (2, 2, "b", "allow", None)]), Some(1), "another tool");
+        assert_eq!(
+            blamed(&[failed, (2, 1, "a", "allow", None)]),
+            Some(1),
+            "of the same turn"
+        );
+        assert_eq!(blamed(&[denied, (2, 2, "b", "allow", None)]), None);
+        assert_eq!(blamed(&[in_doubt, (2, 2, "a", "allow", None)]), Some(1));
+        assert_eq!(blamed(&[failed, (2, 2, "b", "deny", Some("denied"))]), Some(2));
+    }
 }
