@@ -185,7 +185,6 @@ pub(crate) async fn running_process(config: &Config) -> anyhow::Result<Option<Pr
 /// Without what only work on a message or a run needs, and what may therefore be missing or invalid.
 pub(super) fn records_alone(config: Config) -> Config {
     Config {
-        constitution: None,
         policy: Policy { file: None },
         prices: PriceSettings { file: None },
         planning: Planning {

@@ -149,7 +149,19 @@ impl App {
             Some(model) => model,
             None => parts::model(&config.model)?,
         };
-        let constitution = constitution(&config)?;
+        let named = constitution(&config);
+        let current = named.as_ref().ok().map(|named| Arc::clone(&named.definition));
+        let constitution = match named {
+            // Reads only compare with it.
+            Err(error) if reads => {
+                tracing::debug!(%error, "decisions are not compared with the current constitution");
+                constitution(&Config {
+                    constitution: None,
+                    ..config.clone()
+                })?
+            }
+            named => named?,
+        };
         let policy = parts::policy(&config)?;
         let prices = Arc::new(parts::prices(&config)?);
         let servers = match reads {
@@ -237,7 +249,7 @@ impl App {
         // A process that dies has worked no longer than this uncounted.
         let every = (config.runs.lease_seconds / 3).min(Duration::from_secs(1));
         background.spawn(Arc::clone(&runs).keep_leases(every));
-        let decisions = DecisionQueries::new(store.clone(), directory.clone(), constitution.definition.clone());
+        let decisions = DecisionQueries::new(store.clone(), directory.clone(), current);
         let chat = Chat::new(engine, quota, constitution, config.max_in_flight);
         background.spawn(edge::fold_metrics(stop.clone()));
         let stats = StatsQueries::new(store.clone(), Arc::new(SystemClock));

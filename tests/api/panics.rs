@@ -205,7 +205,7 @@ async fn serve(database: Database) -> Served {
     };
     let runs = runs::Runs::new(engine_agents, Arc::new(Fused(behind(), Fixed(quota))), at_once);
     let constitution = Constitution::from_markdown(Constitution::BUILT_IN, "constitution.md").unwrap();
-    let decisions = DecisionQueries::new(store.clone(), directory.clone(), constitution.definition.clone());
+    let decisions = DecisionQueries::new(store.clone(), directory.clone(), Some(constitution.definition.clone()));
     let chat = Chat::new(engine, Arc::new(Fused(behind(), Fixed(quota))), constitution, 8);
     let settings = ThreadSettings {
         agent: "workspace".to_owned(),

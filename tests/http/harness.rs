@@ -133,7 +133,7 @@ pub async fn serve(setup: Setup) -> Running {
         Duration::from_secs(60),
     );
     let approvals = Approvals::new(runs.clone(), directory.clone(), kept.clone(), kept, record.clone());
-    let decisions = DecisionQueries::new(record.clone(), directory.clone(), constitution.definition.clone());
+    let decisions = DecisionQueries::new(record.clone(), directory.clone(), Some(constitution.definition.clone()));
     let chat = Chat::new(engine, quota, constitution, setup.max_in_flight);
     let edge = Edge {
         chat,

@@ -22,14 +22,14 @@ pub use crate::ports::records::{ListQuery, Page, QueryError};
 pub struct DecisionQueries {
     store: Arc<dyn Decisions>,
     directory: Arc<Directory>,
-    /// The current definition of the chat surface.
-    constitution: Arc<Definition>,
+    /// The current definition of the chat surface, if it is known.
+    constitution: Option<Arc<Definition>>,
 }
 
 impl DecisionQueries {
     /// Creates the queries over `store`. Decisions are compared with the current definitions: those of `directory`, and
     /// the constitution.
-    pub fn new(store: Arc<dyn Decisions>, directory: Arc<Directory>, constitution: Arc<Definition>) -> Self {
+    pub fn new(store: Arc<dyn Decisions>, directory: Arc<Directory>, constitution: Option<Arc<Definition>>) -> Self {
         Self {
             store,
             directory,

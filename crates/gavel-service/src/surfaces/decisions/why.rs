@@ -82,7 +82,7 @@ impl DecisionQueries {
         project: Option<ProjectId>,
     ) -> Result<Option<Value>, Problem> {
         let (agent, project) = match (&decision.agent_id, project) {
-            (None, _) => return Ok(Some(self.constitution.to_json())),
+            (None, _) => return Ok(self.constitution.as_ref().map(|current| current.to_json())),
             (Some(_), None) => return Ok(None),
             (Some(agent), Some(project)) => (agent, project),
         };
@@ -260,75 +260,65 @@ fn unrepaired(calls: &[ToolInvocation], is_such: impl Fn(FailureCode) -> bool) -
         .find(|call| code(call).is_some_and(&is_such) && !is_repaired(call))
 }
 
-/// The outcome, and the sentence for it. The list of sentences is closed: names and numbers of the rows are all that varies.
+/// What each outcome follows from: the closed list of sentences. Only what stands in braces varies.
+#[rustfmt::skip] // A line for each.
+const fn sentence(outcome: Outcome, has_call: bool) -> &'static str {
+    match outcome {
+        Outcome::TaskCompleted => "{call} succeeded, and no failure was left that a later call did not make up for.",
+        Outcome::ResponseGiven => "The model answered, and no call succeeded or was left failed.",
+        Outcome::UnclearIntent => "The model asked the user what was meant.",
+        Outcome::MultipleMatches => "The model asked the user which of several matches was meant.",
+        Outcome::OutOfScope => "The model refused the request as out of scope.",
+        Outcome::MissingPermission => "The model refused, since the caller lacks a permission.",
+        Outcome::PolicyDenied => "{call} was not allowed, and no later call made up for it.",
+        Outcome::SafetyBlocked => "The provider blocked the request or the answer.",
+        Outcome::RateLimited => "The caller's quota was exceeded before the model was asked.",
+        Outcome::Overloaded => "Too many requests were in progress.",
+        Outcome::Cancelled => "It was cancelled.",
+        Outcome::UserInput => "The message, the history or the run exceeded its size limit.",
+        Outcome::ModelUnavailable => "There was no answer to {model call}, after all attempts.",
+        Outcome::ModelTimeout => "The answer of {model call} took too long.",
+        Outcome::MalformedOutput => "The answer of {model call} was not usable.",
+        Outcome::ToolInvocation if has_call => "{call} failed, and no later call made up for it.",
+        Outcome::ToolInvocation => "A tool, a step or a model that the run needs was unavailable.",
+        Outcome::LoopLimit => "The run reached a limit{limits}.",
+        Outcome::Deadline => "The time limit was reached{limits}.",
+        Outcome::Internal => "A fault of gavel ended it.",
+    }
+}
+
 fn outcome(decision: &DecisionRecord, calls: &[ToolInvocation]) -> WhyOutcome {
-    let failed = |is_such: fn(FailureCode) -> bool| {
-        unrepaired(calls, is_such).map(|call| (call.sequence, named(call), code(call).map_or("", FailureCode::as_str)))
+    let call = match decision.outcome_category {
+        Some(Outcome::TaskCompleted) => calls.iter().rev().find(|call| call.result.success),
+        Some(Outcome::PolicyDenied) => unrepaired(calls, FailureCode::is_denial),
+        Some(Outcome::ToolInvocation) => unrepaired(calls, |_| true),
+        _ => None,
     };
-    let limits = || {
-        let limits = decision.limits_reached.iter();
-        limits
-            .map(|limit| format!(" ({} {})", limit.name, limit.limit))
-            .collect::<String>()
+    let sentence = match decision.outcome_category {
+        None => "It has no outcome yet.",
+        Some(_) if decision.recovered => "The process that decided died before it recorded an outcome.",
+        Some(outcome) => sentence(outcome, call.is_some()),
     };
-    let last_model_call = decision.turns.len();
-    let mut of_call = None;
-    let because = match decision.outcome_category {
-        None => "It has no outcome yet.".to_owned(),
-        Some(_) if decision.recovered => "The process that decided died before it recorded an outcome.".to_owned(),
-        Some(Outcome::TaskCompleted) => match calls.iter().rev().find(|call| call.result.success) {
-            Some(call) => {
-                of_call = Some(call.sequence);
-                format!(
-                    "{} succeeded, and no failure was left that a later call did not make up for.",
-                    named(call)
-                )
-            }
-            None => "A call succeeded.".to_owned(),
-        },
-        Some(Outcome::ResponseGiven) => "The model answered, and no call succeeded or was left failed.".to_owned(),
-        Some(Outcome::UnclearIntent) => "The model asked the user what was meant.".to_owned(),
-        Some(Outcome::MultipleMatches) => "The model asked the user which of several matches was meant.".to_owned(),
-        Some(Outcome::OutOfScope) => "The model refused the request as out of scope.".to_owned(),
-        Some(Outcome::MissingPermission) => "The model refused, since the caller lacks a permission.".to_owned(),
-        Some(Outcome::PolicyDenied) => match failed(FailureCode::is_denial) {
-            Some((sequence, call, code)) => {
-                of_call = Some(sequence);
-                format!("{call} was not allowed ({code}), and no later call made up for it.")
-            }
-            None => "A call that the answer needed was not allowed.".to_owned(),
-        },
-        Some(Outcome::SafetyBlocked) => "The provider blocked the request or the answer.".to_owned(),
-        Some(Outcome::RateLimited) => "The quota of the caller was used up before the model was asked.".to_owned(),
-        Some(Outcome::Overloaded) => "Too many requests were in progress.".to_owned(),
-        Some(Outcome::Cancelled) => "It was cancelled.".to_owned(),
-        Some(Outcome::UserInput) => "The message, the history or the run exceeded its size limit.".to_owned(),
-        Some(Outcome::ModelUnavailable) => format!("Model call {last_model_call} got no answer, after all attempts."),
-        Some(Outcome::ModelTimeout) => format!("Model call {last_model_call} took too long."),
-        Some(Outcome::MalformedOutput) => format!("The answer of model call {last_model_call} was not usable."),
-        Some(Outcome::ToolInvocation) => match failed(|_| true) {
-            Some((sequence, call, code)) => {
-                of_call = Some(sequence);
-                format!("{call} failed ({code}), and no later call made up for it.")
-            }
-            None => {
-                "A tool, a step or a model that the run needs was unavailable, or its outcome is unknown.".to_owned()
-            }
-        },
-        Some(Outcome::LoopLimit) => format!("The run reached a limit{}.", limits()),
-        Some(Outcome::Deadline) => format!("The time was over{}.", limits()),
-        Some(Outcome::Internal) => "A fault of gavel ended it.".to_owned(),
-    };
+    let limits = decision.limits_reached.iter();
+    let limits: String = limits
+        .map(|limit| format!(" ({} {})", limit.name, limit.limit))
+        .collect();
+    let model_call = format!("model call {}", decision.turns.len());
+    let named = call.map_or_else(|| "A call".to_owned(), named);
+    let because = sentence
+        .replace("{limits}", &limits)
+        .replace("{model call}", &model_call);
     WhyOutcome {
         category: decision.outcome_category,
-        because,
-        call: of_call,
+        because: because.replace("{call}", &named),
+        call: call.map(|call| call.sequence),
         limits: decision.limits_reached.clone(),
     }
 }
 
 fn named(call: &ToolInvocation) -> String {
-    format!("Call {} of {}", call.sequence, call.tool)
+    let code = code(call).map_or_else(String::new, |code| format!(" ({code})"));
+    format!("Call {} of {}{code}", call.sequence, call.tool)
 }
 
 #[cfg(test)]
