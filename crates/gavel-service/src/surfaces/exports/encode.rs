@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use csv::{Terminator, WriterBuilder};
 use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
@@ -18,8 +19,8 @@ use crate::ports::exports::{ColumnKind, ExportColumn, ExportValue};
 
 /// Most rows of a row group, and most bytes that it takes in memory: a writer keeps one of them, and so does a reader.
 const GROUP: (usize, usize) = (50_000, 32 << 20);
-/// What a text takes beside its bytes.
-const TEXT: usize = 64;
+/// What a value takes beside its text.
+const VALUE: usize = size_of::<(i64, i16)>();
 
 type Row = Vec<ExportValue>;
 
@@ -140,23 +141,19 @@ fn ndjson(names: &[String], rows: &[Row]) -> Result<Vec<u8>, serde_json::Error> 
 /// The columns of the row group that is being collected.
 pub(super) struct Columns {
     file: SerializedFileWriter<Vec<u8>>,
-    columns: Vec<Values>,
+    columns: Vec<(ColumnKind, Values)>,
     rows: usize,
     /// What they take in memory.
     bytes: usize,
 }
 
 /// Values of a column: those that are not null, and for each row whether it has one.
+#[derive(Default)]
 struct Values {
-    present: Present,
     levels: Vec<i16>,
-}
-
-enum Present {
-    Text(Vec<ByteArray>),
-    /// Also times.
-    Int(Vec<i64>),
-    Bool(Vec<bool>),
+    /// Numbers, times, 0 and 1, and of texts where each ends.
+    ints: Vec<i64>,
+    texts: Vec<u8>,
 }
 
 impl Columns {
@@ -180,7 +177,7 @@ impl Columns {
             .set_created_by(concat!("gavel version ", env!("CARGO_PKG_VERSION")).to_owned());
         Ok(Self {
             file: SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties.build()))?,
-            columns: columns.iter().map(|column| Values::new(column.kind)).collect(),
+            columns: columns.iter().map(|column| (column.kind, Values::default())).collect(),
             rows: 0,
             bytes: 0,
         })
@@ -189,8 +186,8 @@ impl Columns {
     fn rows(&mut self, rows: Vec<Row>) -> Result<Vec<u8>, ParquetError> {
         let mut bytes = Vec::new();
         for row in rows {
-            for (column, value) in self.columns.iter_mut().zip(row) {
-                self.bytes += column.add(value)?;
+            for ((_, column), value) in self.columns.iter_mut().zip(row) {
+                self.bytes += column.add(value);
             }
             self.rows += 1;
             if self.rows >= GROUP.0 || self.bytes >= GROUP.1 {
@@ -204,25 +201,24 @@ impl Columns {
     fn group(&mut self) -> Result<Vec<u8>, ParquetError> {
         if self.rows > 0 {
             let mut group = self.file.next_row_group()?;
-            for Values { present, levels } in &mut self.columns {
-                let mut column = group
-                    .next_column()?
-                    .ok_or_else(|| ParquetError::General("a column is missing".to_owned()))?;
-                let levels = std::mem::take(levels);
-                match present {
-                    Present::Text(values) => {
-                        let values = std::mem::take(values);
-                        column
-                            .typed::<ByteArrayType>()
-                            .write_batch(&values, Some(&levels), None)?;
+            for (kind, values) in &mut self.columns {
+                let lacks = || ParquetError::General("a column is missing".to_owned());
+                let mut column = group.next_column()?.ok_or_else(lacks)?;
+                let Values { levels, ints, texts } = std::mem::take(values);
+                let levels = Some(levels.as_slice());
+                match kind {
+                    ColumnKind::Text => {
+                        let (texts, mut start) = (Bytes::from(texts), 0);
+                        let slice = |end: i64| texts.slice(std::mem::replace(&mut start, end as usize)..end as usize);
+                        let texts: Vec<ByteArray> = ints.into_iter().map(slice).map(ByteArray::from).collect();
+                        column.typed::<ByteArrayType>().write_batch(&texts, levels, None)?;
                     }
-                    Present::Int(values) => {
-                        let values = std::mem::take(values);
-                        column.typed::<Int64Type>().write_batch(&values, Some(&levels), None)?;
+                    ColumnKind::Int | ColumnKind::Time => {
+                        column.typed::<Int64Type>().write_batch(&ints, levels, None)?;
                     }
-                    Present::Bool(values) => {
-                        let values = std::mem::take(values);
-                        column.typed::<BoolType>().write_batch(&values, Some(&levels), None)?;
+                    ColumnKind::Bool => {
+                        let bools: Vec<_> = ints.into_iter().map(|int| int != 0).collect();
+                        column.typed::<BoolType>().write_batch(&bools, levels, None)?;
                     }
                 }
                 column.close()?;
@@ -250,39 +246,26 @@ impl Columns {
 }
 
 impl Values {
-    fn new(kind: ColumnKind) -> Self {
-        Self {
-            present: match kind {
-                ColumnKind::Text => Present::Text(Vec::new()),
-                ColumnKind::Int | ColumnKind::Time => Present::Int(Vec::new()),
-                ColumnKind::Bool => Present::Bool(Vec::new()),
-            },
-            levels: Vec::new(),
-        }
-    }
-
     /// Adds a value, and returns what it takes in memory.
-    fn add(&mut self, value: ExportValue) -> Result<usize, ParquetError> {
-        let mut bytes = size_of::<i64>();
-        self.levels.push(i16::from(value != ExportValue::Null));
-        match (&mut self.present, value) {
-            (_, ExportValue::Null) => {}
-            (Present::Text(values), ExportValue::Text(text)) => {
-                bytes = TEXT + text.len();
-                values.push(text.into_bytes().into());
+    fn add(&mut self, value: ExportValue) -> usize {
+        let before = self.texts.len();
+        self.levels.push((value != ExportValue::Null).into());
+        match value {
+            ExportValue::Null => {}
+            ExportValue::Int(int) | ExportValue::Time(int) => self.ints.push(int),
+            ExportValue::Bool(yes) => self.ints.push(yes.into()),
+            ExportValue::Text(text) => {
+                self.texts.extend_from_slice(text.as_bytes());
+                self.ints.push(self.texts.len() as i64);
             }
-            (Present::Int(values), ExportValue::Int(int) | ExportValue::Time(int)) => values.push(int),
-            (Present::Bool(values), ExportValue::Bool(yes)) => values.push(yes),
-            (_, other) => return Err(ParquetError::General(format!("{other:?} is not of its column"))),
         }
-        Ok(bytes)
+        VALUE + self.texts.len() - before
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use bytes::Bytes;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
     use serde_json::Value;
