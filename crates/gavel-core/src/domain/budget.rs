@@ -333,7 +333,7 @@ impl Pool {
             | Self::CallsToServer => Limits::with_reserve(whole),
             // A user with 64 open streams has ten tabs in six browsers.
             Self::Streams => shares([1024, 512, 64]),
-            // One takes up to 100 MiB, and a connection of those that lists read by.
+            // One takes up to 200 MiB, and a connection of those that lists read by.
             Self::Exports => shares([4, 3, 2]),
             // Honest users do not send 16 MiB of bodies at once in many pieces.
             Self::Bodies => shares([64, 32, 16]).times(MIB),
