@@ -170,7 +170,10 @@ async fn each_format_has_the_rows_of_the_lists() {
             let usage = &record["usage"];
             for (name, value) in record.as_object().unwrap().iter().chain(usage.as_object().unwrap()) {
                 if !["usage", "turns"].contains(&name.as_str()) {
-                    assert_eq!(row.get(name), text(value).as_ref(), "{name}");
+                    // A list that is not kept is an empty one in answers.
+                    let exported = row.get(name).filter(|text| *text != "[]");
+                    let listed = text(value).filter(|text| text != "[]");
+                    assert_eq!(exported, listed.as_ref(), "{name}");
                 }
             }
         }
