@@ -43,7 +43,7 @@ async fn questions_are_answered_over_both_logs_and_each_user_sees_their_own() {
             (&json!(1), &json!(3)),
             "{found}"
         );
-        assert!(row["p50(duration_ms)"].as_f64().unwrap() > 0.0, "{found}");
+        assert!(row["p50(duration_ms)"].is_number(), "{found}");
         // Nobody knows what the stand-in's model costs.
         assert_eq!(
             (&row["sum(cost_usd)"], &found["missing"]["cost"]),
@@ -65,8 +65,8 @@ async fn questions_are_answered_over_both_logs_and_each_user_sees_their_own() {
         let (_, outcomes) = app.get("/v1/stats/outcomes?by=surface").await;
         assert_eq!(outcomes["source"], "rollup", "{outcomes}");
         let expected = json!([
-            {"count": 2, "outcome_category": "RESPONSE_GIVEN", "surface": "chat"},
-            {"count": 1, "outcome_category": "TASK_COMPLETED", "surface": "chat"},
+            {"count": 2, "outcome_category": "SUCCESS:RESPONSE_GIVEN", "surface": "chat"},
+            {"count": 1, "outcome_category": "SUCCESS:TASK_COMPLETED", "surface": "chat"},
         ]);
         assert_eq!(outcomes["rows"], expected, "{outcomes}");
         let (_, tools) = app.get("/v1/stats/tools").await;
@@ -130,7 +130,7 @@ async fn an_invalid_question_names_each_place_and_what_is_allowed() {
         ("bucket=year", "bucket"),
         ("time_zone=Mars", "time_zone"),
         ("by=message", "by"),
-        ("filter=nope", "filter"),
+        ("filter=nope%20%3D%201", "filter"),
         ("days=7", "days"),
     ] {
         let request = app.request("GET", &format!("/v1/stats/outcomes?{query}"), &[]);
