@@ -208,7 +208,7 @@ fn compared(found: &Comparison) -> String {
             of.n.to_string(),
             ms(of.p50),
             ms(of.p95),
-            of.cost_usd.clone(),
+            of.cost_usd.clone().unwrap_or_else(|| "-".to_owned()),
             percent(&of.failed_calls),
         ]
     };

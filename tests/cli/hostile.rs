@@ -240,7 +240,7 @@ fn decision() -> Value {
         }],
         "cost_nano": 1, "price_id": EVIL, "limits_reached": [],
         "tool_calls": [{
-            "tool_invocation_id": EVIL, "decision_id": EVIL, "sequence": 1, "tool": EVIL, "words": EVIL, "parameters": {EVIL: EVIL},
+            "tool_invocation_id": EVIL, "decision_id": EVIL, "sequence": 1, "tool": EVIL, "words": EVIL, "parameters": {EVIL: EVIL}, "argument_bytes": 1,
             "result": {"success": false, "error": {"code": "tool_error", "message": EVIL}}, "server": EVIL,
             "status": "failed", "side_effect": true, "decided_by": EVIL, "lost": lost(), "user_id": EVIL, "created_at": AT,
         }],

@@ -342,7 +342,7 @@ pub(crate) async fn statistics_equal_a_naive_count(db: TestDb) {
     store.shutdown().await;
 }
 
-/// Whoever counts while rows change counts nothing twice and misses nothing.
+/// A count that runs while rows change counts nothing twice and misses nothing.
 pub(crate) async fn what_changes_while_it_is_counted_counts_once(db: TestDb) {
     let from = T0 / QUARTER_US * QUARTER_US;
     let question = StatsQuestion {

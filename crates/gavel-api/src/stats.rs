@@ -132,7 +132,7 @@ pub struct Statistics {
     pub to: Timestamp,
     /// Each row has `bucket` (its begin, in the time zone) if one was asked for, the fields of `by` (null: rows without
     /// it), and each measure under its name: a number, null where there is none, a `Share`, or of `sum(cost_usd)` a
-    /// decimal text.
+    /// decimal text (null: no cost is known).
     #[schema(value_type = Vec<Object>)]
     pub rows: Vec<Map<String, Value>>,
     /// What `limit` left out; null: nothing.
@@ -221,9 +221,10 @@ pub struct Side {
     #[serde(rename = "p95(duration_ms)")]
     #[schema(required = true)]
     pub p95: Option<f64>,
-    /// Cost of the decisions whose cost is known, in US dollars.
+    /// Cost of the decisions whose cost is known, in US dollars; null: of none.
     #[serde(rename = "sum(cost_usd)")]
-    pub cost_usd: String,
+    #[schema(required = true)]
+    pub cost_usd: Option<String>,
     /// Decisions whose cost is unknown.
     pub cost_missing: u64,
     /// Decisions with a tool call that did not succeed.

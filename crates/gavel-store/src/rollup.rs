@@ -1,5 +1,5 @@
 //! Counts the quarters of an hour that changed, once they have ended. Triggers leave a mark for each change of a row. A
-//! count takes the marks of a quarter, reads the log, and writes what it counted if nobody else has taken them since. A
+//! count takes the marks of a quarter, reads the log, and writes what it counted, unless another count has taken them since. A
 //! change that comes in between leaves a further mark, so that nothing counts twice or never: statistics read a quarter
 //! with a mark from the log.
 

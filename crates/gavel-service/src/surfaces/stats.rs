@@ -19,6 +19,7 @@ use crate::api::stats::{
 };
 use crate::domain::histogram;
 use crate::domain::ids::UserId;
+use crate::domain::prices::Decimal;
 use crate::domain::proportion::Proportion;
 use crate::domain::time::Timestamp;
 use crate::ports::clock::Clock;
@@ -112,12 +113,10 @@ impl StatsQueries {
         let user = only_user(caller).cloned().or(user);
         let checked = Checked::new(query, user, now)?;
         let found = self.tally(caller, &checked.question).await?;
-        let missing = checked
-            .asks_cost
-            .then(|| checked.question.sums.iter().position(|sum| sum == MISSING));
-        let missing = missing
-            .flatten()
-            .map(|at| found.tallies.iter().map(|tally| tally.sums[at]).sum::<i64>());
+        let missing = checked.made.iter().find_map(|(_, made)| match made {
+            Made::Dollars(_, missing) => Some(found.tallies.iter().map(|tally| tally.sums[*missing]).sum::<i64>()),
+            _ => None,
+        });
         let (from, to) = checked.question.time;
         let (rows, other) = checked.rows(found.tallies);
         Ok(Statistics {
@@ -266,7 +265,7 @@ impl Set {
             n: self.n(),
             p50: percentile(0.5),
             p95: percentile(0.95),
-            cost_usd: dollars(sum(0)),
+            cost_usd: dollars(sum(0), sum(1), self.n()),
             cost_missing: sum(1).try_into().unwrap_or_default(),
             failed_calls: share(self.failed, self.n()),
         }
@@ -376,7 +375,8 @@ enum Made {
     /// A sum, and the numbers by which it is divided for an average: of these durations, or of all rows.
     Sum(usize),
     Average(usize, Option<usize>),
-    Dollars(usize),
+    /// Those of the cost, and of the rows whose cost is unknown.
+    Dollars(usize, usize),
     Percentile(usize, f64),
 }
 
@@ -388,7 +388,6 @@ struct Checked {
     bucket: Option<Bucket>,
     order: Option<(String, bool)>,
     limit: usize,
-    asks_cost: bool,
 }
 
 /// Adds what the store counts, once; returns its place.
@@ -467,10 +466,6 @@ impl Checked {
                 ),
             }
         }
-        let asks_cost = made.iter().any(|(_, made)| matches!(made, Made::Dollars(_)));
-        if asks_cost {
-            place(&mut question.sums, MISSING);
-        }
         let order = query.order.map(|order| match order.strip_prefix('-') {
             Some(name) => (name.to_owned(), true),
             None => (order, false),
@@ -502,7 +497,6 @@ impl Checked {
             bucket: query.bucket,
             order,
             limit: query.limit.map_or(ROWS, |limit| limit as usize),
-            asks_cost,
         })
     }
 
@@ -519,7 +513,7 @@ impl Checked {
                 let average = (of > 0).then(|| tally.sums[*at] as f64 / of as f64 / unit);
                 average.map_or(Value::Null, |average| json!((average * 1000.0).round() / 1000.0))
             }
-            Made::Dollars(at) => dollars(tally.sums[*at]).into(),
+            Made::Dollars(at, missing) => dollars(tally.sums[*at], tally.sums[*missing], tally.count).into(),
             Made::Percentile(at, share) => json!(tally.lengths[*at].percentile(*share)),
         }
     }
@@ -600,7 +594,10 @@ fn parse(name: &str, question: &mut StatsQuestion) -> Option<Made> {
     let (kind, field) = name.strip_suffix(')')?.split_once('(')?;
     let is_length = field.ends_with("_ms");
     match kind {
-        "sum" if field == "cost_usd" => Some(Made::Dollars(place(&mut question.sums, "cost_nano"))),
+        "sum" if field == "cost_usd" => {
+            let cost = place(&mut question.sums, "cost_nano");
+            Some(Made::Dollars(cost, place(&mut question.sums, MISSING)))
+        }
         "sum" if !is_length => Some(Made::Sum(place(&mut question.sums, field))),
         "avg" if is_length => {
             let length = place(&mut question.lengths, field);
@@ -641,15 +638,10 @@ fn span(from: Option<Timestamp>, to: Option<Timestamp>, now: Timestamp) -> Resul
     }
 }
 
-fn dollars(nano: i64) -> String {
-    let sign = if nano < 0 { "-" } else { "" };
-    let (whole, rest) = (nano.unsigned_abs() / 1_000_000_000, nano.unsigned_abs() % 1_000_000_000);
-    // To a millionth of a dollar.
-    let (whole, rest) = match (rest + 500) / 1000 {
-        1_000_000 => (whole + 1, 0),
-        rest => (whole, rest),
-    };
-    format!("{sign}{whole}.{rest:06}")
+/// The cost of rows in dollars; `None` if that of all of them is unknown.
+fn dollars(nano: i64, missing: i64, count: u64) -> Option<String> {
+    let is_known = count == 0 || u64::try_from(missing).is_ok_and(|missing| missing < count);
+    is_known.then(|| Decimal(nano.try_into().unwrap_or_default()).to_string())
 }
 
 /// Three digits more than a percent has.
@@ -809,18 +801,10 @@ mod tests {
     }
 
     #[test]
-    fn dollars_are_rounded_to_a_millionth() {
-        for (nano, text) in [
-            (0, "0.000000"),
-            (499, "0.000000"),
-            (500, "0.000001"),
-            (4_113_000, "0.004113"),
-            (999_999_999, "1.000000"),
-            (41_204_113_499, "41.204113"),
-            (-1_500_000_000, "-1.500000"),
-        ] {
-            assert_eq!(dollars(nano), text);
-        }
+    fn a_cost_of_which_nothing_is_known_is_not_zero() {
+        assert_eq!(dollars(4_113_000, 2, 3).as_deref(), Some("0.004113"));
+        assert_eq!(dollars(0, 0, 3).as_deref(), Some("0"));
+        assert_eq!(dollars(0, 3, 3), None);
     }
 
     fn checked(query: serde_json::Value) -> Result<Checked, Problem> {
@@ -891,7 +875,7 @@ mod tests {
         assert_eq!(b["bucket"], "2026-11-16T00:00:00+00:00");
         assert_eq!(b["count"], 4);
         assert_eq!(b["avg(duration_ms)"], 17.5);
-        assert_eq!(b["sum(cost_usd)"], "4.000000");
+        assert_eq!(b["sum(cost_usd)"], "4");
         assert_eq!(b["rate"]["k"], 2);
         assert_eq!(b["rate"]["value"], 0.5);
         assert_eq!(b["p50(duration_ms)"], 20.7);
