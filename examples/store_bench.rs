@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release --example store_bench -- write sqlite:/tmp/b.db 100000 64   # closes decisions, 64 at once
 //! cargo run --release --example store_bench -- list  sqlite:/tmp/b.db 1000000     # inserts, then reads first pages
+//! cargo run --release --example store_bench -- stats sqlite:/tmp/c.db 1000000     # inserts a month, then asks about it
 //! ```
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use gavel::adapters::store::{Store, StoreConfig};
+use gavel::api::stats::StatsSource;
 use gavel::domain::decision::{DecisionType, Outcome, Usage};
 use gavel::domain::definition::{Constitution, Definition};
 use gavel::domain::ids::{ActionId, ConversationId, DecisionId, InstanceId, TenantId, UserId};
@@ -22,7 +24,9 @@ use gavel::ports::records::{
     Asked, ClosedCall, ClosedDecision, Decisions, Kept, ListQuery, OpenCall, OpenDecision, Page, QueryError, Times,
     Turn,
 };
+use gavel::ports::stats::{Stats, StatsQuestion, Units};
 use serde_json::value::RawValue;
+use sqlx::Connection;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
@@ -36,7 +40,8 @@ async fn main() -> anyhow::Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["write", url, ..] => write(url, number(2, 100_000), number(3, 64)).await,
         ["list", url, ..] => list(url, number(2, 1_000_000)).await,
-        _ => anyhow::bail!("usage: store_bench write|list URL [COUNT] [IN_FLIGHT]"),
+        ["stats", url, ..] => stats(url, number(2, 1_000_000)).await,
+        _ => anyhow::bail!("usage: store_bench write|list|stats URL [COUNT] [IN_FLIGHT]"),
     }
 }
 
@@ -53,7 +58,7 @@ async fn write(url: &str, count: usize, in_flight: usize) -> anyhow::Result<()> 
     let store = open(url).await?;
     let tools = tools();
     let (start, cpu) = (Instant::now(), cpu());
-    let mut latencies = close_many(&store, &tools, 0, count, in_flight).await?;
+    let mut latencies = close_many(&store, count, in_flight, move |n| decision(n, &tools)).await?;
     let (wall, cpu) = (start.elapsed().as_secs_f64(), self::cpu() - cpu);
     latencies.sort_unstable();
     println!(
@@ -74,7 +79,8 @@ async fn list(url: &str, count: usize) -> anyhow::Result<()> {
     let tenant = TenantId::parse("default").unwrap();
     if store.list(&tenant, &question("")).await?.items.is_empty() {
         let start = Instant::now();
-        close_many(&store, &tools(), 0, count, 512).await?;
+        let tools = tools();
+        close_many(&store, count, 512, move |n| decision(n, &tools)).await?;
         println!("filled in {:?}", start.elapsed());
     }
     for filter in [
@@ -115,6 +121,166 @@ async fn list(url: &str, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The month that statistics are asked about ends with this hour.
+fn month() -> (i64, i64) {
+    let hour = 3_600_000_000;
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros() as i64;
+    let end = now / hour * hour - hour;
+    (end - 30 * 24 * hour, end)
+}
+
+/// Inserts decisions of a month with two calls each, waits until their quarters are counted, and asks questions.
+async fn stats(url: &str, count: usize) -> anyhow::Result<()> {
+    let store = open(url).await?;
+    let tenant = TenantId::parse("default").unwrap();
+    let (from, to) = month();
+    if store.list(&tenant, &question("")).await?.items.is_empty() {
+        let (start, tools, step) = (Instant::now(), tools(), (to - from) / count as i64);
+        let make = move |n: usize| of_a_month(decision(n, &tools), n, from + n as i64 * step);
+        close_many(&store, count, 512, make).await?;
+        println!("filled in {:?}", start.elapsed());
+    }
+    let start = Instant::now();
+    while marks(url).await? > 0 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    println!("counted after {:?}", start.elapsed());
+    let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let days = Some(Units {
+        quarters: 96,
+        offsets: vec![(22, i64::MAX)],
+    });
+    let (decisions, calls) = (StatsSource::Decisions, StatsSource::ToolInvocations);
+    type Asked<'a> = (
+        &'a str,
+        StatsSource,
+        &'a [&'a str],
+        &'a [&'a str],
+        &'a [&'a str],
+        &'a str,
+        Option<Units>,
+    );
+    let questions: &[Asked<'_>] = &[
+        (
+            "outcomes by day",
+            decisions,
+            &["outcome_category"],
+            &[],
+            &[],
+            "",
+            days.clone(),
+        ),
+        (
+            "p95 by model",
+            decisions,
+            &["model"],
+            &[],
+            &["duration_ms", "model_ms"],
+            "",
+            None,
+        ),
+        ("p95 by day", decisions, &[], &[], &["duration_ms"], "", days.clone()),
+        (
+            "cost by model",
+            decisions,
+            &["model"],
+            &["cost_nano", "input_tokens"],
+            &[],
+            "",
+            None,
+        ),
+        (
+            "cost of a surface by day",
+            decisions,
+            &["model"],
+            &["cost_nano"],
+            &[],
+            "surface = \"chat\"",
+            days,
+        ),
+        (
+            "tools",
+            calls,
+            &["server", "tool", "status"],
+            &[],
+            &["duration_ms"],
+            "",
+            None,
+        ),
+        ("intents, from the log", decisions, &["intent"], &[], &[], "", None),
+        (
+            "a user, from the log",
+            decisions,
+            &["outcome_category"],
+            &[],
+            &[],
+            "user_id = \"user-77\"",
+            None,
+        ),
+    ];
+    for (name, source, by, sums, lengths, filter, units) in questions {
+        let question = StatsQuestion {
+            source: *source,
+            time: (from, to + 3_600_000_000),
+            filter: Some((*filter).to_owned()),
+            by: text(by),
+            units: units.clone(),
+            rates: Vec::new(),
+            sums: text(sums),
+            lengths: text(lengths),
+            user: None,
+        };
+        let mut took = Vec::new();
+        let mut rows = 0;
+        for _ in 0..3 {
+            let start = Instant::now();
+            let found = store.tally(&tenant, &question).await?;
+            took.push(start.elapsed());
+            rows = found.tallies.iter().map(|tally| tally.count).sum();
+        }
+        println!("{name:26} {took:>10.1?}, {rows} rows");
+    }
+    store.shutdown().await;
+    Ok(())
+}
+
+/// The decision at this time, with other values in some columns, and a second call.
+fn of_a_month(mut decision: ClosedDecision, n: usize, at: i64) -> ClosedDecision {
+    let open = &mut decision.open;
+    open.created_at = at;
+    open.surface = ["chat", "chat", "agent", "thread"][n % 4];
+    open.agent_id = [None, None, Some("clerk".into()), Some("planner".into())][n % 4].clone();
+    open.definition_hash = format!("{:064x}", n * 4 / 1_000_000).into();
+    decision.model = [Some("gemini-3-flash".into()), Some("gemini-3-pro".into())][n % 7 / 6].clone();
+    decision.duration_us = (spread(n) % 4_000_000) as i64 + 200_000;
+    decision.closed_at = at + decision.duration_us;
+    let mut second = decision.calls[0].clone();
+    second.open.id = ActionId::new();
+    second.open.sequence = 2;
+    decision.calls.push(second);
+    for call in &mut decision.calls {
+        call.open.created_at = at + 500;
+        call.duration_us = (spread(n) % 90_000) as i64 + 1000;
+    }
+    decision
+}
+
+/// Quarters that are not counted yet.
+async fn marks(url: &str) -> anyhow::Result<i64> {
+    let count = "SELECT COUNT(*) FROM stats_dirty WHERE quarter < $1";
+    let quarter = month().1 / 900_000_000;
+    Ok(match url.starts_with("sqlite") {
+        true => {
+            let mut conn = sqlx::SqliteConnection::connect(url).await?;
+            sqlx::query_scalar(count).bind(quarter).fetch_one(&mut conn).await?
+        }
+        false => {
+            let mut conn = sqlx::PgConnection::connect(url).await?;
+            sqlx::query_scalar(count).bind(quarter).fetch_one(&mut conn).await?
+        }
+    })
+}
+
 async fn time<T>(
     what: &str,
     filter: &str,
@@ -141,23 +307,22 @@ fn question(filter: &str) -> ListQuery {
 
 async fn close_many(
     store: &Arc<Store>,
-    tools: &[Arc<Tool>],
-    first: usize,
     count: usize,
     in_flight: usize,
+    make: impl Fn(usize) -> ClosedDecision + Clone + Send + 'static,
 ) -> anyhow::Result<Vec<Duration>> {
-    let next = Arc::new(AtomicUsize::new(first));
+    let next = Arc::new(AtomicUsize::new(0));
     let mut workers = tokio::task::JoinSet::new();
     for _ in 0..in_flight {
-        let (store, next, tools) = (Arc::clone(store), Arc::clone(&next), tools.to_vec());
+        let (store, next, make) = (Arc::clone(store), Arc::clone(&next), make.clone());
         workers.spawn(async move {
             let mut latencies = Vec::new();
             loop {
                 let n = next.fetch_add(1, Ordering::Relaxed);
-                if n >= first + count {
+                if n >= count {
                     return anyhow::Ok(latencies);
                 }
-                let decision = decision(n, &tools);
+                let decision = make(n);
                 let start = Instant::now();
                 store.commit(Commit::of_process(vec![Fact::Closed(decision)])).await?;
                 latencies.push(start.elapsed());
