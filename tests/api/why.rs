@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::gemini::Reply;
 use crate::harness::{App, Setup, spawn_app};
-use crate::threads::{add, both, said};
+use crate::threads::{add, both};
 
 const RULES: &str = r#"
 rules:
@@ -36,14 +36,14 @@ async fn a_chat_is_explained_by_its_rules_its_limits_and_the_audit_log() {
     let (_policy, setups) = ruled();
     for setup in setups {
         let mut script = vec![add("call mom"), add("the password is x"), Reply::Text("Half of it.")];
-        script.extend((0..5).map(|n| Reply::call("list_tasks", json!({"page": n}))));
+        script.extend((0..5).map(|_| Reply::call("list_tasks", json!({}))));
         let app = spawn_app(setup.script(script)).await;
         let decision = app.chat_as("ann", "add both").await["decision_id"].clone();
         let found = why(&app, &decision).await;
         assert_eq!(
             found["outcome"],
             json!({"category": "REFUSAL:POLICY_DENIED", "call": 2, "limits": [],
-                "because": "Call 2 of add_task was not allowed (denied), and no later call made up for it."}),
+                "because": "Call 2 of add_task (denied) was not allowed, and no later call made up for it."}),
             "{found}"
         );
         let [allowed, denied] = &found["gate"].as_array().unwrap()[..] else {
@@ -115,12 +115,9 @@ async fn a_chat_is_explained_by_its_rules_its_limits_and_the_audit_log() {
 async fn an_action_says_why_a_person_was_asked_and_by_which_grant_the_next_was_not() {
     let (_policy, setups) = ruled();
     for setup in setups {
-        let model = Reply::from(|request| match said(request) % 2 {
-            1 => add("bob@example.com"),
-            _ => Reply::Text("Done."),
-        });
+        let script = || [add("bob@example.com"), Reply::Text("Done.")];
         let setup = setup.tool("add_task", json!({"recipients": ["description"]}));
-        let app = spawn_app(setup.script(vec![model])).await;
+        let app = spawn_app(setup.script(script().into_iter().chain(script()).collect())).await;
         let waiting = app.say("Put bob on my list.").await;
         let action = &waiting["actions"][0];
         let path = |id: &Value| format!("/api/agent/actions/{}/why", id.as_str().unwrap());
@@ -155,7 +152,7 @@ async fn an_action_says_why_a_person_was_asked_and_by_which_grant_the_next_was_n
         );
         let approval = &call["approval"];
         assert_eq!(approval["resolution"], "approve_and_always_allow_recipient", "{found}");
-        assert_eq!(approval["resolved_by"], "ann", "{found}");
+        assert_eq!(approval["resolved_by"], "service:local for user:ann", "{found}");
         let grant = format!("grant {}", approval["grant_id"].as_str().unwrap());
         assert_eq!(found["definition"]["is_current"], true, "{found}");
         assert_eq!(found["audit"]["verified"], true, "{found}");
