@@ -144,14 +144,14 @@ fn answered(approval: &CallApproval) -> String {
     let grant = approval
         .grant_id
         .map_or_else(String::new, |grant| format!(", grant {grant}"));
-    match answer {
+    match resolved {
         (Some(resolution), Some(by), Some(when)) => {
-            let verb = if resolution == Resolution::Reject {
+            let answer = if resolution == Resolution::Reject {
                 "rejected"
             } else {
                 "approved"
             };
-            format!("{verb} by {by} at {}{grant}", at(when))
+            format!("{answer} by {by} at {}{grant}", at(when))
         }
         _ if approval.approval_id.is_none() => format!("none needed{grant}"),
         _ => "no answer".to_owned(),

@@ -46,6 +46,12 @@ fn a_run_that_requires_approval_prints_how_to_approve_and_continues_after() {
     ] {
         assert!(ran.err.contains(line), "{line}: {}", ran.err);
     }
+    let why = place.run(&["approvals", "why", id]).ended(0);
+    assert!(
+        why.starts_with("tasks / add_task  awaiting_confirmation\nevery call of this agent"),
+        "{why}"
+    );
+    assert!(why.contains("  policy      require_approval, by definition\n"), "{why}");
     let shown = place
         .run(&["runs", "show", question["runId"].as_str().unwrap()])
         .ended(0);

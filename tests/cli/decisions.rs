@@ -36,6 +36,35 @@ fn request_shows_what_the_model_was_asked_with() {
 }
 
 #[test]
+fn why_says_the_point_first_and_what_has_changed_since() {
+    let place = Place::new();
+    let decision = place.run(&["chat", "--json", "add a task to call mom"]).json();
+    let id = decision["decision_id"].as_str().unwrap();
+    let text = place.run(&["decisions", "why", id]).ended(0);
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("SUCCESS:TASK_COMPLETED"), "{text}");
+    assert!(
+        lines.next().unwrap().starts_with("Call 1 of add_task succeeded"),
+        "{text}"
+    );
+    for part in [
+        "still the current one",
+        "audit         verified: 1 effect_intended, 2 effect_completed",
+        "█",
+        "call 1  tasks / add_task  completed",
+        "  policy      allow",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let own = include_str!("../../constitution.md").replacen("name: task-assistant", "name: other", 1);
+    std::fs::write(place.path().join("own.md"), own).unwrap();
+    let changed = place.run_with(&["decisions", "why", id], &[("GAVEL_CONSTITUTION", "own.md")]);
+    assert!(changed.out.contains("changed since: name\n"), "{}", changed.out);
+    let other = place.run(&["decisions", "why", "--tenant", "acme", id]);
+    assert_eq!(other.status, 1, "{}", other.err);
+}
+
+#[test]
 fn calls_are_listed_by_what_they_did_and_decisions_by_their_calls() {
     let place = Place::new();
     place.run(&["chat", "add a task to call mom"]).ended(0);

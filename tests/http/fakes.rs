@@ -89,7 +89,7 @@ fn whole<T: DeserializeOwned>(some: &Value) -> T {
     let mut row = json!({
         "decision_id": "", "conversation_id": "", "requested_model": "", "surface": "chat", "user_id": "",
         "status": "started", "definition_hash": "", "request_id": "", "recovered": false, "usage": null, "tool_calls": [],
-        "history_entries": 0, "turns": [], "limits_reached": [],
+        "history_entries": 0, "turns": [], "limits_reached": [], "lost": [],
         "created_at": 0, "tool_invocation_id": "", "sequence": 1, "tool": "", "side_effect": false, "argument_bytes": 0,
         "result": { "success": false },
     });

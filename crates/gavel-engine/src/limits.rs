@@ -247,28 +247,31 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_that_ended_a_run_is_told_with_its_value() {
-        let told = |limits: &Limits, ending: Ending| {
+    fn the_limit_that_ended_a_run_is_reported_with_its_value() {
+        let reported = |limits: &Limits, ending: Ending| {
             let reached = reached(limits, &ending, &Journal::default());
             reached.iter().map(|one| (one.name, one.limit)).collect::<Vec<_>>()
         };
-        assert_eq!(told(&Limits::CHAT, Ending::LoopLimit), [(LimitName::ModelCalls, 5)]);
-        assert_eq!(told(&Limits::CHAT, Ending::TimeLimit), [(LimitName::TimeMs, 30_000)]);
+        assert_eq!(reported(&Limits::CHAT, Ending::LoopLimit), [(LimitName::ModelCalls, 5)]);
+        assert_eq!(
+            reported(&Limits::CHAT, Ending::TimeLimit),
+            [(LimitName::TimeMs, 30_000)]
+        );
         let of_tokens = Limits {
             tokens: Some(9),
             ..Limits::AGENT
         };
         let stopped = |reason| Ending::Stopped(reason, None);
         assert_eq!(
-            told(&of_tokens, stopped(StopReason::TokenLimit)),
+            reported(&of_tokens, stopped(StopReason::TokenLimit)),
             [(LimitName::Tokens, 9)]
         );
         assert_eq!(
-            told(&of_tokens, stopped(StopReason::StepLimit)),
+            reported(&of_tokens, stopped(StopReason::StepLimit)),
             [],
             "it has no such limit"
         );
-        assert_eq!(told(&Limits::CHAT, Ending::Responded("Hi.".to_owned())), []);
+        assert_eq!(reported(&Limits::CHAT, Ending::Responded("Hi.".to_owned())), []);
     }
 
     /// The deadline of a run counts from the process that takes it, by its clock, and bounds its tools.
