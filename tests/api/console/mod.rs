@@ -1,5 +1,6 @@
 //! The console over plain HTTP, on both databases, and in a real browser.
 
+mod analysis;
 mod answers;
 mod browser;
 mod lists;

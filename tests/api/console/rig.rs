@@ -15,11 +15,12 @@ pub(crate) const WORKSPACE: &str = "---\nname: workspace\ndescription: Works.\na
                                     tools: [gmail_send, calendar_event_create]\n---\n\nYou are the workspace.\n";
 
 /// Keys, each a repeated letter and so no known secret: name, tenant, roles.
-pub(crate) const KEYS: [(&str, &str, &[&str]); 4] = [
+pub(crate) const KEYS: [(&str, &str, &[&str]); 5] = [
     ("web", "acme", &[]),
     ("desk", "acme", &[]),
     ("chief", "acme", &["approver"]),
     ("others", "umbrella", &["approver"]),
+    ("ana", "acme", &["analyst"]),
 ];
 
 pub(crate) fn key(name: &str) -> String {

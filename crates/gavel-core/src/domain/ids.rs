@@ -85,6 +85,14 @@ impl RunId {
     }
 }
 
+impl DecisionId {
+    /// The run that it would be of.
+    #[must_use]
+    pub fn run(self) -> RunId {
+        RunId(self.0)
+    }
+}
+
 uuid_id!(
     /// An approval request for one action.
     ApprovalId

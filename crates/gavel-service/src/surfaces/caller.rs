@@ -14,6 +14,9 @@ pub const OPERATOR: &str = "operator";
 /// May resolve the approvals of other users of the tenant.
 pub const APPROVER: &str = "approver";
 
+/// Sees the rows of the tenant in the logs.
+pub const ANALYST: &str = "analyst";
+
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {

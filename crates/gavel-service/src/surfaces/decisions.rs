@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::caller::{Caller, Identity};
+use super::caller::{ANALYST, Caller, Identity};
 use super::definitions::Directory;
 use crate::api::decisions::{AskedWith, DecisionDetail, DecisionRecord, Said, ToolInvocation};
 use crate::api::filter::FilterFields;
@@ -178,7 +178,7 @@ fn toolset_for_its_user(toolset: &RawValue) -> Option<Box<RawValue>> {
 /// A user sees their own rows; a service, or a user with the role `analyst`, sees the tenant's.
 pub(super) fn only_user(caller: &Caller) -> Option<&UserId> {
     match &caller.identity {
-        Identity::User(user) if !caller.roles.contains("analyst") => Some(user),
+        Identity::User(user) if !caller.roles.contains(ANALYST) => Some(user),
         Identity::User(_) | Identity::Service(_) => None,
     }
 }

@@ -700,6 +700,21 @@ fn units(bucket: Bucket, zone: Tz, (from, to): (i64, i64)) -> Units {
     Units { quarters, offsets }
 }
 
+/// The buckets of this time, in order: when each begins, as the rows of an answer name it.
+pub fn buckets(bucket: Bucket, zone: Tz, (from, to): (i64, i64)) -> Vec<String> {
+    let units = units(bucket, zone, (from, to));
+    let of = |us: i64| {
+        let quarter = us.div_euclid(QUARTER_US);
+        let offset = units.offsets.iter().find(|(_, before)| quarter < *before);
+        (quarter + offset.map_or(0, |(offset, _)| *offset)).div_euclid(units.quarters)
+    };
+    let mut all: Vec<_> = (of(from)..=of(to - 1))
+        .map(|unit| begin(bucket, zone, unit).1)
+        .collect();
+    all.dedup();
+    all
+}
+
 /// When a unit's bucket begins: as the zone's clocks show it, and with its offset.
 fn begin(bucket: Bucket, zone: Tz, unit: i64) -> (NaiveDateTime, String) {
     if bucket == Bucket::Hour {
@@ -773,6 +788,9 @@ mod tests {
                 "2026-10-26T00:00:00+01:00"
             ]
         );
+        let all = super::buckets(Bucket::Day, Tz::Europe__Berlin, (at(berlin[0]), at(berlin[3])));
+        let days = ["2026-10-24T00:00:00+02:00", "2026-10-25T00:00:00+02:00"];
+        assert_eq!(all, days, "before the end, each day once");
         let kolkata = ["2026-11-17T18:29:59Z", "2026-11-17T18:30:00Z"];
         assert_eq!(
             buckets(Bucket::Day, Tz::Asia__Kolkata, &kolkata),

@@ -4,6 +4,7 @@
 //! [`session`] identifies the visitor and verifies forms, [`view`] has what pages share. All rules of approvals are in the
 //! surface.
 
+pub(super) mod analysis;
 pub(super) mod approvals;
 pub(super) mod grants;
 pub(super) mod login;
@@ -268,6 +269,12 @@ pages! {
     GET "/console/sessions/{id}/tasks/{taskId}" => planning::task::task;
     GET "/console/sessions/{id}/log" => planning::task::log;
     GET "/console/sessions/{id}/versions" => planning::versions::show;
+    GET paths::OVERVIEW => analysis::overview::show;
+    GET paths::DECISIONS => analysis::decisions::list;
+    GET "/console/decisions/{id}" => analysis::decision::show;
+    GET paths::TOOLS => analysis::tables::tools;
+    GET paths::MODELS => analysis::tables::models;
+    GET paths::COST => analysis::tables::cost;
     GET paths::GRANTS => grants::list;
     POST "/console/grants/{id}" => grants::revoke;
 }
@@ -277,11 +284,16 @@ pub(super) mod paths {
     pub(crate) const CONSOLE: &str = "/console";
     pub(crate) const ANSWERED: &str = "/console/answered";
     pub(crate) const APPROVALS: &str = "/console/approvals";
+    pub(crate) const COST: &str = "/console/cost";
+    pub(crate) const DECISIONS: &str = "/console/decisions";
     pub(crate) const GRANTS: &str = "/console/grants";
     pub(crate) const LOG_OUT: &str = "/console/logout";
     pub(crate) const LOGIN: &str = "/console/login";
+    pub(crate) const MODELS: &str = "/console/models";
+    pub(crate) const OVERVIEW: &str = "/console/overview";
     pub(crate) const SESSIONS: &str = "/console/sessions";
     pub(crate) const STYLE: &str = "/console/style.css";
     pub(crate) const THREADS: &str = "/console/threads";
+    pub(crate) const TOOLS: &str = "/console/tools";
     pub(crate) const ZONE: &str = "/console/zone";
 }

@@ -17,7 +17,7 @@ use crate::http::caller::Auth;
 use crate::http::console::{Turned, origin};
 use crate::http::request::{self, Request, Take};
 use crate::http::{State, connections, query};
-use crate::surfaces::caller::{APPROVER, Caller, Identity};
+use crate::surfaces::caller::{ANALYST, APPROVER, Caller, Identity};
 use crate::surfaces::sessions::{self, is_token};
 
 /// How long a browser without a session keeps the cookie that binds forms to it.
@@ -148,6 +148,11 @@ impl Visitor {
             (Identity::Service(_), Some(user)) => user.to_string(),
             (Identity::Service(name), None) => format!("service {name}"),
         }
+    }
+
+    /// The user whose rows of the logs they see; `None`: all of the tenant, as an analyst does, whoever they act for.
+    pub(super) fn rows(&self) -> Option<UserId> {
+        self.reads.clone().filter(|_| !self.caller.roles.contains(ANALYST))
     }
 
     /// Whether they may decide approval requests of other users.

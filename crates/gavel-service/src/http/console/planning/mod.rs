@@ -237,15 +237,6 @@ fn left(ms: u64) -> String {
     }
 }
 
-/// A duration in milliseconds, as text.
-fn took(ms: u64) -> String {
-    match ms {
-        0..1000 => format!("{ms} ms"),
-        1000..120_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        _ => words::count(ms / 60_000, "minute"),
-    }
-}
-
 /// External texts as a list.
 fn texts(title: &str, texts: &[String]) -> Markup {
     const MOST: usize = 60;
@@ -319,7 +310,7 @@ fn row(action: &LoggedAction, zone: Tz) -> Markup {
                 }
             }
             td { @if let Some(by) = &action.decided_by { bdi { (words::beginning(by, SHORT)) } } }
-            td { @if let Some(ms) = action.duration_ms { (took(ms)) } }
+            td { @if let Some(ms) = action.duration_ms { (words::took(ms)) } }
         }
     }
 }
@@ -359,7 +350,7 @@ mod tests {
             assert_eq!(left(ms), text);
         }
         for (ms, text) in [(7, "7 ms"), (41_230, "41.2 s"), (600_000, "10 minutes")] {
-            assert_eq!(took(ms), text);
+            assert_eq!(words::took(ms), text);
         }
         assert_eq!(in_words("AWAITING_CONFIRMATION"), "Awaiting confirmation");
     }

@@ -9,7 +9,7 @@ use crate::api;
 use crate::api::planning::{Step, StepReflection};
 use crate::domain::ids::PlanningSessionId;
 use crate::domain::plan::{Task, TaskChange, TaskStatus};
-use crate::http::console::planning::{SHORT, in_words, log_page, path, took};
+use crate::http::console::planning::{SHORT, in_words, log_page, path};
 use crate::http::console::session::Visitor;
 use crate::http::console::view::room::TEXT;
 use crate::http::console::view::{address, next, words};
@@ -143,7 +143,7 @@ fn one_step(step: &Step, room: usize, zone: Tz) -> Markup {
             b { "Step " (step.n) }
             @if let Some(state) = step.state { " · " (in_words(state.as_str())) }
             @if let Some(at) = &step.started_at { " · " (words::at(at.0, zone)) }
-            @if let Some(ms) = step.duration_ms { " · " (took(ms)) }
+            @if let Some(ms) = step.duration_ms { " · " (words::took(ms)) }
         }
         @if let Some(reason) = &step.reason { (part("Reason", html! { div.prose dir="auto" { (words::beginning(reason, room)) } })) }
         @if let Some(action) = &step.action {

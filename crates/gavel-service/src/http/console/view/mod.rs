@@ -3,6 +3,7 @@
 
 pub(crate) mod action;
 pub(crate) mod arguments;
+pub(crate) mod chart;
 pub(crate) mod room;
 pub(crate) mod words;
 
@@ -29,6 +30,7 @@ pub(crate) fn page(visitor: Option<&Visitor>, title: &str, body: &Markup) -> Mar
                         a href=(paths::SESSIONS) { "Planning" }
                         a href=(paths::GRANTS) { "Always allowed" }
                         @if visitor.user.is_some() { a href=(paths::THREADS) { "Threads" } }
+                        a href=(paths::OVERVIEW) { "Analysis" }
                     }
                     (who(visitor))
                 }

@@ -196,6 +196,47 @@ pub(crate) fn count(number: u64, unit: &str) -> String {
     format!("{number} {unit}{ending}")
 }
 
+/// A duration in milliseconds, as text.
+pub(crate) fn took(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..120_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        _ => count(ms / 60_000, "minute"),
+    }
+}
+
+/// US dollars: cents, and of less than a dollar more digits.
+pub(crate) fn dollars(dollars: f64) -> String {
+    match dollars {
+        0.0 => "$0".to_owned(),
+        1.0.. => {
+            let cents = (dollars * 100.0).round() as u64;
+            format!("${}.{:02}", grouped(cents / 100), cents % 100)
+        }
+        0.01..1.0 => format!("${dollars:.4}"),
+        _ => format!("${dollars:.6}"),
+    }
+}
+
+/// `512 B`, `3.4 KiB`.
+pub(crate) fn bytes(bytes: f64) -> String {
+    match bytes {
+        ..1024.0 => format!("{bytes:.0} B"),
+        ..1_048_576.0 => format!("{:.1} KiB", bytes / 1024.0),
+        _ => format!("{:.1} MiB", bytes / 1_048_576.0),
+    }
+}
+
+/// A number with its thousands apart: `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let comma = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);
+    digits
+        .char_indices()
+        .flat_map(|(at, digit)| comma(at).then_some(',').into_iter().chain([digit]))
+        .collect()
+}
+
 /// Replaces the argument path at the beginning of a text (`/to/0: …`) by the argument's name.
 pub(crate) fn placed(text: &str) -> Cow<'_, str> {
     let Some((pointer, rest)) = text.split_once(": ").filter(|(place, _)| place.starts_with('/')) else {
@@ -215,6 +256,25 @@ pub(crate) fn placed(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_short_and_keep_what_counts() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(number), text);
+        }
+        for (number, text) in [
+            (0.0, "$0"),
+            (0.004_113, "$0.004113"),
+            (0.76, "$0.7600"),
+            (1.0, "$1.00"),
+            (1234.567, "$1,234.57"),
+        ] {
+            assert_eq!(dollars(number), text);
+        }
+        for (number, text) in [(512.0, "512 B"), (3500.0, "3.4 KiB"), (2_097_152.0, "2.0 MiB")] {
+            assert_eq!(bytes(number), text);
+        }
+    }
 
     fn shown(words: &str) -> String {
         text(words).into_string()

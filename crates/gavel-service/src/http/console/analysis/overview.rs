@@ -1,0 +1,331 @@
+//! How decisions ended over time, how long they took and what they cost; what waits for approval, and what changed.
+
+use std::collections::BTreeSet;
+
+use maud::{Markup, html};
+
+use super::{HOUR_US, Range, Ways, and, ask, begin, condition, nothing_yet, number, page, sql, tell, text};
+use crate::api::exports::ExportSource;
+use crate::api::stats::{Bucket, Measure, Rate, StatsQuery, StatsSource};
+use crate::domain::action::{Action, ActionStatus};
+use crate::domain::time::Timestamp;
+use crate::http::console::session::Visitor;
+use crate::http::console::view::chart::{self, Chart, Mark, Series};
+use crate::http::console::view::words;
+use crate::http::console::{Page, Parameters, Turned, paths};
+use crate::http::request::Open;
+use crate::surfaces::approvals::{ActionQuery, Which};
+use crate::surfaces::decisions::ListQuery;
+use crate::surfaces::stats::buckets;
+
+/// Kinds of outcomes, by the beginning of their names, with their colors.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("SUCCESS:", "success", "s1"),
+    ("AMBIGUITY:", "question to the user", "s2"),
+    ("REFUSAL:", "refusal", "s3"),
+    ("ERROR:", "error", "s4"),
+];
+/// Most requests that are counted, and most changes that are listed.
+const MOST_WAITING: u32 = 1000;
+const MOST_CHANGES: usize = 50;
+const MOST_ROWS: u32 = 10_000;
+
+pub(crate) async fn show(edge: Open, visitor: Visitor, given: Parameters) -> Page {
+    let now = edge.runs.now_us();
+    let range = Range::new(&given, &visitor, now)?;
+    let bucket = range.bucket();
+    let columns = buckets(bucket, range.zone, (range.from.0, range.to.0));
+    let measures = ["count", "p50(duration_ms)", "p95(duration_ms)", "sum(cost_usd)"];
+    let measures: Vec<_> = measures.iter().map(|name| Measure::Named((*name).to_owned())).collect();
+    let outcomes = range.over(StatsQuery {
+        bucket: Some(bucket),
+        by: vec!["outcome_category".to_owned()],
+        limit: Some(MOST_ROWS),
+        ..StatsQuery::default()
+    });
+    let times = range.over(StatsQuery {
+        bucket: Some(bucket),
+        measures: measures.clone(),
+        limit: Some(MOST_ROWS),
+        ..StatsQuery::default()
+    });
+    let failed = Measure::Rate(Rate {
+        rate: "outcome_category = \"ERROR:*\"".to_owned(),
+        name: Some("failed".to_owned()),
+    });
+    let whole = range.over(StatsQuery {
+        measures: [measures, vec![failed]].concat(),
+        ..StatsQuery::default()
+    });
+    let (by_outcome, over_time, whole, waiting, changes) = tokio::try_join!(
+        ask(&edge, &visitor, outcomes.clone()),
+        ask(&edge, &visitor, times.clone()),
+        ask(&edge, &visitor, whole),
+        waiting(&edge, &visitor, now),
+        changes(&edge, &visitor, &range, bucket, &columns),
+    )?;
+    let place = |row| columns.iter().position(|column| text(row, "bucket") == Some(column));
+    let kinds = KINDS.map(|(start, name, class)| {
+        let mut values = vec![Some(0.0); columns.len()];
+        for row in by_outcome
+            .rows
+            .iter()
+            .filter(|row| text(row, "outcome_category").is_some_and(|name| name.starts_with(start)))
+        {
+            if let (Some(column), Some(count)) = (place(row), number(row, "count")) {
+                values[column] = values[column].map(|before| before + count);
+            }
+        }
+        Series { class, name, values }
+    });
+    let series = |name: &'static str, class, measure: &str| {
+        let mut values = vec![None; columns.len()];
+        for row in &over_time.rows {
+            if let Some(column) = place(row) {
+                values[column] = number(row, measure);
+            }
+        }
+        Series { class, name, values }
+    };
+    let lengths = [
+        series("p50", "s1", "p50(duration_ms)"),
+        series("p95", "s4", "p95(duration_ms)"),
+    ];
+    let cost = [series("cost", "s1", "sum(cost_usd)")];
+    let names: Vec<_> = columns.iter().map(|column| begin(bucket, column)).collect();
+    let marks: Vec<_> = changes.iter().map(Change::mark).collect();
+    let link = |column: usize, filter: Option<&str>| {
+        let end = range.to.to_string();
+        let next = columns.get(column + 1).map_or(&*end, |next| next);
+        let more = [
+            ("from", Some(&*columns[column])),
+            ("to", Some(next)),
+            ("zone", Some(range.zone.name())),
+            ("filter", filter),
+        ];
+        Some(crate::http::console::view::address(paths::DECISIONS, &more))
+    };
+    let draw = |id, title, stacked, series: &[Series], tell, link: &dyn Fn(usize, &Series) -> Option<String>| {
+        Chart {
+            title,
+            stacked,
+            columns: &names,
+            series,
+            marks: &marks,
+            tell,
+        }
+        .figure(id, link)
+    };
+    let of_kind = |column: usize, series: &Series| {
+        let kind = KINDS.iter().find(|(_, name, _)| *name == series.name);
+        link(
+            column,
+            kind.map(|(start, ..)| format!("outcome_category = \"{start}*\""))
+                .as_deref(),
+        )
+    };
+    let ways = Ways {
+        json: range.route(
+            "/v1/stats/outcomes",
+            &[
+                ("time_zone", Some(range.zone.name())),
+                ("bucket", Some(bucket.as_str())),
+            ],
+        ),
+        csv: range.export(ExportSource::Decisions, None),
+        sql: sql::count(&outcomes, &visitor)
+            .zip(sql::count(&times, &visitor))
+            .map(|(one, other)| format!("{one}\n\n{other}")),
+    };
+    let body = html! {
+        @match whole.rows.first() {
+            None => (nothing_yet(&range, paths::OVERVIEW)),
+            Some(row) => {
+                dl.tiles {
+                    @for (measure, title) in [("count", "Decisions"), ("failed", "Errors"), ("p50(duration_ms)", "p50"), ("p95(duration_ms)", "p95"), ("sum(cost_usd)", "Cost")] {
+                        div { dt { (title) } dd {
+                            @let told = number(row, measure).map_or_else(|| "–".to_owned(), |value| tell(measure, value));
+                            @match measure {
+                                "count" => a href=(range.link(paths::DECISIONS, &[])) { (told) },
+                                "failed" => a href=(range.link(paths::DECISIONS, &[("filter", Some("outcome_category = \"ERROR:*\""))])) { (told) },
+                                _ => (told),
+                            }
+                        } }
+                    }
+                    @if whole.open > 0 { div { dt { "In progress" } dd { a href=(range.link(paths::DECISIONS, &[("filter", Some("status = \"open\""))])) { (words::grouped(whole.open)) } } } }
+                }
+                div.charts {
+                (draw("outcomes", "Outcomes", true, &kinds, |value| tell("count", value), &of_kind))
+                (draw("duration", "Duration", false, &lengths, |value| tell("p50(duration_ms)", value), &|column, _| link(column, None)))
+                (draw("cost", "Cost", true, &cost, |value| tell("sum(cost_usd)", value), &|column, _| link(column, None)))
+                }
+                @if let Some(missing) = whole.missing.cost.filter(|missing| *missing > 0) {
+                    p.hint { "The cost lacks " a href=(range.link(paths::DECISIONS, &[("filter", Some("cost_nano = null"))])) { (words::count(missing, "decision")) " whose cost is unknown" } "." }
+                }
+            }
+        }
+        div.beside-each-other {
+            section aria-labelledby="waiting" { h2 #waiting { "Waiting for approval" } (waiting) }
+            section aria-labelledby="changes" { h2 #changes { "What changed" } (list(&range, bucket, &changes)) }
+        }
+        (ways.markup(&visitor))
+    };
+    Ok(page(&visitor, &range, paths::OVERVIEW, &[], &body))
+}
+
+/// The approval requests that the visitor may answer, by their age.
+async fn waiting(edge: &Open, visitor: &Visitor, now_us: i64) -> Result<Markup, Turned> {
+    const AGES: [(&str, i64); 4] = [
+        ("up to 1 hour", 1),
+        ("up to 1 day", 24),
+        ("up to 7 days", 168),
+        ("longer", i64::MAX),
+    ];
+    let query = ActionQuery {
+        which: Which::In(ActionStatus::AwaitingConfirmation),
+        tool: None,
+        of_user: None,
+        list: ListQuery {
+            page_size: MOST_WAITING,
+            ..ListQuery::default()
+        },
+    };
+    let found = edge
+        .approvals
+        .list(&visitor.caller, visitor.user.clone(), query)
+        .await?;
+    let waits: Vec<&Action> = found.items.iter().filter(|action| action.waits(now_us)).collect();
+    let mut counts = [0_u64; AGES.len()];
+    for action in &waits {
+        let hours = (now_us - action.created_at) / HOUR_US;
+        let age = AGES
+            .iter()
+            .position(|(_, most)| hours < *most)
+            .unwrap_or(AGES.len() - 1);
+        counts[age] += 1;
+    }
+    Ok(html! {
+        @if waits.is_empty() { p.lead { "No action waits for your approval." } } @else {
+            table.numbers {
+                caption { a href=(paths::APPROVALS) { (words::count(waits.len() as u64, "action")) @if found.next_page_token.is_some() { " or more" } } " by age" }
+                tbody {
+                    @for ((age, _), count) in AGES.iter().zip(counts) {
+                        tr { th scope="row" { (age) } td.number { (count) (chart::bar("s1", 0.0, count as f64 / waits.len() as f64, age)) } }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// What was first seen within a column.
+struct Change {
+    column: usize,
+    at: String,
+    what: &'static str,
+    name: String,
+    filter: String,
+}
+
+impl Change {
+    fn mark(&self) -> Mark {
+        Mark {
+            column: self.column,
+            words: format!("{}: {}", self.what, self.name),
+        }
+    }
+}
+
+/// Definitions, tools and models that answered which the same length of time before did not have, oldest first.
+async fn changes(
+    edge: &Open,
+    visitor: &Visitor,
+    range: &Range,
+    bucket: Bucket,
+    columns: &[String],
+) -> Result<Vec<Change>, Turned> {
+    const SEEN: [(&str, StatsSource, &[&str]); 3] = [
+        ("definition", StatsSource::Decisions, &["definition_hash"]),
+        ("model", StatsSource::Decisions, &["model"]),
+        ("tool", StatsSource::ToolInvocations, &["server", "tool", "tool_digest"]),
+    ];
+    let mut all = Vec::new();
+    for (what, source, by) in SEEN {
+        let query = range.over(StatsQuery {
+            source: Some(source),
+            by: by.iter().map(|name| (*name).to_owned()).collect(),
+            bucket: Some(bucket),
+            limit: Some(MOST_ROWS),
+            ..StatsQuery::default()
+        });
+        let before = StatsQuery {
+            from: Some(Timestamp(range.from.0 - (range.to.0 - range.from.0))),
+            to: Some(range.from),
+            bucket: None,
+            ..query.clone()
+        };
+        let (before, now) = tokio::try_join!(ask(edge, visitor, before), ask(edge, visitor, query))?;
+        let values = |row| {
+            by.iter()
+                .map(|field| text(row, field).map(str::to_owned))
+                .collect::<Vec<_>>()
+        };
+        let mut known: BTreeSet<_> = before.rows.iter().map(values).collect();
+        for row in &now.rows {
+            let found = values(row);
+            let at = text(row, "bucket").unwrap_or_default();
+            let column = columns.iter().position(|column| *column == at);
+            let (Some(column), Some(Some(last))) = (column, found.last()) else {
+                continue;
+            };
+            if known.contains(&found) {
+                continue;
+            }
+            let of = if source == StatsSource::Decisions { "" } else { "call." };
+            let filter = by
+                .iter()
+                .zip(&found)
+                .fold(None, |filter: Option<String>, (field, value)| {
+                    let is = condition(&format!("{of}{field}"), "=", value.as_deref());
+                    Some(and(filter.as_deref(), &is))
+                });
+            let short = |hash: &str| hash.chars().take(12).collect::<String>();
+            let name = match what {
+                "model" => last.clone(),
+                "tool" => format!("{} ({})", found[1].as_deref().unwrap_or_default(), short(last)),
+                _ => short(last),
+            };
+            all.push(Change {
+                column,
+                at: at.to_owned(),
+                what,
+                name,
+                filter: filter.unwrap_or_default(),
+            });
+            known.insert(found);
+        }
+    }
+    all.sort_by_key(|change| change.column);
+    Ok(all)
+}
+
+fn list(range: &Range, bucket: Bucket, changes: &[Change]) -> Markup {
+    html! {
+        @if changes.is_empty() { p.lead { "No definition, tool or model is new: all were seen in the same length of time before." } } @else {
+            table.numbers {
+                caption { "First seen in this time, and not in the same length of time before. A broken line marks each in the charts." }
+                thead { tr { th scope="col" { "Since" } th scope="col" { "What" } th scope="col" { "Which" } } }
+                tbody {
+                    @for change in changes.iter().take(MOST_CHANGES) {
+                        tr {
+                            td { (begin(bucket, &change.at)) }
+                            td { (change.what) }
+                            td.name { a href=(range.link(paths::DECISIONS, &[("filter", Some(&change.filter))])) { bdi { (words::beginning(&change.name, 256)) } } }
+                        }
+                    }
+                }
+            }
+            @if changes.len() > MOST_CHANGES { p { (changes.len() - MOST_CHANGES) " more" } }
+        }
+    }
+}
