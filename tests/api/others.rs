@@ -333,6 +333,20 @@ async fn no_route_shows_or_changes_another_users_data() {
                         }
                         looked += 1;
                     }
+                } else if let Some(asked) = path.strip_prefix("/v1/stats/") {
+                    let all = "created_at >= \"2020-01-01T00:00:00Z\"";
+                    let question = match asked {
+                        "compare" => json!({"a": all, "b": all}),
+                        _ => json!({"by": ["decision_id"]}),
+                    };
+                    let answer = ask(&app, &stranger, method, path, Some(question)).await.expect(200);
+                    assert!(!hers.is_in(&answer.to_string()), "{reported}: {answer}");
+                    assert!(
+                        answer["rows"].as_array().is_none_or(Vec::is_empty),
+                        "{reported}: {answer}"
+                    );
+                    assert!(answer["a"].is_null() || answer["a"]["n"] == 0, "{reported}: {answer}");
+                    tried += 1;
                 } else {
                     let nobodys = path == CREATES || NOBODYS.iter().any(|one| path.starts_with(one));
                     assert!(nobodys || path.starts_with(SHARED), "{reported}: who is its owner?");

@@ -31,9 +31,10 @@ await shot('overview');
 
 // The table beside a chart leads to its decisions; a value narrows them, and its ! leaves them out.
 await page.locator('figure.chart').first().getByText('Table').click();
-await page.locator('figure.chart').first().getByRole('link', { name: '1', exact: true }).first().click();
+await page.locator('figure.chart').first().getByRole('link', { name: '3', exact: true }).click();
 await heading('Decisions').waitFor();
-await page.getByText('1 ended').waitFor();
+await page.getByText('3 ended').waitFor();
+assert.equal(await page.getByLabel('Filter').inputValue(), 'outcome_category = "SUCCESS:*"');
 await page.getByRole('navigation', { name: 'Analysis' }).getByRole('link', { name: 'Decisions' }).click();
 await page.goto(`${told.url}/console/decisions`);
 await page.getByText('3 ended').waitFor();

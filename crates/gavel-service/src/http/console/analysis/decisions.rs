@@ -10,7 +10,7 @@ use crate::api::decisions::DecisionRecord;
 use crate::api::exports::ExportSource;
 use crate::api::stats::{Statistics, StatsQuery};
 use crate::http::console::session::Visitor;
-use crate::http::console::view::{chart, words};
+use crate::http::console::view::{address, chart, words};
 use crate::http::console::{Page, Parameters, nothing, paths};
 use crate::http::error::{Code, Error};
 use crate::http::request::Open;
@@ -37,12 +37,10 @@ pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Pag
         range: &range,
         filter: filter.as_deref(),
     };
-    let query = range.over(StatsQuery {
-        by: FACETS.map(str::to_owned).to_vec(),
+    let query = StatsQuery {
         filter: filter.clone(),
-        limit: Some(crate::surfaces::stats::MOST_ROWS),
-        ..StatsQuery::default()
-    });
+        ..range.question(&FACETS, &["count"], None)
+    };
     let time = format!("created_at >= \"{}\" AND created_at < \"{}\"", range.from, range.to);
     let whole = filter
         .as_ref()
@@ -73,7 +71,7 @@ pub(crate) async fn list(edge: Open, visitor: Visitor, given: Parameters) -> Pag
     let found = edge.decisions.list(&visitor.caller, rows).await?;
     let next = [&kept[..], &[("page_token", found.next_page_token.as_deref())]].concat();
     let ways = Ways {
-        json: crate::http::console::view::address(
+        json: address(
             "/v1/decisions",
             &[("filter", Some(&whole)), ("order_by", order.as_deref())],
         ),

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::api::exports::{ExportFormat, ExportSource};
 use crate::api::problem::FieldError;
-use crate::api::stats::{Bucket, Statistics, StatsQuery};
+use crate::api::stats::{Bucket, Measure, Statistics, StatsQuery};
 use crate::domain::time::Timestamp;
 use crate::http::console::session::Visitor;
 use crate::http::console::view::{address, words};
@@ -23,6 +23,7 @@ use crate::http::error::Error;
 use crate::http::query::found;
 use crate::http::request::Open;
 use crate::surfaces::request::time_zone;
+use crate::surfaces::stats::MOST_ROWS;
 
 /// The lengths of time that pages link to: the parameter `last`, its words, and its hours.
 const LENGTHS: [(&str, &str, i64); 3] = [("24h", "24 hours", 24), ("7d", "7 days", 168), ("30d", "30 days", 720)];
@@ -116,12 +117,24 @@ impl Range {
         Some(self.route(&format!("/v1/export/{source}"), &more))
     }
 
+    /// A question about decisions of this time.
+    fn question(&self, by: &[&str], measures: &[&str], bucket: Option<Bucket>) -> StatsQuery {
+        self.over(StatsQuery {
+            by: by.iter().map(|name| (*name).to_owned()).collect(),
+            measures: measures.iter().map(|name| Measure::Named((*name).to_owned())).collect(),
+            bucket,
+            limit: Some(MOST_ROWS),
+            ..StatsQuery::default()
+        })
+    }
+
     /// The question over this time.
     fn over(&self, query: StatsQuery) -> StatsQuery {
+        let (from, to, time_zone) = (Some(self.from), Some(self.to), Some(self.zone.name().to_owned()));
         StatsQuery {
-            from: Some(self.from),
-            to: Some(self.to),
-            time_zone: Some(self.zone.name().to_owned()),
+            from,
+            to,
+            time_zone,
             ..query
         }
     }
@@ -243,10 +256,10 @@ impl Ways {
         html! {
             details.ways {
                 summary { "As JSON" @if self.csv.is_some() { ", CSV" } @if self.sql.is_some() { ", SQL" } }
-                h3 { "JSON" } (link(&self.json))
-                @if let Some(csv) = &self.csv { h3 { "CSV" } (link(csv)) }
+                h2 { "JSON" } (link(&self.json))
+                @if let Some(csv) = &self.csv { h2 { "CSV" } (link(csv)) }
                 @if let Some(sql) = &self.sql {
-                    h3 { "SQL" }
+                    h2 { "SQL" }
                     p.hint { "For PostgreSQL. On SQLite the names of views begin with " code { "gavel_v1_" } "." }
                     pre.raw { (words::text(sql)) }
                 }

@@ -6,12 +6,12 @@ use maud::{Markup, html};
 
 use super::{HOUR_US, Range, Ways, and, ask, begin, condition, nothing_yet, number, page, sql, tell, text};
 use crate::api::exports::ExportSource;
-use crate::api::stats::{Bucket, Measure, Rate, StatsQuery, StatsSource};
+use crate::api::stats::{Bucket, Statistics, StatsQuery, StatsSource};
 use crate::domain::action::{Action, ActionStatus};
 use crate::domain::time::Timestamp;
 use crate::http::console::session::Visitor;
-use crate::http::console::view::chart::{self, Chart, Mark, Series};
-use crate::http::console::view::words;
+use crate::http::console::view::chart::{self, Chart, Series};
+use crate::http::console::view::{address, words};
 use crate::http::console::{Page, Parameters, Turned, paths};
 use crate::http::request::Open;
 use crate::surfaces::approvals::{ActionQuery, Which};
@@ -28,139 +28,101 @@ const KINDS: [(&str, &str, &str); 4] = [
 /// Most requests that are counted, and most changes that are listed.
 const MOST_WAITING: u32 = 1000;
 const MOST_CHANGES: usize = 50;
-const MOST_ROWS: u32 = 10_000;
+/// What is measured over time, and over all of it.
+const MEASURES: [&str; 4] = ["count", "p50(duration_ms)", "p95(duration_ms)", "sum(cost_usd)"];
 
 pub(crate) async fn show(edge: Open, visitor: Visitor, given: Parameters) -> Page {
     let now = edge.runs.now_us();
     let range = Range::new(&given, &visitor, now)?;
     let bucket = range.bucket();
     let columns = buckets(bucket, range.zone, (range.from.0, range.to.0));
-    let measures = ["count", "p50(duration_ms)", "p95(duration_ms)", "sum(cost_usd)"];
-    let measures: Vec<_> = measures.iter().map(|name| Measure::Named((*name).to_owned())).collect();
-    let outcomes = range.over(StatsQuery {
-        bucket: Some(bucket),
-        by: vec!["outcome_category".to_owned()],
-        limit: Some(MOST_ROWS),
-        ..StatsQuery::default()
-    });
-    let times = range.over(StatsQuery {
-        bucket: Some(bucket),
-        measures: measures.clone(),
-        limit: Some(MOST_ROWS),
-        ..StatsQuery::default()
-    });
-    let failed = Measure::Rate(Rate {
-        rate: "outcome_category = \"ERROR:*\"".to_owned(),
-        name: Some("failed".to_owned()),
-    });
-    let whole = range.over(StatsQuery {
-        measures: [measures, vec![failed]].concat(),
-        ..StatsQuery::default()
-    });
+    let outcomes = range.question(&["outcome_category"], &["count"], Some(bucket));
+    let times = range.question(&[], &MEASURES, Some(bucket));
     let (by_outcome, over_time, whole, waiting, changes) = tokio::try_join!(
         ask(&edge, &visitor, outcomes.clone()),
         ask(&edge, &visitor, times.clone()),
-        ask(&edge, &visitor, whole),
+        ask(&edge, &visitor, range.question(&[], &MEASURES, None)),
         waiting(&edge, &visitor, now),
         changes(&edge, &visitor, &range, bucket, &columns),
     )?;
-    let place = |row| columns.iter().position(|column| text(row, "bucket") == Some(column));
-    let kinds = KINDS.map(|(start, name, class)| {
-        let mut values = vec![Some(0.0); columns.len()];
-        for row in by_outcome
-            .rows
-            .iter()
-            .filter(|row| text(row, "outcome_category").is_some_and(|name| name.starts_with(start)))
-        {
-            if let (Some(column), Some(count)) = (place(row), number(row, "count")) {
-                values[column] = values[column].map(|before| before + count);
-            }
-        }
-        Series { class, name, values }
-    });
-    let series = |name: &'static str, class, measure: &str| {
+    let series = |found: &Statistics, (start, name, class): (&str, &'static str, &'static str), measure| {
         let mut values = vec![None; columns.len()];
-        for row in &over_time.rows {
-            if let Some(column) = place(row) {
-                values[column] = number(row, measure);
+        let is_of_kind =
+            |row: &&_| start.is_empty() || text(row, "outcome_category").is_some_and(|name| name.starts_with(start));
+        for row in found.rows.iter().filter(is_of_kind) {
+            let column = columns.iter().position(|column| text(row, "bucket") == Some(column));
+            if let (Some(column), Some(number)) = (column, number(row, measure)) {
+                *values[column].get_or_insert(0.0) += number;
             }
         }
-        Series { class, name, values }
+        let filter = (!start.is_empty()).then(|| format!("outcome_category = \"{start}*\""));
+        Series {
+            class,
+            name,
+            values,
+            filter,
+        }
     };
+    let kinds = KINDS.map(|kind| series(&by_outcome, kind, "count"));
+    let errors: f64 = kinds[3].values.iter().flatten().sum();
+    let (p50, p95) = (("", "p50", "s1"), ("", "p95", "s4"));
     let lengths = [
-        series("p50", "s1", "p50(duration_ms)"),
-        series("p95", "s4", "p95(duration_ms)"),
+        series(&over_time, p50, "p50(duration_ms)"),
+        series(&over_time, p95, "p95(duration_ms)"),
     ];
-    let cost = [series("cost", "s1", "sum(cost_usd)")];
+    let cost = [series(&over_time, ("", "cost", "s1"), "sum(cost_usd)")];
+    let charts = [
+        ("outcomes", "Outcomes", "count", &kinds[..]),
+        ("duration", "Duration", "p50(duration_ms)", &lengths),
+        ("cost", "Cost", "sum(cost_usd)", &cost),
+    ];
     let names: Vec<_> = columns.iter().map(|column| begin(bucket, column)).collect();
-    let marks: Vec<_> = changes.iter().map(Change::mark).collect();
+    let marks: Vec<_> = changes
+        .iter()
+        .map(|change| (change.column, format!("{}: {}", change.what, change.name)))
+        .collect();
     let link = |column: usize, filter: Option<&str>| {
         let end = range.to.to_string();
-        let next = columns.get(column + 1).map_or(&*end, |next| next);
-        let more = [
+        let next = columns.get(column + 1).unwrap_or(&end);
+        let time = [
             ("from", Some(&*columns[column])),
             ("to", Some(next)),
             ("zone", Some(range.zone.name())),
-            ("filter", filter),
         ];
-        Some(crate::http::console::view::address(paths::DECISIONS, &more))
+        address(paths::DECISIONS, &[&time[..], &[("filter", filter)]].concat())
     };
-    let draw = |id, title, stacked, series: &[Series], tell, link: &dyn Fn(usize, &Series) -> Option<String>| {
-        Chart {
-            title,
-            stacked,
-            columns: &names,
-            series,
-            marks: &marks,
-            tell,
-        }
-        .figure(id, link)
-    };
-    let of_kind = |column: usize, series: &Series| {
-        let kind = KINDS.iter().find(|(_, name, _)| *name == series.name);
-        link(
-            column,
-            kind.map(|(start, ..)| format!("outcome_category = \"{start}*\""))
-                .as_deref(),
-        )
-    };
+    let decisions = |filter| range.link(paths::DECISIONS, &[("filter", filter)]);
+    let zone = ("time_zone", Some(range.zone.name()));
     let ways = Ways {
-        json: range.route(
-            "/v1/stats/outcomes",
-            &[
-                ("time_zone", Some(range.zone.name())),
-                ("bucket", Some(bucket.as_str())),
-            ],
-        ),
+        json: range.route("/v1/stats/outcomes", &[zone, ("bucket", Some(bucket.as_str()))]),
         csv: range.export(ExportSource::Decisions, None),
-        sql: sql::count(&outcomes, &visitor)
-            .zip(sql::count(&times, &visitor))
-            .map(|(one, other)| format!("{one}\n\n{other}")),
+        sql: [outcomes, times]
+            .iter()
+            .map(|query| sql::count(query, &visitor))
+            .collect::<Option<Vec<_>>>()
+            .map(|all| all.join("\n\n")),
     };
     let body = html! {
         @match whole.rows.first() {
             None => (nothing_yet(&range, paths::OVERVIEW)),
             Some(row) => {
                 dl.tiles {
-                    @for (measure, title) in [("count", "Decisions"), ("failed", "Errors"), ("p50(duration_ms)", "p50"), ("p95(duration_ms)", "p95"), ("sum(cost_usd)", "Cost")] {
-                        div { dt { (title) } dd {
-                            @let told = number(row, measure).map_or_else(|| "–".to_owned(), |value| tell(measure, value));
-                            @match measure {
-                                "count" => a href=(range.link(paths::DECISIONS, &[])) { (told) },
-                                "failed" => a href=(range.link(paths::DECISIONS, &[("filter", Some("outcome_category = \"ERROR:*\""))])) { (told) },
-                                _ => (told),
-                            }
-                        } }
+                    @let count = number(row, "count").unwrap_or_default();
+                    div { dt { "Decisions" } dd { a href=(decisions(None)) { (tell("count", count)) } } }
+                    div { dt { "Errors" } dd { a href=(decisions(kinds[3].filter.as_deref())) { (tell("failed", errors / count)) } } }
+                    @for (measure, title) in [("p50(duration_ms)", "p50"), ("p95(duration_ms)", "p95"), ("sum(cost_usd)", "Cost")] {
+                        div { dt { (title) } dd { (number(row, measure).map_or_else(|| "–".to_owned(), |value| tell(measure, value))) } }
                     }
-                    @if whole.open > 0 { div { dt { "In progress" } dd { a href=(range.link(paths::DECISIONS, &[("filter", Some("status = \"open\""))])) { (words::grouped(whole.open)) } } } }
+                    @if whole.open > 0 { div { dt { "In progress" } dd { a href=(decisions(Some("status = \"open\""))) { (words::grouped(whole.open)) } } } }
                 }
                 div.charts {
-                (draw("outcomes", "Outcomes", true, &kinds, |value| tell("count", value), &of_kind))
-                (draw("duration", "Duration", false, &lengths, |value| tell("p50(duration_ms)", value), &|column, _| link(column, None)))
-                (draw("cost", "Cost", true, &cost, |value| tell("sum(cost_usd)", value), &|column, _| link(column, None)))
+                    @for (id, title, measure, series) in charts {
+                        @let chart = Chart { title, stacked: id != "duration", columns: &names, series, marks: &marks, tell: &|value| tell(measure, value), link: &link };
+                        (chart.figure(id))
+                    }
                 }
                 @if let Some(missing) = whole.missing.cost.filter(|missing| *missing > 0) {
-                    p.hint { "The cost lacks " a href=(range.link(paths::DECISIONS, &[("filter", Some("cost_nano = null"))])) { (words::count(missing, "decision")) " whose cost is unknown" } "." }
+                    p.hint { "The cost lacks " a href=(decisions(Some("cost_nano = null"))) { (words::count(missing, "decision")) " whose cost is unknown" } "." }
                 }
             }
         }
@@ -227,15 +189,6 @@ struct Change {
     filter: String,
 }
 
-impl Change {
-    fn mark(&self) -> Mark {
-        Mark {
-            column: self.column,
-            words: format!("{}: {}", self.what, self.name),
-        }
-    }
-}
-
 /// Definitions, tools and models that answered which the same length of time before did not have, oldest first.
 async fn changes(
     edge: &Open,
@@ -251,13 +204,10 @@ async fn changes(
     ];
     let mut all = Vec::new();
     for (what, source, by) in SEEN {
-        let query = range.over(StatsQuery {
+        let query = StatsQuery {
             source: Some(source),
-            by: by.iter().map(|name| (*name).to_owned()).collect(),
-            bucket: Some(bucket),
-            limit: Some(MOST_ROWS),
-            ..StatsQuery::default()
-        });
+            ..range.question(by, &["count"], Some(bucket))
+        };
         let before = StatsQuery {
             from: Some(Timestamp(range.from.0 - (range.to.0 - range.from.0))),
             to: Some(range.from),

@@ -12,12 +12,8 @@ pub(crate) struct Series {
     pub(crate) name: &'static str,
     /// One for each column.
     pub(crate) values: Vec<Option<f64>>,
-}
-
-/// What happened within a column.
-pub(crate) struct Mark {
-    pub(crate) column: usize,
-    pub(crate) words: String,
+    /// The decisions behind it, if not all.
+    pub(crate) filter: Option<String>,
 }
 
 /// Numbers over time.
@@ -28,9 +24,12 @@ pub(crate) struct Chart<'a> {
     pub(crate) stacked: bool,
     pub(crate) columns: &'a [String],
     pub(crate) series: &'a [Series],
-    pub(crate) marks: &'a [Mark],
+    /// What happened within a column, each with the column.
+    pub(crate) marks: &'a [(usize, String)],
     /// A number as text.
-    pub(crate) tell: fn(f64) -> String,
+    pub(crate) tell: &'a dyn Fn(f64) -> String,
+    /// The address of the decisions of a column, with this filter.
+    pub(crate) link: &'a dyn Fn(usize, Option<&str>) -> String,
 }
 
 /// Where numbers are, from the lowest line to the highest.
@@ -85,9 +84,9 @@ impl Chart<'_> {
                     @if self.stacked { (self.stack(column, width, &y)) } @else { (self.points(column, width, &y)) }
                     @if column % step == 0 { text x=(percent(column as f64 * width)) y="98%" { (words::text(&self.columns[column])) } }
                 }
-                @for mark in self.marks {
-                    @let x = percent((mark.column as f64 + 0.5) * width);
-                    line.mark x1=(x) x2=(x) y1=(percent(TOP)) y2=(percent(TOP + HEIGHT)) { title { (words::text(&mark.words)) } }
+                @for (column, name) in self.marks {
+                    @let x = percent((*column as f64 + 0.5) * width);
+                    line.mark x1=(x) x2=(x) y1=(percent(TOP)) y2=(percent(TOP + HEIGHT)) { title { (words::text(name)) } }
                 }
             }
         }
@@ -140,7 +139,7 @@ impl Chart<'_> {
     }
 
     /// The drawing with its heading, legend and table.
-    pub(crate) fn figure(&self, id: &str, link: &dyn Fn(usize, &Series) -> Option<String>) -> Markup {
+    pub(crate) fn figure(&self, id: &str) -> Markup {
         html! {
             figure.chart aria-labelledby=(id) {
                 figcaption {
@@ -160,13 +159,7 @@ impl Chart<'_> {
                                         th scope="row" { (words::text(name)) }
                                         @for series in self.series {
                                             td.number {
-                                                @if let Some(value) = series.values[column] {
-                                                    @let text = (self.tell)(value);
-                                                    @match link(column, series).filter(|_| value > 0.0) {
-                                                        Some(link) => a href=(link) { (text) },
-                                                        None => (text),
-                                                    }
-                                                }
+                                                @if let Some(value) = series.values[column] { a href=((self.link)(column, series.filter.as_deref())) { ((self.tell)(value)) } }
                                             }
                                         }
                                     }
@@ -216,14 +209,20 @@ fn round_up(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn chart<'a>(stacked: bool, columns: &'a [String], series: &'a [Series], marks: &'a [Mark]) -> Chart<'a> {
+    fn chart<'a>(
+        stacked: bool,
+        columns: &'a [String],
+        series: &'a [Series],
+        marks: &'a [(usize, String)],
+    ) -> Chart<'a> {
         Chart {
             title: "Outcomes",
             stacked,
             columns,
             series,
             marks,
-            tell: |value| format!("{value}"),
+            tell: &|value| format!("{value}"),
+            link: &|_, _| String::new(),
         }
     }
 
@@ -232,6 +231,7 @@ mod tests {
             class: "s1",
             name: "success",
             values: values.to_vec(),
+            filter: None,
         }
     }
 
@@ -242,11 +242,9 @@ mod tests {
             class: "s4",
             name: "error",
             values: vec![Some(1.0), None],
+            filter: None,
         };
-        let marks = [Mark {
-            column: 1,
-            words: "model <x>\u{202e}".to_owned(),
-        }];
+        let marks = [(1, "model <x>\u{202e}".to_owned())];
         let drawn = chart(true, &columns, &[series([Some(3.0), Some(5.0)]), error], &marks)
             .svg()
             .into_string();
@@ -276,6 +274,7 @@ mod tests {
             class: "s1",
             name: "p50",
             values: vec![Some(1.0), None, Some(2.0)],
+            filter: None,
         };
         let drawn = chart(false, &columns, &[gap], &[]).svg().into_string();
         assert!(!drawn.contains(r#"class="line"#), "{drawn}");
