@@ -136,7 +136,7 @@ fn policy(verdict: Option<&str>, rule: Option<&str>, lost: &[Lost]) -> String {
 }
 
 fn answered(approval: &CallApproval) -> String {
-    let answer = (
+    let resolved = (
         approval.resolution,
         approval.resolved_by.as_deref(),
         approval.resolved_at,
