@@ -1,8 +1,7 @@
 //! Why a decision was made as it was, and why an action needed a person, as text: the point first, then what proves it.
 
 use crate::api::why::{ActionWhy, AuditProof, CallApproval, GatedCall, Why, WhyDefinition};
-use crate::cli::list::{at, cost, known};
-use crate::cli::output::printable;
+use crate::cli::list::{at, cost, known, single_line};
 use crate::domain::action::Resolution;
 use crate::domain::policy::Lost;
 
@@ -10,12 +9,12 @@ use crate::domain::policy::Lost;
 const WIDTH: usize = 32;
 
 fn field(label: &str, value: &str) -> String {
-    format!("{label:<12}  {}\n", printable(value).replace('\n', " "))
+    format!("{label:<12}  {}\n", single_line(value))
 }
 
 pub(super) fn of_decision(why: &Why) -> String {
     let outcome = why.outcome.category.map_or("open", |category| category.as_str());
-    let mut text = format!("{outcome}\n{}\n\n", printable(&why.outcome.because));
+    let mut text = format!("{outcome}\n{}\n\n", single_line(&why.outcome.because));
     text += &field("definition", &definition(&why.definition));
     text += &field(
         "model",
@@ -99,7 +98,7 @@ fn waterfall(why: &Why) -> String {
         let from = column(step.0).min(WIDTH - 1);
         let length = column(end(step)).saturating_sub(from).clamp(1, WIDTH - from);
         let bar = format!("{}{}", " ".repeat(from), "█".repeat(length));
-        format!("{bar:<WIDTH$}  {:>8} ms  {}\n", step.1, printable(&step.2))
+        format!("{bar:<WIDTH$}  {:>8} ms  {}\n", step.1, single_line(&step.2))
     };
     match steps.is_empty() {
         true => String::new(),
@@ -112,8 +111,8 @@ fn gated(call: &GatedCall) -> String {
     let mut text = format!(
         "\ncall {}  {} / {}  {}{code}\n",
         call.sequence,
-        printable(&known(call.server.as_deref())),
-        printable(&call.tool),
+        single_line(&known(call.server.as_deref())),
+        single_line(&call.tool),
         call.status
     );
     text += &policy(call.verdict.as_deref(), call.rule.as_deref(), &call.lost);
@@ -159,9 +158,14 @@ fn answered(approval: &CallApproval) -> String {
 }
 
 pub(super) fn of_action(why: &ActionWhy) -> String {
-    let mut text = format!("{} / {}  {}\n", printable(&why.server), printable(&why.tool), why.state);
+    let mut text = format!(
+        "{} / {}  {}\n",
+        single_line(&why.server),
+        single_line(&why.tool),
+        why.state
+    );
     if let Some(reason) = &why.reason {
-        text += &format!("{}\n", printable(reason));
+        text += &format!("{}\n", single_line(reason));
     }
     text += &format!("\n{}", policy(Some(&why.verdict), why.rule.as_deref(), &why.lost));
     let approval = CallApproval {
@@ -177,4 +181,49 @@ pub(super) fn of_action(why: &ActionWhy) -> String {
     text += &field("agent", &format!("{} for {}", why.agent_id, why.user_id));
     text += &field("run", &why.run_id.to_string());
     text + &audit(&why.audit)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const EVIL: &str = "a\u{1b}[2J\u{202e}\nb";
+    const AT: &str = "2026-11-22T10:00:00Z";
+
+    /// Names of tools and models are words of others, and a line of theirs must not pass for one of gavel.
+    #[test]
+    fn words_of_others_are_printed_escaped_and_on_their_line() {
+        let lost = json!([{"by": EVIL, "says": "deny"}]);
+        let usage = json!({"input_tokens": 1, "output_tokens": 1, "thought_tokens": 0, "cached_tokens": 0});
+        let why: Why = serde_json::from_value(json!({
+            "decision_id": EVIL, "status": "closed", "requested_model": EVIL, "model": EVIL, "offered": [EVIL],
+            "outcome": {"because": EVIL, "limits": []},
+            "definition": {
+                "hash": EVIL, "name": EVIL, "is_current": false,
+                "diff_to_current": [{"field": EVIL, "then": EVIL, "now": EVIL}],
+            },
+            "absent": [{"tool": EVIL, "because": "subset", "detail": EVIL}],
+            "turns": [{
+                "requested_model": EVIL, "attempts": 1, "started_at": AT, "duration_ms": 10, "usage": usage, "asked": [1],
+            }],
+            "gate": [{
+                "sequence": 1, "tool": EVIL, "server": EVIL, "verdict": EVIL, "rule": EVIL, "lost": lost,
+                "status": "completed", "started_at": "2026-11-22T10:00:00.010Z", "duration_ms": 30,
+            }],
+            "time": {},
+            "audit": {"rows": [{"number": 1, "kind": EVIL, "at": AT, "actor": EVIL}], "verified": false},
+        }))
+        .unwrap();
+        let text = of_decision(&why);
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text}");
+        assert!(text.lines().all(|line| !line.starts_with('b')), "{text}");
+        assert!(text.contains("audit         NOT VERIFIED"), "{text}");
+        let bars: Vec<_> = text.lines().filter(|line| line.contains('█')).collect();
+        assert!(
+            bars[0].starts_with("████████  ") && bars[1].starts_with("        ████████████████████████  "),
+            "{text}"
+        );
+    }
 }

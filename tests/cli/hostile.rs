@@ -69,7 +69,7 @@ fn says(status: u16, body: &Value) -> Answer {
 }
 
 /// Every command that calls another gavel. The others print by the same functions, as `tests/architecture.rs` checks.
-const ASKING: [&[&str]; 27] = [
+const ASKING: [&[&str]; 26] = [
     &["chat", "hi"],
     &["runs", "list"],
     &["export", "decisions", "--since", "1d", "--out", "-"],
@@ -78,7 +78,6 @@ const ASKING: [&[&str]; 27] = [
     &["runs", "cancel", ID],
     &["approvals", "list"],
     &["approvals", "grants"],
-    &["decisions", "why", ID],
     &["approvals", "why", ID],
     &["approvals", "approve", ID],
     &["approvals", "reject", ID],
@@ -202,7 +201,6 @@ fn answer(request: &str) -> Value {
     let (path, _) = path.split_once('?').unwrap_or((path, ""));
     let segments: Vec<_> = path.split('/').skip(1).collect();
     match segments[..] {
-        ["v1", "decisions", _, "why"] => why(),
         ["v1", "decisions", ..] => decision(),
         ["api", "projects", ..] => json!({"runs": [run()]}),
         ["api", "runs", ..] => run(),
@@ -253,30 +251,6 @@ fn lost() -> Value {
 
 fn audit() -> Value {
     json!({"rows": [{"number": 1, "kind": EVIL, "at": AT, "actor": EVIL, "tool": EVIL}], "verified": true})
-}
-
-fn why() -> Value {
-    let mut turn = decision()["turns"][0].clone();
-    turn["words"] = json!(EVIL);
-    turn["asked"] = json!([1]);
-    let approval = json!({
-        "action_id": ID, "approval_id": ID, "requested_at": AT, "resolution": "approve_once", "resolved_by": EVIL,
-        "resolved_at": AT, "grant_id": ID,
-    });
-    json!({
-        "decision_id": EVIL, "status": "closed", "requested_model": EVIL, "model": EVIL, "offered": [EVIL],
-        "outcome": {"because": EVIL, "limits": []},
-        "definition": {
-            "hash": EVIL, "name": EVIL, "is_current": false,
-            "diff_to_current": [{"field": EVIL, "then": EVIL, "now": EVIL}],
-        },
-        "absent": [{"tool": EVIL, "because": "subset", "detail": EVIL}], "turns": [turn],
-        "gate": [{
-            "sequence": 1, "tool": EVIL, "server": EVIL, "verdict": EVIL, "rule": EVIL, "lost": lost(),
-            "approval": approval, "status": "completed", "started_at": AT, "duration_ms": 1,
-        }],
-        "time": {}, "price_id": EVIL, "audit": audit(),
-    })
 }
 
 fn why_of_action() -> Value {

@@ -99,8 +99,7 @@ static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         ),
         view(
             "stats_quarter",
-            "Decisions by quarters of an hour, without users, which outlive the decisions. A quarter is counted a minute \
-             after its end, and again after each change.",
+            "Counts of decisions by quarters of an hour, which outlive them. Counted again after each change.",
             of_counted(COUNTED[0]),
             COUNTED[0].rollup,
         ),
