@@ -535,22 +535,22 @@ impl Checked {
                 }
             }
         }
-        let row =
-            |((at, by), (begin, tally)): (&(Option<NaiveDateTime>, Vec<Option<String>>), &(Option<String>, Tally))| {
-                let bucket = begin.iter().map(|begin| ("bucket".to_owned(), begin.clone().into()));
-                let by = self
-                    .question
-                    .by
-                    .iter()
-                    .cloned()
-                    .zip(by.iter().cloned().map(Value::from));
-                let made = self
-                    .made
-                    .iter()
-                    .map(|(name, made)| (name.clone(), self.member(made, tally)));
-                (*at, tally.count, bucket.chain(by).chain(made).collect::<Map<_, _>>())
-            };
-        let mut rows: Vec<_> = groups.iter().map(row).collect();
+        let row = |at: &Option<NaiveDateTime>, begin: &Option<String>, tally: &Tally| {
+            let bucket = begin.iter().map(|begin| ("bucket".to_owned(), begin.clone().into()));
+            let by = self
+                .question
+                .by
+                .iter()
+                .cloned()
+                .zip(tally.by.iter().cloned().map(Value::from));
+            let made = self
+                .made
+                .iter()
+                .map(|(name, made)| (name.clone(), self.member(made, tally)));
+            (*at, tally.count, bucket.chain(by).chain(made).collect::<Map<_, _>>())
+        };
+        let groups = groups.iter();
+        let mut rows: Vec<_> = groups.map(|((at, _), (begin, tally))| row(at, begin, tally)).collect();
         rows.sort_by(|(at, n, a), (bt, m, b)| {
             let (name, descending) = self
                 .order

@@ -107,14 +107,20 @@ impl Chart<'_> {
     }
 
     fn stack(&self, column: usize, width: f64, y: &dyn Fn(f64) -> f64) -> Markup {
-        let mut below = 0.0;
+        let values = self
+            .series
+            .iter()
+            .map(|series| series.values[column].filter(|value| *value > 0.0));
+        let stacked = self.series.iter().zip(values).scan(0.0, |top, (series, value)| {
+            let below = *top;
+            *top += value.unwrap_or_default();
+            Some((series, value, below, *top))
+        });
         html! {
-            @for series in self.series {
-                @if let Some(value) = series.values[column].filter(|value| *value > 0.0) {
-                    @let top = y(below + value);
+            @for (series, value, below, top) in stacked {
+                @if let Some(value) = value {
                     rect.(series.class) x=(percent(width.mul_add(column as f64, width * 0.08))) width=(percent(width * 0.84))
-                        y=(percent(top)) height=(percent(y(below) - top)) { (self.title_of(column, series, value)) }
-                    @let _sum = below += value;
+                        y=(percent(y(top))) height=(percent(y(below) - y(top))) { (self.title_of(column, series, value)) }
                 }
             }
         }
