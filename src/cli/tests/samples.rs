@@ -71,7 +71,8 @@ samples! {
     }
     ToolInvocation => {
         "tool_invocation_id": ID, "decision_id": ID, "sequence": 1, "tool": "t", "result": {"success": true},
-        "status": "completed", "side_effect": false, "lost": [], "user_id": "ann", "created_at": AT
+        "status": "completed", "side_effect": false, "lost": [], "argument_bytes": 0,
+        "user_id": "ann", "created_at": AT
     }
     Session => {
         "sessionId": ID, "status": "AWAITING_CONFIRMATION", "prompt": "", "repoUrl": "", "deadline": AT, "timeLeftMs": 0,
