@@ -29,6 +29,7 @@ fn surfaces_do_not_know_each_other() {
         "exports",
         "planning",
         "sessions",
+        "stats",
         "threads",
     ];
     let shared = ["caller", "decisions", "definitions", "problem", "request", "runs"];
