@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use gavel::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
-use gavel::api::exports::ExportManifest;
+use gavel::api::exports::{ExportManifest, ExportSource};
 use gavel::api::filter::FilterFields;
 use gavel::api::stats::StatsFrom;
 use gavel::domain::decision::Usage;
@@ -24,7 +24,7 @@ use gavel::ports::BoxFuture;
 use gavel::ports::claims::{Claim, Claimant, Claimed};
 use gavel::ports::commit::{Commit, Committed, Recorder};
 use gavel::ports::conditions::{Condition, Conditions};
-use gavel::ports::exports::{ColumnKind, ExportColumn, ExportPage, ExportQuery, ExportRows, ExportValue, Exports};
+use gavel::ports::exports::{ColumnKind, ExportColumn, ExportOptions, ExportPage, ExportRows, ExportValue, Exports};
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::records::{
@@ -165,7 +165,9 @@ impl Exports for Record {
     async fn begin(
         &self,
         _: &TenantId,
-        _: &ExportQuery,
+        _: Option<&UserId>,
+        _: ExportSource,
+        _: &ExportOptions,
     ) -> Result<(Vec<ExportColumn>, Box<dyn ExportRows>), QueryError> {
         if *self.away.lock().unwrap() {
             return Err(QueryError::Unavailable("canary-of-the-database".into()));

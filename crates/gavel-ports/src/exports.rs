@@ -1,28 +1,30 @@
 //! Exports: all rows of a log, page by page, and what was taken.
 
 use async_trait::async_trait;
+use serde::Serialize;
 
-use crate::api::exports::{ExportManifest, ExportSource};
+use crate::api::exports::{ExportFormat, ExportManifest, ExportSource};
 use crate::domain::ids::{ExportId, TenantId, UserId};
+use crate::domain::time::Timestamp;
 use crate::records::{QueryError, RecordError};
 
-/// What is asked for.
+/// What is asked for, beside the log.
 #[derive(Clone, Debug)]
-pub struct ExportQuery {
-    /// The log.
-    pub source: ExportSource,
+pub struct ExportOptions {
+    /// The format. Rows do not depend on it.
+    pub format: ExportFormat,
     /// As that of the log's list; of model calls, that of their decisions.
     pub filter: Option<String>,
     /// The columns, in this order; `None`: all, without texts unless `content`.
     pub fields: Option<Vec<String>>,
     /// Whether texts of users, models and tools are among all columns.
     pub content: bool,
-    /// Only rows of this time or later; microseconds since the epoch.
-    pub from: Option<i64>,
-    /// Only rows before this time; microseconds since the epoch.
-    pub to: Option<i64>,
-    /// Only this user's rows, without what only operators may read.
-    pub user: Option<UserId>,
+    /// Only rows of this time or later.
+    pub from: Option<Timestamp>,
+    /// Only rows before this time.
+    pub to: Option<Timestamp>,
+    /// Whether texts of CSV stay as they are, also where a spreadsheet takes them for formulas.
+    pub raw: bool,
 }
 
 /// What a column holds, if it is not null.
@@ -48,7 +50,8 @@ pub struct ExportColumn {
 }
 
 /// A value of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum ExportValue {
     /// None.
     Null,
@@ -58,8 +61,8 @@ pub enum ExportValue {
     Int(i64),
     /// True or false.
     Bool(bool),
-    /// Microseconds since the epoch.
-    Time(i64),
+    /// A time.
+    Time(Timestamp),
 }
 
 /// Some rows, oldest first, each with a value for each column.
@@ -83,11 +86,13 @@ pub trait ExportRows: Send {
 /// Exports of the logs.
 #[async_trait]
 pub trait Exports: Send + Sync {
-    /// Begins to read the rows of one tenant.
+    /// Begins to read the rows of one tenant; of one of its users without what only operators may read.
     async fn begin(
         &self,
         tenant: &TenantId,
-        query: &ExportQuery,
+        user: Option<&UserId>,
+        source: ExportSource,
+        options: &ExportOptions,
     ) -> Result<(Vec<ExportColumn>, Box<dyn ExportRows>), QueryError>;
     /// Enters into the audit log what `actor` has taken. An export is entered once.
     async fn enter(&self, tenant: &TenantId, actor: &str, taken: ExportManifest) -> Result<(), RecordError>;

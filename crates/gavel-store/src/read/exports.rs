@@ -18,9 +18,9 @@ use super::filter::{ACTION_LOG, AUDIT_LOG, DECISIONS, Filter, List, Literal, Op 
 use super::select::{Order, Question, Token, select};
 use super::{FOR_OPERATORS, MAX_PAGE_BYTES, ReadOnly, filters};
 use crate::api::exports::{ExportManifest, ExportSource};
-use crate::domain::ids::{ExportId, TenantId};
+use crate::domain::ids::{ExportId, TenantId, UserId};
 use crate::domain::time::Timestamp;
-use crate::ports::exports::{ColumnKind, ExportColumn, ExportPage, ExportQuery, ExportRows, ExportValue, Exports};
+use crate::ports::exports::{ColumnKind, ExportColumn, ExportOptions, ExportPage, ExportRows, ExportValue, Exports};
 use crate::ports::records::{QueryError, RecordError};
 
 /// Rows of a page.
@@ -54,14 +54,14 @@ impl Log {
     }
 
     /// The columns that are asked for.
-    fn columns(&self, query: &ExportQuery) -> Result<Vec<&'static Column>, QueryError> {
+    fn columns(&self, options: &ExportOptions, of_user: bool) -> Result<Vec<&'static Column>, QueryError> {
         let plain = views::columns(self.views.0);
         let is_new = |column: &&Column| plain.iter().all(|other| other.name != column.name);
         let texts = self.views.1.map(views::columns).unwrap_or_default();
-        let is_shown = |column: &&Column| query.user.is_none() || !NOT_OF_ONE_USER.contains(&column.name.as_str());
+        let is_shown = |column: &&Column| !of_user || !NOT_OF_ONE_USER.contains(&column.name.as_str());
         let texts = || texts.iter().filter(is_new).filter(is_shown);
-        let Some(names) = &query.fields else {
-            let content = texts().filter(|_| query.content);
+        let Some(names) = &options.fields else {
+            let content = texts().filter(|_| options.content);
             return Ok(plain.iter().chain(content).collect());
         };
         let named = |name: &String| plain.iter().chain(texts()).find(|column| column.name == *name);
@@ -191,14 +191,14 @@ fn value(cell: Cell, kind: ColumnKind) -> Result<ExportValue, sqlx::Error> {
     Ok(match (kind, cell) {
         (_, Cell::Null) => ExportValue::Null,
         (ColumnKind::Int, Cell::Int(int)) => ExportValue::Int(int),
-        (ColumnKind::Time, Cell::Int(us)) => ExportValue::Time(us),
+        (ColumnKind::Time, Cell::Int(us)) => ExportValue::Time(Timestamp(us)),
         (ColumnKind::Bool, Cell::Int(int)) => ExportValue::Bool(int != 0),
         (ColumnKind::Bool, Cell::Bool(yes)) => ExportValue::Bool(yes),
         (ColumnKind::Text, Cell::Text(text)) => ExportValue::Text(text),
         (ColumnKind::Text, Cell::Int(int)) => ExportValue::Text(int.to_string()),
         (ColumnKind::Text, Cell::Bool(yes)) => ExportValue::Text(yes.to_string()),
         (ColumnKind::Time, Cell::Text(text)) => {
-            ExportValue::Time(Timestamp::parse(&text).ok_or_else(|| unreadable("a time"))?.0)
+            ExportValue::Time(Timestamp::parse(&text).ok_or_else(|| unreadable("a time"))?)
         }
         (ColumnKind::Int, _) => return Err(unreadable("a number")),
         (ColumnKind::Time, Cell::Bool(_)) => return Err(unreadable("a time")),
@@ -264,10 +264,12 @@ impl Exports for Store {
     async fn begin(
         &self,
         tenant: &TenantId,
-        query: &ExportQuery,
+        user: Option<&UserId>,
+        source: ExportSource,
+        options: &ExportOptions,
     ) -> Result<(Vec<ExportColumn>, Box<dyn ExportRows>), QueryError> {
-        let log = Log::of(query.source);
-        let columns = log.columns(query)?;
+        let log = Log::of(source);
+        let columns = log.columns(options, user.is_some())?;
         let bound = |column, op, value: Option<i64>| {
             Some(Term {
                 op,
@@ -275,11 +277,11 @@ impl Exports for Store {
             })
         };
         let bounds = [
-            bound(log.time, Compare::Ge, query.from),
-            bound(log.time, Compare::Lt, query.to),
+            bound(log.time, Compare::Ge, options.from.map(|from| from.0)),
+            bound(log.time, Compare::Lt, options.to.map(|to| to.0)),
         ];
         let terms = bounds.into_iter().flatten().collect();
-        let mut filters = filters(log.list, tenant, terms, query.user.as_ref(), query.filter.as_deref())?;
+        let mut filters = filters(log.list, tenant, terms, user, options.filter.as_deref())?;
         let List { name, order, .. } = log.list;
         let newest = format!("SELECT {order} FROM {name} WHERE tenant = $1 ORDER BY {order} DESC LIMIT 1");
         let newest = self.reading.one::<i64>(newest, values![tenant]).await?;

@@ -11,6 +11,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
+use serde::Serializer as _;
 use serde_json::json;
 
 use crate::api::exports::{ExportFormat, ExportManifest};
@@ -24,50 +25,48 @@ const VALUE: usize = size_of::<(i64, i16)>();
 
 type Row = Vec<ExportValue>;
 
+pub(super) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 /// Makes the bytes of an export. After an error it makes no more.
 pub(super) enum Encoder {
-    Csv {
-        names: Option<Vec<String>>,
-        raw: bool,
-    },
-    /// The names as JSON.
+    Csv { names: Option<Vec<String>>, raw: bool },
     Ndjson(Vec<String>),
     Parquet(Box<Columns>),
 }
 
 impl Encoder {
-    pub(super) fn new(format: ExportFormat, columns: Vec<ExportColumn>, raw: bool) -> Result<Self, String> {
+    pub(super) fn new(format: ExportFormat, columns: Vec<ExportColumn>, raw: bool) -> Result<Self, Failure> {
         let names = || columns.iter().map(|column| column.name.clone());
         Ok(match format {
             ExportFormat::Csv => Self::Csv {
                 names: Some(names().collect()),
                 raw,
             },
-            ExportFormat::Ndjson => Self::Ndjson(names().map(|name| json!(name).to_string()).collect()),
-            ExportFormat::Parquet => Self::Parquet(Box::new(Columns::new(&columns).map_err(in_words)?)),
+            ExportFormat::Ndjson => Self::Ndjson(names().collect()),
+            ExportFormat::Parquet => Self::Parquet(Box::new(Columns::new(&columns)?)),
         })
     }
 
     /// The bytes of these rows, or none while they wait for others.
-    pub(super) fn rows(&mut self, rows: Vec<Row>) -> Result<Vec<u8>, String> {
+    pub(super) fn rows(&mut self, rows: Vec<Row>) -> Result<Vec<u8>, Failure> {
         match self {
-            Self::Csv { names, raw } => csv(names.take(), rows, *raw).map_err(in_words),
-            Self::Ndjson(names) => ndjson(names, &rows).map_err(in_words),
-            Self::Parquet(columns) => columns.rows(rows).map_err(in_words),
+            Self::Csv { names, raw } => Ok(csv(names.take(), rows, *raw)?),
+            Self::Ndjson(names) => Ok(ndjson(names, &rows)?),
+            Self::Parquet(columns) => Ok(columns.rows(rows)?),
         }
     }
 
     /// The bytes of what waits.
-    pub(super) fn flush(&mut self) -> Result<Vec<u8>, String> {
+    pub(super) fn flush(&mut self) -> Result<Vec<u8>, Failure> {
         match self {
             Self::Csv { .. } => self.rows(Vec::new()),
             Self::Ndjson(_) => Ok(Vec::new()),
-            Self::Parquet(columns) => columns.group().map_err(in_words),
+            Self::Parquet(columns) => Ok(columns.group()?),
         }
     }
 
     /// The last bytes: the manifest, with the digest of all bytes before, where the format has a place for it.
-    pub(super) fn end(&mut self, manifest: &ExportManifest) -> Result<Vec<u8>, String> {
+    pub(super) fn end(&mut self, manifest: &ExportManifest) -> Result<Vec<u8>, Failure> {
         match self {
             Self::Csv { .. } => Ok(Vec::new()),
             Self::Ndjson(_) => {
@@ -81,13 +80,9 @@ impl Encoder {
                 let manifest = json!({"rows": rows, "first": first, "last": last, "sha256": sha256});
                 Ok(format!("{}\n", json!({"_manifest": manifest})).into_bytes())
             }
-            Self::Parquet(columns) => columns.end(manifest).map_err(in_words),
+            Self::Parquet(columns) => Ok(columns.end(manifest)?),
         }
     }
-}
-
-fn in_words(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 fn csv(names: Option<Vec<String>>, rows: Vec<Row>, raw: bool) -> Result<Vec<u8>, csv::Error> {
@@ -97,18 +92,14 @@ fn csv(names: Option<Vec<String>>, rows: Vec<Row>, raw: bool) -> Result<Vec<u8>,
     if let Some(names) = names {
         writer.write_record(names)?;
     }
-    for row in rows {
-        for value in row {
+    for mut row in rows {
+        for value in &mut row {
             match value {
-                ExportValue::Null => writer.write_field("")?,
-                ExportValue::Text(text) if !raw && is_formula(&text) => writer.write_field(format!("'{text}"))?,
-                ExportValue::Text(text) => writer.write_field(text)?,
-                ExportValue::Int(int) => writer.write_field(int.to_string())?,
-                ExportValue::Bool(yes) => writer.write_field(yes.to_string())?,
-                ExportValue::Time(us) => writer.write_field(Timestamp(us).to_string())?,
+                ExportValue::Text(text) if !raw && is_formula(text) => text.insert(0, '\''),
+                _ => {}
             }
         }
-        writer.write_record(None::<&[u8]>)?;
+        writer.serialize(row)?;
     }
     writer.into_inner().map_err(|error| error.into_error().into())
 }
@@ -121,19 +112,8 @@ fn is_formula(text: &str) -> bool {
 fn ndjson(names: &[String], rows: &[Row]) -> Result<Vec<u8>, serde_json::Error> {
     let mut bytes = Vec::new();
     for row in rows {
-        for (n, (name, value)) in names.iter().zip(row).enumerate() {
-            bytes.push(if n == 0 { b'{' } else { b',' });
-            bytes.extend_from_slice(name.as_bytes());
-            bytes.push(b':');
-            match value {
-                ExportValue::Null => bytes.extend_from_slice(b"null"),
-                ExportValue::Text(text) => serde_json::to_writer(&mut bytes, text)?,
-                ExportValue::Int(int) => serde_json::to_writer(&mut bytes, int)?,
-                ExportValue::Bool(yes) => serde_json::to_writer(&mut bytes, yes)?,
-                ExportValue::Time(us) => serde_json::to_writer(&mut bytes, &Timestamp(*us))?,
-            }
-        }
-        bytes.extend_from_slice(b"}\n");
+        serde_json::Serializer::new(&mut bytes).collect_map(names.iter().zip(row))?;
+        bytes.push(b'\n');
     }
     Ok(bytes)
 }
@@ -252,7 +232,7 @@ impl Values {
         self.levels.push((value != ExportValue::Null).into());
         match value {
             ExportValue::Null => {}
-            ExportValue::Int(int) | ExportValue::Time(int) => self.ints.push(int),
+            ExportValue::Int(int) | ExportValue::Time(Timestamp(int)) => self.ints.push(int),
             ExportValue::Bool(yes) => self.ints.push(yes.into()),
             ExportValue::Text(text) => {
                 self.texts.extend_from_slice(text.as_bytes());
@@ -301,7 +281,7 @@ mod tests {
         let mut rows: Vec<Row> = (0..)
             .zip(TEXTS)
             .map(|(n, text)| {
-                let at = ExportValue::Time(1_795_132_800_000_001);
+                let at = ExportValue::Time(Timestamp(1_795_132_800_000_001));
                 vec![
                     ExportValue::Text(text.to_owned()),
                     ExportValue::Int(-n),

@@ -11,15 +11,15 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use self::encode::Encoder;
+use self::encode::{Encoder, Failure};
 use super::caller::Caller;
 use super::decisions::only_user;
 use super::problem::Problem;
-use crate::api::exports::{ExportFormat, ExportManifest, ExportSource};
+use crate::api::exports::{ExportManifest, ExportSource};
 use crate::api::problem::Code;
 use crate::domain::ids::{ExportId, TenantId, UserId};
-use crate::domain::time::Timestamp;
-use crate::ports::exports::{ExportPage, ExportQuery, ExportRows, Exports};
+pub use crate::ports::exports::ExportOptions;
+use crate::ports::exports::{ExportPage, ExportRows, Exports};
 use crate::ports::records::{QueryError, RecordError};
 
 /// Exports, restricted to what a caller may see.
@@ -29,25 +29,6 @@ pub struct Exporter {
     /// Those in progress. A worker of the server may end before it, so they are on the runtime that this was made on.
     working: TaskTracker,
     runtime: Handle,
-}
-
-/// What is asked for, beside the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportOptions {
-    /// The format.
-    pub format: ExportFormat,
-    /// As that of the log's list.
-    pub filter: Option<String>,
-    /// The columns; `None`: all, without texts unless `content`.
-    pub fields: Option<Vec<String>>,
-    /// Whether texts of users, models and tools are among all columns.
-    pub content: bool,
-    /// Only rows of this time or later.
-    pub from: Option<Timestamp>,
-    /// Only rows before this time.
-    pub to: Option<Timestamp>,
-    /// Whether texts of CSV stay as they are, also where a spreadsheet takes them for formulas.
-    pub raw: bool,
 }
 
 /// A part of an export.
@@ -83,7 +64,7 @@ enum Broken {
     #[error("it is not in the audit log: {0}")]
     NotEntered(#[from] RecordError),
     #[error("its rows cannot be written: {0}")]
-    Encoder(String),
+    Encoder(#[from] Failure),
 }
 
 impl Exporter {
@@ -129,27 +110,19 @@ impl Exporter {
                 format!("is {to}; allowed: a time after from, which is {from}"),
             ));
         }
-        let query = ExportQuery {
-            source,
-            filter: options.filter,
-            fields: options.fields,
-            content: options.content,
-            from: options.from.map(|from| from.0),
-            to: options.to.map(|to| to.0),
-            user: rows_of,
-        };
-        let (columns, mut rows) = self.store.begin(&caller.tenant, &query).await?;
+        let begun = self.store.begin(&caller.tenant, rows_of.as_ref(), source, &options);
+        let (columns, mut rows) = begun.await?;
         let page = rows.next().await?;
         let manifest = ExportManifest {
             export_id: ExportId::new(),
             source,
             format: options.format,
-            filter: query.filter,
+            filter: options.filter,
             fields: columns.iter().map(|column| column.name.clone()).collect(),
             raw: options.raw,
             from: options.from,
             to: options.to,
-            rows_of: query.user.map(|user| user.to_string()),
+            rows_of: rows_of.map(|user| user.to_string()),
             rows: 0,
             first: None,
             last: None,
@@ -246,17 +219,11 @@ impl Work {
     /// On a thread for blocking work: it compresses.
     async fn encode<F>(&mut self, work: F) -> Result<Bytes, Broken>
     where
-        F: FnOnce(&mut Encoder) -> Result<Vec<u8>, String> + Send + 'static,
+        F: FnOnce(&mut Encoder) -> Result<Vec<u8>, Failure> + Send + 'static,
     {
-        let mut encoder = self
-            .encoder
-            .take()
-            .ok_or_else(|| Broken::Encoder("it failed before".to_owned()))?;
+        let mut encoder = self.encoder.take().ok_or_else(|| Failure::from("it failed before"))?;
         let done = tokio::task::spawn_blocking(move || work(&mut encoder).map(|bytes| (encoder, bytes)));
-        let (encoder, bytes) = done
-            .await
-            .map_err(|error| Broken::Encoder(error.to_string()))?
-            .map_err(Broken::Encoder)?;
+        let (encoder, bytes) = done.await.map_err(Failure::from)??;
         self.encoder = Some(encoder);
         Ok(bytes.into())
     }
