@@ -93,21 +93,26 @@ CREATE INDEX decision_slow ON decision_log (tenant, (CASE WHEN duration_us < 200
     THEN 2 WHEN duration_us < 8000000 THEN 4 WHEN duration_us < 16000000 THEN 8 WHEN duration_us < 32000000 THEN 16 ELSE 32
     END), created_at, id) WHERE duration_us >= 1000000;
 
--- The texts that decisions were made with, each once for a tenant: `definition` in its canonical form, `toolset` as it
+-- The texts that decisions were made with, each once for a user: `definition` in its canonical form, `toolset` as it
 -- was declared (with what was missing), `message` of an earlier conversation, and `history`, a JSON list of role and hash
--- of each message. `hash`: hex SHA-256 of the text, of a message a keyed hash where content is hashed. `body` is NULL
--- where content is not kept. `last_seen_day`: the day that it was last used on, counted from 1970.
+-- of each message. `user_id`: whose words they are, empty for definitions and toolsets. `hash`: hex SHA-256 of the text,
+-- of a message a keyed hash where content is hashed. `body` is NULL where content is not kept. `last_seen_day`: the day
+-- that it was last used on, counted from 1970.
 CREATE TABLE content_blob (
     tenant TEXT NOT NULL,
+    user_id TEXT NOT NULL,
     hash TEXT NOT NULL,
     kind TEXT NOT NULL,
     body TEXT,
     bytes BIGINT NOT NULL,
     first_seen BIGINT NOT NULL,
     last_seen_day BIGINT NOT NULL,
-    PRIMARY KEY (tenant, hash),
+    PRIMARY KEY (tenant, user_id, hash),
     CONSTRAINT blob_kind CHECK (kind = 'definition' OR kind = 'toolset' OR kind = 'message' OR kind = 'history')
 );
+
+-- For retention.
+CREATE INDEX content_blob_by_day ON content_blob (last_seen_day);
 
 -- One row for each call the model proposed. No foreign key: the writer puts a decision and its calls into one
 -- transaction, and an intent takes its user from the decision row, so it cannot exist without one. `input_hash`: hex
@@ -226,6 +231,15 @@ CREATE TABLE stats_dirty (
 );
 
 CREATE INDEX stats_dirty_by_quarter ON stats_dirty (tenant, quarter);
+
+-- Quarters before this one are counted for good, since their rows may be deleted: marks of them mean nothing.
+CREATE TABLE stats_final (
+    id BIGINT NOT NULL PRIMARY KEY,
+    quarter BIGINT NOT NULL,
+    CONSTRAINT stats_one_end CHECK (id = 1)
+);
+
+INSERT INTO stats_final (id, quarter) VALUES (1, 0);
 
 -- Every change leaves its mark, by whatever statement. Not a deletion: counts outlive the rows.
 -- sqlite:
@@ -577,8 +591,9 @@ WHERE revoked_at IS NULL;
 CREATE INDEX approval_grant_by_user ON approval_grant (tenant, user_id, created_at, id);
 
 -- The audit log: one row for each thing that happened. `subject` names what it happened to, once for each kind, so that
--- a commit that went unheard and is made again enters nothing twice. `hash` is an HMAC over all other columns with the
--- key that `key_id` names, `previous_hash` that of the row before; `format` says how the columns are put together for it.
+-- a commit that went unheard and is made again enters nothing twice. `hash` is an HMAC over all other columns but `texts`
+-- with the key that `key_id` names, `previous_hash` that of the row before; `format` says how the columns are put together
+-- for it. `texts`: what people wrote, and arguments, as JSON with a salt. It can be erased; `detail` has its SHA-256.
 CREATE TABLE audit (
     number BIGINT NOT NULL PRIMARY KEY,
     format BIGINT NOT NULL,
@@ -591,6 +606,7 @@ CREATE TABLE audit (
     action_id TEXT,
     tool TEXT,
     detail TEXT NOT NULL,
+    texts TEXT,
     key_id TEXT NOT NULL,
     previous_hash TEXT NOT NULL,
     hash TEXT NOT NULL,
@@ -599,6 +615,8 @@ CREATE TABLE audit (
 
 CREATE UNIQUE INDEX audit_once ON audit (subject, kind);
 CREATE INDEX audit_by_decision ON audit (decision_id, number);
+-- What people wrote, for its erasure; few rows, unlike effects, whose texts are found by their decision.
+CREATE INDEX audit_said ON audit (tenant, actor) WHERE texts IS NOT NULL AND kind <> 'effect_intended';
 
 -- The last row of it: one number and one hash, to be kept elsewhere as well. On PostgreSQL all writers wait for each other
 -- here, at the end of their transactions.
@@ -635,7 +653,12 @@ CREATE TRIGGER audit_moves_head AFTER INSERT ON audit BEGIN
     UPDATE audit_head SET number = NEW.number, hash = NEW.hash WHERE id = 1;
 END;
 
-CREATE TRIGGER audit_keeps BEFORE UPDATE ON audit BEGIN
+CREATE TRIGGER audit_keeps BEFORE UPDATE ON audit
+WHEN NEW.texts IS NOT NULL
+    OR (NEW.number, NEW.format, NEW.at, NEW.kind, NEW.subject, NEW.tenant, NEW.actor, NEW.decision_id, NEW.action_id,
+        NEW.tool, NEW.detail, NEW.key_id, NEW.previous_hash, NEW.hash)
+    IS NOT (OLD.number, OLD.format, OLD.at, OLD.kind, OLD.subject, OLD.tenant, OLD.actor, OLD.decision_id,
+        OLD.action_id, OLD.tool, OLD.detail, OLD.key_id, OLD.previous_hash, OLD.hash) BEGIN
     SELECT RAISE(ABORT, 'audit is append-only: no row is changed');
 END;
 
@@ -672,6 +695,14 @@ CREATE FUNCTION audit_refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE EXCEPTION '% is append-only: no row is changed or deleted', TG_TABLE_NAME;
 END $$;
 
+-- Texts may be erased.
+CREATE FUNCTION audit_keeps() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF TG_OP = 'UPDATE' AND NEW.texts IS NULL AND to_jsonb(NEW) - 'texts' = to_jsonb(OLD) - 'texts' THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION '% is append-only: no row is changed or deleted', TG_TABLE_NAME;
+END $$;
+
 CREATE FUNCTION audit_head_advances() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     -- By a row that comes, and by nobody's own statement.
     IF NEW.id <> OLD.id OR NEW.number <> OLD.number + 1 OR pg_trigger_depth() < 2 THEN
@@ -681,7 +712,7 @@ CREATE FUNCTION audit_head_advances() RETURNS trigger LANGUAGE plpgsql AS $$ BEG
 END $$;
 
 CREATE TRIGGER audit_follows AFTER INSERT ON audit FOR EACH ROW EXECUTE FUNCTION audit_follows();
-CREATE TRIGGER audit_keeps BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION audit_refuses();
+CREATE TRIGGER audit_keeps BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECUTE FUNCTION audit_keeps();
 CREATE TRIGGER audit_stays BEFORE TRUNCATE ON audit FOR EACH STATEMENT EXECUTE FUNCTION audit_refuses();
 CREATE TRIGGER audit_head_advances BEFORE UPDATE ON audit_head FOR EACH ROW EXECUTE FUNCTION audit_head_advances();
 CREATE TRIGGER audit_head_stays BEFORE INSERT OR DELETE ON audit_head FOR EACH ROW EXECUTE FUNCTION audit_refuses();

@@ -104,7 +104,7 @@ fn without_settings_gavel_serves_this_machine_with_the_demo_model() {
     assert!(matches!(config.model.provider, Provider::Demo { by_name: false }));
     assert_eq!(config.model.name, "demo");
     assert!(matches!(config.auth, Auth::None));
-    assert!(matches!(config.records, ContentMode::Full));
+    assert!(matches!(config.records.0, ContentMode::Full));
     assert_eq!(
         (config.rate_limit.per_minute.get(), config.rate_limit.burst.get()),
         (60, 20)
@@ -348,6 +348,22 @@ fn the_thinking_level_of_the_environment_is_one_of_five() {
     }
     let refusal = env(&[key, ("GEMINI_THINKING_LEVEL", "most")]).refusal();
     assert!(refusal.contains("minimal, low, medium, high or xhigh"), "{refusal}");
+}
+
+/// rows of the logs are never deleted before the floor that a law or a contract sets.
+#[test]
+fn rows_are_kept_at_least_as_long_as_the_floor() {
+    assert_eq!(Given::default().config().records.1, None, "forever");
+    let refusal = env(&[("GAVEL_RECORDS_KEEP_DAYS", "183")]).refusal();
+    assert!(refusal.contains("at least records.keep_at_least_days"), "{refusal}");
+    for (days, floor) in [("184", "184"), ("30", "30")] {
+        let given = [
+            ("GAVEL_RECORDS_KEEP_DAYS", days),
+            ("GAVEL_RECORDS_KEEP_AT_LEAST_DAYS", floor),
+        ];
+        let kept = env(&given).config().records.1.unwrap();
+        assert_eq!((kept.as_secs() / 86_400).to_string(), days);
+    }
 }
 
 #[test]
@@ -693,7 +709,7 @@ fn hashed_records_need_a_key() {
     insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash")]).refusal());
     insta::assert_snapshot!(env(&[("GAVEL_RECORDS_CONTENT", "hash"), ("GAVEL_RECORDS_KEY", "short")]).refusal());
     let config = env(&[("GAVEL_RECORDS_CONTENT", "hash"), ("GAVEL_RECORDS_KEY", CANARY)]).config();
-    assert!(matches!(config.records, ContentMode::Hash(_)));
+    assert!(matches!(config.records.0, ContentMode::Hash(_)));
 }
 
 /// The operator learns at the start which level the model does not know.

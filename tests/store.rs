@@ -21,6 +21,8 @@ mod executing;
 mod faults;
 #[path = "store/fit.rs"]
 mod fit;
+#[path = "store/kept.rs"]
+mod kept;
 #[path = "store/killed.rs"]
 mod killed;
 #[path = "store/leases.rs"]
@@ -116,6 +118,8 @@ contract! {
     faults::a_database_that_is_locked_at_start_does_not_delay_the_start,
     faults::a_locked_database_is_unavailable_in_bounded_time,
     faults::shutdown_writes_queued_records,
+    kept::old_rows_are_deleted_and_their_counts_stay,
+    kept::an_erasure_leaves_no_text_of_a_user_and_all_of_the_others,
     killed::an_answered_decision_survives_kill_9,
     leases::of_twenty_concurrent_claims_one_succeeds,
     leases::a_run_is_claimed_from_the_queue_and_from_dead_processes,

@@ -143,7 +143,8 @@ pub(crate) fn audit_secrets(config: &Config) -> AuditSecrets {
 
 pub(super) fn store_config(config: &Config, instance: InstanceId, serves: Option<String>) -> StoreConfig {
     StoreConfig {
-        content: config.records.clone(),
+        content: config.records.0.clone(),
+        records_kept: config.records.1,
         at_start: AtStart::Background,
         serves,
         run_lease: config.runs.lease_seconds,

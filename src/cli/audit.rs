@@ -134,7 +134,11 @@ const COLUMNS: &[Column<AuditRow>] = &[
 /// The main detail of an entry.
 fn render(row: &AuditRow) -> String {
     let detail: Value = serde_json::from_str(&row.detail).unwrap_or_default();
-    let text = |field: &str| detail[field].as_str().unwrap_or_default().to_owned();
+    let texts: Value = serde_json::from_str(row.texts.as_deref().unwrap_or_default()).unwrap_or_default();
+    let text = |field: &str| {
+        let found = detail[field].as_str().or_else(|| texts[field].as_str());
+        found.unwrap_or_default().to_owned()
+    };
     let kind = AuditKind::parse(&row.kind);
     match kind {
         Some(AuditKind::EffectIntended) => match detail["grant_id"].as_str() {
@@ -167,6 +171,7 @@ fn render(row: &AuditRow) -> String {
             Some(true) => format!("{} rows of {}", detail["rows"], text("source")),
             _ => format!("{} rows of {}, broken off", detail["rows"], text("source")),
         },
+        Some(AuditKind::ContentErased) => format!("of {}, {} decisions", text("user"), detail["decisions"]),
         Some(AuditKind::TriggerRestored) => format!("{} was {}", text("trigger"), text("was")),
         // Not one of gavel's kinds: another program wrote it.
         None => row.detail.clone(),

@@ -9,16 +9,19 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::api::Page;
-use crate::api::decisions::{AskedWith, DecisionDetail, DecisionPage, DecisionRecord, ToolInvocation, Turn};
+use crate::api::decisions::{
+    AskedWith, DecisionDetail, DecisionPage, DecisionRecord, Erased, ErasureBody, ToolInvocation, Turn,
+};
 use crate::api::filter::Listed;
-use crate::cli::client::{Client, Query, seen};
-use crate::cli::exit::Exit;
-use crate::cli::gavel::{Gavel, OfTenant, Talk};
+use crate::cli::client::{Client, Query, Wait, seen};
+use crate::cli::exit::{Exit, Usage};
+use crate::cli::gavel::{Gavel, OfTenant, Talk, Work};
 use crate::cli::interrupt::or_stopped;
+use crate::cli::lines::Lines;
 use crate::cli::list::{Column, Filtered, at, clipped, cost, known, table_of};
 use crate::cli::{commands, output, why};
 use crate::domain::decision::{DecisionType, Outcome};
-use crate::domain::ids::DecisionId;
+use crate::domain::ids::{DecisionId, UserId};
 use crate::domain::time::Timestamp;
 
 commands! {
@@ -32,6 +35,8 @@ commands! {
         Request(Request, OfTenant),
         /// Show why it was made as it was: rules, limits, time, changes of the definition, audit
         Why(Why, OfTenant),
+        /// Erase the texts of a user in the logs; rows, counts and the audit chain remain
+        Erase(Erase, OfTenant),
         /// Print new decisions as they are made
         Tail(Tail, OfTenant),
     }
@@ -119,6 +124,51 @@ impl Talk for Show {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let decision: DecisionDetail = gavel.get(&format!("v1/decisions/{}", self.id)).await?;
         output::answer(self.json, &decision, show_text)
+    }
+}
+
+/// Options of `gavel decisions erase`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Erase {
+    /// The user
+    #[arg(value_parser = crate::cli::gavel::user, value_name = "USER")]
+    user: UserId,
+    /// Do not ask whether to do it
+    #[arg(long)]
+    yes: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Talk for Erase {
+    const WORK: Work = Work::Export;
+
+    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
+        let user_id = self.user.clone();
+        if !self.yes {
+            let mut lines = Lines::new();
+            if !lines.person {
+                return Err(
+                    Usage("there is no terminal to ask at, and this cannot be undone: add --yes".to_owned()).into(),
+                );
+            }
+            let prompt = format!("Erase all texts of {user_id}? This cannot be undone. [y]es, [n]o: ");
+            if !matches!(lines.choose(&prompt, &["yes", "no"]).await?, Some(("yes", _))) {
+                return Ok(Exit::Done);
+            }
+        }
+        let erased: Erased = gavel
+            .post("v1/erasures", &[], Wait::No, &ErasureBody { user_id })
+            .await?;
+        output::answer(self.json, &erased, |erased| {
+            let left = match erased.left {
+                0 => String::new(),
+                left => format!("\n{left} in progress or in doubt: erase again once they have ended"),
+            };
+            let (decisions, calls) = (erased.decisions, erased.tool_invocations);
+            format!("erased the texts of {decisions} decisions and {calls} tool calls{left}")
+        })
     }
 }
 

@@ -154,8 +154,8 @@ settings! {
         auth: Auth = auth::read(values, listen);
         /// Request rate limit of each user.
         rate_limit: RateLimit = RateLimit::read(values);
-        /// What records keep of message content.
-        records: ContentMode = settings::read_records(values);
+        /// What records keep of message content, and how long they are kept; `None`: forever.
+        records: (ContentMode, Option<Duration>) = settings::read_records(values);
         /// The keys of the audit chain.
         audit: Audit = Audit::read(values);
         /// What is logged.

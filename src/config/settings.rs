@@ -32,6 +32,10 @@ const HOURS: ByText<Duration> = ByText {
     allowed: "a number of hours over 0, up to 8760",
     read: |text| values::span(text, 3600.0, 8760.0),
 };
+const DAYS: ByText<Duration> = ByText {
+    allowed: "a number of days over 0, up to 36500",
+    read: |text| values::span(text, 86_400.0, 36_500.0),
+};
 pub(super) const SECONDS: ByText<Duration> = ByText {
     allowed: "seconds above 0 and up to 3600, such as 2 or 0.5",
     read: |text| values::span(text, 1.0, 3600.0),
@@ -86,11 +90,8 @@ settings! {
         /// How long a process may go without renewing its leases before another process takes over its runs.
         lease_seconds: Duration = SECONDS, default("10");
         /// How long ended runs and planning sessions are kept, with their journals, actions, lines in threads and plans;
-        /// decisions are kept forever.
-        keep_days: Option<Duration> = ByText {
-            allowed: "a number of days over 0, up to 36500",
-            read: |text| values::span(text, 86_400.0, 36_500.0),
-        }, absent("forever");
+        /// decisions until records.keep_days.
+        keep_days: Option<Duration> = DAYS, absent("forever");
     } with values: impl Values {
         /// How threads behave.
         threads: ThreadSettings = ThreadSettings::read(values);
@@ -277,6 +278,10 @@ settings! {
         content: Kept = OneOf(&[("full", Kept::Full), ("hash", Kept::Hash), ("none", Kept::None)]), default("full");
         /// Key of the hashes of records.content = hash.
         key: Option<SecretString> = SIGNING, secret();
+        /// How long closed decisions are kept, with their calls and texts, and ended runs at most; counts are kept forever.
+        keep_days: Option<Duration> = DAYS, absent("forever");
+        /// The least that records.keep_days may be: half a year, as the EU's AI Act asks of deployers of high-risk systems.
+        keep_at_least_days: Duration = DAYS, default("184");
     }
 }
 
@@ -355,19 +360,29 @@ settings! {
     }
 }
 
-pub(super) fn read_records(values: &Read<'_>) -> Option<ContentMode> {
-    let Records { content, key } = Records::read(values)?;
+pub(super) fn read_records(values: &Read<'_>) -> Option<(ContentMode, Option<Duration>)> {
+    let Records {
+        content,
+        key,
+        keep_days,
+        keep_at_least_days,
+    } = Records::read(values)?;
+    if keep_days.is_some_and(|kept| kept < keep_at_least_days) {
+        let allowed = "at least records.keep_at_least_days, the floor that the law or your contracts set";
+        values.error("records.keep_days", &values.shown("records.keep_days"), allowed);
+    }
     if key.is_some() && !matches!(content, Kept::Hash) {
         values.warn("records.key is given, but only records.content = hash uses it");
     }
-    match content {
-        Kept::Full => Some(ContentMode::Full),
+    let content = match content {
+        Kept::Full => ContentMode::Full,
         Kept::Hash => {
             let key = values.needed("records.key", key, "records.content = hash")?;
-            Some(ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes())))
+            ContentMode::Hash(ContentKey::new(key.expose_secret().as_bytes()))
         }
-        Kept::None => Some(ContentMode::None),
-    }
+        Kept::None => ContentMode::None,
+    };
+    Some((content, keep_days))
 }
 
 /// A trace collector.

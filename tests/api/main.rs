@@ -21,6 +21,7 @@ mod discovery;
 mod docs;
 mod drain;
 mod endured;
+mod erased;
 mod exports;
 #[allow(dead_code)]
 #[path = "../http/fakes.rs"]

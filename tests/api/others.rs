@@ -187,12 +187,13 @@ const UNKNOWN_ID: &str = "019300aa-0000-7000-8000-000000000000";
 
 /// Routes without data of a single user: what a tenant's users share, what every caller may see, and what creates
 /// something new.
-const NOBODYS: [&str; 8] = [
+const NOBODYS: [&str; 9] = [
     "/docs",
     "/openapi.json",
     "/schemas/",
     "/livez",
     "/v1/chat",
+    "/v1/erasures",
     "/console/login",
     "/console/logout",
     "/console/zone",

@@ -51,7 +51,7 @@ await page.keyboard.press('Enter');
 await page.getByText('1 ended').waitFor();
 
 // One decision: what was said, where its time went, and each call.
-await first.getByRole('link').first().click();
+await first.locator('td').getByRole('link').first().click();
 await heading('SUCCESS:TASK_COMPLETED').waitFor();
 const main = page.locator('main');
 await main.locator('summary').filter({ hasText: 'add_task' }).click();

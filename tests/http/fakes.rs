@@ -28,7 +28,7 @@ use gavel::ports::exports::{ColumnKind, ExportColumn, ExportOptions, ExportPage,
 use gavel::ports::model::{Model, ModelEvent, ModelFault, ModelRequest};
 use gavel::ports::quota::{Quota, QuotaState};
 use gavel::ports::records::{
-    ClosedDecision, Decisions, Evidence, ListQuery, Page, QueryError, RecordError, StoredAnswer,
+    ClosedDecision, Decisions, Erasure, Evidence, ListQuery, Page, QueryError, RecordError, StoredAnswer,
 };
 use gavel::ports::stats::{Stats, StatsQuestion, Tallies, Tally};
 use gavel::ports::tools::{CallReply, CallRequest, Catalog, Tools};
@@ -221,8 +221,11 @@ impl Decisions for Record {
     async fn get(&self, _: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError> {
         Ok(self.rows.lock().unwrap().get(&id).map(whole))
     }
-    async fn texts(&self, _: &TenantId, _: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError> {
+    async fn texts(&self, _: &TenantId, _: &str, _: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError> {
         Ok(Vec::new())
+    }
+    async fn erase(&self, erasure: Erasure) -> Result<Erasure, RecordError> {
+        Ok(Erasure { after: None, ..erasure })
     }
     async fn evidence(&self, _: &TenantId, _: DecisionId, _: Option<ActionId>) -> Result<Evidence, QueryError> {
         Ok(Evidence::default())

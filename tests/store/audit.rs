@@ -55,6 +55,10 @@ fn detail(row: &AuditRow) -> Value {
     serde_json::from_str(&row.detail).unwrap()
 }
 
+fn texts(row: &AuditRow) -> Value {
+    serde_json::from_str(row.texts.as_ref().unwrap()).unwrap()
+}
+
 /// A decision with one effect: two entries.
 pub(crate) async fn effect(store: &Store) -> OpenCall {
     let open = open_decision();
@@ -71,11 +75,13 @@ pub(crate) async fn the_database_refuses_to_change_entries(db: TestDb) {
     effect(&store).await;
     effect(&store).await;
     let before = db.rows("SELECT * FROM audit ORDER BY number").await;
-    let columns =
-        "format, at, kind, subject, tenant, actor, decision_id, action_id, tool, detail, key_id, previous_hash, hash";
+    let columns = "format, at, kind, subject, tenant, actor, decision_id, action_id, tool, detail, texts, key_id, previous_hash, hash";
     let mut refused = vec![
         "UPDATE audit SET actor = 'mallory' WHERE number = 2".to_owned(),
         "UPDATE audit SET number = 9 WHERE number = 4".to_owned(),
+        // Texts may be erased, and nothing else with them or in their place.
+        "UPDATE audit SET texts = NULL, actor = 'mallory' WHERE number = 1".to_owned(),
+        "UPDATE audit SET texts = 'x' WHERE number = 1".to_owned(),
         "DELETE FROM audit WHERE number = 4".to_owned(),
         "DELETE FROM audit".to_owned(),
         // Between others, beyond the end, and at the end without following it.
@@ -101,7 +107,7 @@ pub(crate) async fn the_database_refuses_to_change_entries(db: TestDb) {
             // One that follows the head, and would replace an entry of the same subject.
             refused.push(format!(
                 "{replacing} INTO audit (number, {columns}) SELECT 5, format, at, kind, subject, tenant, actor, decision_id, \
-                 action_id, tool, detail, key_id, hash, 'x' FROM audit WHERE number = 4"
+                 action_id, tool, detail, texts, key_id, hash, 'x' FROM audit WHERE number = 4"
             ));
             refused.push(format!("{replacing} INTO audit_head VALUES (1, 0, 'x')"));
         }
@@ -261,13 +267,14 @@ pub(crate) async fn content_is_kept_according_to_records_content(db: TestDb) {
         let row = entered.iter().find(|row| row.subject == intent.id.to_string()).unwrap();
         let detail = detail(row);
         assert_eq!(detail["arguments_sha256"].as_str().unwrap().len(), 64);
-        let arguments = detail["arguments"].as_str();
+        let arguments = row.texts.is_some().then(|| texts(row));
+        let arguments = arguments.as_ref().and_then(|texts| texts["arguments"].as_str());
         assert_eq!(
             arguments.is_some_and(|text| text.starts_with("\"hmac:")),
             kept,
-            "{detail}"
+            "{row:?}"
         );
-        assert!(!row.detail.contains("mom"), "{detail}");
+        assert!(!format!("{row:?}").contains("mom"), "{row:?}");
         store.shutdown().await;
         whole(&db).await;
         if kept {
@@ -999,7 +1006,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
     assert_eq!(
         (
             &resolved["decision"],
-            &resolved["reason"],
+            &texts(row(AuditKind::ApprovalResolved))["reason"],
             &resolved["user"],
             &resolved["surface"]
         ),
@@ -1011,7 +1018,7 @@ pub(crate) async fn decisions_of_people_are_entered(db: TestDb) {
         )
     );
     assert_eq!(
-        detail(row(AuditKind::GrantCreated))["recipients"],
+        texts(row(AuditKind::GrantCreated))["recipients"],
         r#"{"to":["bob@example.com"]}"#
     );
     assert_eq!(detail(row(AuditKind::DoubtSettled))["happened"], true);

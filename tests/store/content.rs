@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use gavel::adapters::store::{ContentKey, ContentMode};
+use gavel::adapters::store::{ContentKey, ContentMode, Store};
 use gavel::domain::journal::Speaker;
 use gavel::domain::tool::FailureCode;
-use gavel::ports::records::{ClosedCall, ListQuery, OpenCall};
+use gavel::ports::records::{ClosedCall, ListQuery, OpenCall, OpenDecision};
 
 use crate::commits::Writes;
 use crate::support::AsJson as _;
@@ -16,14 +16,26 @@ const CANARY: &str = "canary-7f3a";
 /// Writes the canary wherever a text of a person, a model or a server can be.
 async fn plant(db: &TestDb, content: ContentMode) {
     let store = db.open_with(content).await;
-    let mut open = open_decision();
-    open.message = format!("message {CANARY}").into();
+    plant_in(&store, open_decision(), CANARY).await;
+    let page = ListQuery {
+        page_size: 100,
+        ..ListQuery::default()
+    };
+    // The analysts' rows are JSON in every mode.
+    let calls = store.tool_invocations(&tenant(), &page).await.unwrap();
+    assert_eq!(calls.items.len(), 10);
+    store.shutdown().await;
+}
+
+/// Writes a canary into every text of a decision with ten calls and two earlier messages.
+pub(crate) async fn plant_in(store: &Arc<Store>, mut open: OpenDecision, canary: &str) {
+    open.message = format!("message {canary}").into();
     let mut opened = intent(&open, 1);
-    opened.words = Some(format!("words {CANARY}"));
-    opened.arguments = raw(&format!(r#"{{"description":"arguments {CANARY}"}}"#));
+    opened.words = Some(format!("words {canary}"));
+    opened.arguments = raw(&format!(r#"{{"description":"arguments {canary}"}}"#));
     store.open(open.clone(), vec![opened.clone()]).await.unwrap();
     let mut completed = done(&opened);
-    completed.outcome = Ok(raw(&format!(r#"{{"result":"{CANARY}"}}"#)));
+    completed.outcome = Ok(raw(&format!(r#"{{"result":"{canary}"}}"#)));
     let mut calls = vec![
         completed,
         ClosedCall {
@@ -31,11 +43,11 @@ async fn plant(db: &TestDb, content: ContentMode) {
             ..failed(
                 &OpenCall {
                     tool: None,
-                    name: format!("name_{CANARY}").into(),
+                    name: format!("name_{canary}").into(),
                     ..intent(&open, 2)
                 },
                 FailureCode::UnknownTool,
-                &format!("no tool name_{CANARY}"),
+                &format!("no tool name_{canary}"),
             )
         },
     ];
@@ -49,24 +61,17 @@ async fn plant(db: &TestDb, content: ContentMode) {
         FailureCode::InDoubt,
         FailureCode::Unsupported,
     ]) {
-        calls.push(failed(&intent(&open, sequence), code, &format!("server said {CANARY}")));
+        calls.push(failed(&intent(&open, sequence), code, &format!("server said {canary}")));
     }
     let mut decision = closed(open, calls, true);
+    decision.closed_at = decision.open.created_at + decision.duration_us;
     decision.asked = asked(vec![
-        (Speaker::User, format!("before {CANARY}")),
-        (Speaker::Assistant, format!("answered {CANARY}")),
+        (Speaker::User, format!("before {canary}")),
+        (Speaker::Assistant, format!("answered {canary}")),
     ]);
     decision.intent = "add_task".into();
-    decision.response = format!("response {CANARY}").into();
+    decision.response = format!("response {canary}").into();
     store.close(decision).await.unwrap();
-    let page = ListQuery {
-        page_size: 100,
-        ..ListQuery::default()
-    };
-    // The analysts' rows are JSON in every mode.
-    let calls = store.tool_invocations(&tenant(), &page).await.unwrap();
-    assert_eq!(calls.items.len(), 10);
-    store.shutdown().await;
 }
 
 /// Everything in both tables.

@@ -189,6 +189,19 @@ impl TestDb {
         .await;
     }
 
+    /// All that its tables hold, as text.
+    pub(crate) async fn everything(&self) -> String {
+        let tables = match self.is_sqlite() {
+            true => "SELECT name FROM sqlite_master WHERE type = 'table'",
+            false => "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'",
+        };
+        let mut all = String::new();
+        for table in self.rows(tables).await.into_iter().flatten().flatten() {
+            all.push_str(&format!("{:?}", self.rows(&format!("SELECT * FROM {table}")).await));
+        }
+        all
+    }
+
     /// One number.
     pub(crate) async fn count(&self, sql: &str) -> i64 {
         self.rows(sql).await[0][0].as_ref().unwrap().parse().unwrap()

@@ -9,6 +9,7 @@ use super::names::described_here;
 use super::names::sent;
 use super::page;
 use crate::domain::decision::{DecisionType, LimitReached, Outcome, Usage};
+use crate::domain::ids::{ErasureId, UserId};
 use crate::domain::names::names;
 use crate::domain::policy::Lost;
 use crate::domain::time::Timestamp;
@@ -354,5 +355,29 @@ sent! {
         code: FailureCode,
         /// Text for people.
         message: String,
+    }
+}
+
+/// `POST /v1/erasures`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErasureBody {
+    /// Whose texts are to be erased.
+    #[schema(value_type = String)]
+    pub user_id: UserId,
+}
+
+sent! {
+    /// What an erasure did. Rows, times, counts and the audit chain remain.
+    #[derive(PartialEq, Eq)]
+    Erased as "Erased" {
+        /// Its id, which the entry of the audit log has.
+        erasure_id: ErasureId,
+        /// Decisions without texts now.
+        decisions: u64,
+        /// Tool calls without texts now.
+        tool_invocations: u64,
+        /// Decisions and runs that are in progress or in doubt and keep their texts: erase again once they have ended.
+        left: u64,
     }
 }

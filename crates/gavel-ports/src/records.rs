@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 pub use crate::api::Page;
 pub use crate::api::decisions::Turn;
-use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
+use crate::api::decisions::{DecisionDetail, DecisionRecord, Erased, ToolInvocation};
 use crate::api::filter::FilterFields;
 use crate::api::why::{AuditProof, CallApproval};
 use crate::domain::canonical;
@@ -277,8 +277,14 @@ pub trait Decisions: Send + Sync {
     async fn list(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<DecisionRecord>, QueryError>;
     /// One decision with its calls; `None` when the tenant has no such decision.
     async fn get(&self, tenant: &TenantId, id: DecisionId) -> Result<Option<DecisionDetail>, QueryError>;
-    /// Texts that the log keeps by their hash, each with its hash; `None` for one whose content is not kept.
-    async fn texts(&self, tenant: &TenantId, hashes: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError>;
+    /// Texts of a user's decisions that the log keeps by their hash, each with its hash; `None` for one whose content is not
+    /// kept.
+    async fn texts(
+        &self,
+        tenant: &TenantId,
+        user: &str,
+        hashes: &[&str],
+    ) -> Result<Vec<(String, Option<String>)>, QueryError>;
     /// What other logs say of a decision, or of one of its calls.
     async fn evidence(
         &self,
@@ -288,10 +294,27 @@ pub trait Decisions: Send + Sync {
     ) -> Result<Evidence, QueryError>;
     /// A page of tool calls of one tenant.
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError>;
+    /// Erases the next part of a user's texts. It is done once `after` is `None`; repeating a part does no harm.
+    async fn erase(&self, erasure: Erasure) -> Result<Erasure, RecordError>;
     /// What filters of lists can ask for.
     fn filter_fields(&self) -> FilterFields;
     /// Does the store respond? For `/readyz` and `doctor`.
     async fn ping(&self) -> Result<(), QueryError>;
+}
+
+/// The erasure of a user's texts, and how far it is.
+#[derive(Clone, Debug)]
+pub struct Erasure {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The user.
+    pub user: UserId,
+    /// Who asked for it.
+    pub actor: String,
+    /// The last decision that is done; empty at the beginning, `None` at the end.
+    pub after: Option<String>,
+    /// Its id, and what is done so far.
+    pub erased: Erased,
 }
 
 /// What other logs say of a decision.

@@ -46,6 +46,8 @@ pub struct StoreConfig {
     /// How long ended runs are kept, with their journals and their lines in threads, and ended planning sessions with
     /// their plans; `None` keeps them forever.
     pub runs_kept: Option<Duration>,
+    /// How long closed decisions are kept, with their calls; `None` keeps them forever.
+    pub records_kept: Option<Duration>,
     /// How many planning sessions there may be at once.
     pub sessions: SessionLimits,
     /// The configured audit keys.
@@ -70,6 +72,7 @@ impl StoreConfig {
             lease: Duration::from_secs(10),
             run_lease: Duration::from_secs(10),
             runs_kept: None,
+            records_kept: None,
             sessions: SessionLimits::default(),
             audit: AuditSecrets::default(),
             max_bytes: None,
@@ -186,10 +189,13 @@ impl ContentMode {
         match self {
             Self::Full => Value::text(capped(name)),
             Self::Hash(key) => Value::text(&key.digest(name.as_bytes())),
-            Self::None => Value::text("unknown"),
+            Self::None => Value::text(UNKNOWN),
         }
     }
 }
+
+/// In place of the name of an unknown tool.
+pub(super) const UNKNOWN: &str = "unknown";
 
 /// Names are indexed, and PostgreSQL limits the size of index entries, so at most 256 bytes are kept.
 pub(super) fn capped(name: &str) -> &str {

@@ -104,10 +104,11 @@ impl Target {
     pub(super) async fn writer(&self) -> Result<Conn, sqlx::Error> {
         match self {
             Self::Sqlite { path, max_bytes } => {
+                // What is erased is overwritten in the file.
                 let setup = format!(
                     "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {PAGES_OF_THE_LOG}; \
                      PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
-                     PRAGMA recursive_triggers = ON"
+                     PRAGMA recursive_triggers = ON; PRAGMA secure_delete = ON"
                 );
                 let sqlite = Sqlite::open(path, SQLITE_LOCK_WAIT, &setup)?;
                 if let Some(bytes) = max_bytes {

@@ -35,6 +35,7 @@ mod queue;
 pub mod quota;
 mod read;
 mod recorder;
+mod retention;
 mod rollup;
 mod runs;
 mod sessions;
@@ -83,7 +84,7 @@ use writer::{Shared, State, Writer};
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
 use crate::api::filter::FilterFields;
 use crate::domain::ids::{ActionId, DecisionId, TenantId};
-use crate::ports::records::{Decisions, Evidence, ListQuery, Page, QueryError};
+use crate::ports::records::{Decisions, Erasure, Evidence, ListQuery, Page, QueryError, RecordError};
 use crate::ports::stats::{Stats, StatsQuestion, Tallies};
 
 /// Number of writers on PostgreSQL: while one waits for its commit, another writes.
@@ -308,14 +309,22 @@ impl Decisions for Store {
         Ok(Some(DecisionDetail { decision, tool_calls }))
     }
 
-    async fn texts(&self, tenant: &TenantId, hashes: &[&str]) -> Result<Vec<(String, Option<String>)>, QueryError> {
+    async fn texts(
+        &self,
+        tenant: &TenantId,
+        user: &str,
+        hashes: &[&str],
+    ) -> Result<Vec<(String, Option<String>)>, QueryError> {
         #[derive(serde::Deserialize)]
         struct Text {
             hash: String,
             body: Option<String>,
         }
-        let find = "SELECT hash, body FROM content_blob WHERE tenant = $1 AND hash @in($2)";
-        let found: Vec<Text> = self.reading.all(find, values![tenant, db::Value::list(hashes)]).await?;
+        let find = "SELECT hash, body FROM content_blob WHERE tenant = $1 AND user_id IN ('', $2) AND hash @in($3)";
+        let found: Vec<Text> = self
+            .reading
+            .all(find, values![tenant, user, db::Value::list(hashes)])
+            .await?;
         Ok(found.into_iter().map(|text| (text.hash, text.body)).collect())
     }
 
@@ -338,6 +347,10 @@ impl Decisions for Store {
 
     async fn tool_invocations(&self, tenant: &TenantId, query: &ListQuery) -> Result<Page<ToolInvocation>, QueryError> {
         self.reading.page(&TOOL_INVOCATIONS, tenant, vec![], query).await
+    }
+
+    async fn erase(&self, erasure: Erasure) -> Result<Erasure, RecordError> {
+        self.write(Op::Erase(Box::new(erasure))).await
     }
 
     fn filter_fields(&self) -> FilterFields {

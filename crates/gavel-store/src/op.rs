@@ -17,7 +17,7 @@ use crate::ports::claims::{Claim, Claimant};
 use crate::ports::commit::{Commit, Fact, Writer};
 use crate::ports::definitions::NewVersion;
 use crate::ports::planning::{PlanEdit, SessionCancel};
-use crate::ports::records::RecordError;
+use crate::ports::records::{Erasure, RecordError};
 use crate::ports::runs::{Lease, NewRun, Reopen, ReopenedFor};
 use crate::ports::sessions::Session;
 use gavel_upstream::handover::{Handover, NotHandedOver};
@@ -62,6 +62,7 @@ pub(super) enum Op {
     Revoke(Revoke),
     /// What an export of a tenant has taken, and who took it.
     EnterExport(TenantId, Arc<str>, Box<ExportManifest>),
+    Erase(Box<Erasure>),
     Define(NewVersion, Uuid),
     EditPlan(Box<PlanEdit>),
     CancelSession(SessionCancel),
@@ -131,6 +132,7 @@ impl Op {
             Self::Revoke(_) => ("revoke grant", false, true),
             // A whole one ends only once it is entered; the rows of a broken one have left already.
             Self::EnterExport(.., taken) => ("enter export", !taken.complete, true),
+            Self::Erase(_) => ("erase", false, true),
             Self::Define(..) => ("put definition", false, true),
             Self::EditPlan(_) => ("edit plan", false, true),
             Self::CancelSession(_) => ("cancel session", false, true),
@@ -223,7 +225,7 @@ impl Op {
             }
             // It never waits for a lock: if the row is locked, a worker looks for the run again later.
             Self::TakeRun(..) => {}
-            Self::Claim(..) | Self::Cleanup(_) | Self::Revoke(_) | Self::EnterExport(..) => {}
+            Self::Claim(..) | Self::Cleanup(_) | Self::Revoke(_) | Self::EnterExport(..) | Self::Erase(_) => {}
             Self::RenewLease | Self::Sweep | Self::Prune | Self::EndLease => {}
             // It locks more than rows, and has its transaction to itself.
             Self::TakeQuarters(_) | Self::PutQuarter(..) => {}

@@ -103,6 +103,8 @@ impl Batch<'_> {
             let lock = "SELECT pg_advisory_xact_lock(hashtextextended('stats', 0))";
             conn.execute(lock, vec![]).await?;
         }
+        let counted_for_good = "DELETE FROM stats_dirty WHERE quarter < (SELECT quarter FROM stats_final)";
+        conn.execute(counted_for_good, vec![]).await?;
         let ended = "SELECT DISTINCT tenant, quarter FROM stats_dirty WHERE quarter < (@now - $1) / 900000000 \
                      ORDER BY quarter, tenant LIMIT $2";
         let taken: Vec<Taken> = conn.all(ended, values![PERIOD, AT_ONCE as u64]).await?;

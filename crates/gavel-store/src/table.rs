@@ -226,6 +226,12 @@ impl<O, C> Table<O, C> {
         })
     }
 
+    /// The columns of texts.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &'static str> {
+        let texts = self.columns.iter().filter(|column| column.is_content);
+        texts.map(|column| column.sql)
+    }
+
     /// The names of what answers have.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.columns.iter().filter_map(|column| Some(column.read?.0))

@@ -22,8 +22,8 @@ const MOST_KNOWN: usize = 16_384;
 
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
 
-/// Tenant and hash.
-pub(super) type Key = (TenantId, Arc<str>);
+/// Tenant, user, hash. Words are kept for each user alone, so that they can be erased; what all are asked with has no user.
+pub(super) type Key = (TenantId, Arc<str>, Arc<str>);
 
 /// A text of a tenant.
 pub(super) struct Text {
@@ -36,11 +36,11 @@ pub(super) struct Text {
 }
 
 static KEEP: LazyLock<Insert> = LazyLock::new(|| {
-    let columns = "tenant, hash, kind, body, bytes, first_seen, last_seen_day";
+    let columns = "tenant, user_id, hash, kind, body, bytes, first_seen, last_seen_day";
     Insert::new(
         &format!("INSERT INTO content_blob ({columns})"),
-        "(?, ?, ?, ?, ?, @now, ?)",
-        "ON CONFLICT (tenant, hash) DO UPDATE SET last_seen_day = excluded.last_seen_day \
+        "(?, ?, ?, ?, ?, ?, @now, ?)",
+        "ON CONFLICT (tenant, user_id, hash) DO UPDATE SET last_seen_day = excluded.last_seen_day \
          WHERE content_blob.last_seen_day < excluded.last_seen_day",
     )
 });
@@ -167,7 +167,11 @@ impl Batch<'_> {
             {
                 let day = closed.closed_at.div_euclid(DAY_US);
                 for (hash, kind, source) in self.writing.content.texts(asked) {
-                    let key = (closed.open.tenant.clone(), hash);
+                    let user = match kind {
+                        "message" | "history" => closed.open.user.as_str(),
+                        _ => "",
+                    };
+                    let key = (closed.open.tenant.clone(), user.into(), hash);
                     if !self.known.has(day, &key) {
                         texts.entry(key).or_insert_with(|| source.used_on(day, kind));
                     }
@@ -179,9 +183,17 @@ impl Batch<'_> {
 
     /// Keeps new texts.
     pub(super) async fn keep_texts(&self, conn: &mut Conn, texts: &BTreeMap<Key, Text>) -> Result<(), Fault> {
-        let values = texts.iter().flat_map(|((tenant, hash), text)| {
+        let values = texts.iter().flat_map(|((tenant, user, hash), text)| {
             let bytes = text.bytes as u64;
-            values![tenant.as_str(), hash, text.kind, text.body.as_ref(), bytes, text.day]
+            values![
+                tenant.as_str(),
+                user,
+                hash,
+                text.kind,
+                text.body.as_ref(),
+                bytes,
+                text.day
+            ]
         });
         KEEP.run(conn, values.collect()).await?;
         Ok(())

@@ -6,6 +6,7 @@ use super::db::{Conn, Value, sql, values};
 use super::error::Fault;
 use super::op::{Done, Op, Recovered, Ticket};
 use super::queue::{Batch, Cleanup};
+use super::retention::{Of, kept_of};
 use super::texts::{Key, Text};
 use crate::api::decisions::CallStatus;
 use crate::domain::decision::{DecisionType, Outcome};
@@ -137,6 +138,7 @@ impl Batch<'_> {
                 self.enter_export(tenant, actor, taken);
                 Box::new(())
             }
+            Op::Erase(erasure) => Box::new(self.erase(conn, erasure).await?),
             Op::Define(version, id) => Box::new(self.define(conn, version, *id).await?),
             Op::EditPlan(edit) => Box::new(self.edit_plan(conn, edit).await?),
             Op::CancelSession(cancel) => Box::new(self.cancel_session(conn, cancel).await?),
@@ -263,13 +265,13 @@ impl Batch<'_> {
         let instances = "DELETE FROM instance WHERE lease_until <= @now - $1 \
                          AND NOT EXISTS (SELECT 1 FROM decision_log WHERE owner = instance.id AND status = 'open')";
         conn.execute(instances, values![INSTANCE_KEPT]).await?;
-        let runs = match self.config.runs_kept {
-            // Runs of sessions are kept as long as their sessions, so these come first.
-            Some(kept) => {
-                self.prune_planning(conn, kept).await?
-                    | self.prune_runs(conn, kept).await?
-                    | self.prune_threads(conn, kept).await?
-            }
+        // No run is kept longer than the logs.
+        let runs = match self.config.runs_kept.into_iter().chain(self.config.records_kept).min() {
+            Some(kept) => self.prune_runs_of(conn, kept, None).await?,
+            None => false,
+        };
+        let records = match self.config.records_kept {
+            Some(kept) => self.prune_records(conn, kept).await?,
             None => false,
         };
         let logins = sql!(
@@ -277,7 +279,15 @@ impl Batch<'_> {
              (SELECT id FROM console_session WHERE expires_at <= @now ORDER BY expires_at LIMIT {PRUNED_AT_ONCE})"
         );
         let logins = conn.execute(logins, vec![]).await?;
-        Ok(claims >= PRUNED_AT_ONCE || logins >= PRUNED_AT_ONCE || runs)
+        Ok(claims >= PRUNED_AT_ONCE || logins >= PRUNED_AT_ONCE || runs || records)
+    }
+
+    /// Deletes ended sessions, runs and threads. Runs of sessions are kept as long as their sessions, so these come first.
+    pub(super) async fn prune_runs_of(&self, conn: &mut Conn, kept: Duration, of: Of<'_>) -> Result<bool, Fault> {
+        let kept = kept_of(kept, of);
+        Ok(self.prune_planning(conn, &kept).await?
+            | self.prune_runs(conn, &kept).await?
+            | self.prune_threads(conn, &kept).await?)
     }
 }
 

@@ -112,13 +112,13 @@ static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         view(
             "audit",
             "The audit log: a row for each side effect, approval and change of a definition.",
-            of_audit(|name| name != DETAIL),
+            of_audit(|name| name != TEXTS),
             "audit",
         ),
         view(
             "audit_content",
-            "The details of the audit log: arguments, reasons, recipients.",
-            of_audit(|name| matches!(name, "number" | "tenant" | DETAIL)),
+            "The texts of the audit log: arguments, reasons, recipients.",
+            of_audit(|name| matches!(name, "number" | "tenant" | TEXTS)),
             "audit",
         ),
     ]
@@ -241,7 +241,7 @@ fn of_counted(counted: &Counted) -> Vec<Column> {
         .collect()
 }
 
-const DETAIL: &str = "detail";
+const TEXTS: &str = "texts";
 
 fn of_audit(wanted: fn(&str) -> bool) -> Vec<Column> {
     let shape = AuditRow::shape();

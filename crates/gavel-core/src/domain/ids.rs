@@ -117,6 +117,11 @@ uuid_id!(
 );
 
 uuid_id!(
+    /// An erasure of a user's texts.
+    ErasureId
+);
+
+uuid_id!(
     /// A running gavel process, the owner of its open rows.
     InstanceId
 );

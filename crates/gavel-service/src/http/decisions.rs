@@ -3,8 +3,8 @@
 
 use super::answer::Json;
 use super::error::{Code, Error};
-use super::request::{Ctx, Id, List, RowsOf};
-use crate::api::decisions::{AskedWith, DecisionDetail, DecisionPage, ToolInvocationPage};
+use super::request::{Ctx, Given, Id, List, RowsOf, Sent};
+use crate::api::decisions::{AskedWith, DecisionDetail, DecisionPage, Erased, ErasureBody, ToolInvocationPage};
 use crate::api::filter::FilterFields;
 use crate::api::why::Why;
 use crate::domain::ids::DecisionId;
@@ -18,6 +18,7 @@ operations! {
     getDecisionWhy = why: [];
     listToolInvocations = tool_invocations: [];
     listFilterFields = fields: [];
+    eraseTexts = erase: [Forbidden];
 }
 
 /// Lists decisions.
@@ -80,4 +81,25 @@ pub(super) async fn why(ctx: Ctx, Id(id): Id<DecisionId>, RowsOf(user): RowsOf) 
 #[utoipa::path(get, path = "/v1/fields")]
 pub(super) async fn fields(ctx: Ctx) -> Result<Json<FilterFields>, Error> {
     Ok(Json(ctx.decisions.filter_fields()))
+}
+
+/// Erases the texts of a user.
+///
+/// Messages, replies, arguments, results and reasons, in the logs and in the audit log, and ended runs, threads and
+/// planning sessions as a whole. Rows of the logs, times, counts and the audit chain remain. Repeating it does no harm. Only
+/// a service that names no user may ask for it.
+#[utoipa::path(post, path = "/v1/erasures")]
+pub(super) async fn erase(
+    ctx: Ctx,
+    RowsOf(user): RowsOf,
+    Sent(given): Sent<ErasureBody>,
+) -> Result<Json<Erased>, Error> {
+    Ok(Json(
+        ctx.decisions.erase(&ctx.caller, user.as_ref(), given.user_id).await?,
+    ))
+}
+
+impl Given for ErasureBody {
+    const ABOUT: &'static str = "Whose texts to erase.";
+    const EXAMPLE: &'static str = r#"{"user_id": "alice"}"#;
 }

@@ -10,11 +10,13 @@ use serde_json::value::RawValue;
 
 use super::caller::{ANALYST, Caller, Identity};
 use super::definitions::Directory;
-use crate::api::decisions::{AskedWith, DecisionDetail, DecisionRecord, Said, ToolInvocation};
+use super::problem::Problem;
+use crate::api::decisions::{AskedWith, DecisionDetail, DecisionRecord, Erased, Said, ToolInvocation};
 use crate::api::filter::FilterFields;
+use crate::api::problem::Code;
 use crate::domain::definition::Definition;
-use crate::domain::ids::{DecisionId, TenantId, UserId};
-use crate::ports::records::Decisions;
+use crate::domain::ids::{DecisionId, ErasureId, TenantId, UserId};
+use crate::ports::records::{Decisions, Erasure};
 pub use crate::ports::records::{ListQuery, Page, QueryError};
 
 /// Queries of the decision log, restricted to what a caller may see.
@@ -109,15 +111,16 @@ impl DecisionQueries {
         let Some(toolset) = &decision.toolset_hash else {
             return Ok(None);
         };
+        let of = decision.user_id.as_str();
         let (definition, history) = (&*decision.definition_hash, decision.history_hash.as_deref());
         let hashes: Vec<_> = [definition, toolset].into_iter().chain(history).collect();
-        let texts = self.texts(&caller.tenant, &hashes).await?;
+        let texts = self.texts(&caller.tenant, of, &hashes).await?;
         let history = history.and_then(|hash| texts.get(hash)?.as_deref());
         let said: Vec<(String, String)> = history
             .and_then(|said| serde_json::from_str(said).ok())
             .unwrap_or_default();
         let hashes: Vec<_> = said.iter().map(|(_, hash)| hash.as_str()).collect();
-        let messages = self.texts(&caller.tenant, &hashes).await?;
+        let messages = self.texts(&caller.tenant, of, &hashes).await?;
         let json = |hash: &str| RawValue::from_string(texts.get(hash)?.clone()?).ok();
         let toolset = json(toolset);
         Ok(Some(AskedWith {
@@ -140,11 +143,44 @@ impl DecisionQueries {
         }))
     }
 
-    /// Texts by their hashes.
-    async fn texts(&self, tenant: &TenantId, hashes: &[&str]) -> Result<HashMap<String, Option<String>>, QueryError> {
+    /// Erases the texts of a user: in the logs, and with the rows of ended runs, threads and sessions.
+    ///
+    /// # Errors
+    /// The caller is not a service that names no user; the store is unavailable, and what is erased stays erased.
+    pub async fn erase(&self, caller: &Caller, acting: Option<&UserId>, user: UserId) -> Result<Erased, Problem> {
+        if !matches!(caller.identity, Identity::Service(_)) || acting.is_some() {
+            let detail = "Texts are erased by a service that names no acting user: omit X-Gavel-User.";
+            return Err(Problem::new(Code::Forbidden, detail));
+        }
+        let mut erasure = Erasure {
+            tenant: caller.tenant.clone(),
+            user,
+            actor: caller.name(),
+            after: Some(String::new()),
+            erased: Erased {
+                erasure_id: ErasureId::new(),
+                decisions: 0,
+                tool_invocations: 0,
+                left: 0,
+            },
+        };
+        while erasure.after.is_some() {
+            let erased = self.store.erase(erasure).await;
+            erasure = erased.map_err(|error| Problem::from(Code::RecordUnavailable).after(&error))?;
+        }
+        Ok(erasure.erased)
+    }
+
+    /// Texts of a user by their hashes.
+    async fn texts(
+        &self,
+        tenant: &TenantId,
+        user: &str,
+        hashes: &[&str],
+    ) -> Result<HashMap<String, Option<String>>, QueryError> {
         Ok(match hashes.is_empty() {
             true => HashMap::new(),
-            false => self.store.texts(tenant, hashes).await?.into_iter().collect(),
+            false => self.store.texts(tenant, user, hashes).await?.into_iter().collect(),
         })
     }
 

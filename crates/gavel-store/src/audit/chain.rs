@@ -41,11 +41,14 @@ record! {
         tool: Option<String>,
         /// Further details as JSON.
         detail: String,
+        /// Texts of users and arguments of tools as JSON, with a salt. They can be erased: the hash covers them by their SHA-256
+        /// in the details.
+        texts: Option<String>,
         /// The id of the key that made the hash.
         key_id: String,
         /// The hash of the previous row.
         previous_hash: String,
-        /// Hex HMAC-SHA-256 of the row as JSON with an empty hash.
+        /// Hex HMAC-SHA-256 of the row as JSON with an empty hash and without texts.
         hash: String,
     }
 }

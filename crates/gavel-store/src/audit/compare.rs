@@ -89,6 +89,7 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
         has_outcome: bool,
         call: Call,
         entry: Option<String>,
+        entered_texts: Option<String>,
     }
     let sql = format!(
         "SELECT t.decision_id, t.sequence, t.id, t.status, t.side_effect, \
@@ -105,7 +106,7 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
         entered("t", &["effect_completed", "effect_in_doubt", "doubt_settled"]),
         entered_end("t"),
         call(conn.dialect(), "t", "i"),
-        texts(conn.dialect(), &[("i.detail", "entry")])
+        texts(conn.dialect(), &[("i.detail", "entry"), ("i.texts", "entered_texts")])
     );
     each(conn, sql, values!["", 0_i64], |effect: Effect| {
         let (decision_id, action_id, status) = (effect.decision_id, effect.id, effect.status);
@@ -125,11 +126,15 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
                 });
             } else if let Some(entry) = effect.entry {
                 let mut differs = Differs::default();
-                // Both rows were written in the same transaction, with the same `records.content`, and neither is
-                // reduced later.
+                // Both rows were written in the same transaction, with the same `records.content`, and their texts are
+                // erased in one.
                 let arguments = effect.call.arguments.clone();
                 differs.call(effect.call, &entry);
-                differs.entered("arguments", arguments, field(&entry, "arguments"));
+                differs.entered(
+                    "arguments",
+                    arguments,
+                    effect.entered_texts.and_then(|texts| field(&texts, "arguments")),
+                );
                 differs.unless("side-effect flag", effect.side_effect);
                 if let Some(differs) = differs.found() {
                     verifier.find(Finding::EffectDiffers {
@@ -231,6 +236,7 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
         tool: Option<String>,
         entered_tool: Option<String>,
         entry: Option<String>,
+        texts: Option<String>,
         tenant: Option<String>,
         entered_tenant: Option<String>,
         by: Option<String>,
@@ -246,6 +252,7 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
             ("g.tool", "tool"),
             ("a.tool", "entered_tool"),
             ("a.detail", "entry"),
+            ("a.texts", "texts"),
             ("g.tenant", "tenant"),
             ("a.tenant", "entered_tenant"),
             ("g.created_by", "by"),
@@ -260,7 +267,10 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
     );
     each(conn, sql, values![""], |grant: Grant| {
         let entry = grant.entry.unwrap_or_default();
-        let entered = field(&entry, "recipients").filter(|entered| entered.starts_with('{'));
+        let entered = grant
+            .texts
+            .and_then(|texts| field(&texts, "recipients"))
+            .filter(|entered| entered.starts_with('{'));
         let same = grant.tool == grant.entered_tool
             && grant.tenant == grant.entered_tenant
             && grant.by == grant.entered_by

@@ -25,12 +25,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 pub use self::chain::Head;
 use super::config::{ContentMode, capped};
 use super::db::{Conn, Dialect, Value, storable};
 use super::error::Fault;
 use super::table::{Column, Insert, Table};
+use crate::domain::canonical;
 use crate::domain::names::names;
 use crate::domain::tool::FailureCode;
 use crate::ports::records::{ClosedCall, OpenCall, OpenDecision};
@@ -82,6 +84,7 @@ pub(super) static AUDIT: Table<AuditRow> = Table { name: "audit", columns: &[
     Audit::open("action_id", |row, _| row.action_id.as_ref().into()).shown(),
     Audit::open("tool", |row, _| row.tool.as_ref().into()).shown(),
     Audit::open("detail", |row, _| (&row.detail).into()).shown(),
+    Audit::open("texts", |row, _| row.texts.as_ref().into()).shown(),
     Audit::open("key_id", |row, _| (&row.key_id).into()).shown(),
     Audit::open("previous_hash", |row, _| (&row.previous_hash).into()).shown(),
     Audit::open("hash", |row, _| (&row.hash).into()).shown(),
@@ -94,7 +97,7 @@ fn columns(dialect: Dialect) -> String {
     let columns = AUDIT.names().map(|name| {
         let read = match (name, dialect) {
             ("number" | "format" | "at", _) => whole(dialect, name),
-            ("decision_id" | "action_id" | "tool", _) | (_, Dialect::Postgres) => text(dialect, name),
+            ("decision_id" | "action_id" | "tool" | "texts", _) | (_, Dialect::Postgres) => text(dialect, name),
             (_, Dialect::Sqlite) => format!("COALESCE({}, '')", text(dialect, name)),
         };
         format!("{read} AS {name}")
@@ -174,12 +177,14 @@ impl Batch<'_> {
                 kind: entry.row.kind.clone(),
             })
         });
-        let mut values = Vec::with_capacity(entries.len() * 14);
+        let mut values = Vec::with_capacity(entries.len() * AUDIT.names().count());
         for entry in entries {
             number += 1;
             let mut row = audited(entry, &owners, signer);
             (row.number, row.at, row.previous_hash) = (number, at, hash);
+            let texts = row.texts.take();
             row.hash = signer.sign(&row);
+            row.texts = texts;
             hash = row.hash.clone();
             values.extend(AUDIT.begin(&row, self.writing));
         }
@@ -229,6 +234,16 @@ fn audited(entry: Entry, owners: &BTreeMap<String, Whose>, signer: &Signer) -> A
     detail.insert("user".to_owned(), json!(whose.user));
     if let Some(surface) = &whose.surface {
         detail.insert("surface".to_owned(), json!(surface));
+    }
+    let mut texts = entry.texts;
+    if !texts.is_empty() {
+        // Without it, a reader who guesses an erased text could make sure.
+        texts.insert("salt".to_owned(), json!(Uuid::new_v4()));
+        let texts = row.texts.insert(Json::Object(texts).to_string());
+        if let Some(stored) = storable(texts) {
+            *texts = stored;
+        }
+        detail.insert(TEXTS.to_owned(), json!(canonical::hash(texts)));
     }
     row.detail = Json::Object(detail).to_string();
     row.tenant.clone_from(&whose.tenant);
@@ -282,12 +297,17 @@ names! {
         SessionEnded = "session_ended",
         /// Rows of a log were exported.
         Exported = "exported",
+        /// The texts of a user were erased.
+        ContentErased = "content_erased",
         /// gavel restored a trigger that keeps the audit append-only.
         TriggerRestored = "trigger_restored",
     }
 }
 
-/// A string field in the detail of an entry.
+/// The field in the detail of an entry with the hex SHA-256 of its texts.
+const TEXTS: &str = "texts_sha256";
+
+/// A string field in the detail of an entry, or in its texts.
 pub(super) fn field(detail: &str, name: &str) -> Option<String> {
     let detail: Json = serde_json::from_str(detail).ok()?;
     detail.get(name)?.as_str().map(str::to_owned)
@@ -327,6 +347,7 @@ pub(super) struct Entry {
     /// If unknown here, it is read from the decision.
     whose: Option<Whose>,
     detail: Map<String, Json>,
+    texts: Map<String, Json>,
 }
 
 impl Entry {
@@ -340,6 +361,7 @@ impl Entry {
             },
             whose: None,
             detail: Map::new(),
+            texts: Map::new(),
         }
     }
 
@@ -381,18 +403,18 @@ impl Entry {
     }
 
     /// Adds text written by users, reduced according to the content mode.
-    pub(crate) fn with_content(self, field: &str, content: &ContentMode, text: &str) -> Self {
-        match content.text(text) {
-            Value::Text(Some(kept)) => self.with(field, &*kept),
-            _ => self,
+    pub(crate) fn with_content(mut self, field: &str, content: &ContentMode, text: &str) -> Self {
+        if let Value::Text(Some(kept)) = content.text(text) {
+            self.texts.insert(field.to_owned(), json!(kept));
         }
+        self
     }
 
     /// Adds arguments, reduced according to the content mode, and always their hash.
     pub(crate) fn with_arguments(mut self, content: &ContentMode, arguments: &RawValue) -> Self {
         if let Value::Text(Some(kept)) = content.json(arguments) {
             // As text, so that large numbers are not rounded by JSON readers.
-            self = self.with("arguments", &*kept);
+            self.texts.insert("arguments".to_owned(), json!(kept));
         }
         self.with("arguments_sha256", hex::encode(Sha256::digest(arguments.get())))
     }

@@ -7,8 +7,9 @@ use uuid::Uuid;
 
 use super::chain::{AuditRow, BEGINNING, FORMAT, Head, Signer};
 use super::triggers::TriggerDamage;
-use super::{AuditKind, field};
+use super::{AuditKind, TEXTS, field};
 use crate::domain::action::Resolution;
+use crate::domain::canonical::hash;
 
 /// Maximum number of reported findings; there may be as many as rows.
 const MOST_REPORTED: usize = 1000;
@@ -290,7 +291,11 @@ impl Verifier {
     /// Whether the key that the row names made its hash. `None` if that key is missing.
     fn genuine(&self, row: &AuditRow) -> Option<bool> {
         let key = self.keys.get(&row.key_id)?;
-        Some(row.format == FORMAT && key.sign(&unsigned(row)) == row.hash)
+        let are_entered = row
+            .texts
+            .as_ref()
+            .is_none_or(|texts| field(&row.detail, TEXTS).as_deref() == Some(&*hash(texts)));
+        Some(row.format == FORMAT && are_entered && key.sign(&unsigned(row)) == row.hash)
     }
 
     /// Reports an invalid row: it was moved, or `unless_moved` applies. A genuine row that follows its hash shows that
@@ -328,6 +333,7 @@ impl Verifier {
 fn unsigned(row: &AuditRow) -> AuditRow {
     AuditRow {
         hash: String::new(),
+        texts: None,
         ..row.clone()
     }
 }

@@ -2,7 +2,6 @@
 //! that plans moves it on. Without a run: a person edits its plan or cancels it, time ends it, and retention deletes it.
 
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -28,6 +27,7 @@ use crate::ports::commit::{Planned, SessionEnd, Worked};
 use crate::ports::planning::{MadePlan, Moved, PlanEdit, SessionCancel};
 use crate::ports::runs::{InSession, NewRun, SessionWork, Started};
 use crate::queue::Batch;
+use crate::retention::OF;
 
 /// What the author of a new version (plan `$3`, last task `$4`, notes `$5`) leaves behind: nothing of an earlier end or
 /// failure.
@@ -454,14 +454,14 @@ impl Batch<'_> {
         Ok(true)
     }
 
-    /// Deletes sessions that ended this long ago, with the versions of their plans. Their runs follow, once no session
-    /// refers to them. True if there may be more.
-    pub(crate) async fn prune_planning(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
+    /// Deletes sessions that ended this long ago ([`kept_of`](crate::retention::kept_of)), with the versions of their
+    /// plans. Their runs follow, once no session refers to them. True if there may be more.
+    pub(crate) async fn prune_planning(&self, conn: &mut Conn, kept: &[Value]) -> Result<bool, Fault> {
         let prunable = sql!(
-            "SELECT id FROM planning_session WHERE completed_at IS NOT NULL AND completed_at <= @now - $1 \
+            "SELECT id FROM planning_session WHERE completed_at IS NOT NULL AND completed_at <= @now - $1 AND {OF} \
              ORDER BY completed_at LIMIT {PRUNED_AT_ONCE} @postgres(FOR UPDATE SKIP LOCKED)"
         );
-        let sessions: Vec<PlanningSessionId> = conn.all(prunable, values![kept]).await?;
+        let sessions: Vec<PlanningSessionId> = conn.all(prunable, kept.to_vec()).await?;
         let may_be_more = sessions.len() == PRUNED_AT_ONCE;
         if !sessions.is_empty() {
             let sessions = vec![Value::list(sessions)];

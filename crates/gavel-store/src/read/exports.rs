@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 
 use super::super::Store;
-use super::super::audit::{AuditKind, Entry, Whose};
+use super::super::audit::{self, AuditKind, Entry, Whose};
 use super::super::db::row::Cell;
 use super::super::db::values;
 use super::super::op::Op;
@@ -305,11 +305,15 @@ impl Exports for Store {
         struct Taken {
             actor: String,
             detail: ExportManifest,
+            texts: Option<String>,
         }
-        let sql = "SELECT actor, detail FROM audit WHERE subject = $1 AND kind = $2 AND tenant = $3";
+        let sql = "SELECT actor, detail, texts FROM audit WHERE subject = $1 AND kind = $2 AND tenant = $3";
         let kind = AuditKind::Exported.as_str();
         let taken = self.reading.one::<Taken>(sql, values![id, kind, tenant]).await?;
-        Ok(taken.map(|taken| (taken.actor, taken.detail)))
+        Ok(taken.map(|taken| {
+            let filter = taken.texts.and_then(|texts| audit::field(&texts, "filter"));
+            (taken.actor, ExportManifest { filter, ..taken.detail })
+        }))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -27,6 +26,7 @@ use crate::ports::claims::Claimed;
 use crate::ports::commit::RunEnd;
 use crate::ports::runs::{Lease, Reopen, ReopenedFor, Settled, Started};
 use crate::queue::Batch;
+use crate::retention::OF;
 use crate::transaction::{close, end_started};
 use crate::transition::may_become_any;
 
@@ -257,18 +257,18 @@ const THREADS_AT_ONCE: usize = 32;
 impl Batch<'_> {
     /// Deletes runs that ended this long ago, with their child runs and their lines in threads. True if it deleted any:
     /// there may be more.
-    pub(crate) async fn prune_runs(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
+    pub(crate) async fn prune_runs(&self, conn: &mut Conn, kept: &[Value]) -> Result<bool, Fault> {
         // Skips a run that is currently being resumed, and a run with an action in doubt until it is settled. A run of a
         // planning session is kept while the session is kept.
         let prunable = sql!(
             "SELECT run.id FROM agent_run run WHERE run.parent_run_id IS NULL AND run.completed_at IS NOT NULL \
-             AND run.completed_at <= @now - $1 \
+             AND run.completed_at <= @now - $1 AND {OF} \
              AND NOT EXISTS (SELECT 1 FROM agent_action action WHERE action.root_id = run.id \
              AND action.status = 'in_doubt') \
              AND NOT EXISTS (SELECT 1 FROM planning_session session WHERE session.id = run.session_id) \
              ORDER BY run.completed_at LIMIT {RUNS_AT_ONCE} @postgres(FOR UPDATE OF run SKIP LOCKED)"
         );
-        let roots: Vec<RunId> = conn.all(prunable, values![kept]).await?;
+        let roots: Vec<RunId> = conn.all(prunable, kept.to_vec()).await?;
         if roots.is_empty() {
             return Ok(false);
         }
@@ -296,14 +296,14 @@ impl Batch<'_> {
 
     /// Deletes threads that have been inactive for this long and have no runs left; their lines were deleted with their
     /// runs. True if there may be more.
-    pub(crate) async fn prune_threads(&self, conn: &mut Conn, kept: Duration) -> Result<bool, Fault> {
+    pub(crate) async fn prune_threads(&self, conn: &mut Conn, kept: &[Value]) -> Result<bool, Fault> {
         // Skips a thread that is currently being written to.
         let prunable = sql!(
-            "SELECT id FROM thread WHERE updated_at <= @now - $1 \
+            "SELECT id FROM thread WHERE updated_at <= @now - $1 AND {OF} \
              AND NOT EXISTS (SELECT 1 FROM agent_run WHERE thread_id = thread.id) \
              ORDER BY updated_at LIMIT {THREADS_AT_ONCE} @postgres(FOR UPDATE SKIP LOCKED)"
         );
-        let threads: Vec<ThreadId> = conn.all(prunable, values![kept]).await?;
+        let threads: Vec<ThreadId> = conn.all(prunable, kept.to_vec()).await?;
         let may_be_more = threads.len() == THREADS_AT_ONCE;
         conn.execute("DELETE FROM thread WHERE id @in($1)", vec![Value::list(threads)])
             .await?;

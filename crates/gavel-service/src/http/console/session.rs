@@ -150,7 +150,7 @@ impl Visitor {
         }
     }
 
-    /// The user whose rows of the logs they see; `None`: all of the tenant, as an analyst does, whoever they act for.
+    /// The user whose rows of the logs they see; `None`: all of the tenant, as an analyst does for any user.
     pub(super) fn rows(&self) -> Option<UserId> {
         self.reads.clone().filter(|_| !self.caller.roles.contains(ANALYST))
     }

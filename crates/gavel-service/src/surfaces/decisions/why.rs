@@ -44,7 +44,7 @@ impl DecisionQueries {
         let evidence = self.store.evidence(&caller.tenant, id, None).await?;
         let hashes = [Some(&*decision.definition_hash), decision.toolset_hash.as_deref()];
         let hashes: Vec<_> = hashes.into_iter().flatten().collect();
-        let texts = self.texts(&caller.tenant, &hashes).await?;
+        let texts = self.texts(&caller.tenant, &decision.user_id, &hashes).await?;
         let text = |hash: &str| texts.get(hash).cloned().flatten();
         let definition = text(&decision.definition_hash).and_then(|text| serde_json::from_str::<Value>(&text).ok());
         let toolset = decision.toolset_hash.as_deref().and_then(text);

@@ -126,17 +126,17 @@ fn table(range: &Range, query: &StatsQuery, found: &Statistics, caption: &str) -
                             @for measure in &measures {
                                 td.number {
                                     @if let Some(value) = number(row, measure) {
-                                        @let told = tell(measure, value);
+                                        @let shown = tell(measure, value);
                                         @let link = match *measure {
                                             "count" => Some(filter(row, None)),
                                             "failed" if value > 0.0 => Some(filter(row, Some(failed))),
                                             _ => None,
                                         };
                                         @match link {
-                                            Some(link) => a href=(range.link(paths::DECISIONS, &[("filter", Some(&link))])) { (told) },
-                                            None => (told),
+                                            Some(link) => a href=(range.link(paths::DECISIONS, &[("filter", Some(&link))])) { (shown) },
+                                            None => (shown),
                                         }
-                                        (chart::bar(if *measure == "failed" { "s4" } else { "s1" }, 0.0, value / greatest(measure).max(f64::MIN_POSITIVE), &told))
+                                        (chart::bar(if *measure == "failed" { "s4" } else { "s1" }, 0.0, value / greatest(measure).max(f64::MIN_POSITIVE), &shown))
                                     } @else { span.none { "–" } }
                                 }
                             }
