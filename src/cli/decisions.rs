@@ -166,8 +166,9 @@ impl Talk for Erase {
                 0 => String::new(),
                 left => format!("\n{left} in progress or in doubt: erase again once they have ended"),
             };
-            let (decisions, calls) = (erased.decisions, erased.tool_invocations);
-            format!("erased the texts of {decisions} decisions and {calls} tool calls{left}")
+            let decisions = output::count(erased.decisions, "decision");
+            let calls = output::count(erased.tool_invocations, "tool call");
+            format!("erased the texts of {decisions} and {calls}{left}")
         })
     }
 }

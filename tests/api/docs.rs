@@ -413,6 +413,7 @@ async fn every_curl_of_the_pages_works_when_pasted() {
         tried,
         [
             "docs/how-to/authenticate.md",
+            "docs/how-to/delete-data.md",
             "docs/how-to/resolve-unknown-outcomes.md",
             "docs/reference/errors.md",
             "docs/reference/http-agents.md",
@@ -422,6 +423,7 @@ async fn every_curl_of_the_pages_works_when_pasted() {
             "docs/reference/http-threads.md",
             "docs/reference/processes.md",
             "docs/reference/records.md",
+            "docs/reference/statistics.md",
             "docs/tutorials/first-approval.md"
         ]
     );

@@ -61,7 +61,7 @@ async fn a_service_erases_the_texts_of_a_user() {
         gavel.env("DATABASE_URL", &app.database_url).stdin(Stdio::null());
         let ran = gavel.args(["decisions", "erase", "bob", "--yes"]).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stdout);
-        assert_eq!(said, "erased the texts of 1 decisions and 1 tool calls\n", "{ran:?}");
+        assert_eq!(said, "erased the texts of 1 decision and 1 tool call\n", "{ran:?}");
         assert_eq!(app.decision(&ids[2]).await["message"], Value::Null);
         audit_is_whole(&app.database_url, "erased").await;
     }
