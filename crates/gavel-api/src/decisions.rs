@@ -5,12 +5,10 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::filter::{Filter, Kind, Listed, names as names_of};
-use super::names::described_here;
-use super::names::sent;
+use super::names::{names, sent};
 use super::page;
 use crate::domain::decision::{DecisionType, LimitReached, Outcome, Usage};
 use crate::domain::ids::{ErasureId, UserId};
-use crate::domain::names::names;
 use crate::domain::policy::Lost;
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
@@ -40,8 +38,6 @@ names! {
         NotSent = "not_sent",
     }
 }
-
-described_here!(RecordStatus, CallStatus);
 
 page! {
     /// A page of decisions.

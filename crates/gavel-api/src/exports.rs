@@ -1,8 +1,7 @@
 //! Exports of the logs.
 
-use super::names::{described_here, sent};
+use super::names::{names, sent};
 use crate::domain::ids::ExportId;
-use crate::domain::names::names;
 use crate::domain::time::Timestamp;
 
 names! {
@@ -44,8 +43,6 @@ impl ExportFormat {
         }
     }
 }
-
-described_here!(ExportSource, ExportFormat);
 
 sent! {
     /// What an export took, as the audit log has it.

@@ -1,8 +1,8 @@
 //! The fields that a list can be filtered by: one table beside the type of its page, from which the API description, the
 //! help of commands and the conditions of the store follow.
 
-use super::names::{described_here, sent};
-use crate::domain::names::{Shape, Shaped, names};
+use super::names::{names, sent};
+use crate::domain::names::{Shape, Shaped};
 
 /// A field of a filter, and what it is compared with.
 pub struct Filter(pub &'static str, pub Kind);
@@ -81,8 +81,6 @@ sent! {
         actions: Vec<FilterField>,
     }
 }
-
-described_here!(FieldKind);
 
 impl Kind {
     /// What it is, its operators, and the values of a closed list.

@@ -58,6 +58,15 @@ macro_rules! described_here {
 }
 pub(crate) use described_here;
 
+/// A closed list of names of the API with its description.
+macro_rules! names {
+    ($(#[$($meta:tt)*])* $name:ident { $($names:tt)* }) => {
+        $crate::domain::names::names! { $(#[$($meta)*])* $name { $($names)* } }
+        $crate::names::described_here!($name);
+    };
+}
+pub(crate) use names;
+
 /// A record of the API with its description.
 macro_rules! sent {
     ($(#[$($meta:tt)*])* $name:ident as $shown:literal { $($fields:tt)* }) => {
@@ -108,7 +117,7 @@ fn mentioned(shape: &Shape, schemas: &mut Vec<(String, RefOr<Schema>)>) {
             }
             mentioned(of, schemas);
         }
-        Shape::Text(..) | Shape::Count(..) | Shape::Bool | Shape::Any | Shape::Object | Shape::Names(..) => {}
+        _ => {}
     }
 }
 
@@ -168,6 +177,11 @@ fn part(shape: &Shape, about: Option<String>) -> RefOr<Schema> {
                 _ => KnownFormat::Int64,
             })))
             .minimum(is_unsigned.then_some(0))
+            .description(about)
+            .into(),
+        Shape::Number => ObjectBuilder::new()
+            .schema_type(kind(Type::Number))
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Double)))
             .description(about)
             .into(),
         Shape::Bool => ObjectBuilder::new()

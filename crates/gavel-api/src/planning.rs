@@ -10,19 +10,15 @@ use utoipa::ToSchema;
 
 use super::events::{CallError, Event};
 use super::filter::{Filter, Kind, Listed, names as names_of};
-use super::names::sent;
-use super::names::{self, described_here};
+use super::names::{self, names, sent};
 use super::page;
 use crate::domain::action::ActionStatus;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
-use crate::domain::names::names;
 use crate::domain::plan::{Change, Task, TaskChange, TaskId, TaskReason, TaskStatus};
 use crate::domain::planning_session::{CLEANUP_TOOL, SessionReason, SessionStatus};
 use crate::domain::reflection::Evidence;
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
-
-described_here!(WaitingKind, VersionKind, DryRunAnswer, ServerState, Subject, Fitness);
 
 page! {
     /// A page of planning sessions.

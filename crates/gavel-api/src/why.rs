@@ -3,11 +3,10 @@
 use serde_json::Value;
 
 use super::decisions::{CallStatus, RecordStatus, Turn};
-use super::names::{described_here, sent};
+use super::names::{names, sent};
 use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::decision::{LimitReached, Outcome};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId};
-use crate::domain::names::names;
 use crate::domain::policy::Lost;
 use crate::domain::time::Timestamp;
 use crate::domain::tool::FailureCode;
@@ -23,8 +22,6 @@ names! {
         Allowlist = "allowlist",
     }
 }
-
-described_here!(AbsentBecause);
 
 sent! {
     /// Why a decision was made as it was. What the log does not keep is null or empty.

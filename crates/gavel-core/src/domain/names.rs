@@ -13,6 +13,8 @@ pub enum Shape {
     Text(Option<&'static str>, Option<&'static str>),
     /// A whole number of this many bits; `true`: not negative.
     Count(u8, bool),
+    /// Any number.
+    Number,
     /// True or false.
     Bool,
     /// Any value.
@@ -70,6 +72,7 @@ shaped! {
     u32 => Shape::Count(32, true);
     u64 => Shape::Count(64, true);
     i64 => Shape::Count(64, false);
+    f64 => Shape::Number;
     str => Shape::Text(None, None);
     String => Shape::Text(None, None);
     Cow<'static, str> => Shape::Text(None, None);
@@ -238,11 +241,14 @@ impl Field {
     fn named(record: &str, name: &str, about: &'static [&'static str], field: &str, shape: Shape) -> Self {
         let is_read = record.contains("deny_unknown_fields");
         let may_lack = is_read && (field.contains("default") || matches!(shape, Shape::Optional(_)));
+        let renamed = field
+            .split_once("rename = \"")
+            .and_then(|(_, name)| name.split_once('"'));
         Self {
-            name: if record.contains("camelCase") {
-                camel(name)
-            } else {
-                name.to_owned()
+            name: match renamed {
+                Some((name, _)) => name.to_owned(),
+                None if record.contains("camelCase") => camel(name),
+                None => name.to_owned(),
             },
             about,
             is_required: !may_lack && !field.contains("skip_serializing_if"),

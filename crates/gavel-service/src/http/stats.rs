@@ -6,7 +6,6 @@ use super::openapi::{in_query, string, whole};
 use super::query::{self, Fields, Parameters};
 use super::request::{Ctx, Given, Query, RowsOf, Sent};
 use crate::api::stats::{Bucket, CompareQuery, Comparison, Statistics, StatsQuery};
-use crate::domain::ids::UserId;
 use crate::domain::time::Timestamp;
 use crate::http::routes::operations;
 use crate::surfaces::stats::{MOST_ROWS, Named};
@@ -100,78 +99,44 @@ pub(super) async fn query(
     Ok(Json(ctx.stats.ask(&ctx.caller, user, query).await?))
 }
 
-async fn answer(ctx: Ctx, named: Named, user: Option<UserId>, given: StatsQuery) -> Result<Json<Statistics>, Error> {
-    let mut question = named.question();
-    question.by.extend(given.by);
-    let question = StatsQuery {
-        source: question.source,
-        by: question.by,
-        measures: question.measures,
-        ..given
+/// Questions with a name: the route of each and its path.
+macro_rules! named {
+    ($($(#[$about:meta])+ $route:ident = $path:literal: $named:ident;)+) => {
+        $($(#[$about])+
+        #[utoipa::path(get, path = $path)]
+        pub(super) async fn $route(
+            ctx: Ctx,
+            RowsOf(user): RowsOf,
+            Query(Asked(given)): Query<Asked>,
+        ) -> Result<Json<Statistics>, Error> {
+            let answer = ctx.stats.ask(&ctx.caller, user, Named::$named.narrowed(given)).await;
+            // They are parameters here, not members of a body.
+            answer.map(Json).map_err(|problem| problem.of_parameters().into())
+        })+
     };
-    // They are parameters here, not members of a body.
-    let answer = ctx.stats.ask(&ctx.caller, user, question).await;
-    answer.map(Json).map_err(|problem| problem.of_parameters().into())
 }
 
-/// How decisions ended.
-///
-/// A fixed question: `count` by `outcome_category`.
-#[utoipa::path(get, path = "/v1/stats/outcomes")]
-pub(super) async fn outcomes(
-    ctx: Ctx,
-    RowsOf(user): RowsOf,
-    Query(Asked(given)): Query<Asked>,
-) -> Result<Json<Statistics>, Error> {
-    answer(ctx, Named::Outcomes, user, given).await
-}
-
-/// Where the time of decisions went.
-///
-/// A fixed question: p50 and p95 of all of it, and of models, tools, people and gavel itself.
-#[utoipa::path(get, path = "/v1/stats/latency")]
-pub(super) async fn latency(
-    ctx: Ctx,
-    RowsOf(user): RowsOf,
-    Query(Asked(given)): Query<Asked>,
-) -> Result<Json<Statistics>, Error> {
-    answer(ctx, Named::Latency, user, given).await
-}
-
-/// How tools did.
-///
-/// A fixed question about tool calls: count, failures, p50 and p95, by `server` and `tool`.
-#[utoipa::path(get, path = "/v1/stats/tools")]
-pub(super) async fn tools(
-    ctx: Ctx,
-    RowsOf(user): RowsOf,
-    Query(Asked(given)): Query<Asked>,
-) -> Result<Json<Statistics>, Error> {
-    answer(ctx, Named::Tools, user, given).await
-}
-
-/// What models cost.
-///
-/// A fixed question: cost and tokens by the model that answered. `missing.cost` counts decisions whose cost is unknown.
-#[utoipa::path(get, path = "/v1/stats/cost")]
-pub(super) async fn cost(
-    ctx: Ctx,
-    RowsOf(user): RowsOf,
-    Query(Asked(given)): Query<Asked>,
-) -> Result<Json<Statistics>, Error> {
-    answer(ctx, Named::Cost, user, given).await
-}
-
-/// Which model answered for which.
-///
-/// A fixed question: count, errors and the models' time, by `requested_model` and `model`.
-#[utoipa::path(get, path = "/v1/stats/models")]
-pub(super) async fn models(
-    ctx: Ctx,
-    RowsOf(user): RowsOf,
-    Query(Asked(given)): Query<Asked>,
-) -> Result<Json<Statistics>, Error> {
-    answer(ctx, Named::Models, user, given).await
+named! {
+    /// How decisions ended.
+    ///
+    /// A fixed question: `count` by `outcome_category`.
+    outcomes = "/v1/stats/outcomes": Outcomes;
+    /// Where the time of decisions went.
+    ///
+    /// A fixed question: p50 and p95 of all of it, and of models, tools, people and gavel itself.
+    latency = "/v1/stats/latency": Latency;
+    /// How tools did.
+    ///
+    /// A fixed question about tool calls: count, failures, p50 and p95, by `server` and `tool`.
+    tools = "/v1/stats/tools": Tools;
+    /// What models cost.
+    ///
+    /// A fixed question: cost and tokens by the model that answered. `missing.cost` counts decisions whose cost is unknown.
+    cost = "/v1/stats/cost": Cost;
+    /// Which model answered for which.
+    ///
+    /// A fixed question: count, errors and the models' time, by `requested_model` and `model`.
+    models = "/v1/stats/models": Models;
 }
 
 /// Compares two sets of decisions.

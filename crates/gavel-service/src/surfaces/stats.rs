@@ -59,42 +59,64 @@ pub enum Named {
 impl Named {
     /// The fixed question of which it is one.
     pub fn question(self) -> StatsQuery {
-        let (source, by, measures): (_, &[&str], Vec<Measure>) = match self {
-            Self::Outcomes => (StatsSource::Decisions, &["outcome_category"], named(&["count"])),
-            Self::Latency => {
-                let of = ["duration", "model", "tool", "human", "own"];
-                let percentiles = of.iter().flat_map(|of| ["p50", "p95"].map(|p| format!("{p}({of}_ms)")));
-                let all = ["count".to_owned()].into_iter().chain(percentiles);
-                (StatsSource::Decisions, &[], all.map(Measure::Named).collect())
-            }
-            Self::Tools => {
-                let mut all = named(&["count", "p50(duration_ms)", "p95(duration_ms)", "avg(result_bytes)"]);
-                all.insert(1, rate("success = false", "failed"));
-                (StatsSource::ToolInvocations, &["server", "tool"], all)
-            }
-            Self::Cost => {
-                let tokens = [
-                    "sum(input_tokens)",
-                    "sum(cached_tokens)",
-                    "sum(thought_tokens)",
-                    "sum(output_tokens)",
-                ];
-                let mut all = named(&["count", "sum(cost_usd)"]);
-                all.extend(named(&tokens));
-                (StatsSource::Decisions, &["model"], all)
-            }
-            Self::Models => {
-                let mut all = named(&["count", "p50(model_ms)", "p95(model_ms)"]);
-                all.insert(1, rate("outcome_category = \"ERROR:*\"", "failed"));
-                (StatsSource::Decisions, &["requested_model", "model"], all)
-            }
+        let (source, by, measures) = match self {
+            Self::Outcomes => (StatsSource::Decisions, "outcome_category", "count"),
+            Self::Latency => (
+                StatsSource::Decisions,
+                "",
+                "count p50(duration_ms) p95(duration_ms) p50(model_ms) p95(model_ms) p50(tool_ms) p95(tool_ms) \
+                 p50(human_ms) p95(human_ms) p50(own_ms) p95(own_ms)",
+            ),
+            Self::Tools => (
+                StatsSource::ToolInvocations,
+                "server tool",
+                "count failed p50(duration_ms) p95(duration_ms) avg(result_bytes)",
+            ),
+            Self::Cost => (
+                StatsSource::Decisions,
+                "model",
+                "count sum(cost_usd) sum(input_tokens) sum(cached_tokens) sum(thought_tokens) sum(output_tokens)",
+            ),
+            Self::Models => (
+                StatsSource::Decisions,
+                "requested_model model",
+                "count failed p50(model_ms) p95(model_ms)",
+            ),
+        };
+        let measure = |name: &str| match name {
+            "failed" => Measure::Rate(Rate {
+                rate: failed(source).to_owned(),
+                name: Some(name.to_owned()),
+            }),
+            _ => Measure::Named(name.to_owned()),
         };
         StatsQuery {
             source: Some(source),
-            by: by.iter().map(|name| (*name).to_owned()).collect(),
-            measures,
+            by: by.split_whitespace().map(str::to_owned).collect(),
+            measures: measures.split(' ').map(measure).collect(),
             ..StatsQuery::default()
         }
+    }
+
+    /// The question about these rows of it, and also by these fields.
+    pub fn narrowed(self, given: StatsQuery) -> StatsQuery {
+        let StatsQuery {
+            source, by, measures, ..
+        } = self.question();
+        StatsQuery {
+            source,
+            by: [by, given.by].concat(),
+            measures,
+            ..given
+        }
+    }
+}
+
+/// The filter of rows that failed.
+pub fn failed(source: StatsSource) -> &'static str {
+    match source {
+        StatsSource::Decisions => "outcome_category = \"ERROR:*\"",
+        StatsSource::ToolInvocations => "success = false",
     }
 }
 
@@ -355,17 +377,6 @@ fn says(a: &Set, b: &Set, mix: &[Shift]) -> String {
     says
 }
 
-fn named(names: &[&str]) -> Vec<Measure> {
-    names.iter().map(|name| Measure::Named((*name).to_owned())).collect()
-}
-
-fn rate(filter: &str, name: &str) -> Measure {
-    Measure::Rate(Rate {
-        rate: filter.to_owned(),
-        name: Some(name.to_owned()),
-    })
-}
-
 /// What is made of a tally for one member of a row.
 #[derive(Clone, Debug, PartialEq)]
 enum Made {
@@ -424,7 +435,7 @@ impl Checked {
         };
         let mut measures = query.measures;
         if measures.is_empty() {
-            measures = named(&["count"]);
+            measures = vec![Measure::Named("count".to_owned())];
         }
         for (name, many) in [("/by", question.by.len()), ("/measures", measures.len())] {
             if many > MOST {
