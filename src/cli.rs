@@ -70,6 +70,29 @@ macro_rules! commands {
 }
 pub(crate) use commands;
 
+/// Commands that show what is under a path, as text or as JSON: the options of each, with the help of the id; the path,
+/// and how it is shown.
+macro_rules! shows {
+    ($($(#[$doc:meta])+ $name:ident($help:literal $id:ty) = $path:literal, $text:path;)+) => {
+        $($(#[$doc])+
+        #[derive(Debug, clap::Args)]
+        pub(super) struct $name {
+            #[doc = $help]
+            id: $id,
+            /// As JSON
+            #[arg(long)]
+            json: bool,
+        }
+
+        impl $crate::cli::gavel::Talk for $name {
+            async fn talk(&self, gavel: &$crate::cli::gavel::Gavel) -> anyhow::Result<$crate::cli::exit::Exit> {
+                $crate::cli::output::answer(self.json, &gavel.get(&format!($path, self.id)).await?, $text)
+            }
+        })+
+    };
+}
+pub(crate) use shows;
+
 /// How long the end of the process waits for its last tasks. A read from a terminal cannot be interrupted, so the wait
 /// is short.
 const LAST_TASKS: Duration = Duration::from_millis(200);

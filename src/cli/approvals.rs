@@ -14,7 +14,7 @@ use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::{or_stopped, or_stopped_with};
 use crate::cli::list::{self, Column, Paging, at, clipped, more};
-use crate::cli::{commands, output, why};
+use crate::cli::{commands, output, shows, why};
 use crate::config::Config;
 use crate::domain::action::{self, ActionStatus};
 use crate::domain::ids::{ActionId, ApprovalId, GrantId};
@@ -111,21 +111,9 @@ fn blocks<T>(all: &[T], one: impl Fn(&T) -> String) -> String {
     all.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
-/// Options of `gavel approvals why`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Why {
-    /// The approval request, or the action
-    id: ActionId,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
-}
-
-impl Talk for Why {
-    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let why = gavel.get(&format!("api/agent/actions/{}/why", self.id)).await?;
-        output::answer(self.json, &why, why::of_action)
-    }
+shows! {
+    /// Options of `gavel approvals why`.
+    Why("The approval request, or the action" ActionId) = "api/agent/actions/{}/why", why::of_action;
 }
 
 /// Options of `gavel approvals settle`.

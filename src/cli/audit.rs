@@ -7,7 +7,6 @@ use std::str::FromStr;
 
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
@@ -315,14 +314,7 @@ Examples:
   gavel audit verify --head-file /somewhere/else/heads";
 
 async fn verify(args: &Verify, log: &mut AuditLog) -> anyhow::Result<Exit> {
-    let bar = match output::person_reads_notes() && !args.json {
-        true => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
-        false => ProgressBar::hidden(),
-    };
-    bar.set_style(
-        ProgressStyle::with_template("{bar:40} {pos} of {len} rows, {per_sec}")
-            .unwrap_or_else(|error| unreachable!("the template is valid: {error}")),
-    );
+    let bar = output::progress(!args.json, None, "{bar:40} {pos} of {len} rows, {per_sec}");
     let verified = log.verify(args.kept()?, |read, all| {
         bar.set_length(all);
         bar.set_position(read);

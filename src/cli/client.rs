@@ -140,14 +140,13 @@ impl Client {
             true => ["pageSize", "orderBy", "pageToken"],
             false => ["page_size", "order_by", "page_token"],
         };
-        let mut given = vec![(size, query.page_size.to_string())];
-        let optional = [
+        let parameters = parameters([
+            (size, Some(query.page_size.to_string())),
             ("filter", query.filter.clone()),
             (order, query.order_by.clone()),
             (token, query.page_token.clone()),
-        ];
-        given.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        self.get_with::<P>(path, &given).await.map(Page::from)
+        ]);
+        self.get_with::<P>(path, &parameters).await.map(Page::from)
     }
 
     /// All objects of the list under a path, page by page.
@@ -330,6 +329,13 @@ impl Client {
     fn refused(&self, answer: Whole) -> anyhow::Error {
         answer.refused(&self.to_string(), self.key.is_some())
     }
+}
+
+/// The parameters that are given.
+pub(super) fn parameters<const N: usize>(all: [(&'static str, Option<String>); N]) -> Vec<(&'static str, String)> {
+    all.into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
 
 /// A name as one segment of a path: the name of a project may have a `/`.

@@ -19,7 +19,7 @@ use crate::cli::gavel::{Gavel, OfTenant, Talk, Work};
 use crate::cli::interrupt::or_stopped;
 use crate::cli::lines::Lines;
 use crate::cli::list::{Column, Filtered, at, clipped, cost, known, table_of};
-use crate::cli::{commands, output, why};
+use crate::cli::{commands, output, shows, why};
 use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::{DecisionId, UserId};
 use crate::domain::time::Timestamp;
@@ -110,21 +110,13 @@ mod list_tests {
     }
 }
 
-/// Options of `gavel decisions show`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Show {
-    /// The decision's id
-    id: DecisionId,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
-}
-
-impl Talk for Show {
-    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let decision: DecisionDetail = gavel.get(&format!("v1/decisions/{}", self.id)).await?;
-        output::answer(self.json, &decision, show_text)
-    }
+shows! {
+    /// Options of `gavel decisions show`.
+    Show("The decision's id" DecisionId) = "v1/decisions/{}", show_text;
+    /// Options of `gavel decisions request`.
+    Request("The decision's id" DecisionId) = "v1/decisions/{}/request", request_text;
+    /// Options of `gavel decisions why`.
+    Why("The decision's id" DecisionId) = "v1/decisions/{}/why", why::of_decision;
 }
 
 /// Options of `gavel decisions erase`.
@@ -170,40 +162,6 @@ impl Talk for Erase {
             let calls = output::count(erased.tool_invocations, "tool call");
             format!("erased the texts of {decisions} and {calls}{left}")
         })
-    }
-}
-
-/// Options of `gavel decisions request`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Request {
-    /// The decision's id
-    id: DecisionId,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
-}
-
-impl Talk for Request {
-    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let asked: AskedWith = gavel.get(&format!("v1/decisions/{}/request", self.id)).await?;
-        output::answer(self.json, &asked, request_text)
-    }
-}
-
-/// Options of `gavel decisions why`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Why {
-    /// The decision's id
-    id: DecisionId,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
-}
-
-impl Talk for Why {
-    async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let why = gavel.get(&format!("v1/decisions/{}/why", self.id)).await?;
-        output::answer(self.json, &why, why::of_decision)
     }
 }
 

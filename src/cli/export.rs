@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use chrono::{DateTime, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::api::exports::{ExportFormat, ExportManifest, ExportSource};
-use crate::cli::client::Refused;
+use crate::cli::client::{Refused, parameters};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Work};
 use crate::cli::interrupt::or_stopped;
@@ -115,7 +115,7 @@ impl Args {
     /// The parameters of a request for rows from one time until another.
     fn query(&self, from: i64, until: i64) -> Vec<(&'static str, String)> {
         let flag = |yes: bool| yes.then(|| "true".to_owned());
-        let parameters = [
+        parameters([
             ("format", Some(self.format.to_string())),
             ("from", Some(Timestamp(from).to_string())),
             ("to", Some(Timestamp(until).to_string())),
@@ -123,11 +123,7 @@ impl Args {
             ("fields", self.fields.clone()),
             ("content", flag(self.content)),
             ("raw", flag(self.raw)),
-        ];
-        parameters
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect()
+        ])
     }
 
     async fn stream(&self, gavel: &Gavel, until: i64) -> anyhow::Result<Exit> {
@@ -138,7 +134,7 @@ impl Args {
             let words = "--out - is for a file or another program, and this is a terminal: add > FILE";
             return Err(Usage(words.to_owned()).into());
         }
-        let bar = progress(None);
+        let bar = output::progress(true, None, "{spinner} {elapsed} {msg}");
         let taken = self
             .take(gavel, &self.query(self.since, until), &bar, output::piece)
             .await?;
@@ -164,7 +160,7 @@ impl Args {
             let words = "already exists: --resume keeps what is whole and replaces the rest, or name another directory";
             return Err(Usage(format!("{} {words}", path.display())).into());
         }
-        let bar = progress(Some(files.len() as u64));
+        let bar = output::progress(true, Some(files.len() as u64), "{bar:40} {pos} of {len} days, {msg}");
         let (mut rows, mut kept) = (0, 0);
         for (path, query) in &files {
             let found = if self.resume { whole(path, query)? } else { None };
@@ -319,19 +315,4 @@ impl Write for HashWriter<'_> {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
-}
-
-/// Of this many days, or of one stream.
-fn progress(days: Option<u64>) -> ProgressBar {
-    let bar = match output::person_reads_notes() {
-        true => ProgressBar::with_draw_target(days, ProgressDrawTarget::stderr()),
-        false => ProgressBar::hidden(),
-    };
-    let template = match days {
-        Some(_) => "{bar:40} {pos} of {len} days, {msg}",
-        None => "{spinner} {elapsed} {msg}",
-    };
-    let style = ProgressStyle::with_template(template);
-    bar.set_style(style.unwrap_or_else(|error| unreachable!("the template is valid: {error}")));
-    bar
 }

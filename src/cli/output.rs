@@ -10,6 +10,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::cli::exit::Exit;
@@ -122,6 +123,17 @@ pub(super) fn count(number: impl Copy + Display + PartialEq + From<u8>, one: &st
 /// Is standard error a terminal?
 pub(super) fn person_reads_notes() -> bool {
     io::stderr().is_terminal()
+}
+
+/// A bar on standard error while a person waits, of `all` steps if that is known; see `indicatif` for its template.
+pub(super) fn progress(is_shown: bool, all: Option<u64>, template: &str) -> ProgressBar {
+    let target = match is_shown && person_reads_notes() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let style = ProgressStyle::with_template(template);
+    ProgressBar::with_draw_target(all, target)
+        .with_style(style.unwrap_or_else(|error| unreachable!("the template is valid: {error}")))
 }
 
 /// `text` as output shows it, for text that is cut to a width before it is written.

@@ -6,6 +6,7 @@ use chrono::{Days, NaiveDate, Utc};
 use serde_json::json;
 
 use crate::api::decisions::DecisionPage;
+use crate::api::filter::quoted;
 use crate::app;
 use crate::cli::client::Query;
 use crate::cli::exit::Exit;
@@ -164,14 +165,6 @@ async fn newest(gavel: &Gavel, filter: String) -> anyhow::Result<Option<String>>
     };
     let page = gavel.page::<DecisionPage, _>("v1/decisions", &query).await?;
     Ok(page.items.into_iter().next().and_then(|decision| decision.model))
-}
-
-/// A text as a filter has it.
-fn quoted(text: &str) -> String {
-    format!(
-        "\"{}\"",
-        text.replace('\\', "\\\\").replace('"', "\\\"").replace('*', "\\*")
-    )
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::api::decisions::{DecisionDetail, ToolInvocation};
 use crate::api::runs::{AgentRun, RunPage};
 use crate::api::threads::ActionAnswer;
 use crate::cli::approvals::{Question, question};
-use crate::cli::client::{Client, Query, Refused, Wait, segment};
+use crate::cli::client::{Client, Query, Refused, Wait, parameters, segment};
 use crate::cli::decisions::{call, decision, fields};
 use crate::cli::exit::{Exit, Usage};
 use crate::cli::gavel::{Gavel, Talk, Where, Work};
@@ -68,9 +68,7 @@ async fn cancel(client: &Client, run: RunId) -> anyhow::Result<AgentRun> {
 
 /// The query with the longest time that a run may take.
 pub(super) fn with_timeout(most: Option<Duration>) -> Vec<(&'static str, String)> {
-    most.iter()
-        .map(|most| ("timeout_s", most.as_secs().to_string()))
-        .collect()
+    parameters([("timeout_s", most.map(|most| most.as_secs().to_string()))])
 }
 
 /// Parses `--timeout`.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::api::stats::{Bucket, CompareQuery, Comparison, Share, Statistics};
-use crate::cli::client::Wait;
+use crate::api::stats::{Bucket, CompareQuery, Compared, Comparison, Share, Side, Statistics};
+use crate::cli::client::{Wait, parameters};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, OfTenant, Talk};
 use crate::cli::lines::object;
@@ -77,7 +77,7 @@ impl Asked {
     async fn talk(&self, gavel: &Gavel, named: &str) -> anyhow::Result<Exit> {
         let time = |us: i64| Some(Timestamp(us).to_string());
         let by = (!self.by.is_empty()).then(|| self.by.join(","));
-        let given = [
+        let query = parameters([
             ("from", time(self.span.since)),
             ("to", self.span.until.and_then(time)),
             ("by", by),
@@ -86,11 +86,7 @@ impl Asked {
             ("time_zone", self.time_zone.clone()),
             ("order", self.order.clone()),
             ("limit", self.limit.map(|limit| limit.to_string())),
-        ];
-        let query: Vec<_> = given
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect();
+        ]);
         let found: Statistics = gavel.get_with(&format!("v1/stats/{named}"), &query).await?;
         print(self.span.json, &found)
     }
@@ -182,7 +178,7 @@ impl Talk for Compare {
 /// What it says, then the outcomes, then the two sets.
 fn compared(found: &Comparison) -> String {
     let percent = |share: &Share| number(&serde_json::json!(share)).map_or_else(|| "-".to_owned(), |(text, _)| text);
-    let outcome = |one: &crate::api::stats::Compared| {
+    let outcome = |one: &Compared| {
         let points = |share: f64| format!("{:+.1}", share * 100.0);
         let difference = one.difference.map_or_else(
             || "-".to_owned(),
@@ -202,7 +198,7 @@ fn compared(found: &Comparison) -> String {
     };
     let outcomes: Vec<_> = found.outcomes.iter().map(outcome).collect();
     let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
-    let side = |name: &str, of: &crate::api::stats::Side| {
+    let side = |name: &str, of: &Side| {
         vec![
             name.to_owned(),
             of.n.to_string(),

@@ -1,7 +1,7 @@
 //! `gavel threads`: the messages of users and agents.
 
 use crate::api::threads::{ActionAnswer, Thread, ThreadMessage, ThreadPage, ThreadSummary};
-use crate::cli::client::Client;
+use crate::cli::client::{Client, parameters};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, Talk};
 use crate::cli::list::{Column, Paging, at, clipped, single_line};
@@ -81,11 +81,7 @@ Examples:
 
 impl Talk for Show {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
-        let query: Vec<_> = self
-            .before
-            .iter()
-            .map(|before| ("before", before.to_string()))
-            .collect();
+        let query = parameters([("before", self.before.map(|before| before.to_string()))]);
         let thread: Thread = gavel
             .get_with(&format!("api/agent/threads/{}", self.id), &query)
             .await?;

@@ -1,9 +1,11 @@
 //! Why a decision was made as it was, and why an action needed a person, as text: the point first, then what proves it.
 
-use crate::api::why::{ActionWhy, AuditProof, CallApproval, GatedCall, Why, WhyDefinition};
+use crate::api::why::{ActionWhy, AuditProof, GatedCall, Why, WhyDefinition};
 use crate::cli::list::{at, cost, known, single_line};
 use crate::domain::action::Resolution;
+use crate::domain::ids::GrantId;
 use crate::domain::policy::Lost;
+use crate::domain::time::Timestamp;
 
 /// The width of the waterfall, in characters.
 const WIDTH: usize = 32;
@@ -119,10 +121,13 @@ fn gated(call: &GatedCall) -> String {
     if let Some(limit) = &call.limit {
         text += &field("  limit", &format!("{} {}", limit.name, limit.limit));
     }
-    text + &call
-        .approval
-        .as_ref()
-        .map_or_else(String::new, |approval| field("  approval", &answered(approval)))
+    if let Some(approval) = &call.approval {
+        let by = approval.resolved_by.as_deref();
+        let resolved = (approval.resolution, by, approval.resolved_at);
+        let answered = answered(approval.approval_id.is_some(), resolved, approval.grant_id);
+        text += &field("  approval", &answered);
+    }
+    text
 }
 
 fn policy(verdict: Option<&str>, rule: Option<&str>, lost: &[Lost]) -> String {
@@ -134,25 +139,20 @@ fn policy(verdict: Option<&str>, rule: Option<&str>, lost: &[Lost]) -> String {
     verdict + &lost.collect::<String>()
 }
 
-fn answered(approval: &CallApproval) -> String {
-    let resolved = (
-        approval.resolution,
-        approval.resolved_by.as_deref(),
-        approval.resolved_at,
-    );
-    let grant = approval
-        .grant_id
-        .map_or_else(String::new, |grant| format!(", grant {grant}"));
+/// What the approver answered, who it was, and when.
+type Resolved<'a> = (Option<Resolution>, Option<&'a str>, Option<Timestamp>);
+
+fn answered(was_asked: bool, resolved: Resolved<'_>, grant: Option<GrantId>) -> String {
+    let grant = grant.map_or_else(String::new, |grant| format!(", grant {grant}"));
     match resolved {
         (Some(resolution), Some(by), Some(when)) => {
-            let answer = if resolution == Resolution::Reject {
-                "rejected"
-            } else {
-                "approved"
+            let answer = match resolution {
+                Resolution::Reject => "rejected",
+                _ => "approved",
             };
             format!("{answer} by {by} at {}{grant}", at(when))
         }
-        _ if approval.approval_id.is_none() => format!("none needed{grant}"),
+        _ if !was_asked => format!("none needed{grant}"),
         _ => "no answer".to_owned(),
     }
 }
@@ -168,16 +168,11 @@ pub(super) fn of_action(why: &ActionWhy) -> String {
         text += &format!("{}\n", single_line(reason));
     }
     text += &format!("\n{}", policy(Some(&why.verdict), why.rule.as_deref(), &why.lost));
-    let approval = CallApproval {
-        action_id: why.action_id,
-        approval_id: why.approval_id,
-        requested_at: why.created_at,
-        resolution: why.resolution,
-        resolved_by: why.resolved_by.clone(),
-        resolved_at: why.resolved_at,
-        grant_id: why.grant_id,
-    };
-    text += &field("  approval", &answered(&approval));
+    let resolved = (why.resolution, why.resolved_by.as_deref(), why.resolved_at);
+    text += &field(
+        "  approval",
+        &answered(why.approval_id.is_some(), resolved, why.grant_id),
+    );
     text += &field("agent", &format!("{} for {}", why.agent_id, why.user_id));
     text += &field("run", &why.run_id.to_string());
     text + &audit(&why.audit)

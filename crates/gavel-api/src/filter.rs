@@ -34,6 +34,12 @@ pub fn names<T: Shaped>() -> Vec<&'static str> {
     }
 }
 
+/// A text as a filter has it.
+pub fn quoted(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('*', "\\*");
+    format!("\"{escaped}\"")
+}
+
 names! {
     /// What a filter compares a field with.
     FieldKind {

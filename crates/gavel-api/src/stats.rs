@@ -106,6 +106,15 @@ sent! {
     }
 }
 
+/// The number of a row's member: of a share its value, of a decimal text what it says.
+pub fn number(member: &Value) -> Option<f64> {
+    match member {
+        Value::Object(share) => share.get("value")?.as_f64(),
+        Value::String(text) => text.parse().ok(),
+        member => member.as_f64(),
+    }
+}
+
 sent! {
     /// The answer to a question about many rows.
     Statistics as "Statistics" {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::decisions::{CallStatus, RecordStatus, Turn};
+use super::decisions::{CallStatus, DecisionRecord, RecordStatus, Turn};
 use super::names::{names, sent};
 use crate::domain::action::{ActionStatus, Resolution};
 use crate::domain::decision::{LimitReached, Outcome};
@@ -188,6 +188,27 @@ sent! {
         human_ms: Option<u64>,
         /// gavel's own.
         own_ms: Option<u64>,
+    }
+}
+
+impl TimeSplit {
+    /// That of a decision.
+    pub fn new(decision: &DecisionRecord) -> Self {
+        let DecisionRecord {
+            duration_ms: total_ms,
+            model_ms,
+            tool_ms,
+            human_ms,
+            ..
+        } = *decision;
+        let own = || Some(total_ms?.saturating_sub(model_ms? + tool_ms? + human_ms?));
+        Self {
+            own_ms: own(),
+            total_ms,
+            model_ms,
+            tool_ms,
+            human_ms,
+        }
     }
 }
 

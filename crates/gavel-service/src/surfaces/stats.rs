@@ -15,7 +15,7 @@ use super::request::time_zone;
 use crate::api::problem::FieldError;
 use crate::api::stats::{
     Bucket, CompareQuery, Compared, Comparison, Difference, Measure, Missing, Others, Rate, Share, Shift, Side,
-    Statistics, StatsQuery, StatsSource,
+    Statistics, StatsQuery, StatsSource, number,
 };
 use crate::domain::histogram;
 use crate::domain::ids::UserId;
@@ -586,11 +586,6 @@ impl Checked {
 
 /// A member that may be a share is ordered by its value; what is absent comes first.
 fn compared(a: &Value, b: &Value) -> Ordering {
-    let number = |value: &Value| match value {
-        Value::Object(share) => share.get("value").and_then(Value::as_f64),
-        Value::String(text) => text.parse().ok(),
-        value => value.as_f64(),
-    };
     match (number(a), number(b)) {
         (None, None) => a.as_str().cmp(&b.as_str()),
         (a, b) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),

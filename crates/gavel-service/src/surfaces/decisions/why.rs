@@ -63,7 +63,7 @@ impl DecisionQueries {
             offered: toolset.functions.into_iter().map(|function| function.name).collect(),
             turns: turns(&decision, &tool_calls),
             gate: gate(&decision, tool_calls, evidence.approvals),
-            time: time(&decision),
+            time: TimeSplit::new(&decision),
             status: decision.status,
             decision_id: decision.decision_id,
             requested_model: decision.requested_model,
@@ -221,23 +221,6 @@ fn limit(decision: &DecisionRecord, code: Option<FailureCode>) -> Option<LimitRe
         _ => false,
     };
     decision.limits_reached.iter().find(is_own).cloned()
-}
-
-fn time(decision: &DecisionRecord) -> TimeSplit {
-    let (total_ms, model_ms, tool_ms, human_ms) = (
-        decision.duration_ms,
-        decision.model_ms,
-        decision.tool_ms,
-        decision.human_ms,
-    );
-    let known = || Some(total_ms?.saturating_sub(model_ms? + tool_ms? + human_ms?));
-    TimeSplit {
-        own_ms: known(),
-        total_ms,
-        model_ms,
-        tool_ms,
-        human_ms,
-    }
 }
 
 fn code(call: &ToolInvocation) -> Option<FailureCode> {

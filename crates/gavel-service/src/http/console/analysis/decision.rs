@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::{Ways, condition, navigation};
 use crate::api::decisions::{AskedWith, DecisionDetail, DecisionRecord, ToolInvocation, Turn};
+use crate::api::why::TimeSplit;
 use crate::domain::action::Action;
 use crate::domain::ids::DecisionId;
 use crate::http::console::session::Visitor;
@@ -84,6 +85,20 @@ fn facts(decision: &DecisionRecord) -> Markup {
         };
         html! { @match value { Some(value) => a href=(link(value)) { bdi { (words::beginning(value, 256)) } }, None => span.none { "none" } } }
     };
+    let model = decision.model.as_deref();
+    let other = model != Some(&decision.requested_model);
+    let asked = other.then_some(("Asked", "requested_model", Some(&*decision.requested_model)));
+    let about = [
+        ("User", "user_id", Some(&*decision.user_id)),
+        ("Surface", "surface", Some(&decision.surface)),
+        ("Agent", "agent_id", decision.agent_id.as_deref()),
+        ("Model", "model", model),
+    ];
+    let context = [
+        ("Conversation", "conversation_id", Some(&*decision.conversation_id)),
+        ("Definition", "definition_hash", Some(&decision.definition_hash)),
+    ];
+    let fields = about.into_iter().chain(asked).chain(context);
     html! {
         dl.tiles {
             div { dt { "Took" } dd { @match decision.duration_ms { Some(ms) => (words::took(ms)), None => "–" } } }
@@ -92,13 +107,7 @@ fn facts(decision: &DecisionRecord) -> Markup {
             div { dt { "Model calls" } dd { (decision.turns.len()) } }
         }
         dl.about {
-            div { dt { "User" } dd { (value("user_id", Some(&decision.user_id))) } }
-            div { dt { "Surface" } dd { (value("surface", Some(&decision.surface))) } }
-            div { dt { "Agent" } dd { (value("agent_id", decision.agent_id.as_deref())) } }
-            div { dt { "Model" } dd { (value("model", decision.model.as_deref())) } }
-            @if decision.model.as_deref() != Some(&decision.requested_model) { div { dt { "Asked" } dd { (value("requested_model", Some(&decision.requested_model))) } } }
-            div { dt { "Conversation" } dd { (value("conversation_id", Some(&decision.conversation_id))) } }
-            div { dt { "Definition" } dd { (value("definition_hash", Some(&decision.definition_hash))) } }
+            @for (title, field, of) in fields { div { dt { (title) } dd { (value(field, of)) } } }
             @if let Some(price) = &decision.price_id { div { dt { "Price" } dd { (words::beginning(price, 512)) } } }
         }
     }
@@ -162,13 +171,14 @@ fn time(decision: &DecisionRecord) -> Markup {
     let Some(whole) = decision.duration_ms else {
         return html! { p.lead { "It has not ended." } };
     };
+    let split = TimeSplit::new(decision);
     let parts = [
-        ("s1", "Model", decision.model_ms.unwrap_or_default()),
-        ("s2", "Tools", decision.tool_ms.unwrap_or_default()),
-        ("s5", "People", decision.human_ms.unwrap_or_default()),
+        ("s1", "Model", split.model_ms),
+        ("s2", "Tools", split.tool_ms),
+        ("s5", "People", split.human_ms),
+        ("s3", "gavel itself", split.own_ms),
     ];
-    let own = whole.saturating_sub(parts.iter().map(|(.., ms)| ms).sum());
-    let parts = [&parts[..], &[("s3", "gavel itself", own)]].concat();
+    let parts = parts.map(|(class, name, ms)| (class, name, ms.unwrap_or_default()));
     let mut begin = 0.0;
     let bars: Vec<_> = parts
         .iter()

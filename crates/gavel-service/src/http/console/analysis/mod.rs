@@ -13,8 +13,9 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use crate::api::exports::{ExportFormat, ExportSource};
+use crate::api::filter::quoted;
 use crate::api::problem::FieldError;
-use crate::api::stats::{Bucket, Measure, Statistics, StatsQuery};
+use crate::api::stats::{self, Bucket, Measure, Statistics, StatsQuery, StatsSource};
 use crate::domain::time::Timestamp;
 use crate::http::console::session::Visitor;
 use crate::http::console::view::{address, words};
@@ -194,11 +195,7 @@ fn text<'a>(row: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
 
 /// The number of a row's member; of a share, its value.
 fn number(row: &Map<String, Value>, name: &str) -> Option<f64> {
-    match row.get(name)? {
-        Value::Object(share) => share.get("value")?.as_f64(),
-        Value::String(text) => text.parse().ok(),
-        value => value.as_f64(),
-    }
+    stats::number(row.get(name)?)
 }
 
 /// A number of a row as text, by the name of its measure.
@@ -212,13 +209,27 @@ fn tell(measure: &str, number: f64) -> String {
     }
 }
 
+/// What is before a field of a source in a filter of decisions.
+fn of(source: StatsSource) -> &'static str {
+    match source {
+        StatsSource::Decisions => "",
+        StatsSource::ToolInvocations => "call.",
+    }
+}
+
+/// What a sum of costs lacks.
+fn unknown_costs(range: &Range, found: &Statistics) -> Markup {
+    html! {
+        @if let Some(missing @ 1..) = found.missing.cost {
+            p.hint { "The cost lacks " a href=(range.link(paths::DECISIONS, &[("filter", Some("cost_nano = null"))])) { (words::count(missing, "decision")) " whose cost is unknown" } "." }
+        }
+    }
+}
+
 /// A condition of the filter language.
 fn condition(field: &str, op: &str, value: Option<&str>) -> String {
     match value {
-        Some(value) => {
-            let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('*', "\\*");
-            format!("{field} {op} \"{escaped}\"")
-        }
+        Some(value) => format!("{field} {op} {}", quoted(value)),
         None => format!("{field} {op} null"),
     }
 }

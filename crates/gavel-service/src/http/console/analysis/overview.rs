@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::{HOUR_US, Range, Ways, and, ask, begin, condition, nothing_yet, number, page, sql, tell, text};
+use super::{
+    HOUR_US, Range, Ways, and, ask, begin, condition, nothing_yet, number, of, page, sql, tell, text, unknown_costs,
+};
 use crate::api::exports::ExportSource;
 use crate::api::stats::{Bucket, Statistics, StatsQuery, StatsSource};
 use crate::domain::action::{Action, ActionStatus};
@@ -121,9 +123,7 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, given: Parameters) -> Pag
                         (chart.figure(id))
                     }
                 }
-                @if let Some(missing) = whole.missing.cost.filter(|missing| *missing > 0) {
-                    p.hint { "The cost lacks " a href=(decisions(Some("cost_nano = null"))) { (words::count(missing, "decision")) " whose cost is unknown" } "." }
-                }
+                (unknown_costs(&range, &whole))
             }
         }
         div.beside-each-other {
@@ -231,7 +231,7 @@ async fn changes(
             if known.contains(&found) {
                 continue;
             }
-            let of = if source == StatsSource::Decisions { "" } else { "call." };
+            let of = of(source);
             let filter = by
                 .iter()
                 .zip(&found)

@@ -3,14 +3,14 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::{Range, Ways, ask, condition, nothing_yet, number, page, sql, tell, text};
+use super::{Range, Ways, ask, condition, nothing_yet, number, of, page, sql, tell, text, unknown_costs};
 use crate::api::exports::ExportSource;
 use crate::api::stats::{Measure, Statistics, StatsQuery, StatsSource};
 use crate::http::console::session::Visitor;
 use crate::http::console::view::{chart, words};
 use crate::http::console::{Page, Parameters, paths};
 use crate::http::request::Open;
-use crate::surfaces::stats::Named;
+use crate::surfaces::stats::{Named, failed};
 
 pub(crate) async fn tools(edge: Open, visitor: Visitor, given: Parameters) -> Page {
     show(edge, visitor, given, Named::Tools, (paths::TOOLS, "/v1/stats/tools")).await
@@ -46,11 +46,7 @@ async fn show(
     let body = html! {
         @if found.rows.is_empty() { (nothing_yet(&range, path)) }
         @else { (table(&range, &query, &found, about(named))) }
-        @if let Some(missing) = found.missing.cost.filter(|missing| *missing > 0) {
-            p { "The sums lack "
-                a href=(range.link(paths::DECISIONS, &[("filter", Some("cost_nano = null"))])) {
-                    (words::count(missing, "decision")) " whose cost is unknown" } "." }
-        }
+        (unknown_costs(&range, &found))
         @if let Some(other) = found.other { p { (words::count(other.groups, "more row")) " with " (words::grouped(other.count)) " are not shown." } }
         (ways.markup(&visitor))
     };
@@ -97,20 +93,16 @@ fn table(range: &Range, query: &StatsQuery, found: &Statistics, caption: &str) -
             .filter_map(|row| number(row, measure))
             .fold(0.0, f64::max),
     };
-    let is_of_calls = query.source == Some(StatsSource::ToolInvocations);
+    let source = query.source.unwrap_or(StatsSource::Decisions);
+    let of = of(source);
     let filter = |row: &Map<String, Value>, more: Option<&str>| {
-        let of = if is_of_calls { "call." } else { "" };
         let by = query
             .by
             .iter()
             .map(|field| condition(&format!("{of}{field}"), "=", text(row, field)));
         by.chain(more.map(str::to_owned)).collect::<Vec<_>>().join(" AND ")
     };
-    let failed = if is_of_calls {
-        "call.success = false"
-    } else {
-        "outcome_category = \"ERROR:*\""
-    };
+    let failed = format!("{of}{}", failed(source));
     html! {
         div.wide tabindex="0" role="region" aria-label="Table" {
             table.numbers {
@@ -129,7 +121,7 @@ fn table(range: &Range, query: &StatsQuery, found: &Statistics, caption: &str) -
                                         @let shown = tell(measure, value);
                                         @let link = match *measure {
                                             "count" => Some(filter(row, None)),
-                                            "failed" if value > 0.0 => Some(filter(row, Some(failed))),
+                                            "failed" if value > 0.0 => Some(filter(row, Some(&failed))),
                                             _ => None,
                                         };
                                         @match link {
