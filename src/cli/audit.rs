@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use crate::adapters::store::{AuditFilter, AuditKind, AuditLog, AuditRow, Head, Verifier};
 use crate::app;
+use crate::cli::client::parameters;
 use crate::cli::exit::{Exit, Usage};
-use crate::cli::list::{self, Column, at, clipped, since, table_of};
+use crate::cli::list::{self, Column, at, clipped, known, since, table_of};
 use crate::cli::output;
 use crate::config::Resolved;
 use crate::domain::time::Timestamp;
@@ -101,12 +102,14 @@ The table shows the main detail of each entry; --json shows everything.";
 
 async fn latest(args: List, log: &mut AuditLog) -> anyhow::Result<Exit> {
     let filter = AuditFilter {
-        kind: args.kind,
-        tenant: args.tenant,
-        actor: args.actor,
-        decision: args.run,
-        action: args.action,
-        tool: args.tool,
+        columns: parameters([
+            ("kind", args.kind),
+            ("tenant", args.tenant),
+            ("actor", args.actor),
+            ("decision_id", args.run),
+            ("action_id", args.action),
+            ("tool", args.tool),
+        ]),
         since: args.since,
     };
     let rows = log.latest(args.limit, &filter).await?;
@@ -125,8 +128,8 @@ const COLUMNS: &[Column<AuditRow>] = &[
     ("at (UTC)", |row| at(Timestamp(row.at))),
     ("what", |row| row.kind.clone()),
     ("who", |row| clipped(&row.actor, 32)),
-    ("tool", |row| clipped(row.tool.as_deref().unwrap_or("-"), 24)),
-    ("run", |row| row.decision_id.clone().unwrap_or_else(|| "-".to_owned())),
+    ("tool", |row| clipped(&known(row.tool.as_deref()), 24)),
+    ("run", |row| known(row.decision_id.as_deref())),
     ("detail", |row| clipped(&render(row), 120)),
 ];
 

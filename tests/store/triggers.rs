@@ -28,7 +28,7 @@ async fn found(db: &TestDb) -> Vec<(String, TriggerState)> {
 async fn restored(db: &TestDb) -> Vec<(String, String)> {
     let mut log = AuditLog::open(&db.url, &AuditSecrets::default()).await.unwrap();
     let filter = AuditFilter {
-        kind: Some(AuditKind::TriggerRestored.as_str().to_owned()),
+        columns: vec![("kind", AuditKind::TriggerRestored.to_string())],
         ..AuditFilter::default()
     };
     let rows = log.page(0, &filter).await.unwrap();

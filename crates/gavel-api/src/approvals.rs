@@ -25,7 +25,7 @@ impl Listed for ApprovalPage {
         Filter("tool", Kind::Text),
         Filter("user_id", Kind::Text),
         Filter("agent_id", Kind::Text),
-        Filter("policy", Kind::Names(|| vec!["allow", "require_approval"])),
+        Filter("policy", Kind::Names(&["allow", "require_approval"])),
         Filter("created_at", Kind::Time),
     ];
     const EXAMPLE: &'static str = "tool = \"gmail_send\"";

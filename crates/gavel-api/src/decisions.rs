@@ -1,10 +1,8 @@
 //! The decision log and the tool-call log.
 
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
 
-use super::filter::{Filter, Kind, Listed, names as names_of};
+use super::filter::{Filter, Kind, Listed};
 use super::names::{names, sent};
 use super::page;
 use crate::domain::decision::{DecisionType, LimitReached, Outcome, Usage};
@@ -46,8 +44,8 @@ page! {
 
 impl Listed for DecisionPage {
     const FILTERS: &'static [Filter] = &[
-        Filter("decision_type", Kind::Names(names_of::<DecisionType>)),
-        Filter("outcome_category", Kind::Names(names_of::<Outcome>)),
+        Filter("decision_type", Kind::Names(DecisionType::WORDS)),
+        Filter("outcome_category", Kind::Names(Outcome::WORDS)),
         Filter("intent", Kind::Text),
         Filter("user_id", Kind::Text),
         Filter("conversation_id", Kind::Text),
@@ -55,7 +53,7 @@ impl Listed for DecisionPage {
         Filter("model", Kind::Text),
         Filter("requested_model", Kind::Text),
         Filter("agent_id", Kind::Text),
-        Filter("status", Kind::Names(names_of::<RecordStatus>)),
+        Filter("status", Kind::Names(RecordStatus::WORDS)),
         Filter("created_at", Kind::Time),
         Filter("closed_at", Kind::Time),
         Filter("duration_ms", Kind::Duration),
@@ -98,14 +96,14 @@ impl Listed for ToolInvocationPage {
     const FILTERS: &'static [Filter] = &[
         Filter("tool", Kind::Text),
         Filter("server", Kind::Text),
-        Filter("status", Kind::Names(names_of::<CallStatus>)),
+        Filter("status", Kind::Names(CallStatus::WORDS)),
         Filter("success", Kind::Success),
         Filter("decision_id", Kind::Text),
         Filter("created_at", Kind::Time),
         Filter("started_at", Kind::Time),
         Filter("duration_ms", Kind::Duration),
         Filter("user_id", Kind::Text),
-        Filter("error_code", Kind::Names(names_of::<FailureCode>)),
+        Filter("error_code", Kind::Names(FailureCode::WORDS)),
         Filter("policy", Kind::Text),
         Filter("decided_by", Kind::Text),
         Filter("tool_digest", Kind::Text),
@@ -234,14 +232,15 @@ sent! {
     }
 }
 
-/// A recorded decision, with its tool calls.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct DecisionDetail {
-    /// The decision.
-    #[serde(flatten)]
-    pub decision: DecisionRecord,
-    /// Its tool calls, in order.
-    pub tool_calls: Vec<ToolInvocation>,
+sent! {
+    /// A recorded decision, with its tool calls.
+    DecisionDetail as "DecisionDetail" {
+        /// The decision.
+        #[serde(flatten)]
+        decision: DecisionRecord,
+        /// Its tool calls, in order.
+        tool_calls: Vec<ToolInvocation>,
+    }
 }
 
 sent! {
@@ -354,13 +353,13 @@ sent! {
     }
 }
 
-/// `POST /v1/erasures`.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ErasureBody {
-    /// Whose texts are to be erased.
-    #[schema(value_type = String)]
-    pub user_id: UserId,
+sent! {
+    /// `POST /v1/erasures`.
+    #[serde(deny_unknown_fields)]
+    ErasureBody as "ErasureBody" {
+        /// Whose texts are to be erased.
+        user_id: UserId,
+    }
 }
 
 sent! {

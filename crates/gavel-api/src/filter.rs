@@ -2,7 +2,6 @@
 //! help of commands and the conditions of the store follow.
 
 use super::names::{names, sent};
-use crate::domain::names::{Shape, Shaped};
 
 /// A field of a filter, and what it is compared with.
 pub struct Filter(pub &'static str, pub Kind);
@@ -13,7 +12,7 @@ pub enum Kind {
     /// Any quoted string.
     Text,
     /// A quoted string from a closed list.
-    Names(fn() -> Vec<&'static str>),
+    Names(&'static [&'static str]),
     /// An integer without quotes.
     Number,
     /// An integer in milliseconds, without quotes.
@@ -26,18 +25,18 @@ pub enum Kind {
     Success,
 }
 
-/// Every name of a closed list.
-pub fn names<T: Shaped>() -> Vec<&'static str> {
-    match T::shape() {
-        Shape::Names(_, names) => names,
-        _ => Vec::new(),
-    }
-}
-
 /// A text as a filter has it.
 pub fn quoted(text: &str) -> String {
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('*', "\\*");
-    format!("\"{escaped}\"")
+    format!("\"{}\"", escaped(text))
+}
+
+/// The beginning of texts as a filter has it.
+pub fn beginning(text: &str) -> String {
+    format!("\"{}*\"", escaped(text))
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('*', "\\*")
 }
 
 names! {
@@ -90,17 +89,17 @@ sent! {
 
 impl Kind {
     /// What it is, its operators, and the values of a closed list.
-    pub fn describe(self) -> (FieldKind, &'static [&'static str], Vec<&'static str>) {
+    pub fn describe(self) -> (FieldKind, &'static [&'static str], &'static [&'static str]) {
         const EQUAL: &[&str] = &["=", "!="];
         const TEXT: &[&str] = &["=", "!=", ":"];
         const ORDERED: &[&str] = &["=", "!=", "<", "<=", ">", ">="];
         match self {
-            Self::Text => (FieldKind::Text, TEXT, vec![]),
-            Self::Names(names) => (FieldKind::Name, EQUAL, names()),
-            Self::Number => (FieldKind::Number, ORDERED, vec![]),
-            Self::Duration => (FieldKind::Milliseconds, ORDERED, vec![]),
-            Self::Time => (FieldKind::Time, ORDERED, vec![]),
-            Self::Bool | Self::Success => (FieldKind::Bool, EQUAL, vec![]),
+            Self::Text => (FieldKind::Text, TEXT, &[]),
+            Self::Names(names) => (FieldKind::Name, EQUAL, names),
+            Self::Number => (FieldKind::Number, ORDERED, &[]),
+            Self::Duration => (FieldKind::Milliseconds, ORDERED, &[]),
+            Self::Time => (FieldKind::Time, ORDERED, &[]),
+            Self::Bool | Self::Success => (FieldKind::Bool, EQUAL, &[]),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::events::{CallError, Event};
-use super::filter::{Filter, Kind, Listed, names as names_of};
+use super::filter::{Filter, Kind, Listed};
 use super::names::{self, names, sent};
 use super::page;
 use crate::domain::action::ActionStatus;
@@ -28,7 +28,7 @@ page! {
 
 impl Listed for PlanningSessionPage {
     const FILTERS: &'static [Filter] = &[
-        Filter("status", Kind::Names(names_of::<SessionStatus>)),
+        Filter("status", Kind::Names(SessionStatus::WORDS)),
         Filter("user_id", Kind::Text),
         Filter("repo_url", Kind::Text),
         Filter("created_at", Kind::Time),

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::filter::{Filter, Kind, Listed, names as names_of};
+use super::filter::{Filter, Kind, Listed};
 use super::names::sent;
 use super::page;
 use crate::domain::agent_run::{RunStatus, StopReason};
@@ -19,12 +19,12 @@ page! {
 impl Listed for RunPage {
     const FILTERS: &'static [Filter] = &[
         Filter("agent_id", Kind::Text),
-        Filter("status", Kind::Names(names_of::<RunStatus>)),
+        Filter("status", Kind::Names(RunStatus::WORDS)),
         Filter("user_id", Kind::Text),
         Filter("parent_run_id", Kind::Text),
         Filter("definition_hash", Kind::Text),
         Filter("created_at", Kind::Time),
-        Filter("stop_reason", Kind::Names(names_of::<StopReason>)),
+        Filter("stop_reason", Kind::Names(StopReason::WORDS)),
     ];
     const EXAMPLE: &'static str = "status = \"paused\"";
 }

@@ -79,6 +79,16 @@ pub enum Measure {
     Rate(Rate),
 }
 
+impl Measure {
+    /// Its name in the rows.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Named(name) => name,
+            Self::Rate(rate) => rate.name.as_deref().unwrap_or("rate"),
+        }
+    }
+}
+
 /// The share of rows that a filter has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

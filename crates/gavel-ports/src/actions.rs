@@ -13,8 +13,8 @@ use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadI
 /// The store of actions. Every change is one conditional UPDATE within one commit.
 #[async_trait]
 pub trait Actions: Send + Sync {
-    /// A page of actions.
-    async fn list(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError>;
+    /// A page of actions: the oldest first, unless the caller orders it otherwise.
+    async fn list(&self, tenant: &TenantId, which: Which, query: &ListQuery) -> Result<Page<Action>, QueryError>;
 
     /// The action of an approval. `None` when the tenant (or the given user) has no such action.
     async fn of_approval(
@@ -102,19 +102,6 @@ pub enum Which {
     In(ActionStatus),
     /// Those whose approval was requested, and that do not wait for it any more: it was resolved, or expired.
     Answered,
-}
-
-/// Which actions a list shows: the oldest first, unless the caller orders it otherwise.
-#[derive(Clone, Debug)]
-pub struct ActionQuery {
-    /// Which ones.
-    pub which: Which,
-    /// Of tools whose names begin with this.
-    pub tool: Option<String>,
-    /// Of the user with this name, among those that the caller may see.
-    pub of_user: Option<String>,
-    /// The page, and what the caller asks for.
-    pub list: ListQuery,
 }
 
 /// A request to resolve an approval.

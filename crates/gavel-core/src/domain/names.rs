@@ -22,7 +22,7 @@ pub enum Shape {
     /// Any object.
     Object,
     /// One of these strings.
-    Names(&'static About, Vec<&'static str>),
+    Names(&'static About, &'static [&'static str]),
     /// An object; `true`: of no other fields.
     Record(&'static About, Vec<Field>, bool),
     /// A list.
@@ -161,7 +161,7 @@ macro_rules! __names {
             fn shape() -> $crate::domain::names::Shape {
                 static ABOUT: $crate::domain::names::About =
                     $crate::domain::names::About(stringify!($name), &[$($doc),*]);
-                $crate::domain::names::Shape::Names(&ABOUT, vec![$($text),+])
+                $crate::domain::names::Shape::Names(&ABOUT, Self::WORDS)
             }
         }
     };

@@ -102,20 +102,11 @@ record! {
     }
 }
 
-/// A price in a time.
-trait Dated {
-    /// Its name, its first day and its last one.
-    fn time(&self) -> (&str, NaiveDate, NaiveDate);
-}
+/// The name of a price, its first day and its last one.
+type Time<'a> = (&'a str, NaiveDate, NaiveDate);
 
-impl Dated for ModelPrice {
-    fn time(&self) -> (&str, NaiveDate, NaiveDate) {
-        (&self.model, self.valid_from, self.valid_to.unwrap_or(NaiveDate::MAX))
-    }
-}
-
-impl Dated for RequestPrice {
-    fn time(&self) -> (&str, NaiveDate, NaiveDate) {
+impl RequestPrice {
+    fn time(&self) -> Time<'_> {
         (&self.name, self.valid_from, self.valid_to.unwrap_or(NaiveDate::MAX))
     }
 }
@@ -154,9 +145,9 @@ impl Prices {
         read_file(file, "TOML", parsed, |at| {
             at.record(|fields| {
                 Some(Self {
-                    models: dated(fields.get("models"), ModelPrice::read),
+                    models: dated(fields.get("models"), ModelPrice::read, ModelPrice::time),
                     tiers: fields.take("tiers", Entries(AMOUNT)).unwrap_or_default(),
-                    requests: dated(fields.get("requests"), RequestPrice::read),
+                    requests: dated(fields.get("requests"), RequestPrice::read, RequestPrice::time),
                 })
             })
         })
@@ -216,6 +207,10 @@ impl Prices {
 }
 
 impl ModelPrice {
+    fn time(&self) -> Time<'_> {
+        (&self.model, self.valid_from, self.valid_to.unwrap_or(NaiveDate::MAX))
+    }
+
     fn id(&self, factor: Decimal) -> String {
         let Self {
             model,
@@ -234,18 +229,18 @@ impl ModelPrice {
 }
 
 /// The rows of a list. No two of one name hold on the same day.
-fn dated<T: Dated>(list: Option<At<'_>>, read: fn(&Fields<'_>) -> Option<T>) -> Vec<T> {
+fn dated<T>(list: Option<At<'_>>, read: fn(&Fields<'_>) -> Option<T>, time: fn(&T) -> Time<'_>) -> Vec<T> {
     let mut rows: Vec<(u64, T)> = Vec::new();
     for at in list.and_then(|list| list.items(MOST_ROWS)).unwrap_or_default() {
         let Some(row) = at.record(read) else { continue };
-        let (name, from, to) = row.time();
+        let (name, from, to) = time(&row);
         if to < from {
             let found = format!("{to}");
             let allowed = format!("a day that is not before valid_from, {from}");
             at.clone().named(format!("{}.valid_to", at.path)).error(found, allowed);
         }
         let earlier = rows.iter().find(|(_, other)| {
-            let (other, other_from, other_to) = other.time();
+            let (other, other_from, other_to) = time(other);
             other == name && from <= other_to && other_from <= to
         });
         if let Some((line, _)) = earlier {

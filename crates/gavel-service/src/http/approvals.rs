@@ -11,8 +11,8 @@ use crate::http::error::Error;
 use crate::http::headers::Patience;
 use crate::http::request::{Acting, Ctx, Given, Id, Key, List, Sent};
 use crate::http::routes::operations;
-use crate::surfaces::approvals::{self, ActionQuery, Which};
-use crate::surfaces::decisions::{ListQuery, Page};
+use crate::surfaces::approvals::{self, Which};
+use crate::surfaces::decisions::Page;
 
 operations! {
     listPendingApprovals = pending: [Forbidden];
@@ -36,8 +36,8 @@ pub(super) async fn pending(
     Acting(user): Acting,
     List(query, _): List<ApprovalPage>,
 ) -> Result<Json<ApprovalPage>, Error> {
-    let query = in_state(ActionStatus::AwaitingConfirmation, query);
-    let page = ctx.approvals.list(&ctx.caller, user, query).await?;
+    let which = Which::In(ActionStatus::AwaitingConfirmation);
+    let page = ctx.approvals.list(&ctx.caller, user, which, query).await?;
     let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
     let now_us = ctx.runs.now_us();
     let pending = |action| approvals::pending(action, &tasks, now_us);
@@ -95,8 +95,8 @@ pub(super) async fn in_doubt(
     Acting(user): Acting,
     List(query, _): List<ActionInDoubtPage>,
 ) -> Result<Json<ActionInDoubtPage>, Error> {
-    let query = in_state(ActionStatus::InDoubt, query);
-    let page = ctx.approvals.list(&ctx.caller, user, query).await?;
+    let which = Which::In(ActionStatus::InDoubt);
+    let page = ctx.approvals.list(&ctx.caller, user, which, query).await?;
     let tasks = ctx.approvals.tasks(&ctx.caller, &page.items).await?;
     Ok(Json(page.map(|action| approvals::in_doubt(action, &tasks)).into()))
 }
@@ -176,14 +176,4 @@ impl Given for ResolveBody {
 impl Given for SettleBody {
     const ABOUT: &'static str = "The outcome you found.";
     const EXAMPLE: &'static str = r#"{"happened": true}"#;
-}
-
-/// The requested page of actions in a state.
-fn in_state(status: ActionStatus, list: ListQuery) -> ActionQuery {
-    ActionQuery {
-        which: Which::In(status),
-        tool: None,
-        of_user: None,
-        list,
-    }
 }

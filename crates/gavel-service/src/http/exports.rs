@@ -19,10 +19,9 @@ use super::request::{Ctx, Id, Named, Query, RowsOf};
 use crate::api::exports::{ExportFormat, ExportManifest, ExportSource};
 use crate::domain::budget::Share;
 use crate::domain::ids::ExportId;
-use crate::domain::time::Timestamp;
 use crate::http::exchange::Exchange;
 use crate::http::headers;
-use crate::http::openapi::{About, in_query, string};
+use crate::http::openapi::{About, string};
 use crate::http::query::{Fields, Parameters};
 use crate::http::routes::{Path, operations};
 use crate::surfaces::exports::{Begun, ExportOptions, Piece};
@@ -79,63 +78,26 @@ impl Named for ExportSource {
 
 impl Parameters for ExportOptions {
     fn read(fields: &mut Fields<'_>) -> Self {
-        let formats = ExportFormat::WORDS.join(", ");
-        let format = || {
-            in_query(
-                "The format.",
-                string().enum_values(Some(ExportFormat::WORDS.iter().copied())),
-            )
-        };
-        let format = fields.take("format", format, &formats, ExportFormat::parse);
+        let format = fields.name("format", "The format.", ExportFormat::NAMES);
         let filter = "As that of the list, with the fields at `/v1/fields`; of model calls, that of their decisions. The audit \
                       log has kind, actor, decision_id, action_id, tool and at.";
-        let filter = fields.text("filter", || in_query(filter, string()));
-        let about = "The columns, in this order, separated by commas. Absent: all, without texts unless `content`.";
-        let columns = fields.text("fields", || in_query(about, string()));
-        let about = "`true` adds the columns with texts of users, models and tools, depending on `records.content`.";
-        let content = flag(fields, "content", about);
-        let from = time(
-            fields,
-            "from",
-            "Only rows of this time or later; RFC 3339. Absent: from the first.",
-        );
-        let to = time(
-            fields,
-            "to",
-            "Only rows before this time; RFC 3339. Absent: to the last.",
-        );
-        let about = "`true` leaves texts of CSV as they are. Otherwise one that begins with `=`, `+`, `-`, `@`, a tab or a \
-                     carriage return gets a `'` before it, since a spreadsheet takes it for a formula.";
+        let columns = "The columns, in this order, separated by commas. Absent: all, without texts unless `content`.";
+        let content = "`true` adds the columns with texts of users, models and tools, depending on `records.content`.";
+        let raw = "`true` leaves texts of CSV as they are. Otherwise one that begins with `=`, `+`, `-`, `@`, a tab or a \
+                   carriage return gets a `'` before it, since a spreadsheet takes it for a formula.";
         Self {
             format: format.unwrap_or(ExportFormat::Csv),
-            filter,
-            fields: columns.map(|names| names.split(',').map(|name| name.trim().to_owned()).collect()),
-            content,
-            from,
-            to,
-            raw: flag(fields, "raw", about),
+            filter: fields.text("filter", filter),
+            fields: fields.texts("fields", columns),
+            content: fields.flag("content", content),
+            from: fields.time(
+                "from",
+                "Only rows of this time or later; RFC 3339. Absent: from the first.",
+            ),
+            to: fields.time("to", "Only rows before this time; RFC 3339. Absent: to the last."),
+            raw: fields.flag("raw", raw),
         }
     }
-}
-
-fn flag(fields: &mut Fields<'_>, name: &str, about: &str) -> bool {
-    let values = || in_query(about, string().enum_values(Some(["true", "false", "1", "0"])));
-    let parse = |text: &str| match text {
-        "true" | "1" => Some(true),
-        "false" | "0" => Some(false),
-        _ => None,
-    };
-    fields
-        .take(name, values, "true or 1, false or 0", parse)
-        .unwrap_or(false)
-}
-
-fn time(fields: &mut Fields<'_>, name: &str, about: &str) -> Option<Timestamp> {
-    let format = || {
-        let format = SchemaFormat::KnownFormat(KnownFormat::DateTime);
-        in_query(about, string().format(Some(format)))
-    };
-    fields.take(name, format, "a time such as 2026-11-20T00:00:00Z", Timestamp::parse)
 }
 
 /// The answer that streams an export.

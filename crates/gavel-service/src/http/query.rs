@@ -3,11 +3,15 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
+use serde_json::Value;
 use utoipa::openapi::path::ParameterBuilder;
+use utoipa::openapi::{KnownFormat, SchemaFormat};
 
 use crate::api::problem::FieldError;
 use crate::domain::definition::quoted;
+use crate::domain::time::Timestamp;
 use crate::http::error::Error;
+use crate::http::openapi::{in_query, string, whole};
 use crate::http::spelling::Spelling;
 
 /// Default number of rows of a page.
@@ -85,10 +89,52 @@ impl<'a> Fields<'a> {
         parsed
     }
 
-    /// The text of a parameter; an empty one counts as absent.
-    pub(super) fn text(&mut self, name: &str, about: impl FnOnce() -> ParameterBuilder) -> Option<String> {
+    /// A text; an empty one counts as absent.
+    pub(super) fn text(&mut self, name: &str, about: &str) -> Option<String> {
+        self.text_of(name, || in_query(about, string()))
+    }
+
+    /// A text with a description of its own.
+    pub(super) fn text_of(&mut self, name: &str, about: impl FnOnce() -> ParameterBuilder) -> Option<String> {
         let text = self.take(name, about, "", |text| Some(text.to_owned()));
         text.filter(|text| !text.is_empty())
+    }
+
+    /// Texts, separated by commas.
+    pub(super) fn texts(&mut self, name: &str, about: &str) -> Option<Vec<String>> {
+        let texts = self.text(name, about)?;
+        let texts = texts.split(',').map(|text| text.trim().to_owned());
+        Some(texts.filter(|text| !text.is_empty()).collect())
+    }
+
+    /// One of these names.
+    pub(super) fn name<T: Copy>(&mut self, name: &str, about: &str, names: &[(&'static str, T)]) -> Option<T> {
+        let words = || names.iter().map(|(word, _)| *word);
+        let about = || in_query(about, string().enum_values(Some(words())));
+        let allowed = words().collect::<Vec<_>>().join(", ");
+        let parse = |text: &str| names.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        self.take(name, about, &allowed, parse)
+    }
+
+    /// Whether something is asked for.
+    pub(super) fn flag(&mut self, name: &str, about: &str) -> bool {
+        let names = [("true", true), ("false", false), ("1", true), ("0", false)];
+        self.name(name, about, &names).unwrap_or_default()
+    }
+
+    /// A time.
+    pub(super) fn time(&mut self, name: &str, about: &str) -> Option<Timestamp> {
+        let format = SchemaFormat::KnownFormat(KnownFormat::DateTime);
+        let about = || in_query(about, string().format(Some(format)));
+        self.take(name, about, "a time such as 2026-11-20T00:00:00Z", Timestamp::parse)
+    }
+
+    /// A whole number from 1 to the most.
+    pub(super) fn up_to(&mut self, name: &str, about: &str, most: u32, default: Option<u32>) -> Option<u32> {
+        let numbers = || whole(1).maximum(Some(most)).default(default.map(Value::from));
+        let parse = |text: &str| number(text).filter(|number| (1..=most).contains(number));
+        let allowed = format!("a whole number from 1 to {most}");
+        self.take(name, || in_query(about, numbers()), &allowed, parse)
     }
 
     /// Rejects all other parameters: a misspelt one would otherwise be ignored silently.

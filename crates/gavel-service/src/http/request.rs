@@ -25,7 +25,7 @@ use crate::http::caller::Auth;
 use crate::http::error::{Code, Error};
 use crate::http::exchange::Exchange;
 use crate::http::headers::{self, only};
-use crate::http::openapi::{self, About, in_query, key, string, user, whole};
+use crate::http::openapi::{self, About, in_query, key, string, user};
 use crate::http::query::{self, DEFAULT_PAGE, Fields, MAX_PAGE, Parameters};
 use crate::http::routes::{Path, Route};
 use crate::http::spelling::Spelling;
@@ -477,8 +477,8 @@ impl<T: Listed> Parameters for List<T> {
         let Paged(page) = Paged::read(fields);
         let filter = || in_query(&openapi::filter(&T::fields()), string()).example(Some(T::EXAMPLE.into()));
         let list = ListQuery {
-            filter: fields.text("filter", filter),
-            order_by: fields.text("order_by", || in_query(&T::orders(), string())),
+            filter: fields.text_of("filter", filter),
+            order_by: fields.text_of("order_by", || in_query(&T::orders(), string())),
             ..page
         };
         Self(list, PhantomData)
@@ -501,20 +501,12 @@ pub(super) struct Paged(pub(super) ListQuery);
 
 impl Parameters for Paged {
     fn read(fields: &mut Fields<'_>) -> Self {
-        let size = |text: &str| query::number(text).filter(|size| (1..=MAX_PAGE).contains(size));
-        let sizes = || whole(1).maximum(Some(MAX_PAGE)).default(Some(DEFAULT_PAGE.into()));
-        let sizes = || in_query("Rows of a page.", sizes());
-        let page_size = fields.take(
-            "page_size",
-            sizes,
-            &format!("a whole number from 1 to {MAX_PAGE}"),
-            size,
-        );
+        let page_size = fields.up_to("page_size", "Rows of a page.", MAX_PAGE, Some(DEFAULT_PAGE));
         let next = fields.spelling.name("next_page_token");
         let token = format!("`{next}` of the previous page; valid only with the same filter and order.");
         Self(ListQuery {
             page_size: page_size.unwrap_or(DEFAULT_PAGE),
-            page_token: fields.text("page_token", || in_query(&token, string())),
+            page_token: fields.text("page_token", &token),
             ..ListQuery::default()
         })
     }

@@ -26,8 +26,8 @@ use crate::http::body::{self, Media};
 use crate::http::error::{AgentProblem, Error, Problem};
 use crate::http::headers::Patience;
 use crate::http::openapi::lines::{Union, line};
-use crate::http::openapi::{About, header, in_query, string, whole};
-use crate::http::query::{self, Fields, Parameters};
+use crate::http::openapi::{About, header, in_query, string};
+use crate::http::query::{Fields, Parameters};
 use crate::http::request::{Acting, Ctx, Id, Key, List, Meta, Query, Request, Room, Take, User};
 use crate::http::routes::operations;
 use crate::http::spelling::{self, Spelling};
@@ -236,16 +236,12 @@ pub(super) struct Timing {
 
 impl Parameters for TimeLimit {
     fn read(fields: &mut Fields<'_>) -> Self {
-        let most = MOST_TIME.as_secs();
-        let about = || {
-            in_query(
-                "Seconds, in place of the definition's limit.",
-                whole(1).maximum(Some(most)),
-            )
-        };
-        let seconds = |text: &str| query::number(text).filter(|seconds| (1..=most).contains(seconds));
-        let seconds = fields.take("timeout_s", about, &format!("a whole number from 1 to {most}"), seconds);
-        Self(seconds.map(Duration::from_secs))
+        let (about, most) = (
+            "Seconds, in place of the definition's limit.",
+            MOST_TIME.as_secs() as u32,
+        );
+        let seconds = fields.up_to("timeout_s", about, most, None);
+        Self(seconds.map(|seconds| Duration::from_secs(seconds.into())))
     }
 }
 

@@ -2,13 +2,11 @@
 
 use super::answer::Json;
 use super::error::Error;
-use super::openapi::{in_query, string, whole};
-use super::query::{self, Fields, Parameters};
+use super::query::{Fields, Parameters};
 use super::request::{Ctx, Given, Query, RowsOf, Sent};
 use crate::api::stats::{Bucket, CompareQuery, Comparison, Statistics, StatsQuery};
-use crate::domain::time::Timestamp;
 use crate::http::routes::operations;
-use crate::surfaces::stats::{MOST_ROWS, Named};
+use crate::surfaces::stats::{MOST_ROWS, Named, ROWS};
 
 operations! {
     queryStatistics = query: [QueryTooSlow];
@@ -47,40 +45,18 @@ pub(super) struct Asked(StatsQuery);
 
 impl Parameters for Asked {
     fn read(fields: &mut Fields<'_>) -> Self {
-        let mut time = |name: &str, about: &str| {
-            let example = "a time such as 2026-11-18T00:00:00Z";
-            fields.take(name, || in_query(about, string()), example, Timestamp::parse)
-        };
-        let (from, to) = (
-            time("from", "From this time on; absent: 7 days before `to`."),
-            time("to", "Before this time; absent: now."),
-        );
-        let buckets = Bucket::WORDS.join(", ");
         let zone = "The IANA name of the zone of days, weeks and months; absent: UTC.";
-        let bucket = format!("One row for each {buckets}.");
-        let by = "Also by these fields, separated by commas.";
-        let order = "A member of the rows; with `-` from the greatest on.";
-        let limit = || whole(1).maximum(Some(MOST_ROWS));
-        let many = |text: &str| query::number(text).filter(|limit| (1..=MOST_ROWS).contains(limit));
-        let by = fields.text("by", || in_query(by, string())).unwrap_or_default();
         Self(StatsQuery {
-            from,
-            to,
-            time_zone: fields.text("time_zone", || in_query(zone, string())),
-            bucket: fields.take("bucket", || in_query(&bucket, string()), &buckets, Bucket::parse),
-            by: by
-                .split(',')
-                .filter(|name| !name.is_empty())
-                .map(str::to_owned)
-                .collect(),
-            filter: fields.text("filter", || in_query("Only these rows, as in lists.", string())),
-            order: fields.text("order", || in_query(order, string())),
-            limit: fields.take(
-                "limit",
-                || in_query("The most rows; absent: 1000.", limit()),
-                &format!("a whole number from 1 to {MOST_ROWS}"),
-                many,
-            ),
+            from: fields.time("from", "From this time on; absent: 7 days before `to`."),
+            to: fields.time("to", "Before this time; absent: now."),
+            by: fields
+                .texts("by", "Also by these fields, separated by commas.")
+                .unwrap_or_default(),
+            time_zone: fields.text("time_zone", zone),
+            bucket: fields.name("bucket", "One row for each length of time.", Bucket::NAMES),
+            filter: fields.text("filter", "Only these rows, as in lists."),
+            order: fields.text("order", "A member of the rows; with `-` from the greatest on."),
+            limit: fields.up_to("limit", "The most rows.", MOST_ROWS, Some(ROWS)),
             ..StatsQuery::default()
         })
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::caller::{ANALYST, Caller, Identity};
 use super::definitions::Directory;
@@ -46,10 +46,10 @@ impl DecisionQueries {
     pub async fn list(&self, caller: &Caller, query: ListQuery) -> Result<Page<DecisionRecord>, QueryError> {
         let query = bound(caller, query);
         let page = self.store.list(&caller.tenant, &query).await?;
-        Ok(page.map(|decision| match query.user {
-            Some(_) => decision_for_its_user(decision),
-            None => decision,
-        }))
+        Ok(match query.user {
+            Some(_) => page.map(decision_for_its_user),
+            None => page,
+        })
     }
 
     /// What filters of lists can ask for.
@@ -68,10 +68,10 @@ impl DecisionQueries {
     ) -> Result<Page<ToolInvocation>, QueryError> {
         let query = bound(caller, query);
         let page = self.store.tool_invocations(&caller.tenant, &query).await?;
-        Ok(page.map(|call| match query.user {
-            Some(_) => call_for_its_user(call),
-            None => call,
-        }))
+        Ok(match query.user {
+            Some(_) => page.map(call_for_its_user),
+            None => page,
+        })
     }
 
     /// One decision, of `user` if given; `None` also when it belongs to another user.
@@ -122,13 +122,13 @@ impl DecisionQueries {
         let hashes: Vec<_> = said.iter().map(|(_, hash)| hash.as_str()).collect();
         let messages = self.texts(&caller.tenant, of, &hashes).await?;
         let json = |hash: &str| RawValue::from_string(texts.get(hash)?.clone()?).ok();
-        let toolset = json(toolset);
+        let is_for_its_user = only_user(caller).or(user).is_some();
+        let toolset = texts
+            .get(toolset)
+            .and_then(|text| Toolset::<&RawValue>::read(text.as_deref()?, is_for_its_user));
         Ok(Some(AskedWith {
             definition: json(definition),
-            toolset: match only_user(caller).or(user) {
-                Some(_) => toolset.and_then(|toolset| toolset_for_its_user(&toolset)),
-                None => toolset,
-            },
+            toolset: toolset.and_then(|toolset| to_raw_value(&toolset).ok()),
             history: said
                 .into_iter()
                 .map(|(role, hash)| Said {
@@ -193,22 +193,30 @@ impl DecisionQueries {
     }
 }
 
-/// Why a function was missing is for operators: it can name servers, and what they answered.
-fn toolset_for_its_user(toolset: &RawValue) -> Option<Box<RawValue>> {
-    #[derive(Serialize, Deserialize)]
-    struct Missing {
-        name: String,
-    }
+/// What a model was offered, and what could not be offered.
+#[derive(Default, Serialize, Deserialize)]
+struct Toolset<F> {
+    functions: F,
+    missing: Vec<Missing>,
+}
 
-    #[derive(Serialize, Deserialize)]
-    struct Toolset<'a> {
-        #[serde(borrow)]
-        functions: &'a RawValue,
-        missing: Vec<Missing>,
-    }
+#[derive(Serialize, Deserialize)]
+struct Missing {
+    name: String,
+    /// For operators: it can name servers, and what they answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
 
-    let toolset: Toolset<'_> = serde_json::from_str(toolset.get()).ok()?;
-    serde_json::value::to_raw_value(&toolset).ok()
+impl<'a, F: Deserialize<'a>> Toolset<F> {
+    /// Reads it, for one of its user if so.
+    fn read(text: &'a str, is_for_its_user: bool) -> Option<Self> {
+        let mut toolset: Self = serde_json::from_str(text).ok()?;
+        if is_for_its_user {
+            toolset.missing.iter_mut().for_each(|missing| missing.reason = None);
+        }
+        Some(toolset)
+    }
 }
 
 /// A user sees their own rows; a service, or a user with the role `analyst`, sees the tenant's.
@@ -253,8 +261,11 @@ mod toolset_tests {
     #[test]
     fn a_user_learns_what_was_missing_and_not_why() {
         let kept = r#"{"functions":[{"name":"b","parameters":{"z":1,"a":2}}],"missing":[{"name":"c","reason":"10.0.0.7 refused"}]}"#;
-        let shown = toolset_for_its_user(&RawValue::from_string(kept.to_owned()).unwrap()).unwrap();
+        let shown = |is_for_its_user| {
+            let toolset = Toolset::<&RawValue>::read(kept, is_for_its_user).unwrap();
+            serde_json::to_string(&toolset).unwrap()
+        };
         let expected = r#"{"functions":[{"name":"b","parameters":{"z":1,"a":2}}],"missing":[{"name":"c"}]}"#;
-        assert_eq!(shown.get(), expected);
+        assert_eq!((shown(true).as_str(), shown(false).as_str()), (expected, kept));
     }
 }

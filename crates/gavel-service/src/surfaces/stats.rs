@@ -1,6 +1,7 @@
 //! Statistics of the logs: a question is checked and counted by the store; what is made of the counts is here.
 
 use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -24,13 +25,13 @@ use crate::domain::proportion::Proportion;
 use crate::domain::time::Timestamp;
 use crate::ports::clock::Clock;
 use crate::ports::records::QueryError;
-use crate::ports::stats::{QUARTER_US, Stats, StatsQuestion, Tallies, Tally, Units};
+use crate::ports::stats::{QUARTER_US, Stats, StatsQuestion, Tally, Units};
 
 /// The time that is counted if none is given.
 const DAYS: u64 = 7;
 /// The most rows of an answer, and how many it has if no limit is given.
 pub const MOST_ROWS: u32 = 10_000;
-const ROWS: usize = 1000;
+pub const ROWS: u32 = 1000;
 /// The most fields and measures of a question.
 const MOST: usize = 16;
 
@@ -134,7 +135,11 @@ impl StatsQueries {
         let now = Timestamp(self.clock.now_us());
         let user = only_user(caller).cloned().or(user);
         let checked = Checked::new(query, user, now)?;
-        let found = self.tally(caller, &checked.question).await?;
+        let found = self.store.tally(&caller.tenant, &checked.question).await;
+        let found = found.map_err(|error| match error {
+            QueryError::Invalid { field, detail } => Problem::invalid(format!("/{field}"), detail),
+            other => other.into(),
+        })?;
         let missing = checked.made.iter().find_map(|(_, made)| match made {
             Made::Dollars(_, missing) => Some(found.tallies.iter().map(|tally| tally.sums[*missing]).sum::<i64>()),
             _ => None,
@@ -160,14 +165,6 @@ impl StatsQueries {
         })
     }
 
-    async fn tally(&self, caller: &Caller, question: &StatsQuestion) -> Result<Tallies, Problem> {
-        let found = self.store.tally(&caller.tenant, question).await;
-        found.map_err(|error| match error {
-            QueryError::Invalid { field, detail } => Problem::invalid(format!("/{field}"), detail),
-            other => other.into(),
-        })
-    }
-
     /// Sets two sets of decisions beside each other.
     ///
     /// # Errors
@@ -180,75 +177,79 @@ impl StatsQueries {
     ) -> Result<Comparison, Problem> {
         let now = Timestamp(self.clock.now_us());
         let (from, to) = span(query.from, query.to, now).map_err(|detail| Problem::invalid("/from", detail))?;
-        let user = only_user(caller).cloned().or(user);
-        let mut sides = Vec::new();
-        for (pointer, filter) in [("/a", query.a), ("/b", query.b)] {
-            let of = StatsQuestion {
-                source: StatsSource::Decisions,
-                time: (from, to),
-                filter: Some(filter),
-                by: Vec::new(),
-                units: None,
-                rates: Vec::new(),
-                sums: Vec::new(),
-                lengths: Vec::new(),
-                user: user.clone(),
-            };
-            let side = self.side(caller, of).await;
-            sides.push(side.map_err(|problem| problem.at("/filter", pointer))?);
-        }
-        let (b, a) = (sides.pop().unwrap_or_default(), sides.pop().unwrap_or_default());
-        let outcomes = outcomes(&a.outcomes, &b.outcomes);
+        let (from, to) = (Timestamp(from), Timestamp(to));
+        let of = |filter| StatsQuery {
+            from: Some(from),
+            to: Some(to),
+            filter: Some(filter),
+            limit: Some(MOST_ROWS),
+            ..StatsQuery::default()
+        };
+        let a = self.set(caller, user.clone(), of(query.a)).await;
+        let a = a.map_err(|problem| problem.at("/filter", "/a"))?;
+        let b = self.set(caller, user, of(query.b)).await;
+        let b = b.map_err(|problem| problem.at("/filter", "/b"))?;
         let mix = mix(&a, &b);
         Ok(Comparison {
-            from: Timestamp(from),
-            to: Timestamp(to),
+            from,
+            to,
             says: says(&a, &b, &mix),
-            a: a.side(),
-            b: b.side(),
-            outcomes,
+            outcomes: outcomes(&a, &b),
+            a: a.side,
+            b: b.side,
             mix,
         })
     }
 
-    async fn side(&self, caller: &Caller, of: StatsQuestion) -> Result<Set, Problem> {
-        let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let question = StatsQuestion {
-            by: texts(&["outcome_category"]),
-            sums: texts(&["cost_nano", MISSING]),
-            lengths: texts(&["duration_ms"]),
-            ..of.clone()
-        };
-        let mut set = Set::default();
-        for mut tally in self.tally(caller, &question).await?.tallies {
-            set.outcomes
-                .insert(tally.by.pop().flatten().unwrap_or_default(), tally.count);
-            match &mut set.all {
-                Some(all) => add(all, &tally),
-                all => *all = Some(tally),
-            }
-        }
-        let question = StatsQuestion {
-            rates: texts(&["call.success = false"]),
-            ..of.clone()
-        };
-        let failed = self.tally(caller, &question).await?.tallies;
-        set.failed = failed.first().map_or(0, |tally| tally.rates[0]);
-        for field in MIX {
-            let question = StatsQuestion {
-                by: texts(&[field]),
+    async fn set(&self, caller: &Caller, user: Option<UserId>, of: StatsQuery) -> Result<Set, Problem> {
+        let ask = |by: Option<&str>, measures: Vec<Measure>| {
+            let by = by.into_iter().map(str::to_owned).collect();
+            let query = StatsQuery {
+                by,
+                measures,
                 ..of.clone()
             };
-            let tallies = self.tally(caller, &question).await?.tallies;
-            let counts = tallies
-                .into_iter()
-                .map(|mut tally| (tally.by.pop().flatten(), tally.count));
-            set.mix.push(counts.collect());
+            self.ask(caller, user.clone(), query)
+        };
+        let all = ["count", P50, P95, COST].map(|name| Measure::Named(name.to_owned()));
+        let all = ask(None, all.into()).await?;
+        let row = all.rows.first();
+        let member = |name: &str| row.and_then(|row| row.get(name));
+        let failed = Measure::Rate(Rate {
+            rate: "call.success = false".to_owned(),
+            name: None,
+        });
+        let failed = ask(None, vec![failed]).await?;
+        let failed = failed.rows.first().and_then(|row| row["rate"]["k"].as_u64());
+        let n = member("count").and_then(Value::as_u64).unwrap_or_default();
+        let mut counts = Vec::new();
+        for field in [OUTCOME].into_iter().chain(MIX) {
+            let found = ask(Some(field), Vec::new()).await?;
+            let count = |row: &Map<String, Value>| {
+                let value = row[field].as_str().map(str::to_owned);
+                (value, row["count"].as_u64().unwrap_or_default())
+            };
+            counts.push(found.rows.iter().map(count).collect());
         }
-        Ok(set)
+        Ok(Set {
+            side: Side {
+                n,
+                p50: member(P50).and_then(number),
+                p95: member(P95).and_then(number),
+                cost_usd: member(COST).and_then(Value::as_str).map(str::to_owned),
+                cost_missing: all.missing.cost.unwrap_or_default(),
+                failed_calls: share(failed.unwrap_or_default(), n),
+            },
+            counts,
+        })
     }
 }
 
+/// What is asked of each set as a whole.
+const P50: &str = "p50(duration_ms)";
+const P95: &str = "p95(duration_ms)";
+const COST: &str = "sum(cost_usd)";
+const OUTCOME: &str = "outcome_category";
 /// The fields that traffic is compared by.
 const MIX: [&str; 4] = ["surface", "agent_id", "requested_model", "intent"];
 /// The sum of decisions whose cost is unknown.
@@ -256,64 +257,55 @@ const MISSING: &str = "cost_missing";
 /// Fewer decisions say nothing of a rate.
 const TOO_FEW: u64 = 30;
 
+/// How many rows have each value of a field.
+type Counts = BTreeMap<Option<String>, u64>;
+
 /// What is known of one of two sets.
-#[derive(Default)]
 struct Set {
-    all: Option<Tally>,
-    outcomes: BTreeMap<String, u64>,
-    failed: u64,
-    /// For each of [`MIX`].
-    mix: Vec<BTreeMap<Option<String>, u64>>,
+    side: Side,
+    /// Of [`OUTCOME`], and of each of [`MIX`].
+    counts: Vec<Counts>,
 }
 
 impl Set {
-    fn n(&self) -> u64 {
-        self.all.as_ref().map_or(0, |all| all.count)
+    /// Those with one of these values.
+    fn of(&self, counts: &Counts, is_such: impl Fn(&Option<String>) -> bool) -> Proportion {
+        let such = counts.iter().filter(|(value, _)| is_such(value));
+        Proportion {
+            hits: such.map(|(_, count)| count).sum(),
+            of: self.side.n,
+        }
     }
 
     /// The decisions that ended with an error.
     fn errors(&self) -> Proportion {
-        let errors = self.outcomes.iter().filter(|(name, _)| name.starts_with("ERROR:"));
-        Proportion {
-            hits: errors.map(|(_, count)| count).sum(),
-            of: self.n(),
-        }
-    }
-
-    fn side(&self) -> Side {
-        let sum = |at: usize| self.all.as_ref().map_or(0, |all| all.sums[at]);
-        let percentile = |share| self.all.as_ref()?.lengths[0].percentile(share);
-        Side {
-            n: self.n(),
-            p50: percentile(0.5),
-            p95: percentile(0.95),
-            cost_usd: dollars(sum(0), sum(1), self.n()),
-            cost_missing: sum(1).try_into().unwrap_or_default(),
-            failed_calls: share(self.failed, self.n()),
-        }
+        let is_error = |value: &Option<String>| value.as_ref().is_some_and(|name| name.starts_with("ERROR:"));
+        self.of(&self.counts[0], is_error)
     }
 }
 
-fn outcomes(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Vec<Compared> {
-    let (n_a, n_b) = (a.values().sum(), b.values().sum());
-    let names: BTreeSet<_> = a.keys().chain(b.keys()).collect();
-    let compared = names.into_iter().map(|name| {
-        let of = |all: &BTreeMap<String, u64>, n| Proportion {
-            hits: all.get(name).copied().unwrap_or_default(),
-            of: n,
-        };
-        let (a, b) = (of(a, n_a), of(b, n_b));
-        Compared {
-            name: name.clone(),
-            a: share(a.hits, a.of),
-            b: share(b.hits, b.of),
-            difference: a.difference(b).map(|(value, low, high)| Difference {
-                value: rounded(value),
-                low: rounded(low),
-                high: rounded(high),
-            }),
-            p: a.p(b),
-        }
+/// The values of a field in both sets, each with its proportions.
+fn both<'a>(a: &'a Set, b: &'a Set, field: usize) -> Vec<(&'a Option<String>, Proportion, Proportion)> {
+    let (of_a, of_b) = (&a.counts[field], &b.counts[field]);
+    let values: BTreeSet<_> = of_a.keys().chain(of_b.keys()).collect();
+    let both = |value| {
+        let is_it = |other: &Option<String>| other == value;
+        (value, a.of(of_a, is_it), b.of(of_b, is_it))
+    };
+    values.into_iter().map(both).collect()
+}
+
+fn outcomes(a: &Set, b: &Set) -> Vec<Compared> {
+    let compared = both(a, b, 0).into_iter().map(|(name, a, b)| Compared {
+        name: name.clone().unwrap_or_default(),
+        a: share(a.hits, a.of),
+        b: share(b.hits, b.of),
+        difference: a.difference(b).map(|(value, low, high)| Difference {
+            value: rounded(value),
+            low: rounded(low),
+            high: rounded(high),
+        }),
+        p: a.p(b),
     });
     let mut compared: Vec<_> = compared.collect();
     compared.sort_by(|one, other| one.p.unwrap_or(1.0).total_cmp(&other.p.unwrap_or(1.0)));
@@ -322,24 +314,14 @@ fn outcomes(a: &BTreeMap<String, u64>, b: &BTreeMap<String, u64>) -> Vec<Compare
 
 /// The largest shift of each field, without those that do not shift.
 fn mix(a: &Set, b: &Set) -> Vec<Shift> {
-    let share = |of: &BTreeMap<Option<String>, u64>, value: &Option<String>, n: u64| {
-        of.get(value).map_or(0.0, |count| *count as f64 / n.max(1) as f64)
-    };
-    let shifts = MIX
-        .iter()
-        .zip(a.mix.iter().zip(&b.mix))
-        .filter_map(|(field, (of_a, of_b))| {
-            let values: BTreeSet<_> = of_a.keys().chain(of_b.keys()).collect();
-            let shift = |value: &Option<String>| (share(of_b, value, b.n()) - share(of_a, value, a.n())).abs();
-            let largest = values
-                .into_iter()
-                .max_by(|one, other| shift(one).total_cmp(&shift(other)))?;
-            Some(Shift {
-                field: (*field).to_owned(),
-                value: largest.clone(),
-                largest_shift: rounded(shift(largest)),
-            })
+    let shifts = (1..).zip(MIX).filter_map(|(place, field)| {
+        let shifts = both(a, b, place).into_iter().map(|(value, a, b)| Shift {
+            field: field.to_owned(),
+            value: value.clone(),
+            largest_shift: rounded((b.value().unwrap_or_default() - a.value().unwrap_or_default()).abs()),
         });
+        shifts.max_by(|one, other| one.largest_shift.total_cmp(&other.largest_shift))
+    });
     let mut shifts: Vec<_> = shifts.filter(|shift| shift.largest_shift > 0.0).collect();
     shifts.sort_by(|one, other| other.largest_shift.total_cmp(&one.largest_shift));
     shifts
@@ -347,7 +329,7 @@ fn mix(a: &Set, b: &Set) -> Vec<Shift> {
 
 /// The comparison in words.
 fn says(a: &Set, b: &Set, mix: &[Shift]) -> String {
-    let (n_a, n_b) = (a.n(), b.n());
+    let (n_a, n_b) = (a.side.n, b.side.n);
     if n_a.min(n_b) < TOO_FEW {
         return format!("Too few to say: {n_a} and {n_b} decisions; {TOO_FEW} of each are needed.");
     }
@@ -444,16 +426,13 @@ impl Checked {
         }
         let mut made: Vec<(String, Made)> = Vec::new();
         for (at, measure) in measures.into_iter().enumerate() {
-            let (name, one) = match measure {
-                Measure::Rate(Rate { rate, name }) => {
+            let name = measure.name().to_owned();
+            let one = match measure {
+                Measure::Rate(Rate { rate, .. }) => {
                     question.rates.push(rate);
-                    let name = name.unwrap_or_else(|| "rate".to_owned());
-                    (name, Some(Made::Share(question.rates.len() - 1)))
+                    Some(Made::Share(question.rates.len() - 1))
                 }
-                Measure::Named(name) => {
-                    let one = parse(&name, &mut question);
-                    (name, one)
-                }
+                Measure::Named(name) => parse(&name, &mut question),
             };
             let pointer = format!("/measures/{at}");
             let taken = || {
@@ -507,7 +486,7 @@ impl Checked {
             zone,
             bucket: query.bucket,
             order,
-            limit: query.limit.map_or(ROWS, |limit| limit as usize),
+            limit: query.limit.unwrap_or(ROWS) as usize,
         })
     }
 
@@ -532,36 +511,28 @@ impl Checked {
     /// The rows in their order, and what the limit leaves out.
     fn rows(&self, tallies: Vec<Tally>) -> (Vec<Map<String, Value>>, Option<Others>) {
         // Days become weeks and months here.
-        let mut groups = BTreeMap::<_, (Option<String>, Tally)>::new();
+        let mut groups = BTreeMap::<_, Tally>::new();
         for tally in tallies {
-            let begin = self
-                .bucket
-                .zip(tally.unit)
-                .map(|(bucket, unit)| begin(bucket, self.zone, unit));
-            let (at, text) = begin.unzip();
-            match groups.get_mut(&(at, tally.by.clone())) {
-                Some((_, all)) => add(all, &tally),
-                None => {
-                    groups.insert((at, tally.by.clone()), (text, tally));
+            let bucket = self.bucket.zip(tally.unit);
+            let begin = bucket.map(|(bucket, unit)| begin(bucket, self.zone, unit));
+            match groups.entry((begin, tally.by.clone())) {
+                Entry::Occupied(mut all) => add(all.get_mut(), &tally),
+                Entry::Vacant(none) => {
+                    none.insert(tally);
                 }
             }
         }
-        let row = |at: &Option<NaiveDateTime>, begin: &Option<String>, tally: &Tally| {
-            let bucket = begin.iter().map(|begin| ("bucket".to_owned(), begin.clone().into()));
-            let by = self
-                .question
-                .by
-                .iter()
-                .cloned()
-                .zip(tally.by.iter().cloned().map(Value::from));
-            let made = self
-                .made
-                .iter()
-                .map(|(name, made)| (name.clone(), self.member(made, tally)));
-            (*at, tally.count, bucket.chain(by).chain(made).collect::<Map<_, _>>())
-        };
-        let groups = groups.iter();
-        let mut rows: Vec<_> = groups.map(|((at, _), (begin, tally))| row(at, begin, tally)).collect();
+        let rows = groups.into_iter().map(|((begin, values), tally)| {
+            let (at, bucket) = begin.unzip();
+            let bucket = bucket.map(|begin| ("bucket".to_owned(), begin.into()));
+            let fields = self.question.by.iter().cloned();
+            let fields = fields.zip(values.into_iter().map(Value::from));
+            let made = self.made.iter();
+            let made = made.map(|(name, made)| (name.clone(), self.member(made, &tally)));
+            let row: Map<_, _> = bucket.into_iter().chain(fields).chain(made).collect();
+            (at, tally.count, row)
+        });
+        let mut rows: Vec<_> = rows.collect();
         rows.sort_by(|(at, n, a), (bt, m, b)| {
             let (name, descending) = self
                 .order
@@ -684,23 +655,13 @@ fn units(bucket: Bucket, zone: Tz, (from, to): (i64, i64)) -> Units {
     let (first, last) = (from.div_euclid(QUARTER_US), to.div_euclid(QUARTER_US) + 1);
     let (mut offsets, mut now) = (Vec::new(), offset(first));
     // A zone changes its offset a few times a year: looked for by days, then exactly.
-    let mut day = first;
-    while day < last {
+    for day in (first..last).step_by(96) {
         let next = (day + 96).min(last);
         if offset(next) != now {
-            let (mut low, mut high) = (day, next);
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                if offset(middle) == now {
-                    low = middle
-                } else {
-                    high = middle
-                }
-            }
-            offsets.push((now, high));
+            let change = (day..next).find(|quarter| offset(*quarter) != now).unwrap_or(next);
+            offsets.push((now, change));
             now = offset(next);
         }
-        day = next;
     }
     offsets.push((now, i64::MAX));
     Units { quarters, offsets }
@@ -907,22 +868,26 @@ mod tests {
 
     #[test]
     fn a_comparison_says_what_differs_and_when_it_cannot() {
-        let set = |errors: u64, n: u64, chat: u64| Set {
-            all: Some(Tally {
-                count: n,
-                sums: vec![0, 0],
-                lengths: vec![histogram::Histogram::default()],
-                ..Tally::default()
-            }),
-            outcomes: BTreeMap::from([
-                ("ERROR:DEADLINE".to_owned(), errors),
-                ("RESPONSE_GIVEN".to_owned(), n - errors),
-            ]),
-            failed: 0,
-            mix: vec![BTreeMap::from([
-                (Some("chat".to_owned()), chat),
-                (Some("agent".to_owned()), n - chat),
-            ])],
+        let set = |errors: u64, n: u64, chat: u64| {
+            let counts = |field: &str| match field {
+                OUTCOME => BTreeMap::from([
+                    (Some("ERROR:DEADLINE".to_owned()), errors),
+                    (Some("RESPONSE_GIVEN".to_owned()), n - errors),
+                ]),
+                "surface" => BTreeMap::from([(Some("chat".to_owned()), chat), (Some("agent".to_owned()), n - chat)]),
+                _ => BTreeMap::new(),
+            };
+            Set {
+                side: Side {
+                    n,
+                    p50: None,
+                    p95: None,
+                    cost_usd: None,
+                    cost_missing: 0,
+                    failed_calls: share(0, n),
+                },
+                counts: [OUTCOME].into_iter().chain(MIX).map(counts).collect(),
+            }
         };
         let (a, b) = (set(60, 4000, 4000), set(124, 4000, 3560));
         let shifts = mix(&a, &b);
@@ -932,7 +897,7 @@ mod tests {
             "B fails more often: 3.1 % against 1.5 % (+1.6 points, 95 %: 0.9 to 2.3; 4000 and 4000 decisions). The two had \
              different traffic: surface shifted by 11.0 points."
         );
-        let compared = outcomes(&a.outcomes, &b.outcomes);
+        let compared = outcomes(&a, &b);
         assert_eq!(compared.len(), 2);
         assert!(compared[0].p.unwrap() < 0.001);
         assert!(says(&set(1, 29, 29), &b, &[]).starts_with("Too few to say: 29 and 4000 decisions"));

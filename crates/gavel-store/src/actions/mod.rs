@@ -27,7 +27,7 @@ use crate::domain::action::{Action, ActionStatus, in_words};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::ids::{ActionId, ApprovalId, GrantId, RunId, TenantId, ThreadId, UserId};
 use crate::domain::thread::MessageRole;
-use crate::ports::actions::{ActionQuery, Actions, Resolve, Resolved, Revoke, Settle, SettleDone, Which};
+use crate::ports::actions::{Actions, Resolve, Resolved, Revoke, Settle, SettleDone, Which};
 use crate::ports::commit::{ActionOutcome, NewAction};
 use crate::ports::records::{ListQuery, Page, QueryError, RecordError};
 use crate::ports::runs::{InThread, NewRun, Started};
@@ -35,9 +35,9 @@ use crate::queue::Batch;
 
 #[async_trait]
 impl Actions for Store {
-    async fn list(&self, tenant: &TenantId, query: &ActionQuery) -> Result<Page<Action>, QueryError> {
+    async fn list(&self, tenant: &TenantId, which: Which, query: &ListQuery) -> Result<Page<Action>, QueryError> {
         let status = |statuses| Term::fixed("status", Literal::OneOf(statuses));
-        let mut terms = match query.which {
+        let terms = match which {
             Which::In(status_is) => vec![status(vec![status_is.as_str()])],
             Which::Answered => {
                 let mut answered = ActionStatus::ALL.to_vec();
@@ -49,11 +49,7 @@ impl Actions for Store {
                 ]
             }
         };
-        let tool = query.tool.clone().map(Literal::Prefix);
-        terms.extend(tool.map(|tool| Term::fixed("tool", tool)));
-        let user = query.of_user.clone().map(Literal::Exact);
-        terms.extend(user.map(|user| Term::fixed("user_id", user)));
-        self.reading.page(&ACTIONS, tenant, terms, &query.list).await
+        self.reading.page(&ACTIONS, tenant, terms, query).await
     }
 
     async fn of_approval(

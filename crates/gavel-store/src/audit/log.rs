@@ -33,18 +33,8 @@ pub struct AuditLog {
 /// Selects rows.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// The kind of event.
-    pub kind: Option<String>,
-    /// The tenant.
-    pub tenant: Option<String>,
-    /// The actor.
-    pub actor: Option<String>,
-    /// The decision, or run.
-    pub decision: Option<String>,
-    /// The tool call.
-    pub action: Option<String>,
-    /// The tool.
-    pub tool: Option<String>,
+    /// Columns of texts, and the text that each has.
+    pub columns: Vec<(&'static str, String)>,
     /// The earliest time, in microseconds since the epoch.
     pub since: Option<i64>,
 }
@@ -145,18 +135,9 @@ impl AuditLog {
 
     async fn rows(&mut self, after: i64, filter: &AuditFilter, order: &str) -> Result<Vec<AuditRow>, StoreError> {
         let (mut conditions, mut values) = ("number > $1".to_owned(), values![after]);
-        for (column, value) in [
-            ("kind", &filter.kind),
-            ("tenant", &filter.tenant),
-            ("actor", &filter.actor),
-            ("decision_id", &filter.decision),
-            ("action_id", &filter.action),
-            ("tool", &filter.tool),
-        ] {
-            if let Some(value) = value {
-                values.push(value.into());
-                conditions += &format!(" AND {column} = ${}", values.len());
-            }
+        for (column, value) in &filter.columns {
+            values.push(value.into());
+            conditions += &format!(" AND {column} = ${}", values.len());
         }
         if let Some(since) = filter.since {
             values.push(since.into());

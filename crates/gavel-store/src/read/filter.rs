@@ -208,10 +208,10 @@ impl Term {
 
 impl Field {
     /// The values of its closed list.
-    pub(crate) fn known(&self) -> Vec<&'static str> {
+    pub(crate) fn known(&self) -> &'static [&'static str] {
         match self.kind {
-            Kind::Names(known) => known(),
-            _ => filter::names::<CallStatus>(),
+            Kind::Names(known) => known,
+            _ => CallStatus::WORDS,
         }
     }
 }
@@ -457,7 +457,6 @@ impl Parser<'_> {
             }),
             Kind::Names(known) => {
                 let (text, prefix) = self.string(name)?;
-                let known = known();
                 let is_meant = |value: &&str| {
                     if prefix {
                         value.starts_with(&text)
@@ -490,7 +489,7 @@ impl Parser<'_> {
             Kind::Success => {
                 let yes: bool = self.bare(&format!("{name} is true or false"))?;
                 let is_meant = |status: &&str| (*status == CallStatus::Completed.as_str()) == yes;
-                Ok(Literal::OneOf(field.known().into_iter().filter(is_meant).collect()))
+                Ok(Literal::OneOf(field.known().iter().copied().filter(is_meant).collect()))
             }
         }
     }
@@ -583,7 +582,7 @@ impl List {
                 kind,
                 operators: texts(operators),
                 indexed: field.sql == self.order || self.indexed.iter().any(is_of),
-                values: texts(&values),
+                values: texts(values),
             }
         });
         described.collect()
@@ -676,7 +675,7 @@ pub(crate) static AUDIT_LOG: LazyLock<List> = LazyLock::new(|| List {
     newest_first: false,
     columns: String::new(),
     fields: AUDIT.fields(&[
-        filter::Filter("kind", Kind::Names(filter::names::<AuditKind>)),
+        filter::Filter("kind", Kind::Names(AuditKind::WORDS)),
         filter::Filter("actor", Kind::Text),
         filter::Filter("decision_id", Kind::Text),
         filter::Filter("action_id", Kind::Text),

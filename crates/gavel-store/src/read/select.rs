@@ -252,12 +252,8 @@ fn branches(index: &Index, term: &Term, common_too: bool) -> Option<Vec<String>>
         (Literal::OneOf(chosen), op) => {
             let mut values = chosen.clone();
             if op == Op::Ne {
-                values = term
-                    .field
-                    .known()
-                    .into_iter()
-                    .filter(|value| !chosen.contains(value))
-                    .collect();
+                let known = term.field.known().iter().copied();
+                values = known.filter(|value| !chosen.contains(value)).collect();
             }
             if values.iter().any(is_common) {
                 return None;

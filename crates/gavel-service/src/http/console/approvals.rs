@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::api::approvals::ResolveBody;
+use crate::api::filter::{beginning, quoted};
 use crate::domain::action::{Action, ActionStatus, Resolution};
 use crate::domain::hypertext;
 use crate::domain::ids::{ActionId, ApprovalId, PlanningSessionId, RunId};
@@ -18,7 +19,7 @@ use crate::http::console::{Page, Parameters, Turned, foreign, framed, nothing, p
 use crate::http::error::{Code, Error};
 use crate::http::request::{Id, Open, Request, Take};
 use crate::http::{Edge, body, headers};
-use crate::surfaces::approvals::{ActionQuery, Which};
+use crate::surfaces::approvals::Which;
 use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::problem::Problem;
 
@@ -70,17 +71,17 @@ impl Filter {
     }
 }
 
-/// The query for a page of actions.
-fn actions(which: Which, filter: &Filter, page_token: Option<String>) -> ActionQuery {
-    ActionQuery {
-        which,
-        tool: filter.tool.as_deref().map(identifier),
-        of_user: filter.user.clone(),
-        list: ListQuery {
-            page_size: ROWS,
-            page_token,
-            ..ListQuery::default()
-        },
+/// The query for a page of actions: of this user, and of tools whose names begin so.
+fn query(filter: &Filter, page_token: Option<String>) -> ListQuery {
+    let user = filter.user.as_deref().map(|user| format!("user_id = {}", quoted(user)));
+    let tool = filter.tool.as_deref().map(identifier);
+    let tool = tool.map(|tool| format!("tool = {}", beginning(&tool)));
+    let conditions: Vec<_> = user.into_iter().chain(tool).collect();
+    ListQuery {
+        page_size: ROWS,
+        page_token,
+        filter: Some(conditions.join(" AND ")),
+        ..ListQuery::default()
     }
 }
 
@@ -100,8 +101,10 @@ pub(crate) async fn list(edge: Open, Reader(visitor): Reader, given: Parameters)
     let filter = Filter::new(&given);
     let approvals = &edge.approvals;
     let list = async |status, token| {
-        let query = actions(Which::In(status), &filter, token);
-        approvals.list(&visitor.caller, visitor.user.clone(), query).await
+        let query = query(&filter, token);
+        approvals
+            .list(&visitor.caller, visitor.user.clone(), Which::In(status), query)
+            .await
     };
     let token = given.get("page_token");
     let pending = list(ActionStatus::AwaitingConfirmation, token.clone()).await?;
@@ -174,10 +177,15 @@ pub(crate) async fn list(edge: Open, Reader(visitor): Reader, given: Parameters)
 /// Requests that were answered or expired, the latest request first.
 pub(crate) async fn answered(edge: Open, visitor: Visitor, given: Parameters) -> Page {
     let filter = Filter::new(&given);
-    let mut query = actions(Which::Answered, &filter, given.get("page_token"));
-    query.list.order_by = Some("created_at desc".to_owned());
-    let found = edge.approvals.list(&visitor.caller, visitor.user.clone(), query);
-    let found = found.await?;
+    let query = ListQuery {
+        order_by: Some("created_at desc".to_owned()),
+        ..query(&filter, given.get("page_token"))
+    };
+    let user = visitor.user.clone();
+    let found = edge
+        .approvals
+        .list(&visitor.caller, user, Which::Answered, query)
+        .await?;
     let now = edge.runs.now_us();
     let more = found.next_page_token.as_deref();
     let body = html! {

@@ -20,7 +20,7 @@ use crate::domain::plan::TaskId;
 use crate::domain::templates::Text;
 use crate::domain::time::Timestamp;
 use crate::domain::tool::Tool;
-pub use crate::ports::actions::{ActionQuery, Which};
+pub use crate::ports::actions::Which;
 use crate::ports::actions::{Actions, Resolve, Resolved, Settle, SettleDone};
 use crate::ports::planning::PlanningSessions;
 use crate::ports::records::Decisions;
@@ -73,10 +73,14 @@ impl Approvals {
         &self,
         caller: &Caller,
         user: Option<UserId>,
-        mut query: ActionQuery,
+        which: Which,
+        query: ListQuery,
     ) -> Result<Page<Action>, Problem> {
-        query.list.user = whose(caller, user)?;
-        Ok(self.actions.list(&caller.tenant, &query).await?)
+        let query = ListQuery {
+            user: whose(caller, user)?,
+            ..query
+        };
+        Ok(self.actions.list(&caller.tenant, which, &query).await?)
     }
 
     /// The tasks of the planning sessions that these actions belong to.

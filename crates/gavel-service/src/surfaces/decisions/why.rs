@@ -2,11 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
-use super::{DecisionQueries, only_user};
+use super::{DecisionQueries, Toolset, only_user};
 use crate::api::decisions::{DecisionDetail, DecisionRecord, ToolInvocation};
-use crate::api::problem::Code;
 use crate::api::why::{
     Absent, AbsentBecause, CallApproval, ChangedField, GatedCall, TimeSplit, Why, WhyDefinition, WhyOutcome, WhyTurn,
 };
@@ -18,19 +16,13 @@ use crate::domain::tool::FailureCode;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::problem::Problem;
 
-/// What a row of a toolset says of names.
-#[derive(Default, Deserialize)]
-struct Offered {
-    functions: Vec<Named>,
-    missing: Vec<Named>,
+/// What of a function is told.
+#[derive(Deserialize)]
+struct Function {
+    name: String,
 }
 
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-    /// Left out for the user of a decision.
-    reason: Option<String>,
-}
+type Offered = Toolset<Vec<Function>>;
 
 impl DecisionQueries {
     /// Why a decision was made as it was; `None` as for [`Self::get`].
@@ -48,12 +40,8 @@ impl DecisionQueries {
         let text = |hash: &str| texts.get(hash).cloned().flatten();
         let definition = text(&decision.definition_hash).and_then(|text| serde_json::from_str::<Value>(&text).ok());
         let toolset = decision.toolset_hash.as_deref().and_then(text);
-        let toolset = toolset.and_then(|text| RawValue::from_string(text).ok());
-        let toolset = match only_user(caller).or(user) {
-            Some(_) => toolset.and_then(|toolset| super::toolset_for_its_user(&toolset)),
-            None => toolset,
-        };
-        let toolset = toolset.and_then(|toolset| serde_json::from_str::<Offered>(toolset.get()).ok());
+        let is_for_its_user = only_user(caller).or(user).is_some();
+        let toolset = toolset.and_then(|text| Offered::read(&text, is_for_its_user));
         let toolset = toolset.unwrap_or_default();
         let current = self.current(&caller.tenant, &decision, evidence.project).await?;
         Ok(Some(Why {
@@ -86,11 +74,8 @@ impl DecisionQueries {
             (Some(_), None) => return Ok(None),
             (Some(agent), Some(project)) => (agent, project),
         };
-        match self.directory.get(tenant, &project, agent).await {
-            Ok(found) => Ok(Some(found.definition)),
-            Err(problem) if problem.code == Code::NotFound => Ok(None),
-            Err(problem) => Err(problem),
-        }
+        let found = Problem::or_none(self.directory.get(tenant, &project, agent).await)?;
+        Ok(found.map(|found| found.definition))
     }
 }
 

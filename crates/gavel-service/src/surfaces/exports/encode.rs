@@ -59,8 +59,7 @@ impl Encoder {
     /// The bytes of what waits.
     pub(super) fn flush(&mut self) -> Result<Vec<u8>, Failure> {
         match self {
-            Self::Csv { .. } => self.rows(Vec::new()),
-            Self::Ndjson(_) => Ok(Vec::new()),
+            Self::Csv { .. } | Self::Ndjson(_) => self.rows(Vec::new()),
             Self::Parquet(columns) => Ok(columns.group()?),
         }
     }
@@ -70,14 +69,8 @@ impl Encoder {
         match self {
             Self::Csv { .. } => Ok(Vec::new()),
             Self::Ndjson(_) => {
-                let ExportManifest {
-                    rows,
-                    first,
-                    last,
-                    sha256,
-                    ..
-                } = manifest;
-                let manifest = json!({"rows": rows, "first": first, "last": last, "sha256": sha256});
+                let (rows, sha256) = (manifest.rows, &manifest.sha256);
+                let manifest = json!({"rows": rows, "first": manifest.first, "last": manifest.last, "sha256": sha256});
                 Ok(format!("{}\n", json!({"_manifest": manifest})).into_bytes())
             }
             Self::Parquet(columns) => Ok(columns.end(manifest)?),

@@ -21,18 +21,14 @@ const DATA: usize = 8 * 1024;
 const MOST: usize = 200;
 
 /// A stretch of the time of a decision.
-struct Step<'a> {
+struct Step {
     class: &'static str,
     begin: i64,
     /// Microseconds; absent if it has none.
     length: Option<i64>,
-    of: Of<'a>,
-}
-
-enum Of<'a> {
-    Turn(&'a Turn),
-    Call(&'a ToolInvocation),
-    Human(&'a Action),
+    what: Markup,
+    ended: Markup,
+    cost: Option<u64>,
 }
 
 pub(crate) async fn show(edge: Open, visitor: Visitor, Id(id): Id<DecisionId>) -> Page {
@@ -42,7 +38,7 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, Id(id): Id<DecisionId>) -
     let asked = edge.decisions.asked_with(&visitor.caller, user.as_ref(), id).await?;
     // The run of a decision has its id; who may read it may read how long its approvals took.
     let actions = edge.approvals.of_run(id.run()).await?;
-    let steps = steps(&found, &actions);
+    let steps = steps(&found, &actions, visitor.zone);
     let decision = &found.decision;
     let ways = Ways {
         json: format!("/v1/decisions/{id}"),
@@ -63,7 +59,7 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, Id(id): Id<DecisionId>) -
             (facts(decision))
             @if let Some(detail) = &decision.error_detail { p.flash.bad { (words::beginning(detail, TEXT)) } }
             section aria-labelledby="conversation" { h2 #conversation { "Conversation" } (conversation(decision, asked.as_ref(), &found.tool_calls)) }
-            section aria-labelledby="time" { h2 #time { "Where the time went" } (time(decision)) (waterfall(decision, &steps, visitor.zone)) }
+            section aria-labelledby="time" { h2 #time { "Where the time went" } (time(decision)) (waterfall(decision, &steps)) }
             (ways.markup(&visitor))
         }
     };
@@ -138,32 +134,68 @@ fn conversation(decision: &DecisionRecord, asked: Option<&AskedWith>, calls: &[T
 }
 
 /// Model calls, tool calls and approvals, in the order of their begin.
-fn steps<'a>(found: &'a DecisionDetail, actions: &'a [Action]) -> Vec<Step<'a>> {
-    let us = |ms: u64| i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX);
-    let turns = found.decision.turns.iter().map(|turn| Step {
-        class: "s1",
-        begin: turn.started_at.0,
-        length: Some(us(turn.duration_ms)),
-        of: Of::Turn(turn),
-    });
-    let calls = found.tool_calls.iter().map(|call| Step {
-        class: "s2",
-        begin: call.started_at.unwrap_or(call.created_at).0,
-        length: call.result.duration_ms.filter(|_| call.started_at.is_some()).map(us),
-        of: Of::Call(call),
-    });
-    let approvals = actions
-        .iter()
-        .filter(|action| action.approval.is_some())
-        .map(|action| Step {
-            class: "s5",
-            begin: action.created_at,
-            length: action.resolved_at.map(|at| at - action.created_at),
-            of: Of::Human(action),
-        });
+fn steps(found: &DecisionDetail, actions: &[Action], zone: Tz) -> Vec<Step> {
+    let turns = found.decision.turns.iter().map(|turn| model_call(turn, zone));
+    let calls = found.tool_calls.iter().map(tool_call);
+    let approvals = actions.iter().filter(|action| action.approval.is_some()).map(approval);
     let mut steps: Vec<_> = turns.chain(calls).chain(approvals).collect();
     steps.sort_by_key(|step| step.begin);
     steps
+}
+
+fn us(ms: u64) -> i64 {
+    i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX)
+}
+
+fn model_call(turn: &Turn, zone: Tz) -> Step {
+    Step {
+        class: "s1",
+        begin: turn.started_at.0,
+        length: Some(us(turn.duration_ms)),
+        what: html! {
+            details {
+                summary { "Model " bdi { (words::beginning(turn.model.as_deref().unwrap_or(&turn.requested_model), 128)) } }
+                p { (words::at(turn.started_at.0, zone)) "; " (words::count(turn.attempts.into(), "request")) "; tokens: " (words::grouped(turn.usage.input_tokens)) " in ("
+                    (words::grouped(turn.usage.cached_tokens)) " cached), " (words::grouped(turn.usage.thought_tokens)) " thought, " (words::grouped(turn.usage.output_tokens)) " out"
+                    @if let Some(ms) = turn.first_text_ms { "; first text after " (words::took(ms)) } }
+            }
+        },
+        ended: html! { @if let Some(reason) = &turn.finish_reason { (words::beginning(reason, 128)) } },
+        cost: turn.cost_nano,
+    }
+}
+
+fn tool_call(call: &ToolInvocation) -> Step {
+    Step {
+        class: "s2",
+        begin: call.started_at.unwrap_or(call.created_at).0,
+        length: call.result.duration_ms.filter(|_| call.started_at.is_some()).map(us),
+        what: html! {
+            details {
+                summary { (words::code(words::cut(&call.tool, 128).0)) }
+                p { @if let Some(server) = &call.server { "Server " (words::code(server)) "; " } "arguments " (words::bytes(call.argument_bytes as f64)) }
+                (data("Arguments", call.parameters.as_ref().map(|json| json.get())))
+                (data("Result", call.result.data.as_ref().map(|json| json.get())))
+            }
+        },
+        ended: html! {
+            (words::name(call.status.as_str()))
+            @if let Some(policy) = &call.policy { ", policy: " (words::beginning(policy, 128)) @if let Some(by) = &call.decided_by { " by " (words::beginning(by, 256)) } }
+            @if let Some(error) = &call.result.error { ": " (words::code(error.code.as_str())) " " (words::beginning(&error.message, 1024)) }
+        },
+        cost: None,
+    }
+}
+
+fn approval(action: &Action) -> Step {
+    Step {
+        class: "s5",
+        begin: action.created_at,
+        length: action.resolved_at.map(|at| at - action.created_at),
+        what: html! { a href={ "/console/actions/" (action.id) } { "Approval of " (words::code(words::cut(&action.tool, 128).0)) } },
+        ended: html! { (words::name(&action.status.as_str().to_lowercase())) },
+        cost: None,
+    }
 }
 
 /// The parts of its duration in one bar, and their numbers.
@@ -195,7 +227,7 @@ fn time(decision: &DecisionRecord) -> Markup {
     }
 }
 
-fn waterfall(decision: &DecisionRecord, steps: &[Step<'_>], zone: Tz) -> Markup {
+fn waterfall(decision: &DecisionRecord, steps: &[Step]) -> Markup {
     let begin = decision.created_at.0;
     let ends = steps.iter().map(|step| step.begin + step.length.unwrap_or_default());
     let own = decision.duration_ms.map(|ms| begin + ms as i64 * 1000);
@@ -211,12 +243,12 @@ fn waterfall(decision: &DecisionRecord, steps: &[Step<'_>], zone: Tz) -> Markup 
                             @let offset = (step.begin - begin).max(0);
                             @let took = step.length.map(|us| words::took(us.max(0) as u64 / 1000));
                             tr {
-                                th scope="row" { (what(&step.of, zone)) }
+                                th scope="row" { (step.what) }
                                 td.over { (chart::bar(step.class, offset as f64 / span, step.length.unwrap_or_default() as f64 / span, took.as_deref().unwrap_or("not sent"))) }
                                 td.number { "+" (words::took(offset as u64 / 1000)) }
                                 td.number { @match took { Some(took) => (took), None => span.none { "–" } } }
-                                td { (end(&step.of)) }
-                                td.number { @if let Of::Turn(Turn { cost_nano: Some(nano), .. }) = step.of { (words::dollars(*nano as f64 / 1e9)) } }
+                                td { (step.ended) }
+                                td.number { @if let Some(nano) = step.cost { (words::dollars(nano as f64 / 1e9)) } }
                             }
                         }
                     }
@@ -227,44 +259,6 @@ fn waterfall(decision: &DecisionRecord, steps: &[Step<'_>], zone: Tz) -> Markup 
     }
 }
 
-fn what(of: &Of<'_>, zone: Tz) -> Markup {
-    html! {
-        @match of {
-            Of::Turn(turn) => {
-                details {
-                    summary { "Model " bdi { (words::beginning(turn.model.as_deref().unwrap_or(&turn.requested_model), 128)) } }
-                    p { (words::at(turn.started_at.0, zone)) "; " (words::count(turn.attempts.into(), "request")) "; tokens: " (words::grouped(turn.usage.input_tokens)) " in ("
-                        (words::grouped(turn.usage.cached_tokens)) " cached), " (words::grouped(turn.usage.thought_tokens)) " thought, " (words::grouped(turn.usage.output_tokens)) " out"
-                        @if let Some(ms) = turn.first_text_ms { "; first text after " (words::took(ms)) } }
-                }
-            }
-            Of::Call(call) => {
-                details {
-                    summary { (words::code(words::cut(&call.tool, 128).0)) }
-                    p { @if let Some(server) = &call.server { "Server " (words::code(server)) "; " } "arguments " (words::bytes(call.argument_bytes as f64)) }
-                    (data("Arguments", call.parameters.as_ref().map(|json| json.get())))
-                    (data("Result", call.result.data.as_ref().map(|json| json.get())))
-                }
-            }
-            Of::Human(action) => { a href={ "/console/actions/" (action.id) } { "Approval of " (words::code(words::cut(&action.tool, 128).0)) } }
-        }
-    }
-}
-
 fn data(name: &str, json: Option<&str>) -> Markup {
     html! { p { b { (name) } } @match json { Some(json) => pre.raw dir="auto" { (words::beginning(json, DATA)) }, None => p.none { "not stored" } } }
-}
-
-fn end(of: &Of<'_>) -> Markup {
-    html! {
-        @match of {
-            Of::Turn(turn) => { @if let Some(reason) = &turn.finish_reason { (words::beginning(reason, 128)) } }
-            Of::Call(call) => {
-                (words::name(call.status.as_str()))
-                @if let Some(policy) = &call.policy { ", policy: " (words::beginning(policy, 128)) @if let Some(by) = &call.decided_by { " by " (words::beginning(by, 256)) } }
-                @if let Some(error) = &call.result.error { ": " (words::code(error.code.as_str())) " " (words::beginning(&error.message, 1024)) }
-            }
-            Of::Human(action) => (words::name(&action.status.as_str().to_lowercase()))
-        }
-    }
 }

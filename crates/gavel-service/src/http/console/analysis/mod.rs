@@ -7,7 +7,7 @@ mod sql;
 pub(crate) mod tables;
 
 use actix_web::HttpResponse;
-use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime, TimeZone};
+use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeZone};
 use chrono_tz::Tz;
 use maud::{Markup, html};
 use serde_json::{Map, Value};
@@ -54,28 +54,23 @@ impl Range {
             None
         });
         let zone = zone.unwrap_or(visitor.zone);
-        let mut time = |name| {
+        let mut read = |name, allowed: &str, parse: &dyn Fn(&str) -> Option<i64>| {
             let text = given.get(name)?;
-            let allowed = "a time such as 2026-11-20T14:00 or 2026-11-20T14:00:00Z, or a day such as 2026-11-20";
-            let at = moment(&text, zone);
-            if at.is_none() {
+            let read = parse(&text);
+            if read.is_none() {
                 errors.push(FieldError::new(name, found(&text, allowed)));
             }
-            at
+            read
         };
-        let (from, to) = (time("from"), time("to"));
-        let last = given.get("last").filter(|_| from.is_none() && to.is_none());
-        let hours = match last.as_deref() {
-            None => HOURS,
-            Some(last) => match LENGTHS.iter().find(|(name, ..)| *name == last) {
-                Some((.., hours)) => *hours,
-                None => {
-                    let allowed = LENGTHS.map(|(name, ..)| name).join(", ");
-                    errors.push(FieldError::new("last", found(last, &allowed)));
-                    HOURS
-                }
-            },
+        let allowed = "a time such as 2026-11-20T14:00 or 2026-11-20T14:00:00Z, or a day such as 2026-11-20";
+        let at = |text: &str| moment(text, zone);
+        let (from, to) = (read("from", allowed, &at), read("to", allowed, &at));
+        let length = |last: &str| Some(LENGTHS.iter().find(|(name, ..)| *name == last)?.2);
+        let last = match from.or(to) {
+            Some(_) => None,
+            None => read("last", &LENGTHS.map(|(name, ..)| name).join(", "), &length),
         };
+        let hours = last.unwrap_or(HOURS);
         // To the end of the minute, so that addresses are short and a reload shows the same.
         let end = to.unwrap_or((now_us / MINUTE_US + 1) * MINUTE_US);
         let begin = from.unwrap_or(end - hours * HOUR_US);
@@ -157,19 +152,12 @@ fn moment(text: &str, zone: Tz) -> Option<i64> {
         return Some(at.0);
     }
     let formats = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"];
-    let local = formats
+    let mut local = formats
         .iter()
-        .find_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
-    let day = || {
-        NaiveDate::parse_from_str(text, "%Y-%m-%d")
-            .ok()
-            .map(|day| day.and_time(NaiveTime::MIN))
-    };
-    Some(
-        zone.from_local_datetime(&local.or_else(day)?)
-            .earliest()?
-            .timestamp_micros(),
-    )
+        .filter_map(|format| NaiveDateTime::parse_from_str(text, format).ok());
+    let day = || Some(NaiveDateTime::from(text.parse::<NaiveDate>().ok()?));
+    let local = local.next().or_else(day)?;
+    Some(zone.from_local_datetime(&local).earliest()?.timestamp_micros())
 }
 
 /// The begin of a bucket, for people.
@@ -234,6 +222,14 @@ fn condition(field: &str, op: &str, value: Option<&str>) -> String {
     }
 }
 
+/// The filter of the decisions behind a row.
+fn behind(query: &StatsQuery, row: &Map<String, Value>) -> String {
+    let of = of(query.source.unwrap_or(StatsSource::Decisions));
+    let by = query.by.iter();
+    let conditions = by.map(|field| condition(&format!("{of}{field}"), "=", text(row, field)));
+    conditions.collect::<Vec<_>>().join(" AND ")
+}
+
 /// A filter with a further condition.
 fn and(filter: Option<&str>, condition: &str) -> String {
     match filter {
@@ -290,19 +286,11 @@ const PAGES: [(&str, &str); 5] = [
 
 /// A page about a time. `kept` are parameters that another time keeps.
 fn page(visitor: &Visitor, range: &Range, path: &str, kept: &[(&str, Option<&str>)], body: &Markup) -> HttpResponse {
-    let title = PAGES
-        .iter()
-        .find(|(page, _)| *page == path)
-        .map_or("", |(_, title)| title);
-    let is_own = range
-        .given
-        .iter()
-        .any(|(name, _)| matches!(*name, "from" | "to" | "zone"));
-    let last = range
-        .given
-        .iter()
-        .find(|(name, _)| *name == "last")
-        .map(|(_, last)| last.as_str());
+    let title = PAGES.iter().find(|(page, _)| *page == path);
+    let title = title.map_or("", |(_, title)| title);
+    let given = |name| range.given.iter().find(|(given, _)| *given == name);
+    let is_own = ["from", "to", "zone"].into_iter().any(|name| given(name).is_some());
+    let last = given("last").map(|(_, last)| last.as_str());
     let body = html! {
         div.analysis {
             (navigation(path, Some(range)))

@@ -1,12 +1,11 @@
 //! How decisions ended over time, how long they took and what they cost; what waits for approval, and what changed.
 
 use std::collections::BTreeSet;
+use std::ops::Range as Hours;
 
 use maud::{Markup, html};
 
-use super::{
-    HOUR_US, Range, Ways, and, ask, begin, condition, nothing_yet, number, of, page, sql, tell, text, unknown_costs,
-};
+use super::{HOUR_US, Range, Ways, ask, begin, behind, nothing_yet, number, page, sql, tell, text, unknown_costs};
 use crate::api::exports::ExportSource;
 use crate::api::stats::{Bucket, Statistics, StatsQuery, StatsSource};
 use crate::domain::action::{Action, ActionStatus};
@@ -16,7 +15,7 @@ use crate::http::console::view::chart::{self, Chart, Series};
 use crate::http::console::view::{address, words};
 use crate::http::console::{Page, Parameters, Turned, paths};
 use crate::http::request::Open;
-use crate::surfaces::approvals::{ActionQuery, Which};
+use crate::surfaces::approvals::Which;
 use crate::surfaces::decisions::ListQuery;
 use crate::surfaces::stats::buckets;
 
@@ -128,7 +127,7 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, given: Parameters) -> Pag
         }
         div.beside-each-other {
             section aria-labelledby="waiting" { h2 #waiting { "Waiting for approval" } (waiting) }
-            section aria-labelledby="changes" { h2 #changes { "What changed" } (list(&range, bucket, &changes)) }
+            section aria-labelledby="changes" { h2 #changes { "What changed" } (list(&range, &names, &changes)) }
         }
         (ways.markup(&visitor))
     };
@@ -137,41 +136,30 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, given: Parameters) -> Pag
 
 /// The approval requests that the visitor may answer, by their age.
 async fn waiting(edge: &Open, visitor: &Visitor, now_us: i64) -> Result<Markup, Turned> {
-    const AGES: [(&str, i64); 4] = [
-        ("up to 1 hour", 1),
-        ("up to 1 day", 24),
-        ("up to 7 days", 168),
-        ("longer", i64::MAX),
+    const AGES: [(&str, Hours<i64>); 4] = [
+        ("up to 1 hour", i64::MIN..1),
+        ("up to 1 day", 1..24),
+        ("up to 7 days", 24..168),
+        ("longer", 168..i64::MAX),
     ];
-    let query = ActionQuery {
-        which: Which::In(ActionStatus::AwaitingConfirmation),
-        tool: None,
-        of_user: None,
-        list: ListQuery {
-            page_size: MOST_WAITING,
-            ..ListQuery::default()
-        },
+    let which = Which::In(ActionStatus::AwaitingConfirmation);
+    let query = ListQuery {
+        page_size: MOST_WAITING,
+        ..ListQuery::default()
     };
     let found = edge
         .approvals
-        .list(&visitor.caller, visitor.user.clone(), query)
+        .list(&visitor.caller, visitor.user.clone(), which, query)
         .await?;
     let waits: Vec<&Action> = found.items.iter().filter(|action| action.waits(now_us)).collect();
-    let mut counts = [0_u64; AGES.len()];
-    for action in &waits {
-        let hours = (now_us - action.created_at) / HOUR_US;
-        let age = AGES
-            .iter()
-            .position(|(_, most)| hours < *most)
-            .unwrap_or(AGES.len() - 1);
-        counts[age] += 1;
-    }
+    let hours = |action: &&&Action| (now_us - action.created_at) / HOUR_US;
     Ok(html! {
         @if waits.is_empty() { p.lead { "No action waits for your approval." } } @else {
             table.numbers {
                 caption { a href=(paths::APPROVALS) { (words::count(waits.len() as u64, "action")) @if found.next_page_token.is_some() { " or more" } } " by age" }
                 tbody {
-                    @for ((age, _), count) in AGES.iter().zip(counts) {
+                    @for (age, of) in AGES {
+                        @let count = waits.iter().filter(|action| of.contains(&hours(action))).count();
                         tr { th scope="row" { (age) } td.number { (count) (chart::bar("s1", 0.0, count as f64 / waits.len() as f64, age)) } }
                     }
                 }
@@ -183,7 +171,6 @@ async fn waiting(edge: &Open, visitor: &Visitor, now_us: i64) -> Result<Markup, 
 /// What was first seen within a column.
 struct Change {
     column: usize,
-    at: String,
     what: &'static str,
     name: String,
     filter: String,
@@ -214,7 +201,7 @@ async fn changes(
             bucket: None,
             ..query.clone()
         };
-        let (before, now) = tokio::try_join!(ask(edge, visitor, before), ask(edge, visitor, query))?;
+        let (before, now) = tokio::try_join!(ask(edge, visitor, before), ask(edge, visitor, query.clone()))?;
         let values = |row| {
             by.iter()
                 .map(|field| text(row, field).map(str::to_owned))
@@ -223,22 +210,11 @@ async fn changes(
         let mut known: BTreeSet<_> = before.rows.iter().map(values).collect();
         for row in &now.rows {
             let found = values(row);
-            let at = text(row, "bucket").unwrap_or_default();
-            let column = columns.iter().position(|column| *column == at);
-            let (Some(column), Some(Some(last))) = (column, found.last()) else {
+            let column = columns.iter().position(|column| text(row, "bucket") == Some(column));
+            let is_new = known.insert(found.clone());
+            let (Some(column), Some(Some(last)), true) = (column, found.last(), is_new) else {
                 continue;
             };
-            if known.contains(&found) {
-                continue;
-            }
-            let of = of(source);
-            let filter = by
-                .iter()
-                .zip(&found)
-                .fold(None, |filter: Option<String>, (field, value)| {
-                    let is = condition(&format!("{of}{field}"), "=", value.as_deref());
-                    Some(and(filter.as_deref(), &is))
-                });
             let short = |hash: &str| hash.chars().take(12).collect::<String>();
             let name = match what {
                 "model" => last.clone(),
@@ -247,19 +223,18 @@ async fn changes(
             };
             all.push(Change {
                 column,
-                at: at.to_owned(),
                 what,
                 name,
-                filter: filter.unwrap_or_default(),
+                filter: behind(&query, row),
             });
-            known.insert(found);
         }
     }
     all.sort_by_key(|change| change.column);
     Ok(all)
 }
 
-fn list(range: &Range, bucket: Bucket, changes: &[Change]) -> Markup {
+/// `columns` has the names of the columns.
+fn list(range: &Range, columns: &[String], changes: &[Change]) -> Markup {
     html! {
         @if changes.is_empty() { p.lead { "No definition, tool or model is new: all were seen in the same length of time before." } } @else {
             table.numbers {
@@ -268,7 +243,7 @@ fn list(range: &Range, bucket: Bucket, changes: &[Change]) -> Markup {
                 tbody {
                     @for change in changes.iter().take(MOST_CHANGES) {
                         tr {
-                            td { (begin(bucket, &change.at)) }
+                            td { (columns[change.column]) }
                             td { (change.what) }
                             td.name { a href=(range.link(paths::DECISIONS, &[("filter", Some(&change.filter))])) { bdi { (words::beginning(&change.name, 256)) } } }
                         }

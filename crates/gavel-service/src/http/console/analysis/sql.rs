@@ -1,5 +1,9 @@
 //! The SELECT over the analysts' views that answers a question.
 
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
 use crate::api::stats::{Bucket, Measure, StatsQuery, StatsSource};
 use crate::http::console::session::Visitor;
 
@@ -25,16 +29,9 @@ pub(super) fn count(query: &StatsQuery, visitor: &Visitor) -> Option<String> {
     columns.extend(query.by.iter().cloned());
     let groups: Vec<_> = (1..=columns.len()).map(|column| column.to_string()).collect();
     for asked in &query.measures {
-        columns.extend(measure(asked)?);
+        columns.push(measure(asked)?);
     }
-    let filter = filter(query)?;
-    let rows = rows(
-        view,
-        &columns.join(",\n    "),
-        query,
-        visitor,
-        &[Some(ended.to_owned()), filter],
-    );
+    let rows = rows(view, &columns.join(",\n    "), Some(ended), query, visitor)?;
     Some(match groups.is_empty() {
         true => format!("{rows};"),
         false => format!("{rows}\nGROUP BY {0}\nORDER BY {0};", groups.join(", ")),
@@ -43,58 +40,40 @@ pub(super) fn count(query: &StatsQuery, visitor: &Visitor) -> Option<String> {
 
 /// The SELECT that lists decisions; `None` as above.
 pub(super) fn list(query: &StatsQuery, visitor: &Visitor) -> Option<String> {
-    let filter = filter(query)?;
-    Some(format!(
-        "{}\nORDER BY created_us DESC;",
-        rows("decisions", "*", query, visitor, &[filter])
-    ))
+    let rows = rows("decisions", "*", None, query, visitor)?;
+    Some(format!("{rows}\nORDER BY created_us DESC;"))
 }
 
-fn rows(view: &str, columns: &str, query: &StatsQuery, visitor: &Visitor, more: &[Option<String>]) -> String {
-    let mut conditions = vec![format!("tenant = {}", text(visitor.caller.tenant.as_str()))];
-    conditions.extend(visitor.rows().map(|user| format!("user_id = {}", text(user.as_str()))));
-    conditions.extend(query.from.map(|from| format!("created_us >= {}", from.0)));
-    conditions.extend(query.to.map(|to| format!("created_us < {}", to.0)));
-    conditions.extend(more.iter().flatten().cloned());
-    format!(
-        "SELECT {columns}\nFROM gavel_v1.{view}\nWHERE {}",
-        conditions.join("\n    AND ")
-    )
+fn rows(view: &str, columns: &str, ended: Option<&str>, query: &StatsQuery, visitor: &Visitor) -> Option<String> {
+    let mut all = vec![format!("tenant = {}", text(visitor.caller.tenant.as_str()))];
+    all.extend(visitor.rows().map(|user| format!("user_id = {}", text(user.as_str()))));
+    all.extend(query.from.map(|from| format!("created_us >= {}", from.0)));
+    all.extend(query.to.map(|to| format!("created_us < {}", to.0)));
+    all.extend(ended.map(str::to_owned));
+    if let Some(filter) = &query.filter {
+        all.push(conditions(filter)?);
+    }
+    let all = all.join("\n    AND ");
+    Some(format!("SELECT {columns}\nFROM gavel_v1.{view}\nWHERE {all}"))
 }
 
-/// The condition of the question's filter; the outer `None` as for [`count`].
-fn filter(query: &StatsQuery) -> Option<Option<String>> {
-    Some(match query.filter.as_deref() {
-        None => None,
-        Some(filter) => Some(conditions(filter)?),
-    })
-}
-
-/// A measure as a column; no column if the views do not have its number.
-fn measure(measure: &Measure) -> Option<Option<String>> {
-    let name = match measure {
-        Measure::Rate(rate) => {
-            let name = rate.name.as_deref().unwrap_or("rate");
-            return Some(Some(format!(
-                "avg(CASE WHEN {} THEN 1.0 ELSE 0.0 END) AS {name}",
-                conditions(&rate.rate)?
-            )));
-        }
-        Measure::Named(name) => name,
-    };
+/// A measure as a column.
+fn measure(measure: &Measure) -> Option<String> {
+    let name = measure.name();
+    if let Measure::Rate(rate) = measure {
+        let is_such = conditions(&rate.rate)?;
+        return Some(format!("avg(CASE WHEN {is_such} THEN 1.0 ELSE 0.0 END) AS {name}"));
+    }
     let Some((kind, field)) = name.strip_suffix(')').and_then(|name| name.split_once('(')) else {
-        return Some(Some("count(*)".to_owned()));
+        return Some("count(*)".to_owned());
     };
     let value = if field == "own_ms" { OWN } else { field };
     Some(match kind {
-        _ if field.ends_with("_bytes") => None,
-        "sum" if field == "cost_usd" => Some("sum(cost_nano) / 1e9 AS cost_usd".to_owned()),
-        "sum" | "avg" => Some(format!("{kind}({value}) AS {field}")),
+        "sum" if field == "cost_usd" => "sum(cost_nano) / 1e9 AS cost_usd".to_owned(),
+        "sum" | "avg" => format!("{kind}({value}) AS {field}"),
         percentile => {
             let share = percentile.trim_start_matches('p');
-            Some(format!(
-                "percentile_cont(0.{share:0>2}) WITHIN GROUP (ORDER BY {value}) AS {percentile}_{field}"
-            ))
+            format!("percentile_cont(0.{share:0>2}) WITHIN GROUP (ORDER BY {value}) AS {percentile}_{field}")
         }
     })
 }
@@ -105,82 +84,59 @@ fn text(text: &str) -> String {
 
 /// A filter that the log has accepted as a condition; `None` if it asks for calls or texts.
 fn conditions(filter: &str) -> Option<String> {
-    let (mut sql, mut rest) = (Vec::new(), filter.trim());
-    while let Some(first) = rest.chars().next() {
-        let end = rest
-            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-            .unwrap_or(rest.len());
-        let (word, after) = rest.split_at(end);
-        let after = after.trim_start();
-        rest = match (first, word) {
-            ('(' | ')', _) => {
-                sql.push(first.to_string());
-                &rest[1..]
-            }
-            ('-', _) => {
-                sql.push("NOT".to_owned());
-                &rest[1..]
-            }
-            (_, "AND" | "OR" | "NOT") => {
-                sql.push(word.to_owned());
-                after
-            }
-            _ if word.is_empty() || CONTENT.contains(&word) => return None,
-            _ => {
-                let op = [":", "!=", "<=", ">=", "=", "<", ">"]
-                    .into_iter()
-                    .find(|op| after.starts_with(op))?;
-                let (term, rest) = term(word, op, after[op.len()..].trim_start())?;
-                sql.push(term);
-                rest
-            }
+    let (mut sql, mut end) = (Vec::new(), 0);
+    for part in PART.captures_iter(filter) {
+        let whole = part.get_match();
+        if !filter[end..whole.start()].trim().is_empty() {
+            return None;
         }
-        .trim_start();
+        end = whole.end();
+        sql.push(match part.name("field") {
+            Some(field) if CONTENT.contains(&field.as_str()) => return None,
+            Some(_) => condition(&part),
+            None if whole.as_str() == "-" => "NOT".to_owned(),
+            None => whole.as_str().to_owned(),
+        });
     }
-    Some(format!("({})", sql.join(" ").replace("( ", "(").replace(" )", ")")))
+    let sql = sql.join(" ").replace("( ", "(").replace(" )", ")");
+    filter[end..].trim().is_empty().then(|| format!("({sql})"))
 }
 
-/// A condition, and what follows it.
-fn term<'a>(field: &str, op: &str, value: &'a str) -> Option<(String, &'a str)> {
-    if !value.starts_with('"') {
-        let end = value
-            .find(|c: char| c == ')' || c.is_whitespace())
-            .unwrap_or(value.len());
-        let (word, rest) = value.split_at(end);
-        return Some((
-            match (op, word) {
-                ("=", "null") => format!("{field} IS NULL"),
-                ("!=", "null") => format!("{field} IS NOT NULL"),
-                ("!=", _) => format!("{field} IS DISTINCT FROM {word}"),
-                _ => format!("{field} {op} {word}"),
-            },
-            rest,
-        ));
-    }
-    let (mut found, mut is_prefix) = (String::new(), false);
-    let mut chars = value.char_indices().skip(1);
-    let end = loop {
-        match chars.next()? {
-            (end, '"') => break end,
-            (_, '\\') => found.push(chars.next()?.1),
-            (_, '*') if op != ":" => is_prefix = true,
-            (_, c) => found.push(c),
+/// The parts of a filter.
+static PART: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r#"(?x) [()] | - | \b(?:AND|OR|NOT)\b
+            | (?<field>\w+) \s* (?<op> : | [!<>]= | [=<>] ) \s*
+              (?: "(?<text> (?: [^"\\*] | \\. )* )(?<prefix>\*?)" | (?<word>[^\s()]+) )"#,
+    )
+});
+static ESCAPED: LazyLock<Regex> = LazyLock::new(|| regex(r"\\(.)"));
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).unwrap_or_else(|error| unreachable!("{error}"))
+}
+
+fn condition(part: &Captures<'_>) -> String {
+    let (field, op) = (&part["field"], &part["op"]);
+    let is_prefix = op != ":" && part.name("prefix").is_some_and(|star| !star.is_empty());
+    let found = part.name("text").map(|found| ESCAPED.replace_all(found.as_str(), "$1"));
+    let value = match &found {
+        None => part["word"].to_owned(),
+        Some(found) if is_prefix => {
+            let literal = found.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+            text(&format!("{literal}%"))
         }
+        Some(found) => text(found),
     };
-    let pattern = || {
-        text(&format!(
-            "{}%",
-            found.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_")
-        ))
-    };
-    let sql = match (op, is_prefix) {
-        ("!=", true) => format!("{field} LIKE {} IS NOT TRUE", pattern()),
-        (_, true) => format!("{field} LIKE {}", pattern()),
-        (":", _) => format!("strpos(lower({field}), lower({})) > 0", text(&found)),
-        ("!=", _) => format!("{field} IS DISTINCT FROM {}", text(&found)),
-        _ => format!("{field} {op} {}", text(&found)),
-    };
-    Some((sql, &value[end + 1..]))
+    match op {
+        "=" if value == "null" => format!("{field} IS NULL"),
+        "!=" if value == "null" => format!("{field} IS NOT NULL"),
+        "!=" if is_prefix => format!("{field} LIKE {value} IS NOT TRUE"),
+        "!=" => format!("{field} IS DISTINCT FROM {value}"),
+        ":" => format!("strpos(lower({field}), lower({value})) > 0"),
+        _ if is_prefix => format!("{field} LIKE {value}"),
+        _ => format!("{field} {op} {value}"),
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! The pages of tools, models and cost: a question with a name as a table, with a bar beside each number.
 
 use maud::{Markup, html};
-use serde_json::{Map, Value};
 
-use super::{Range, Ways, ask, condition, nothing_yet, number, of, page, sql, tell, text, unknown_costs};
+use super::{Range, Ways, and, ask, behind, nothing_yet, number, of, page, sql, tell, text, unknown_costs};
 use crate::api::exports::ExportSource;
 use crate::api::stats::{Measure, Statistics, StatsQuery, StatsSource};
 use crate::http::console::session::Visitor;
@@ -65,14 +64,6 @@ fn about(named: Named) -> &'static str {
     }
 }
 
-/// The name of a measure in the rows.
-fn name(measure: &Measure) -> &str {
-    match measure {
-        Measure::Named(name) => name,
-        Measure::Rate(rate) => rate.name.as_deref().unwrap_or("rate"),
-    }
-}
-
 /// The heading of a measure: `p50(model_ms)` → `p50`, `sum(input_tokens)` → `Input tokens`.
 fn heading(measure: &str) -> String {
     match measure.split_once('(') {
@@ -84,7 +75,7 @@ fn heading(measure: &str) -> String {
 
 /// The rows of a question, and a bar for each number: a share of the greatest of its column, or of all.
 fn table(range: &Range, query: &StatsQuery, found: &Statistics, caption: &str) -> Markup {
-    let measures: Vec<_> = query.measures.iter().map(name).collect();
+    let measures: Vec<_> = query.measures.iter().map(Measure::name).collect();
     let greatest = |measure: &str| match measure {
         "failed" => 1.0,
         _ => found
@@ -94,15 +85,7 @@ fn table(range: &Range, query: &StatsQuery, found: &Statistics, caption: &str) -
             .fold(0.0, f64::max),
     };
     let source = query.source.unwrap_or(StatsSource::Decisions);
-    let of = of(source);
-    let filter = |row: &Map<String, Value>, more: Option<&str>| {
-        let by = query
-            .by
-            .iter()
-            .map(|field| condition(&format!("{of}{field}"), "=", text(row, field)));
-        by.chain(more.map(str::to_owned)).collect::<Vec<_>>().join(" AND ")
-    };
-    let failed = format!("{of}{}", failed(source));
+    let failed = format!("{}{}", of(source), failed(source));
     html! {
         div.wide tabindex="0" role="region" aria-label="Table" {
             table.numbers {
@@ -120,8 +103,8 @@ fn table(range: &Range, query: &StatsQuery, found: &Statistics, caption: &str) -
                                     @if let Some(value) = number(row, measure) {
                                         @let shown = tell(measure, value);
                                         @let link = match *measure {
-                                            "count" => Some(filter(row, None)),
-                                            "failed" if value > 0.0 => Some(filter(row, Some(&failed))),
+                                            "count" => Some(behind(query, row)),
+                                            "failed" if value > 0.0 => Some(and(Some(&behind(query, row)), &failed)),
                                             _ => None,
                                         };
                                         @match link {
