@@ -1,12 +1,11 @@
 //! `gavel calls`: the tool-call log, read only.
 
-use crate::api::decisions::{CallStatus, ToolInvocation, ToolInvocationPage};
+use crate::api::decisions::{ToolInvocation, ToolInvocationPage};
 use crate::api::filter::Listed;
 use crate::cli::commands;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, OfTenant, Talk};
 use crate::cli::list::{Column, Filtered, at, clipped, known};
-use crate::domain::tool::FailureCode;
 
 commands! {
     /// The commands of `gavel calls`.
@@ -52,15 +51,9 @@ const COLUMNS: &[Column<ToolInvocation>] = &[
     ("decision", |row| row.decision_id.clone()),
     ("server", |row| clipped(&known(row.server.as_deref()), 16)),
     ("tool", |row| clipped(&row.tool, 24)),
-    ("status", |row| CallStatus::as_str(row.status).to_owned()),
-    ("error", |row| {
-        known(row.result.error.as_ref().map(|error| FailureCode::as_str(error.code)))
-    }),
+    ("status", |row| row.status.to_string()),
+    ("error", |row| known(row.result.error.as_ref().map(|error| error.code))),
     ("policy", |row| known(row.policy.as_deref())),
     ("user", |row| clipped(&row.user_id, 20)),
-    ("ms", |row| {
-        row.result
-            .duration_ms
-            .map_or_else(|| "-".to_owned(), |ms| ms.to_string())
-    }),
+    ("ms", |row| known(row.result.duration_ms)),
 ];

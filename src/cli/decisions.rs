@@ -20,7 +20,6 @@ use crate::cli::interrupt::or_stopped;
 use crate::cli::lines::Lines;
 use crate::cli::list::{Column, Filtered, at, clipped, cost, known, table_of};
 use crate::cli::{commands, output, shows, why};
-use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::{DecisionId, UserId};
 use crate::domain::time::Timestamp;
 
@@ -77,13 +76,11 @@ impl Talk for List {
 const COLUMNS: &[Column<DecisionRecord>] = &[
     ("at (UTC)", |row| at(row.created_at)),
     ("decision", |row| row.decision_id.clone()),
-    ("type", |row| known(row.decision_type.map(DecisionType::as_str))),
-    ("outcome", |row| known(row.outcome_category.map(Outcome::as_str))),
+    ("type", |row| known(row.decision_type)),
+    ("outcome", |row| known(row.outcome_category)),
     ("user", |row| clipped(&row.user_id, 20)),
     ("intent", |row| clipped(&known(row.intent.as_deref()), 20)),
-    ("ms", |row| {
-        row.duration_ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string())
-    }),
+    ("ms", |row| known(row.duration_ms)),
     ("cost", |row| cost(row.cost_nano)),
     ("message", |row| clipped(&known(row.message.as_deref()), 48)),
 ];
@@ -253,7 +250,7 @@ pub(super) fn call(call: &ToolInvocation) -> String {
     let mut text = format!(
         "\ncall {}  {} / {}  {}\n  parameters  {}\n",
         call.sequence,
-        output::printable(call.server.as_deref().unwrap_or("-")),
+        output::printable(&known(call.server.as_deref())),
         output::printable(&call.tool),
         call.status,
         json(&call.parameters)

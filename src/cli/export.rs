@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::{HumanBytes, ProgressBar};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::api::exports::{ExportFormat, ExportManifest, ExportSource};
@@ -88,7 +89,7 @@ const EXPORT: &str = "x-gavel-export";
 #[derive(Serialize, Deserialize)]
 struct Kept {
     /// What was asked for: a later export that asks for the same may keep the file.
-    query: Vec<(String, String)>,
+    query: Value,
     #[serde(flatten)]
     manifest: ExportManifest,
 }
@@ -136,7 +137,7 @@ impl Args {
         }
         let bar = output::progress(true, None, "{spinner} {elapsed} {msg}");
         let taken = self
-            .take(gavel, &self.query(self.since, until), &bar, output::piece)
+            .take(gavel, &self.query(self.since, until), &bar, output::bytes)
             .await?;
         bar.finish_and_clear();
         output::note(&count(taken.rows, "row"));
@@ -209,7 +210,7 @@ impl Args {
         file.as_file().sync_all().with_context(cannot)?;
         file.persist(path).with_context(cannot)?;
         let kept = Kept {
-            query: owned(query),
+            query: json!(query),
             manifest,
         };
         let mut file = self.part().with_context(cannot)?;
@@ -275,13 +276,6 @@ impl Args {
     }
 }
 
-fn owned(query: &[(&'static str, String)]) -> Vec<(String, String)> {
-    query
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), value.clone()))
-        .collect()
-}
-
 /// Where the manifest of a file is.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -301,7 +295,7 @@ fn whole(path: &Path, query: &[(&'static str, String)]) -> anyhow::Result<Option
     let bytes = std::io::copy(&mut file, &mut HashWriter(&mut hash))
         .with_context(|| format!("{} cannot be read", path.display()))?;
     let is_whole = manifest.complete && manifest.bytes == bytes && manifest.sha256 == hex::encode(hash.finalize());
-    Ok((is_whole && asked == owned(query)).then_some(manifest))
+    Ok((is_whole && asked == json!(query)).then_some(manifest))
 }
 
 struct HashWriter<'a>(&'a mut Sha256);

@@ -82,13 +82,13 @@ impl Filtered {
 }
 
 /// What is not known, or not kept, is `-`.
-pub(super) fn known(text: Option<&str>) -> String {
-    text.unwrap_or("-").to_owned()
+pub(super) fn known(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// A cost in US dollars.
 pub(super) fn cost(nano: Option<u64>) -> String {
-    nano.map_or_else(|| "-".to_owned(), |nano| format!("${}", Decimal(nano)))
+    known(nano.map(|nano| format!("${}", Decimal(nano))))
 }
 
 /// The filter with the conditions that are given.

@@ -41,20 +41,16 @@ pub(super) fn file(content: &[u8]) -> anyhow::Result<()> {
     line(std::str::from_utf8(content).context("this is binary and cannot be shown on a terminal")?)
 }
 
-/// Writes bytes that go to a file or to another program, unchanged.
-///
-/// # Errors
-/// As [`line`].
-pub(super) fn piece(content: &[u8]) -> anyhow::Result<()> {
-    bytes(content)
-}
-
 /// Does a terminal show standard output?
 pub(super) fn answers_are_shown() -> bool {
     io::stdout().is_terminal()
 }
 
-fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+/// Writes bytes that go to a file or to another program, unchanged.
+///
+/// # Errors
+/// As [`line`].
+pub(super) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     match written {

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{Days, NaiveDate, Utc};
-use serde_json::json;
+use chrono::{Days, NaiveDate, NaiveTime, Utc};
+use serde_json::{Value, json};
 
-use crate::api::decisions::DecisionPage;
 use crate::api::filter::quoted;
+use crate::api::stats::{Measure, Statistics, StatsQuery};
 use crate::app;
-use crate::cli::client::Query;
+use crate::cli::client::Wait;
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{self, Gavel, OfTenant, Talk};
-use crate::cli::list::{Column, table_of};
+use crate::cli::list::{Column, known, table_of};
 use crate::cli::output;
 use crate::config::{DEMO_MODEL, Resolved};
 use crate::domain::prices::{Decimal, ModelPrice, Prices, RequestPrice};
+use crate::domain::time::Timestamp;
 
 /// The commands of `gavel prices`.
 #[derive(Debug, clap::Subcommand)]
@@ -63,18 +64,12 @@ pub(super) async fn run(command: Command, resolved: Resolved) -> anyhow::Result<
     }
 }
 
-fn to(day: Option<NaiveDate>) -> String {
-    day.map_or_else(|| "-".to_owned(), |day| day.to_string())
-}
-
 const MODELS: &[Column<ModelPrice>] = &[
     ("model", |row| row.model.clone()),
     ("from", |row| row.valid_from.to_string()),
-    ("to", |row| to(row.valid_to)),
+    ("to", |row| known(row.valid_to)),
     ("input $/M", |row| row.input.to_string()),
-    ("cached $/M", |row| {
-        row.cached.map_or_else(|| "-".to_owned(), |cached| cached.to_string())
-    }),
+    ("cached $/M", |row| known(row.cached)),
     ("output $/M", |row| row.output.to_string()),
 ];
 
@@ -86,7 +81,7 @@ const TIERS: &[Column<(String, Decimal)>] = &[
 const REQUESTS: &[Column<RequestPrice>] = &[
     ("requests", |row| row.name.clone()),
     ("from", |row| row.valid_from.to_string()),
-    ("to", |row| to(row.valid_to)),
+    ("to", |row| known(row.valid_to)),
     ("$ per 1000", |row| row.per_thousand.to_string()),
 ];
 
@@ -99,38 +94,34 @@ struct Check {
 /// The days before today whose answers are checked, and those after it for which prices are.
 const BEFORE: Days = Days::new(7);
 const AFTER: u64 = 30;
-/// The most models that one filter can leave out.
-const MOST_MODELS: usize = 28;
+const CACHED: &str = "sum(cached_tokens)";
 
 impl Talk for Check {
     async fn talk(&self, gavel: &Gavel) -> anyhow::Result<Exit> {
         let mut findings = self.ending();
-        let recent = format!("created_at >= \"{}T00:00:00Z\"", self.today - BEFORE);
-        // The demo model costs nothing.
-        let mut answered = vec![DEMO_MODEL.to_owned()];
-        loop {
-            if answered.len() == MOST_MODELS {
-                output::note("more models answered in the last 7 days; the others were not checked");
-                break;
-            }
-            let others: String = answered
-                .iter()
-                .map(|model| format!(" AND model != {}", quoted(model)))
-                .collect();
-            let Some(model) = newest(gavel, format!("{recent} AND model != null{others}")).await? else {
-                break;
-            };
-            let from_cache = format!("{recent} AND cached_tokens > 0 AND model = {}", quoted(&model));
-            match self.prices.on(&model, self.today) {
+        let from = (self.today - BEFORE).and_time(NaiveTime::MIN).and_utc();
+        let question = StatsQuery {
+            from: Some(Timestamp(from.timestamp_micros())),
+            by: vec!["model".to_owned()],
+            // The demo model costs nothing.
+            filter: Some(format!("model != null AND model != {}", quoted(DEMO_MODEL))),
+            measures: vec![Measure::Named(CACHED.to_owned())],
+            order: Some("model".to_owned()),
+            ..StatsQuery::default()
+        };
+        let answered: Statistics = gavel.post("v1/stats/query", &[], Wait::No, &question).await?;
+        for row in &answered.rows {
+            let model = row.get("model").and_then(Value::as_str).unwrap_or_default();
+            let cached = row.get(CACHED).and_then(Value::as_u64);
+            match self.prices.on(model, self.today) {
                 None => findings.push(format!("{model} answered in the last 7 days and has no price")),
-                Some(price) if price.cached.is_none() && newest(gavel, from_cache).await?.is_some() => {
+                Some(price) if price.cached.is_none() && cached > Some(0) => {
                     findings.push(format!(
                         "{model} has no price of cached tokens, which it used in the last 7 days"
                     ));
                 }
                 Some(_) => {}
             }
-            answered.push(model);
         }
         if findings.is_empty() {
             output::line("every model that answered in the last 7 days has a price, and none ends within 30 days")?;
@@ -154,17 +145,6 @@ impl Check {
         });
         ending.collect()
     }
-}
-
-/// The model that answered the newest decision of a filter.
-async fn newest(gavel: &Gavel, filter: String) -> anyhow::Result<Option<String>> {
-    let query = Query {
-        page_size: 1,
-        filter: Some(filter),
-        ..Query::default()
-    };
-    let page = gavel.page::<DecisionPage, _>("v1/decisions", &query).await?;
-    Ok(page.items.into_iter().next().and_then(|decision| decision.model))
 }
 
 #[cfg(test)]

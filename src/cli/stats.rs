@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::api::stats::{Bucket, CompareQuery, Compared, Comparison, Share, Side, Statistics};
+use crate::api::stats::{Bucket, CompareQuery, Compared, Comparison, Difference, Share, Side, Statistics};
 use crate::cli::client::{Wait, parameters};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, OfTenant, Talk};
 use crate::cli::lines::object;
-use crate::cli::list::{clipped, since, table};
+use crate::cli::list::{clipped, known, since, table};
 use crate::cli::{commands, output};
 use crate::domain::time::Timestamp;
 
@@ -177,34 +177,25 @@ impl Talk for Compare {
 
 /// What it says, then the outcomes, then the two sets.
 fn compared(found: &Comparison) -> String {
-    let percent = |share: &Share| number(&serde_json::json!(share)).map_or_else(|| "-".to_owned(), |(text, _)| text);
+    let percent = |share: &Share| known(number(&serde_json::json!(share)).map(|(text, _)| text));
     let outcome = |one: &Compared| {
         let points = |share: f64| format!("{:+.1}", share * 100.0);
-        let difference = one.difference.map_or_else(
-            || "-".to_owned(),
-            |it| format!("{} ({} to {})", points(it.value), points(it.low), points(it.high)),
-        );
-        let p = one.p.map_or_else(
-            || "-".to_owned(),
-            |p| {
-                if p < 0.001 {
-                    "< 0.001".to_owned()
-                } else {
-                    format!("{p:.3}")
-                }
-            },
-        );
+        let difference = |it: Difference| format!("{} ({} to {})", points(it.value), points(it.low), points(it.high));
+        let p = |p: f64| match p < 0.001 {
+            true => "< 0.001".to_owned(),
+            false => format!("{p:.3}"),
+        };
+        let (difference, p) = (known(one.difference.map(difference)), known(one.p.map(p)));
         vec![one.name.clone(), percent(&one.a), percent(&one.b), difference, p]
     };
     let outcomes: Vec<_> = found.outcomes.iter().map(outcome).collect();
-    let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
     let side = |name: &str, of: &Side| {
         vec![
             name.to_owned(),
             of.n.to_string(),
-            ms(of.p50),
-            ms(of.p95),
-            of.cost_usd.clone().unwrap_or_else(|| "-".to_owned()),
+            known(of.p50),
+            known(of.p95),
+            known(of.cost_usd.as_deref()),
             percent(&of.failed_calls),
         ]
     };
@@ -271,10 +262,11 @@ fn text(found: &Statistics, with_bars: bool) -> String {
     fields.sort_by_key(|name| *name != "bucket");
     measured.sort_by_key(|name| *name != "count");
     let width = if measured.len() > 4 { 6 } else { 12 };
-    let shown = |value: &Value, most: f64| match number(value) {
-        Some((text, length)) if with_bars => format!("{text:>8} {}", bar(length / most, width)),
-        Some((text, _)) => text,
-        None => "-".to_owned(),
+    let shown = |value: &Value, most: f64| {
+        known(number(value).map(|(text, length)| match with_bars {
+            true => format!("{text:>8} {}", bar(length / most, width)),
+            false => text,
+        }))
     };
     let most = |values: &mut dyn Iterator<Item = &Value>| {
         let lengths = values.filter_map(number).map(|(_, length)| length);
@@ -297,7 +289,7 @@ fn text(found: &Statistics, with_bars: bool) -> String {
             let row = |row: &Map<String, Value>| {
                 let field = fields
                     .iter()
-                    .map(|name| clipped(row[name.as_str()].as_str().unwrap_or("-"), 40));
+                    .map(|name| clipped(&known(row[name.as_str()].as_str()), 40));
                 let measure = measured.iter().map(|name| {
                     let most = most(&mut rows.iter().map(|row| &row[name.as_str()]));
                     shown(&row[name.as_str()], most)

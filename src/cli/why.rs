@@ -32,7 +32,7 @@ pub(super) fn of_decision(why: &Why) -> String {
             .map_or_else(String::new, |detail| format!(": {detail}"));
         text += &field("not offered", &format!("{} ({}){detail}", absent.tool, absent.because));
     }
-    let ms = |ms: Option<u64>| known(ms.map(|ms| format!("{ms} ms")).as_deref());
+    let ms = |ms: Option<u64>| known(ms.map(|ms| format!("{ms} ms")));
     let time = &why.time;
     let [all, model, tool, human, own] =
         [time.total_ms, time.model_ms, time.tool_ms, time.human_ms, time.own_ms].map(ms);
