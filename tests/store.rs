@@ -141,7 +141,6 @@ contract! {
     migrating::migrations_are_reported_and_applied_once,
     views::newer_views_are_left_as_they_are,
     views::older_views_are_replaced_and_what_looks_through_them_stays,
-    views::the_documented_queries_answer,
     views::the_views_have_native_times_and_a_row_for_each_model_call,
     ended::no_operation_changes_a_run_that_has_ended,
     ended::a_run_cancelled_before_its_start_never_starts,

@@ -18,8 +18,8 @@ const FIRST: &str = "cli";
 const VIEWS: &str = "
 Analysts read the logs by SQL in these views: on PostgreSQL in the schema `gavel_v1` (`gavel_v1.decisions`), on SQLite
 with the prefix `gavel_v1_` (`gavel_v1_decisions`). The tables behind them can change with any version; a column of a
-view keeps its name and its meaning, and new ones come at the end. [Analyze the logs](../how-to/analyze.md) shows how to
-give analysts access.
+view keeps its name and its meaning, and new ones come at the end. [Give analysts
+access](../how-to/give-analysts-access.md) to them, and [analyze the logs](../how-to/analyze.md) by them.
 
 On PostgreSQL times are `timestamptz`, and `COMMENT ON` shows this page's words in your client. On SQLite they are RFC
 3339 in UTC, so filter by `created_us`, which has an index. Durations are in milliseconds.

@@ -301,7 +301,7 @@ async fn each_format_has_the_rows_of_the_lists() {
 }
 
 #[tokio::test]
-async fn with_hashes_no_export_has_a_text() {
+async fn with_hashes_no_export_answer_or_page_has_a_text() {
     const CANARY: &str = "canary";
     for setup in both() {
         let model = Reply::from(|request| match said(request) {
@@ -322,11 +322,38 @@ async fn with_hashes_no_export_has_a_text() {
             assert!(!rows.is_empty(), "{source}");
             assert!(!format!("{rows:?}").contains(CANARY), "{source}: {rows:#?}");
         }
-        let stored = rows(&app.database_url, "SELECT detail FROM audit").await;
+        let stored = rows(&app.database_url, "SELECT detail, texts FROM audit").await;
         assert!(
             !format!("{stored:?}").contains(CANARY),
             "nor the audit log, of a filter: {stored:?}"
         );
+        let decisions = rows(&app.database_url, "SELECT id FROM decision_log").await;
+        let of_each = [
+            "v1/decisions/ID",
+            "v1/decisions/ID/why",
+            "v1/decisions/ID/request",
+            "console/decisions/ID",
+        ];
+        let each = decisions
+            .iter()
+            .flat_map(|id| of_each.map(|path| path.replace("ID", &id[0])));
+        let all = [
+            "v1/decisions",
+            "v1/tool-invocations",
+            "v1/stats/tools",
+            "console/overview",
+            "console/decisions",
+            "console/tools",
+            "console/models",
+            "console/cost",
+            "metrics",
+        ];
+        for path in each.chain(all.map(str::to_owned)) {
+            let (status, answer) = app.get(&format!("/{path}")).await;
+            // No model was asked for what waits.
+            assert!(status == 200 || path.ends_with("/request"), "{path}: {answer}");
+            assert!(!answer.to_string().contains(CANARY), "{path}: {answer}");
+        }
         app.stop().await;
     }
 }

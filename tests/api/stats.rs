@@ -110,6 +110,16 @@ async fn an_invalid_question_names_each_place_and_what_is_allowed() {
         .map(|error| error["pointer"].clone())
         .collect();
     assert_eq!(places, ["/from", "/measures/0", "/limit"], "{problem}");
+    // The number by which the database has a time is none that a caller may give.
+    for (path, question) in [
+        ("/v1/stats/query", json!({"to": 0})),
+        (
+            "/v1/stats/compare",
+            json!({"a": "surface = \"chat\"", "b": "surface = \"agent\"", "from": 0}),
+        ),
+    ] {
+        ask(&app, &[], path, &question).await.problem(400, "invalid_request");
+    }
     let question = json!({"by": ["message"], "filter": "surface = \"chat\""});
     let problem = ask(&app, &[], "/v1/stats/query", &question)
         .await

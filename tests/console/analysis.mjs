@@ -24,7 +24,7 @@ const reaches = async name => {
 await reaches('Analysis');
 await heading('Overview').waitFor();
 const tiles = await page.locator('.tiles').innerText();
-assert.match(tiles, /Decisions\s+3/, tiles);
+assert.match(tiles, /Decisions\s+3\s+Errors\s+0\.0 %/, tiles);
 assert.ok(await page.locator('svg.chart rect title').count() > 0, 'each part has a title');
 await page.getByRole('heading', { name: 'What changed' }).waitFor();
 await shot('overview');

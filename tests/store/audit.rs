@@ -59,6 +59,10 @@ fn texts(row: &AuditRow) -> Value {
     serde_json::from_str(row.texts.as_ref().unwrap()).unwrap()
 }
 
+fn sha256(text: &str) -> String {
+    hex::encode(<sha2::Sha256 as sha2::Digest>::digest(text))
+}
+
 /// A decision with one effect: two entries.
 pub(crate) async fn effect(store: &Store) -> OpenCall {
     let open = open_decision();
@@ -156,11 +160,12 @@ pub(crate) async fn an_effect_is_entered_before_it_is_sent_and_when_its_outcome_
         detail(first),
         json!({
             "surface": "chat", "user": "ann", "server": "tasks", "tool_digest": "d1gest",
-            "arguments": r#"{"description":"call mom"}"#,
-            "arguments_sha256": hex::encode(<sha2::Sha256 as sha2::Digest>::digest(r#"{"description":"call mom"}"#)),
+            "texts_sha256": sha256(first.texts.as_ref().unwrap()),
+            "arguments_sha256": sha256(r#"{"description":"call mom"}"#),
             "idempotency_key": "key-1",
         })
     );
+    assert_eq!(texts(first)["arguments"], r#"{"description":"call mom"}"#);
     // Later ones take their user from the decision.
     store.intend(intents[1..3].to_vec()).await.unwrap();
     let entered = rows(&db).await;

@@ -118,7 +118,11 @@ fn tamperings(is_sqlite: bool) -> Vec<Tampering> {
             ),
             (
                 "CREATE OR REPLACE FUNCTION audit_refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$",
-                &["audit_keeps", "audit_stays", "audit_head_stays", "audit_head_remains"],
+                &["audit_stays", "audit_head_stays", "audit_head_remains"],
+            ),
+            (
+                "CREATE OR REPLACE FUNCTION audit_keeps() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$",
+                &["audit_keeps"],
             ),
             (
                 "ALTER TABLE audit DISABLE TRIGGER USER; ALTER TABLE audit_head DISABLE TRIGGER USER",

@@ -3,10 +3,9 @@
 use gavel::adapters::store::{Analyst, ContentMode, Store, StoreConfig, StoreError};
 use gavel::domain::ids::{InstanceId, TenantId};
 use gavel::domain::time::Timestamp;
-use gavel::domain::tool::FailureCode;
 
 use crate::commits::Writes;
-use crate::support::{TestDb, closed, done, failed, intent, open_decision};
+use crate::support::{TestDb, closed, done, intent, open_decision};
 
 impl TestDb {
     /// A view by its name in this database.
@@ -253,28 +252,6 @@ async fn an_analysts_role_reads_its_views_and_nothing_else() {
                      WHERE c.relnamespace = 'gavel_v1'::regnamespace AND a.attnum > 0 \
                      AND col_description(c.oid, a.attnum) IS NULL";
     assert_eq!(db.count(commented).await, 0, "each column has its comment");
-}
-
-/// What `docs/how-to/analyze.md` shows answers with rows.
-pub(crate) async fn the_documented_queries_answer(db: TestDb) {
-    let store = db.open().await;
-    let mut open = open_decision();
-    open.tenant = TenantId::parse("default").unwrap();
-    open.created_at = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros() as i64;
-    let mut call = failed(&intent(&open, 1), FailureCode::ToolError, "no");
-    call.open.created_at = open.created_at;
-    store.close(closed(open, vec![call], false)).await.unwrap();
-    let page = std::fs::read_to_string("docs/how-to/analyze.md").unwrap();
-    let blocks = page
-        .split("```sql\n")
-        .skip(1)
-        .map(|block| block.split("```").next().unwrap());
-    let ours: Vec<_> = blocks.filter(|sql| sql.contains(&db.view(""))).collect();
-    assert!(!ours.is_empty());
-    for sql in ours {
-        assert!(!db.rows(sql).await.is_empty(), "{sql}");
-    }
-    store.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

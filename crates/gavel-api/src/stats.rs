@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::names::{names, sent};
-use crate::domain::time::Timestamp;
+use crate::domain::time::{Timestamp, given};
 
 names! {
     /// What is counted.
@@ -43,14 +43,16 @@ names! {
 
 /// A question about many rows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct StatsQuery {
     /// What is counted; absent: decisions.
     pub source: Option<StatsSource>,
     /// From this time on; absent: 7 days before `to`.
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>, format = "date-time")]
     pub from: Option<Timestamp>,
     /// Before this time; absent: now.
+    #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>, format = "date-time")]
     pub to: Option<Timestamp>,
     /// The zone of days, weeks and months, such as `Asia/Kolkata`; absent: UTC.
@@ -58,10 +60,12 @@ pub struct StatsQuery {
     /// One row for each length of time; absent: one for all of it.
     pub bucket: Option<Bucket>,
     /// One row for each value of these fields.
+    #[serde(default)]
     pub by: Vec<String>,
     /// Only these rows: a filter of the list of the source.
     pub filter: Option<String>,
     /// What each row has; absent: `count`.
+    #[serde(default)]
     pub measures: Vec<Measure>,
     /// A name of a row's members, with `-` from the greatest on; absent: `bucket`, else `-count`.
     pub order: Option<String>,
@@ -172,19 +176,22 @@ sent! {
     }
 }
 
-sent! {
-    /// Two sets of decisions to compare.
-    #[serde(deny_unknown_fields)]
-    CompareQuery as "CompareQuery" {
-        /// The filter of the first.
-        a: String,
-        /// The filter of the second.
-        b: String,
-        /// From this time on; absent: 7 days before `to`.
-        from: Option<Timestamp>,
-        /// Before this time; absent: now.
-        to: Option<Timestamp>,
-    }
+/// Two sets of decisions to compare.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CompareQuery {
+    /// The filter of the first.
+    pub a: String,
+    /// The filter of the second.
+    pub b: String,
+    /// From this time on; absent: 7 days before `to`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>, format = "date-time")]
+    pub from: Option<Timestamp>,
+    /// Before this time; absent: now.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>, format = "date-time")]
+    pub to: Option<Timestamp>,
 }
 
 sent! {

@@ -78,6 +78,19 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
+/// A time that a caller may give. The number by which the database has it is no form of a caller's.
+///
+/// # Errors
+/// It is not RFC 3339.
+pub fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    let parsed = text.map(|text| {
+        let allowed = &"RFC 3339, such as 2026-11-20T00:00:00Z";
+        Timestamp::parse(&text).ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&text), allowed))
+    });
+    parsed.transpose()
+}
+
 /// `1h30m`: numbers, each with its unit.
 pub fn parse_length(text: &str) -> Option<Duration> {
     let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86400)];

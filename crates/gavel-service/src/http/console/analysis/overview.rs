@@ -65,7 +65,8 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, given: Parameters) -> Pag
         }
     };
     let kinds = KINDS.map(|kind| series(&by_outcome, kind, "count"));
-    let errors: f64 = kinds[3].values.iter().flatten().sum();
+    // The sum of no numbers would be -0.
+    let errors = kinds[3].values.iter().flatten().fold(0.0, |all, one| all + one);
     let (p50, p95) = (("", "p50", "s1"), ("", "p95", "s4"));
     let lengths = [
         series(&over_time, p50, "p50(duration_ms)"),
