@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+pub use crate::domain::names::camel as camel_name;
+
 /// Whether names below a path are in camelCase.
 #[must_use]
 pub fn is_camel(path: &str) -> bool {
@@ -32,18 +34,6 @@ fn renamed(value: Value) -> Value {
         Value::Array(values) => Value::Array(values.into_iter().map(renamed).collect()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
     }
-}
-
-/// `tool_call` as `toolCall`.
-#[must_use]
-pub fn camel_name(name: &str) -> String {
-    let mut words = name.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |mut name, word| {
-        let mut letters = word.chars();
-        name.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
-        name + letters.as_str()
-    })
 }
 
 #[cfg(test)]

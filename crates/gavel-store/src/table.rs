@@ -6,6 +6,7 @@ use super::db::{Conn, Value};
 use super::error::Fault;
 use crate::api::filter::{Filter, Kind};
 use crate::domain::ids::RunId;
+use crate::domain::names::camel;
 
 /// A table whose rows begin as `O` and end as `C`.
 pub(crate) struct Table<O: 'static, C: 'static = ()> {
@@ -176,19 +177,7 @@ impl<O, C> Table<O, C> {
 
     /// The same, for a type whose fields have names in camel case.
     pub(super) fn selected_in_camel_case(&self) -> String {
-        self.selected_as(|name| {
-            let (mut camel, mut is_next) = (String::new(), false);
-            for c in name.chars() {
-                match c {
-                    '_' => is_next = true,
-                    _ => {
-                        camel.push(if is_next { c.to_ascii_uppercase() } else { c });
-                        is_next = false;
-                    }
-                }
-            }
-            camel
-        })
+        self.selected_as(camel)
     }
 
     /// What the beginning of a row of `table` sets and nothing changes, as the list of a SELECT, for the record in `field`.

@@ -14,47 +14,9 @@ pub fn hash(text: &str) -> Arc<str> {
     hex::encode(Sha256::digest(text)).into()
 }
 
-/// Writes `value` canonically.
+/// Writes `value` canonically: the maps of `serde_json` are sorted.
 pub fn to_raw(value: &Value) -> Box<RawValue> {
-    let mut text = String::with_capacity(128);
-    write(value, &mut text);
-    RawValue::from_string(text).unwrap_or_else(|_| unreachable!("a JSON value prints as JSON"))
-}
-
-fn write(value: &Value, out: &mut String) {
-    match value {
-        Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_unstable_by(|a, b| a.0.cmp(b.0));
-            out.push('{');
-            for (n, (key, value)) in entries.into_iter().enumerate() {
-                if n > 0 {
-                    out.push(',');
-                }
-                scalar(&Value::String(key.clone()), out);
-                out.push(':');
-                write(value, out);
-            }
-            out.push('}');
-        }
-        Value::Array(items) => {
-            out.push('[');
-            for (n, item) in items.iter().enumerate() {
-                if n > 0 {
-                    out.push(',');
-                }
-                write(item, out);
-            }
-            out.push(']');
-        }
-        _ => scalar(value, out),
-    }
-}
-
-fn scalar(value: &Value, out: &mut String) {
-    use std::fmt::Write;
-    // Writing to a String cannot fail.
-    let _ = write!(out, "{value}");
+    serde_json::value::to_raw_value(value).unwrap_or_else(|_| unreachable!("a JSON value prints as JSON"))
 }
 
 #[cfg(test)]

@@ -104,13 +104,15 @@ impl<T: Shaped> Shaped for Option<T> {
     }
 }
 
-/// `snake_case` in camel case.
-pub(crate) fn camel(name: &str) -> String {
+/// `tool_call` as `toolCall`.
+#[must_use]
+pub fn camel(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |camel, word| {
-        let (head, rest) = word.split_at(word.len().min(1));
-        camel + &head.to_ascii_uppercase() + rest
+    words.fold(first, |mut camel, word| {
+        let mut letters = word.chars();
+        camel.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        camel + letters.as_str()
     })
 }
 
