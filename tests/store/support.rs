@@ -17,7 +17,7 @@ use gavel::ports::records::{
     Asked, ClosedCall, ClosedDecision, Decisions, Kept, ListQuery, OpenCall, OpenDecision, Page, PolicyOutcome,
     QueryError, StoredAnswer, Times, Turn,
 };
-use gavel::ports::runs::{Lease, NewRun, Origin, Parent, Runs, Snapshot, Started, StoredEntry};
+use gavel::ports::runs::{Lease, NewRun, Origin, Parent, Runs, Started, StoredEntry};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
@@ -412,7 +412,7 @@ pub(crate) fn new_run() -> NewRun {
             ..open_decision()
         },
         origin: Origin::Trigger,
-        snapshot: Snapshot {
+        snapshot: Kept {
             hash: "5ead".into(),
             text: r#"{"reporter":{}}"#.into(),
         },

@@ -7,19 +7,18 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::toolset::Toolset;
 use super::verdict::OutputContract;
 use crate::domain::canonical;
 use crate::domain::definition::{Agents, Definition, Form};
-use crate::ports::runs::Snapshot;
+use crate::ports::records::Kept;
 
 /// An agent and every agent that it can call, directly or indirectly, by name.
 #[derive(Clone, Debug)]
 pub struct DefinitionSnapshot {
     members: BTreeMap<String, Member>,
-    snapshot: Snapshot,
+    snapshot: Kept,
 }
 
 /// One agent of a snapshot.
@@ -124,7 +123,7 @@ impl DefinitionSnapshot {
     }
 
     /// The snapshot in its stored form.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Kept {
         self.snapshot.clone()
     }
 
@@ -132,7 +131,7 @@ impl DefinitionSnapshot {
     ///
     /// # Errors
     /// The text is of a later version, or damaged; in words for an operator.
-    pub fn read(snapshot: &Snapshot) -> Result<Self, String> {
+    pub fn read(snapshot: &Kept) -> Result<Self, String> {
         let stored: Stored = serde_json::from_str(&snapshot.text).map_err(|error| error.to_string())?;
         let mut members = BTreeMap::new();
         for (name, member) in stored.agents {
@@ -154,7 +153,7 @@ impl DefinitionSnapshot {
     ///
     /// # Errors
     /// As [`DefinitionSnapshot::read`].
-    pub fn read_once(snapshot: &Snapshot, known: Option<&Arc<Self>>) -> Result<Arc<Self>, String> {
+    pub fn read_once(snapshot: &Kept, known: Option<&Arc<Self>>) -> Result<Arc<Self>, String> {
         match known {
             Some(known) if known.snapshot.hash == snapshot.hash => Ok(Arc::clone(known)),
             _ => Self::read(snapshot).map(Arc::new),
@@ -162,7 +161,7 @@ impl DefinitionSnapshot {
     }
 }
 
-fn text(members: &BTreeMap<String, Member>) -> Snapshot {
+fn text(members: &BTreeMap<String, Member>) -> Kept {
     let members = members.iter().map(|(name, member)| {
         let stored = StoredMember {
             definition: member.definition.to_json(),
@@ -175,8 +174,5 @@ fn text(members: &BTreeMap<String, Member>) -> Snapshot {
     };
     let value = serde_json::to_value(&stored).unwrap_or_else(|error| unreachable!("it prints as JSON: {error}"));
     let text = canonical::to_raw(&value);
-    Snapshot {
-        hash: hex::encode(Sha256::digest(text.get())).into(),
-        text: text.get().into(),
-    }
+    Kept::new(text.get())
 }

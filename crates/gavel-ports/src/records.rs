@@ -111,18 +111,18 @@ pub struct Asked {
     pub history: History,
 }
 
-/// A text that the log keeps once.
-#[derive(Debug)]
+/// A text that is stored once, by its hash.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Kept {
     /// Hex SHA-256 of the text.
     pub hash: Arc<str>,
     /// The text.
-    pub text: Box<str>,
+    pub text: Arc<str>,
 }
 
 impl Kept {
     /// A text with its hash.
-    pub fn new(text: impl Into<Box<str>>) -> Self {
+    pub fn new(text: impl Into<Arc<str>>) -> Self {
         let text = text.into();
         Self {
             hash: canonical::hash(&text),

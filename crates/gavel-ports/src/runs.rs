@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use super::claims::{Claim, Claimed};
 use super::clock::Clock;
 use super::commit::RunEnd;
-use super::records::{ListQuery, OpenDecision, Page, QueryError, RecordError};
+use super::records::{Kept, ListQuery, OpenDecision, Page, QueryError, RecordError};
 use crate::api::runs::AgentRun;
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::Exceeded;
@@ -143,7 +143,7 @@ pub struct NewRun {
     /// What it comes from.
     pub origin: Origin<InThread, Parent, InSession>,
     /// The definitions it runs under, for any process that continues it.
-    pub snapshot: Snapshot,
+    pub snapshot: Kept,
     /// Inputs, a JSON object.
     pub input: Arc<RawValue>,
     /// Limits and other settings of this run; JSON, read by the surface alone.
@@ -321,15 +321,6 @@ pub struct Parent {
     pub lease: Lease,
 }
 
-/// Definitions and schemas, keyed by the hash of their text. The same text is stored once.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Snapshot {
-    /// Hex SHA-256 of `text`.
-    pub hash: Arc<str>,
-    /// JSON, read by the surface alone.
-    pub text: Arc<str>,
-}
-
 /// The result of creating or reopening a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Started {
@@ -480,7 +471,7 @@ pub struct StoredRun {
     /// How often it was reopened.
     pub attempt: u32,
     /// The definitions it runs under.
-    pub snapshot: Snapshot,
+    pub snapshot: Kept,
     /// Inputs.
     pub input: Arc<RawValue>,
     /// As [`NewRun::settings`].

@@ -31,10 +31,9 @@ use crate::ports::actions::Settle;
 use crate::ports::commit::{ActionOutcome, Commit, Fact, PlanChanged, Planned, RunEnd, Spent, Worked, Writer};
 use crate::ports::definitions::NewVersion;
 use crate::ports::planning::{MadePlan, PlanEdit, PlanNotes, SessionCancel};
-use crate::ports::records::OpenDecision;
+use crate::ports::records::{Kept, OpenDecision};
 use crate::ports::runs::{
-    InSession, InThread, Lease, NewRun, Origin, Renewed, Reopen, ReopenedFor, SessionWork, Settled, Snapshot,
-    StoredEntry,
+    InSession, InThread, Lease, NewRun, Origin, Renewed, Reopen, ReopenedFor, SessionWork, Settled, StoredEntry,
 };
 use crate::queue::Batch;
 
@@ -64,7 +63,7 @@ fn queued_run() -> NewRun {
             created_at: 0,
         },
         origin: Origin::Trigger,
-        snapshot: Snapshot {
+        snapshot: Kept {
             hash: "h".into(),
             text: "{}".into(),
         },
