@@ -11,33 +11,13 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
+use super::Work;
 use crate::config::{Config, FileError};
 use crate::domain::definition::{Checked, Form, MAX_BYTES, ReadError, SchemaSource, Source, answerer, check};
 use crate::surfaces::definitions::FileAgents;
 
 /// Interval between two checks of the files.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Why the agents are read, which decides what an error in them does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// To serve them. An error in an explicitly named directory prevents the start: the operator wants all of its
-    /// agents.
-    Serving,
-    /// For a command that concerns something else, or a single agent.
-    OneCommand,
-    /// Not at all: for a command that only reads records.
-    Records,
-    /// Not at all: for a command that reads records, and enters that into the audit log.
-    Export,
-}
-
-impl Purpose {
-    /// Whether only records are needed.
-    pub(super) fn reads(self) -> bool {
-        matches!(self, Self::Records | Self::Export)
-    }
-}
 
 /// The file-based agents of the service, replaced when the files change.
 #[derive(Default)]
@@ -54,12 +34,12 @@ impl Files {
     ///
     /// # Errors
     /// The directory is named and served, and cannot be listed or has errors; all errors are reported.
-    pub(super) fn read(config: &Config, purpose: Purpose) -> Result<Self, FileError> {
-        if purpose.reads() {
+    pub(super) fn read(config: &Config, work: Work) -> Result<Self, FileError> {
+        if work.reads() {
             return Ok(Self::default());
         }
         let directory = directory(config);
-        let must_be_right = purpose == Purpose::Serving && config.agents.is_some();
+        let must_be_right = work == Work::Serve && config.agents.is_some();
         let stamp = directory.as_deref().and_then(stamp);
         let loaded = match agents(config) {
             Ok(loaded) => loaded,
@@ -90,7 +70,7 @@ impl Files {
         for warning in &loaded.checked.warnings {
             tracing::warn!("{warning}");
         }
-        if purpose == Purpose::Serving
+        if work == Work::Serve
             && let Err(why) = answerer(&loaded.checked.agents, &config.runs.threads.agent)
         {
             tracing::warn!(

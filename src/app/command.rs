@@ -25,15 +25,24 @@ const KEY_BYTES: usize = 32;
 /// How long to wait for an agent's MCP servers.
 const SERVERS: Duration = Duration::from_secs(15);
 
-/// What a command does.
+/// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
+    /// It serves. An error in an explicitly named directory of agents prevents the start: the operator wants all of them.
+    Serve,
+    /// It acts: requests a decision, executes a run, answers.
+    Act,
     /// It reads an existing database, starts no MCP server and changes nothing.
     Read,
     /// As `Read`, but the audit log has what it took.
     Export,
-    /// It acts: requests a decision, executes a run, answers.
-    Act,
+}
+
+impl Work {
+    /// Whether only records are needed.
+    pub(super) fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::Export)
+    }
 }
 
 /// The service of one command.
@@ -55,11 +64,15 @@ impl OwnService {
         tenant: TenantId,
         user: Option<&UserId>,
     ) -> anyhow::Result<Self> {
-        let app = match work {
-            Work::Read => App::build_for_reading(config).await?,
-            Work::Export => App::build_for_export(config).await?,
-            Work::Act => App::build_for_command(without_background(config)).await?,
+        if work == Work::Export {
+            // What opens a database for writing would create a missing one.
+            running_process(&config).await?;
+        }
+        let config = match work.reads() {
+            true => records_alone(config),
+            false => without_background(config),
         };
+        let app = App::build_of(config, None, work).await?;
         Self::serve(app, tenant, user).await
     }
 
@@ -183,7 +196,7 @@ pub(crate) async fn running_process(config: &Config) -> anyhow::Result<Option<Pr
 }
 
 /// Without what only work on a message or a run needs, and what may therefore be missing or invalid.
-pub(super) fn records_alone(config: Config) -> Config {
+fn records_alone(config: Config) -> Config {
     Config {
         policy: Policy { file: None },
         prices: PriceSettings { file: None },

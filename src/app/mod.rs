@@ -27,7 +27,6 @@ pub use parts::{policy, prices, read_policy};
 pub use servers::{BUILT_IN as BUILT_IN_SERVERS, KnownTools, known_tools};
 pub use servers::{bundled, options_of};
 
-use self::agents::Purpose;
 use self::edge::cannot_listen;
 pub use self::edge::{Serving, reachable};
 pub(crate) use self::parts::audit_secrets;
@@ -102,7 +101,7 @@ impl App {
     /// A named file is unreadable or invalid, the database is invalid (not merely unavailable), or a model cannot be
     /// set up.
     pub async fn build(config: Config) -> anyhow::Result<Self> {
-        Self::build_of(config, None, Purpose::Serving).await
+        Self::build_of(config, None, Work::Serve).await
     }
 
     /// As [`App::build`], for one command: invalid agents are logged and do not prevent the start.
@@ -110,7 +109,7 @@ impl App {
     /// # Errors
     /// As [`App::build`], except for invalid agents.
     pub async fn build_for_command(config: Config) -> anyhow::Result<Self> {
-        Self::build_of(config, None, Purpose::OneCommand).await
+        Self::build_of(config, None, Work::Act).await
     }
 
     /// As [`App::build_for_command`], with another model than the one that `config` names (`gavel eval --model-kind`).
@@ -118,31 +117,12 @@ impl App {
     /// # Errors
     /// As [`App::build_for_command`].
     pub async fn build_with(config: Config, model: Arc<dyn Model>) -> anyhow::Result<Self> {
-        Self::build_of(config, Some(model), Purpose::OneCommand).await
-    }
-
-    /// Builds everything over an existing database, for reads alone: no MCP server is started, no run can begin, and no
-    /// file that reads do not need is read.
-    ///
-    /// # Errors
-    /// The database is missing, lacks migrations, or is unavailable.
-    async fn build_for_reading(config: Config) -> anyhow::Result<Self> {
-        Self::build_of(command::records_alone(config), None, Purpose::Records).await
-    }
-
-    /// As [`App::build_for_reading`], but the audit log can be written.
-    ///
-    /// # Errors
-    /// As [`App::build_for_reading`].
-    async fn build_for_export(config: Config) -> anyhow::Result<Self> {
-        // What opens a database for writing would create a missing one.
-        command::running_process(&config).await?;
-        Self::build_of(command::records_alone(config), None, Purpose::Export).await
+        Self::build_of(config, Some(model), Work::Act).await
     }
 
     /// Longer than a screen: each part is built once, after those that it needs.
-    async fn build_of(config: Config, model: Option<Arc<dyn Model>>, purpose: Purpose) -> anyhow::Result<Self> {
-        let reads = purpose.reads();
+    async fn build_of(config: Config, model: Option<Arc<dyn Model>>, work: Work) -> anyhow::Result<Self> {
+        let reads = work.reads();
         // Before the model, which keeps handles of its metrics.
         edge::metrics();
         let model = match model {
@@ -169,10 +149,10 @@ impl App {
             false => servers::read(&config)?,
         };
         let of_planning = parts::planning_settings(&config)?;
-        let files = agents::Files::read(&config, purpose)?;
+        let files = agents::Files::read(&config, work)?;
         let instance = InstanceId::new();
         // Before the database: a start whose address another program listens on changes nothing there.
-        let socket = (purpose == Purpose::Serving).then(|| bind(config.listen)).transpose();
+        let socket = (work == Work::Serve).then(|| bind(config.listen)).transpose();
         let socket = socket.with_context(|| cannot_listen(config.listen))?;
         let address = socket.as_ref().map(TcpSocket::local_addr).transpose()?;
         // Other machines, which a PostgreSQL database may serve too, reach it in another way.
@@ -180,8 +160,8 @@ impl App {
             .filter(|_| config.database_url.expose_secret().starts_with("sqlite:"))
             .map(|address| format!("http://{}", reachable(address)));
         let store_config = store_config(&config, instance, serves);
-        let store = match purpose {
-            Purpose::Records => Store::open_for_reading(store_config)
+        let store = match work {
+            Work::Read => Store::open_for_reading(store_config)
                 .await
                 .context("the database cannot be read")?,
             _ => Store::open(store_config)

@@ -124,13 +124,18 @@ pub fn constitution(config: &Config) -> Result<Constitution, FileError> {
             Constitution::BUILT_IN.to_owned(),
             "constitution.md (built in)".to_owned(),
         ),
-        Some(path) => {
-            let text = fs::read_to_string(path)
-                .map_err(|error| FileError(format!("the constitution {} cannot be read: {error}", path.display())))?;
-            (text, path.display().to_string())
-        }
+        Some(path) => file("the constitution", path)?,
     };
     Constitution::from_markdown(&text, &place).map_err(|errors| FileError::new("the constitution is invalid", &errors))
+}
+
+/// The text of a file that a setting names, and its place.
+fn file(what: &str, path: &Path) -> Result<(String, String), FileError> {
+    let place = path.display().to_string();
+    match fs::read_to_string(path) {
+        Ok(text) => Ok((text, place)),
+        Err(error) => Err(FileError(format!("{what} {place} cannot be read: {error}"))),
+    }
 }
 
 /// The keys of the audit log, as the store expects them.
@@ -239,9 +244,7 @@ pub fn read_policy(config: &Config) -> Result<Policy, FileError> {
     let policy = match &config.policy.file {
         None => Policy::default(),
         Some(path) => {
-            let place = path.display().to_string();
-            let text = fs::read_to_string(path)
-                .map_err(|error| FileError(format!("the policy {place} cannot be read: {error}")))?;
+            let (text, place) = file("the policy", path)?;
             Policy::read(&text, &place).map_err(|errors| FileError::new("the policy is invalid", &errors))?
         }
     };
@@ -259,9 +262,7 @@ pub fn prices(config: &Config) -> Result<Prices, FileError> {
     let Some(path) = &config.prices.file else {
         return Ok(built_in);
     };
-    let place = path.display().to_string();
-    let text =
-        fs::read_to_string(path).map_err(|error| FileError(format!("the prices {place} cannot be read: {error}")))?;
+    let (text, place) = file("the prices", path)?;
     Ok(Prices::read(&text, &place).map_err(invalid)?.or(built_in))
 }
 
