@@ -175,7 +175,8 @@ pub(crate) async fn a_run_reads_back_as_it_was_written(db: TestDb) {
     let page = store.journal(run.id, 0, 3).await.unwrap();
     assert_eq!(page, [entry(1), entry(2), entry(3)]);
     // The page is limited by bytes and includes the entry that exceeds them, so it has at least one.
-    let (one, three) = (entry(1).body.len(), (1..=3).map(|n| entry(n).body.len()).sum::<usize>());
+    let size = |n| entry(n).body.len() + run.id.to_string().len();
+    let (one, three) = (size(1), (1..=3).map(size).sum::<usize>());
     for (bytes, pages) in [(0, 1), (one - 1, 1), (one, 2), (three - 1, 3), (three, 4)] {
         let page = store.events(run.id, 0, 10, bytes).await.unwrap();
         let page: Vec<_> = page.into_iter().map(|logged| logged.entry).collect();

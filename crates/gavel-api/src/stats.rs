@@ -9,8 +9,10 @@ use crate::domain::time::{Timestamp, given};
 
 names! {
     /// What is counted.
+    #[derive(Default)]
     StatsSource {
         /// Decisions that have their outcome.
+        #[default]
         Decisions = "decisions",
         /// Tool calls that have ended.
         ToolInvocations = "tool_invocations",

@@ -11,7 +11,7 @@ use crate::domain::ids::{TenantId, UserId};
 pub const QUARTER_US: i64 = 900_000_000;
 
 /// A question about many rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatsQuestion {
     /// What is counted.
     pub source: StatsSource,

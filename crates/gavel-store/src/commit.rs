@@ -181,10 +181,8 @@ impl Batch<'_> {
     /// Adds the intent of a side effect to the audit log.
     fn audit_intent(&self, intent: &OpenCall, decision: Option<&OpenDecision>, grant: Option<GrantId>) {
         if let Some(entry) = Entry::intended(intent, decision, &self.writing.content) {
-            self.audit(match grant {
-                Some(grant) => entry.with("grant_id", grant.to_string()),
-                None => entry,
-            });
+            let grant = grant.map(|grant| grant.to_string());
+            self.audit(entry.with_any("grant_id", grant.as_deref()));
         }
     }
 

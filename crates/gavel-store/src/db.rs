@@ -23,17 +23,10 @@ use uuid::Uuid;
 
 pub(super) use self::row::Row;
 use self::sqlite::{Sqlite, SqliteReaders};
-use crate::api::decisions::CallStatus;
-use crate::api::planning::VersionKind;
-use crate::domain::action::{ActionStatus, Resolution};
-use crate::domain::agent_run::{RunStatus, StopReason};
-use crate::domain::decision::{DecisionType, Outcome};
 use crate::domain::ids::{
     ActionId, ApprovalId, ConversationId, DecisionId, ExportId, GrantId, InstanceId, PlanningSessionId, ProjectId,
     RunId, TenantId, ThreadId, UserId,
 };
-use crate::domain::planning_session::{SessionReason, SessionStatus};
-use crate::domain::tool::FailureCode;
 
 /// The database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,44 +59,49 @@ impl Dialect {
         self.numbered(&self.text(text))
     }
 
-    /// A text for this database. `@now` is its clock, `@utc(column)` that time as RFC 3339, `@in($1)` compares with each
-    /// text of a list ([`Value::list`]), and `@postgres(…)` is only for PostgreSQL.
+    /// A text for this database, with these words: `@now` is its clock, `@utc(column)` that time as RFC 3339, and `@in($1)`
+    /// compares with each text of a list ([`Value::list`]). `@postgres(…)` is only for PostgreSQL. SQLite allows values of any
+    /// type in any column: of another one, `@text(column)` is a byte that no text contains, and `@whole(column)` the lowest
+    /// number.
     pub(super) fn text(self, text: &str) -> String {
         let mut pieces = text.split('@');
         let mut expanded = pieces.next().unwrap_or_default().to_owned();
         for piece in pieces {
-            let argument = |word: &str| piece.strip_prefix(word)?.split_once(')');
-            if let Some(rest) = piece.strip_prefix("now") {
-                expanded += self.now();
-                expanded += rest;
-            } else if let Some((list, rest)) = argument("in(") {
-                expanded += &match self {
-                    Self::Sqlite => format!("IN (SELECT value FROM json_each({list}))"),
-                    Self::Postgres => format!("= ANY (ARRAY(SELECT jsonb_array_elements_text(CAST({list} AS JSONB))))"),
-                };
-                expanded += rest;
-            } else if let Some((column, rest)) = argument("utc(") {
-                expanded += &match self {
-                    Self::Sqlite => format!(
-                        "strftime('%Y-%m-%dT%H:%M:%S', {column} / 1000000, 'unixepoch') \
-                         || printf('.%06dZ', {column} % 1000000)"
-                    ),
-                    Self::Postgres => format!(
-                        "to_char(to_timestamp({column} / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS') \
-                         || '.' || lpad(({column} % 1000000)::text, 6, '0') || 'Z'"
-                    ),
-                };
-                expanded += rest;
-            } else if let Some((only, rest)) = argument("postgres(") {
-                if self == Self::Postgres {
-                    expanded += only;
-                }
-                expanded += rest;
-            } else {
-                unreachable!("what is @{piece}?");
-            }
+            let end = piece.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(piece.len());
+            let (word, rest) = piece.split_at(end);
+            let argument = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+            let (of, rest) = argument.unwrap_or(("", rest));
+            expanded += &self.word(word, of);
+            expanded += rest;
         }
         expanded
+    }
+
+    fn word(self, word: &str, of: &str) -> String {
+        match (word, self) {
+            ("now", _) => self.now().to_owned(),
+            ("in", Self::Sqlite) => format!("IN (SELECT value FROM json_each({of}))"),
+            ("in", Self::Postgres) => {
+                format!("= ANY (ARRAY(SELECT jsonb_array_elements_text(CAST({of} AS JSONB))))")
+            }
+            ("utc", Self::Sqlite) => format!(
+                "strftime('%Y-%m-%dT%H:%M:%S', {of} / 1000000, 'unixepoch') || printf('.%06dZ', {of} % 1000000)"
+            ),
+            ("utc", Self::Postgres) => format!(
+                "to_char(to_timestamp({of} / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS') \
+                 || '.' || lpad(({of} % 1000000)::text, 6, '0') || 'Z'"
+            ),
+            ("text", Self::Sqlite) => {
+                format!("CASE typeof({of}) WHEN 'null' THEN NULL WHEN 'text' THEN {of} ELSE x'FF' END")
+            }
+            ("whole", Self::Sqlite) => {
+                let lowest = i64::MIN + 1;
+                format!("CASE typeof({of}) WHEN 'integer' THEN {of} ELSE {lowest} END")
+            }
+            ("postgres", Self::Sqlite) => String::new(),
+            ("text" | "whole" | "postgres", Self::Postgres) => of.to_owned(),
+            _ => unreachable!("what is @{word}?"),
+        }
     }
 
     /// SQLite looks for a numbered parameter by a linear search, so long texts have `?`.
@@ -315,26 +313,6 @@ ids_as_text!(
     RunId,
     ThreadId,
     Uuid
-);
-
-macro_rules! names_as_text {
-    ($($name:ty),+) => {
-        stored_as_text! { $($name: |name| Value::text(name.as_str());)+ }
-    };
-}
-
-names_as_text!(
-    ActionStatus,
-    CallStatus,
-    DecisionType,
-    FailureCode,
-    Outcome,
-    Resolution,
-    RunStatus,
-    SessionReason,
-    SessionStatus,
-    StopReason,
-    VersionKind
 );
 
 /// The text as both databases can store it; `None` if it needs no change.

@@ -13,7 +13,7 @@ use super::db::{Conn, sql, values};
 use super::error::Fault;
 use super::op::Op;
 use super::queue::Batch;
-use super::read::{Literal, Term, VERSIONS};
+use super::read::{Term, VERSIONS};
 use super::table::{Column, Insert, Table};
 use crate::api::agents::VersionInfo;
 use crate::domain::ids::{ProjectId, TenantId};
@@ -92,7 +92,7 @@ impl Definitions for Store {
         query: &ListQuery,
     ) -> Result<Page<VersionInfo>, QueryError> {
         let terms = [("project_id", project.as_str()), ("agent_id", agent)];
-        let terms = terms.map(|(column, text)| Term::fixed(column, Literal::Exact(text.to_owned())));
+        let terms = terms.map(|(column, text)| Term::text(column, text));
         self.working.page(&VERSIONS, tenant, terms.into(), query).await
     }
 

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use rusqlite::ffi::{
+    SQLITE_BUSY, SQLITE_CONSTRAINT, SQLITE_ERROR, SQLITE_INTERRUPT, SQLITE_LOCKED, SQLITE_MISMATCH, SQLITE_NOTADB,
+    SQLITE_RANGE, SQLITE_TOOBIG,
+};
+
 use super::db::sqlite::sqlite_error;
 use crate::ports::records::{QueryError, RecordError};
 
@@ -188,15 +193,6 @@ fn sqlite_class(error: &sqlx::Error) -> Option<i32> {
     sqlite_error(error).map(|(code, _)| code & 0xff)
 }
 
-const SQLITE_ERROR: i32 = 1;
-const SQLITE_BUSY: i32 = 5;
-const SQLITE_LOCKED: i32 = 6;
-const SQLITE_INTERRUPT: i32 = 9;
-const SQLITE_TOOBIG: i32 = 18;
-const SQLITE_CONSTRAINT: i32 = 19;
-const SQLITE_MISMATCH: i32 = 20;
-const SQLITE_RANGE: i32 = 25;
-const SQLITE_NOTADB: i32 = 26;
 const POSTGRES_QUERY_CANCELED: &str = "57014";
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::db::{Conn, Dialect, Value, values};
-use super::error::Fault;
+use super::error::{Fault, unavailable};
 use super::op::Op;
 use super::queue::{Batch, Queue};
 use super::read::{COUNTED, Counted, ReadOnly};
 use super::table::Insert;
 use crate::domain::ids::TenantId;
-use crate::ports::records::{QueryError, RecordError};
+use crate::ports::records::RecordError;
 use crate::ports::stats::Tally;
 
 /// Time between two looks for quarters that changed, which is also how long a quarter must have ended.
@@ -56,23 +56,16 @@ pub(super) async fn keep(queue: Queue, reading: Arc<ReadOnly>, stop: Cancellatio
     stop.run_until_cancelled(counting).await;
 }
 
-#[derive(Debug, thiserror::Error)]
-enum NotCounted {
-    #[error(transparent)]
-    Written(#[from] RecordError),
-    #[error(transparent)]
-    Read(#[from] QueryError),
-}
-
 /// Counts some quarters that changed; returns how many.
-async fn count(queue: &Queue, reading: &ReadOnly) -> Result<usize, NotCounted> {
+async fn count(queue: &Queue, reading: &ReadOnly) -> Result<usize, RecordError> {
     let taker = Uuid::now_v7();
     let taken = queue.ask::<Vec<Taken>>(Op::TakeQuarters(taker)).await?;
     let found = taken.len();
     for of in taken {
         let mut tallies = Vec::new();
         for counted in COUNTED {
-            tallies.push(reading.count_quarter(counted, &of.tenant, of.quarter).await?);
+            let counted = reading.count_quarter(counted, &of.tenant, of.quarter).await;
+            tallies.push(counted.map_err(unavailable)?);
         }
         let quarter = Box::new(Quarter { of, tallies });
         queue.ask::<()>(Op::PutQuarter(taker, quarter)).await?;

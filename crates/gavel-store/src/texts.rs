@@ -82,16 +82,15 @@ enum Source<'a> {
 
 impl Source<'_> {
     fn used_on(self, day: i64, kind: &'static str) -> Text {
-        let body: Option<Arc<str>> = match &self {
-            Self::Definition(definition) => Some(canonical::to_raw(&definition.to_json()).get().into()),
-            Self::Text(text) => Some((**text).into()),
-            Self::Hidden(_) => None,
+        let body: Arc<str> = match self {
+            Self::Definition(definition) => canonical::to_raw(&definition.to_json()).get().into(),
+            Self::Text(text) => (*text).into(),
+            Self::Hidden(bytes) => {
+                let body = None;
+                return Text { kind, body, bytes, day };
+            }
         };
-        let bytes = match (&body, self) {
-            (Some(body), _) => body.len(),
-            (None, Self::Hidden(bytes)) => bytes,
-            (None, _) => 0,
-        };
+        let (bytes, body) = (body.len(), Some(body));
         Text { kind, body, bytes, day }
     }
 }

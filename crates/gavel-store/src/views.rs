@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::audit::AuditRow;
+use super::audit::{AUDIT, AuditRow};
 use super::db::{Conn, Dialect, values};
 use super::decisions::{CALL, DECISION};
 use super::error::{StoreError, describe};
@@ -39,15 +39,28 @@ struct View {
     from: &'static str,
 }
 
+#[derive(Clone)]
 pub(super) struct Column {
     pub(super) name: String,
-    pub(super) sql: String,
+    pub(super) source: Source,
     about: String,
     pub(super) kind: ColumnKind,
 }
 
+/// Where a column has its value from.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// An expression of the table's columns.
+    Row(String),
+    /// A field of a model call, such as `usage.input_tokens`.
+    Turn(String),
+    /// The place of the model call: 1, 2, 3 …
+    Place,
+}
+
 static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
-    let (decision, call, run) = (DecisionRecord::shape(), ToolInvocation::shape(), AgentRun::shape());
+    let (decision, call) = (DecisionRecord::shape(), ToolInvocation::shape());
+    let (run, audit) = (AgentRun::shape(), AuditRow::shape());
     let view = |name, about, columns, from| View {
         name,
         about,
@@ -68,10 +81,10 @@ static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
             "decision_log",
         ),
         view(
-            "model_turns",
+            MODEL_TURNS,
             "Each model call of a decision that has its outcome.",
             of_turns(),
-            TURNS,
+            "decision_log",
         ),
         view(
             "tool_invocations",
@@ -112,13 +125,13 @@ static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
         view(
             "audit",
             "The audit log: a row for each side effect, approval and change of a definition.",
-            of_audit(|name| name != TEXTS),
+            of_table(&AUDIT, &audit, false),
             "audit",
         ),
         view(
             "audit_content",
             "The texts of the audit log: arguments, reasons, recipients.",
-            of_audit(|name| matches!(name, "number" | "tenant" | TEXTS)),
+            of_table(&AUDIT, &audit, true),
             "audit",
         ),
     ]
@@ -128,7 +141,7 @@ impl Column {
     fn new(name: &str, sql: &str, about: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
-            sql: sql.to_owned(),
+            source: Source::Row(sql.to_owned()),
             about: about.into(),
             kind: kind_by_name(name),
         }
@@ -137,6 +150,29 @@ impl Column {
     fn of(self, kind: ColumnKind) -> Self {
         Self { kind, ..self }
     }
+
+    /// Its value in a view. SQLite has no times: they are RFC 3339 there.
+    fn sql(&self, dialect: Dialect) -> String {
+        match (&self.source, dialect, self.kind) {
+            (Source::Row(sql), Dialect::Sqlite, ColumnKind::Time) => dialect.text(&format!("@utc({sql})")),
+            // Exact to the microsecond until the year 2255. The indexes have the same expression.
+            (Source::Row(sql), Dialect::Postgres, ColumnKind::Time) => {
+                format!("to_timestamp({sql} / 1000000.0::float8)")
+            }
+            (Source::Row(sql), ..) => sql.clone(),
+            (Source::Place, Dialect::Sqlite, _) => "turn.key + 1".to_owned(),
+            (Source::Place, Dialect::Postgres, _) => "turn.number".to_owned(),
+            (Source::Turn(path), Dialect::Sqlite, _) => format!("json_extract(turn.value, '$.{path}')"),
+            (Source::Turn(path), Dialect::Postgres, kind) => {
+                let text = format!("turn.value #>> '{{{}}}'", path.replace('.', ","));
+                match kind {
+                    ColumnKind::Int => format!("CAST({text} AS BIGINT)"),
+                    ColumnKind::Time => format!("CAST({text} AS TIMESTAMPTZ)"),
+                    ColumnKind::Text | ColumnKind::Bool => text,
+                }
+            }
+        }
+    }
 }
 
 impl View {
@@ -144,22 +180,18 @@ impl View {
         self.name.ends_with("_content")
     }
 
-    /// Its columns as they are read, and for the time that indexes are ordered by also the number.
+    /// Its columns, and for the time that indexes are ordered by also the number.
     fn all(&self) -> Vec<Column> {
-        let mut all = Vec::new();
-        for Column { name, sql, about, kind } in &self.columns {
-            let (name, about) = (name.as_str(), about.as_str());
-            let native = match kind {
-                ColumnKind::Time if !sql.starts_with('@') => format!("@time({sql})"),
-                _ => sql.clone(),
-            };
-            all.push(Column::new(name, &native, about).of(*kind));
-            if name == "created_at" {
-                let about = "The same in microseconds since 1970.";
-                all.push(Column::new("created_us", sql, about).of(ColumnKind::Int));
-            }
-        }
-        all
+        let all = self.columns.iter().flat_map(|column| {
+            let number = (column.name == "created_at").then(|| Column {
+                name: "created_us".to_owned(),
+                about: "The same in microseconds since 1970.".to_owned(),
+                kind: ColumnKind::Int,
+                ..column.clone()
+            });
+            [column.clone()].into_iter().chain(number)
+        });
+        all.collect()
     }
 }
 
@@ -193,7 +225,7 @@ fn of_table<O, C>(table: &Table<O, C>, shape: &Shape, content: bool) -> Vec<Colu
     let is_key = |name| {
         matches!(
             name,
-            "tenant" | "decision_id" | "tool_invocation_id" | "user_id" | "created_at"
+            "number" | "tenant" | "decision_id" | "tool_invocation_id" | "user_id" | "created_at"
         )
     };
     let wanted = table
@@ -207,7 +239,11 @@ fn of_table<O, C>(table: &Table<O, C>, shape: &Shape, content: bool) -> Vec<Colu
                 if matches!(&field.shape, Shape::List(of) if matches!(**of, Shape::Record(..))) {
                     return None;
                 }
-                (text(field.about), kind(&field.shape))
+                let kind = match kind_by_name(column.name) {
+                    ColumnKind::Text => kind(&field.shape),
+                    known => known,
+                };
+                (text(field.about), kind)
             }
         };
         Some((column.is_content, Column::new(column.name, column.sql, about).of(kind)))
@@ -241,38 +277,33 @@ fn of_counted(counted: &Counted) -> Vec<Column> {
         .collect()
 }
 
-const TEXTS: &str = "texts";
+const MODEL_TURNS: &str = "model_turns";
 
-fn of_audit(wanted: fn(&str) -> bool) -> Vec<Column> {
-    let shape = AuditRow::shape();
-    let wanted = fields(&shape).iter().filter(|field| wanted(&field.name));
-    wanted
-        .map(|field| {
-            let kind = match kind_by_name(&field.name) {
-                ColumnKind::Time => ColumnKind::Time,
-                _ => kind(&field.shape),
-            };
-            Column::new(&field.name, &field.name, text(field.about)).of(kind)
-        })
-        .collect()
+/// What `model_turns` reads beside the log.
+fn turns(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => ", json_each(decision_log.turns) AS turn",
+        // JSON with an escaped U+0000 is no JSON to PostgreSQL, and one such row must not make the view unreadable.
+        Dialect::Postgres => {
+            ", json_array_elements(CASE WHEN strpos(decision_log.turns, '\\u0000') = 0 THEN decision_log.turns::json END) \
+             WITH ORDINALITY AS turn (value, number)"
+        }
+    }
 }
-
-/// JSON with an escaped U+0000 is no JSON to PostgreSQL, and one such row must not make the view unreadable.
-const TURNS: &str = "decision_log decision, @turns(decision.turns)";
 
 /// The columns of `model_turns`: the decision's, and the fields of a turn.
 fn of_turns() -> Vec<Column> {
+    let created = "When the request of the decision was parsed.";
     let own = [
-        ("decision_id", "decision.id", "The decision."),
-        ("tenant", "decision.tenant", "The tenant."),
-        (
-            "created_at",
-            "decision.created_at",
-            "When the request of the decision was parsed.",
-        ),
-        ("number", "@place()", "Its place in the decision: 1, 2, 3 …"),
+        ("decision_id", "decision_log.id", "The decision."),
+        ("tenant", "decision_log.tenant", "The tenant."),
+        ("created_at", "decision_log.created_at", created),
     ];
     let mut columns = listed(&own);
+    columns.push(Column {
+        source: Source::Place,
+        ..Column::new("number", "", "Its place in the decision: 1, 2, 3 …")
+    });
     unfold(&Turn::shape(), "", &mut columns);
     columns
 }
@@ -284,18 +315,15 @@ fn unfold(shape: &Shape, within: &str, columns: &mut Vec<Column>) {
             Shape::Optional(of) => of,
             shape => shape,
         };
-        if matches!(shape, Shape::Record(..)) {
-            unfold(shape, &format!("{path}."), columns);
-            continue;
+        match shape {
+            Shape::Record(..) => unfold(shape, &format!("{path}."), columns),
+            _ => columns.push(Column {
+                name: field.name.clone(),
+                source: Source::Turn(path),
+                about: text(field.about),
+                kind: kind(shape),
+            }),
         }
-        let kind = kind(shape);
-        let word = match kind {
-            ColumnKind::Int => "int",
-            ColumnKind::Time => "instant",
-            ColumnKind::Text | ColumnKind::Bool => "text",
-        };
-        let sql = format!("@{word}({path})");
-        columns.push(Column::new(&field.name, &sql, text(field.about)).of(kind));
     }
 }
 
@@ -389,36 +417,6 @@ const ACTION_COLUMNS: &[(&str, &str, &str)] = &[
     ("settled_at", "settled_at", "When it was settled."),
 ];
 
-/// Puts the views' words in place: `@time(column)` of microseconds, `@turns(column)`, and of a turn `@place()`,
-/// `@int(path)`, `@instant(path)` and `@text(path)`. SQLite has no times: they are RFC 3339 there.
-fn written(dialect: Dialect, sql: &str) -> String {
-    let mut pieces = sql.split('@');
-    let mut written = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let (word, rest) = piece.split_once('(').unwrap_or((piece, ""));
-        let (of, rest) = rest.split_once(')').unwrap_or((rest, ""));
-        let path = of.replace('.', ",");
-        written += &match (word, dialect) {
-            ("time", Dialect::Sqlite) => dialect.text(&format!("@utc({of})")),
-            // Exact to the microsecond until the year 2255. The indexes have the same expression.
-            ("time", Dialect::Postgres) => format!("to_timestamp({of} / 1000000.0::float8)"),
-            ("turns", Dialect::Sqlite) => format!("json_each({of}) AS turn"),
-            ("turns", Dialect::Postgres) => format!(
-                "json_array_elements(CASE WHEN strpos({of}, '\\u0000') = 0 THEN {of}::json END) \
-                 WITH ORDINALITY AS turn (value, number)"
-            ),
-            ("place", Dialect::Sqlite) => "turn.key + 1".to_owned(),
-            ("place", Dialect::Postgres) => "turn.number".to_owned(),
-            ("int", Dialect::Postgres) => format!("CAST(turn.value #>> '{{{path}}}' AS BIGINT)"),
-            ("instant", Dialect::Postgres) => format!("CAST(turn.value #>> '{{{path}}}' AS TIMESTAMPTZ)"),
-            (_, Dialect::Postgres) => format!("turn.value #>> '{{{path}}}'"),
-            (_, Dialect::Sqlite) => format!("json_extract(turn.value, '$.{of}')"),
-        };
-        written += rest;
-    }
-    written
-}
-
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -439,15 +437,16 @@ fn create(view: &View, dialect: Dialect, has: &[String]) -> String {
     columns.sort_by_key(place);
     let columns: Vec<_> = columns
         .iter()
-        .map(|column| format!("{} AS {}", written(dialect, &column.sql), column.name))
+        .map(|column| format!("{} AS {}", column.sql(dialect), column.name))
         .collect();
-    let (columns, from) = (columns.join(",\n    "), written(dialect, view.from));
-    let name = full_name(view, dialect);
+    let columns = columns.join(",\n    ");
+    let (name, from) = (full_name(view, dialect), view.from);
+    let beside = if view.name == MODEL_TURNS { turns(dialect) } else { "" };
     let create = match dialect {
         Dialect::Sqlite => format!("DROP VIEW IF EXISTS {name};\nCREATE VIEW"),
         Dialect::Postgres => "CREATE OR REPLACE VIEW".to_owned(),
     };
-    format!("{create} {name} AS\nSELECT\n    {columns}\nFROM {from};\n")
+    format!("{create} {name} AS\nSELECT\n    {columns}\nFROM {from}{beside};\n")
 }
 
 /// What PostgreSQL shows beside a view and its columns.
@@ -481,7 +480,6 @@ pub(super) async fn are_current(conn: &mut Conn) -> Result<bool, StoreError> {
 /// Creates or replaces the views, in a transaction.
 pub(super) async fn replace(conn: &mut Conn) -> Result<(), StoreError> {
     let dialect = conn.dialect();
-    let failed = |error: sqlx::Error| StoreError::Views(describe(&error).into());
     if dialect == Dialect::Postgres && !has_schema(conn, SCHEMA).await? {
         conn.script(format!("CREATE SCHEMA {SCHEMA}")).await.map_err(failed)?;
     }
@@ -529,10 +527,13 @@ pub(super) async fn analyze(conn: &mut Conn) {
     }
 }
 
-async fn has_schema(conn: &mut Conn, name: &str) -> Result<bool, StoreError> {
-    Ok(conn
-        .exists("SELECT 1 FROM pg_namespace WHERE nspname = $1", values![name])
-        .await?)
+fn failed(error: sqlx::Error) -> StoreError {
+    StoreError::Views(describe(&error).into())
+}
+
+async fn has_schema(conn: &mut Conn, name: &str) -> Result<bool, sqlx::Error> {
+    conn.exists("SELECT 1 FROM pg_namespace WHERE nspname = $1", values![name])
+        .await
 }
 
 /// A role of PostgreSQL that may read the views, and nothing else of gavel's.
@@ -568,7 +569,6 @@ impl Analyst {
             let why = "is SQLite, which has no roles: give analysts a copy of the file, or use PostgreSQL";
             return Err(StoreError::Unfit(why.to_owned()));
         }
-        let failed = |error: sqlx::Error| StoreError::Views(describe(&error).into());
         migrate::lock(conn, migrate::PATIENCE).await?;
         let role = identifier(&self.name);
         let known = "SELECT rolsuper OR rolname = current_user FROM pg_roles WHERE rolname = $1";
@@ -619,9 +619,7 @@ impl Analyst {
     /// is a constant: whatever it sets, and whatever functions it defines, it sees no other row.
     async fn look(&self, conn: &mut Conn) -> Result<(), sqlx::Error> {
         let (role, own) = (identifier(&self.name), format!("{SCHEMA}_{}", self.name));
-        let has_own = conn
-            .exists("SELECT 1 FROM pg_namespace WHERE nspname = $1", values![own.as_str()])
-            .await?;
+        let has_own = has_schema(conn, &own).await?;
         let own = identifier(&own);
         let mut script = String::new();
         if self.tenant.is_some() && !has_own {

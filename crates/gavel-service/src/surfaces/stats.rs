@@ -405,15 +405,13 @@ impl Checked {
         });
         let zone = zone.unwrap_or(Tz::UTC);
         let mut question = StatsQuestion {
-            source: query.source.unwrap_or(StatsSource::Decisions),
+            source: query.source.unwrap_or_default(),
             time,
             filter: query.filter,
             units: query.bucket.map(|bucket| units(bucket, zone, time)),
             by: query.by,
-            rates: Vec::new(),
-            sums: Vec::new(),
-            lengths: Vec::new(),
             user,
+            ..StatsQuestion::default()
         };
         let mut measures = query.measures;
         if measures.is_empty() {

@@ -42,10 +42,9 @@ impl Actions for Store {
             Which::Answered => {
                 let mut answered = ActionStatus::ALL.to_vec();
                 answered.retain(|status| *status != ActionStatus::AwaitingConfirmation);
-                let policy = Literal::Exact("require_approval".to_owned());
                 vec![
                     status(answered.into_iter().map(ActionStatus::as_str).collect()),
-                    Term::fixed("policy", policy),
+                    Term::text("policy", "require_approval"),
                 ]
             }
         };
@@ -256,7 +255,7 @@ pub(super) static ACTION: Table<NewAction, ActionOutcome> = Table { name: "agent
         .shown_as("session_id"),
     ActionColumn::computed("tenant", "run.tenant"),
     ActionColumn::computed("project_id", "run.project_id"),
-    ActionColumn::both("status", |new, _| status(new).into(), |end, _| end.status.into())
+    ActionColumn::both("status", |new, _| status(new).as_str().into(), |end, _| end.status.as_str().into())
         .shown(),
     ActionColumn::open("policy", |new, _| if new.approval.is_some() { "require_approval" } else { "allow" }.into())
         .shown(),
@@ -280,7 +279,7 @@ pub(super) static ACTION: Table<NewAction, ActionOutcome> = Table { name: "agent
     }).shown(),
     ActionColumn::derived("started_at", "CASE WHEN ? THEN NULL ELSE @now END", |new, _| new.approval.is_some().into()).shown(),
     ActionColumn::elsewhere("completed_at").closed("@now").shown(),
-    ActionColumn::close("error_code", |end, _| end.error.as_ref().map(|(code, _)| *code).into()).shown(),
+    ActionColumn::close("error_code", |end, _| end.error.as_ref().map(|(code, _)| code.as_str()).into()).shown(),
     ActionColumn::close("error_message", |end, with| match &end.error {
         Some((code, message)) => with.content.failure(*code, &in_words(message)),
         None => Value::Text(None),

@@ -81,13 +81,14 @@ impl Batch<'_> {
              ELSE expires_at END WHERE id = $1 AND {}",
             may_become_any("$2", &[Approved, Rejected])
         );
-        let reason = resolve.reason.as_ref();
-        let values = values![resolve.action, status, resolve.resolution, &resolve.by, reason, grant];
+        let (status, reason) = (status.as_str(), resolve.reason.as_ref());
+        let answer = resolve.resolution.as_str();
+        let values = values![resolve.action, status, answer, &resolve.by, reason, grant];
         conn.execute(update, values).await?;
         let mut entry = Entry::of_action(AuditKind::ApprovalResolved, resolve.action, run, &tool)
             .by(&resolve.by)
             .with("approval_id", resolve.approval.to_string())
-            .with("decision", resolve.resolution.as_str());
+            .with("decision", answer);
         if let Some(reason) = reason {
             entry = entry.with_content("reason", &self.writing.content, reason);
         }
@@ -315,8 +316,8 @@ impl Batch<'_> {
         happened: bool,
         by: &Arc<str>,
     ) -> Result<Option<Settled>, Fault> {
-        let status = settled_status(happened);
-        let code = (!happened).then_some(FailureCode::ToolError);
+        let status = settled_status(happened).as_str();
+        let code = (!happened).then_some(FailureCode::ToolError.as_str());
         let message = (!happened).then_some(DID_NOT_HAPPEN);
         // Replaces an earlier settlement whose resume never started.
         let settle = sql!(

@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::super::db::{Conn, Dialect, Value, values};
+use super::super::db::{Conn, Value, sql, values};
 use super::super::error::StoreError;
+use super::PAGE;
 use super::field;
 use super::verify::{Finding, Verifier};
-use super::{PAGE, text};
 
 /// Compares everything.
 pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
@@ -22,12 +22,12 @@ pub(super) async fn all(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), 
 /// Passes each row of a statement to `take`, page by page. A page begins after the place that `take` returned last.
 async fn each<T: DeserializeOwned + Send>(
     conn: &mut Conn,
-    sql: String,
+    sql: &'static str,
     mut after: Vec<Value>,
     mut take: impl FnMut(T) -> Vec<Value>,
 ) -> Result<(), StoreError> {
     loop {
-        let page: Vec<T> = conn.all(sql.clone(), after.clone()).await?;
+        let page: Vec<T> = conn.all(sql, after.clone()).await?;
         let read = page.len();
         for row in page {
             after = take(row);
@@ -52,26 +52,13 @@ struct Call {
 }
 
 /// The columns of a [`Call`] in the row `of`, whose entry is the row `entry`.
-fn call(dialect: Dialect, of: &str, entry: &str) -> String {
-    texts(
-        dialect,
-        &[
-            (&format!("{of}.tool"), "call.tool"),
-            (&format!("{entry}.tool"), "call.entered_tool"),
-            (&format!("{of}.tenant"), "call.tenant"),
-            (&format!("{entry}.tenant"), "call.entered_tenant"),
-            (&format!("{of}.user_id"), "call.user"),
-            (&format!("{of}.server"), "call.server"),
-            (&format!("{of}.tool_digest"), "call.digest"),
-            (&format!("{of}.arguments"), "call.arguments"),
-        ],
+fn call(of: &str, entry: &str) -> String {
+    format!(
+        "@text({of}.tool) AS \"call.tool\", @text({entry}.tool) AS \"call.entered_tool\", \
+         @text({of}.tenant) AS \"call.tenant\", @text({entry}.tenant) AS \"call.entered_tenant\", \
+         @text({of}.user_id) AS \"call.user\", @text({of}.server) AS \"call.server\", \
+         @text({of}.tool_digest) AS \"call.digest\", @text({of}.arguments) AS \"call.arguments\""
     )
-}
-
-/// Columns with their names, read whatever type of value they hold.
-fn texts(dialect: Dialect, columns: &[(&str, &str)]) -> String {
-    let column = |(column, name): &(&str, &str)| format!("{} AS \"{name}\"", text(dialect, column));
-    columns.iter().map(column).collect::<Vec<_>>().join(", ")
 }
 
 /// Side effects of the tool-call log.
@@ -91,11 +78,12 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
         entry: Option<String>,
         entered_texts: Option<String>,
     }
-    let sql = format!(
+    let sql = sql!(
         "SELECT t.decision_id, t.sequence, t.id, t.status, t.side_effect, \
          i.subject IS NOT NULL OR (t.side_effect AND t.started_at IS NOT NULL) AS matters, \
          EXISTS (SELECT 1 FROM audit a WHERE a.subject = t.id) AS is_entered, \
-         CASE t.status WHEN 'started' THEN NOT {} WHEN 'not_sent' THEN NOT {} ELSE {} END AS has_outcome, {}, {} \
+         CASE t.status WHEN 'started' THEN NOT {} WHEN 'not_sent' THEN NOT {} ELSE {} END AS has_outcome, {}, \
+         @text(i.detail) AS entry, @text(i.texts) AS entered_texts \
          FROM (SELECT * FROM tool_invocation_log WHERE (decision_id, sequence) > ($1, $2) \
          ORDER BY decision_id, sequence LIMIT {PAGE}) t \
          LEFT JOIN audit i ON i.subject = t.id AND i.kind = 'effect_intended' ORDER BY t.decision_id, t.sequence",
@@ -105,8 +93,7 @@ async fn effects(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreEr
         ),
         entered("t", &["effect_completed", "effect_in_doubt", "doubt_settled"]),
         entered_end("t"),
-        call(conn.dialect(), "t", "i"),
-        texts(conn.dialect(), &[("i.detail", "entry"), ("i.texts", "entered_texts")])
+        call("t", "i")
     );
     each(conn, sql, values!["", 0_i64], |effect: Effect| {
         let (decision_id, action_id, status) = (effect.decision_id, effect.id, effect.status);
@@ -167,10 +154,12 @@ struct Question {
 
 /// Approval requests and resolutions.
 async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreError> {
-    let sql = format!(
+    let sql = sql!(
         "SELECT q.id, a.subject IS NOT NULL AS was_requested, \
          CASE WHEN NOT {} THEN NOT q.side_effect OR q.status NOT IN ('executing', 'completed', 'in_doubt') \
-         WHEN NOT q.side_effect THEN {NEVER} WHEN q.status = 'executing' THEN NOT {} ELSE {} END AS has_outcome, {}, {} \
+         WHEN NOT q.side_effect THEN {NEVER} WHEN q.status = 'executing' THEN NOT {} ELSE {} END AS has_outcome, {}, \
+         @text(q.details) AS details, @text(a.detail) AS requested, @text(q.resolution) AS resolution, \
+         @text(r.detail) AS resolved, @text(q.resolved_by) AS resolved_by, @text(r.actor) AS entered_by \
          FROM agent_action q LEFT JOIN audit a ON a.subject = q.id AND a.kind = 'approval_requested' \
          LEFT JOIN audit r ON r.subject = q.id AND r.kind = 'approval_resolved' \
          WHERE q.approval_id IS NOT NULL AND q.id > $1 ORDER BY q.id LIMIT {PAGE}",
@@ -180,18 +169,7 @@ async fn questions(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), Store
             &["effect_completed", "effect_failed", "effect_in_doubt", "doubt_settled"]
         ),
         entered_end("q"),
-        call(conn.dialect(), "q", "a"),
-        texts(
-            conn.dialect(),
-            &[
-                ("q.details", "details"),
-                ("a.detail", "requested"),
-                ("q.resolution", "resolution"),
-                ("r.detail", "resolved"),
-                ("q.resolved_by", "resolved_by"),
-                ("r.actor", "entered_by"),
-            ],
-        )
+        call("q", "a")
     );
     each(conn, sql, values![""], |question: Question| {
         let action_id = question.id.clone();
@@ -242,25 +220,11 @@ async fn grants(conn: &mut Conn, verifier: &mut Verifier) -> Result<(), StoreErr
         by: Option<String>,
         entered_by: Option<String>,
     }
-    let columns = texts(
-        conn.dialect(),
-        &[
-            ("g.user_id", "user"),
-            ("g.server", "server"),
-            ("g.tool_digest", "digest"),
-            ("g.recipients", "recipients"),
-            ("g.tool", "tool"),
-            ("a.tool", "entered_tool"),
-            ("a.detail", "entry"),
-            ("a.texts", "texts"),
-            ("g.tenant", "tenant"),
-            ("a.tenant", "entered_tenant"),
-            ("g.created_by", "by"),
-            ("a.actor", "entered_by"),
-        ],
-    );
-    let sql = format!(
-        "SELECT g.id, {columns}, \
+    let sql = sql!(
+        "SELECT g.id, @text(g.user_id) AS \"user\", @text(g.server) AS server, @text(g.tool_digest) AS digest, \
+         @text(g.recipients) AS recipients, @text(g.tool) AS tool, @text(a.tool) AS entered_tool, \
+         @text(a.detail) AS entry, @text(a.texts) AS texts, @text(g.tenant) AS tenant, \
+         @text(a.tenant) AS entered_tenant, @text(g.created_by) AS \"by\", @text(a.actor) AS entered_by, \
          EXISTS (SELECT 1 FROM audit r WHERE r.subject = g.id AND r.kind = 'grant_revoked') AS was_revoked \
          FROM approval_grant g LEFT JOIN audit a ON a.subject = g.id AND a.kind = 'grant_created' \
          WHERE g.revoked_at IS NULL AND g.id > $1 ORDER BY g.id LIMIT {PAGE}"

@@ -5,14 +5,14 @@ use std::io::BufRead;
 use serde::Deserialize;
 
 use super::super::connect::Target;
-use super::super::db::{Conn, values};
+use super::super::db::{Conn, sql, values};
 use super::super::error::StoreError;
 use super::super::read::ReadOnly;
 use super::chain::Head;
 use super::keys::{self, AuditSecrets, KeyPlace};
 use super::triggers::{self, TriggerDamage};
 use super::verify::{Finding, Verifier};
-use super::{AuditRow, PAGE, Signer, columns, compare, text, whole};
+use super::{AuditRow, PAGE, Signer, columns, compare};
 use crate::api::why::{AuditProof, ProofRow};
 use crate::domain::ids::{ActionId, DecisionId, TenantId};
 use crate::domain::time::Timestamp;
@@ -27,7 +27,6 @@ pub struct AuditKeys(pub(super) Vec<Signer>);
 pub struct AuditLog {
     conn: Conn,
     keys: Vec<Signer>,
-    columns: String,
 }
 
 /// Selects rows.
@@ -57,12 +56,7 @@ impl AuditLog {
             read => read?,
         }
         let conn = target.reader().await?;
-        let columns = columns(target.dialect());
-        Ok(Self {
-            conn,
-            keys: signers,
-            columns,
-        })
+        Ok(Self { conn, keys: signers })
     }
 
     /// The keys that [`AuditLog::open`] would use: the configured ones, that of the file, and that of the database,
@@ -96,8 +90,7 @@ impl AuditLog {
             key: Option<String>,
             rows: i64,
         }
-        let key = text(self.conn.dialect(), "key_id");
-        let sql = format!("SELECT {key} AS key, COUNT(*) AS rows FROM audit GROUP BY 1 ORDER BY 1");
+        let sql = "SELECT @text(key_id) AS key, COUNT(*) AS rows FROM audit GROUP BY 1 ORDER BY 1";
         let keys: Vec<Key> = self.conn.all(sql, vec![]).await?;
         let keys = keys.into_iter().map(|key| (key.key.unwrap_or_default(), key.rows));
         let is_known = |key: &str| self.keys.iter().any(|known| known.id() == key);
@@ -109,9 +102,7 @@ impl AuditLog {
     /// # Errors
     /// [`StoreError`].
     pub async fn head(&mut self) -> Result<Option<Head>, StoreError> {
-        let dialect = self.conn.dialect();
-        let (number, hash) = (whole(dialect, "number"), text(dialect, "hash"));
-        let sql = format!("SELECT {number} AS number, COALESCE({hash}, '') AS hash FROM audit_head WHERE id = 1");
+        let sql = "SELECT @whole(number) AS number, COALESCE(@text(hash), '') AS hash FROM audit_head WHERE id = 1";
         let head: Option<Head> = self.conn.one(sql, vec![]).await?;
         // A value that is not a number is not a head.
         Ok(head.filter(|head| head.number >= 0))
@@ -143,7 +134,8 @@ impl AuditLog {
             values.push(since.into());
             conditions += &format!(" AND at >= ${}", values.len());
         }
-        let sql = format!("SELECT {} FROM audit WHERE {conditions} ORDER BY {order}", self.columns);
+        let sql = format!("SELECT {} FROM audit WHERE {conditions} ORDER BY {order}", columns());
+        let sql = self.conn.dialect().text(&sql);
         Ok(self.conn.all(sql, values).await?)
     }
 
@@ -159,8 +151,10 @@ impl AuditLog {
     ) -> Result<Verifier, StoreError> {
         // The last row is read before the head, which moves with every row. So a row beyond the head was not written by
         // gavel, and rows that are added from now on are ignored.
-        let last = format!("SELECT MAX({}) FROM audit", whole(self.conn.dialect(), "number"));
-        let last = self.conn.one::<Option<i64>>(last, vec![]).await?;
+        let last = self
+            .conn
+            .one::<Option<i64>>("SELECT MAX(@whole(number)) FROM audit", vec![]);
+        let last = last.await?;
         let last = last.flatten().unwrap_or(0);
         let head = self.head().await?;
         let end = head.as_ref().map_or(last, |head| head.number.max(last));
@@ -293,11 +287,11 @@ pub(crate) async fn proof(
     action: Option<ActionId>,
 ) -> Result<AuditProof, QueryError> {
     let (target, given) = (&shared.target, &shared.config.audit);
-    let sql = format!(
+    let sql = sql!(
         "SELECT (SELECT before.hash FROM audit before WHERE before.number = audit.number - 1) AS before, {} FROM audit \
          WHERE decision_id = $1 AND tenant = $2 AND (CAST($3 AS TEXT) IS NULL OR action_id = $3) ORDER BY number \
          LIMIT {MOST_PROOF}",
-        columns(target.dialect())
+        columns()
     );
     let rows: Vec<Linked> = reading.all(sql, values![decision, tenant, action]).await?;
     if rows.is_empty() {

@@ -29,7 +29,7 @@ use uuid::Uuid;
 
 pub use self::chain::Head;
 use super::config::{ContentMode, capped};
-use super::db::{Conn, Dialect, Value, storable};
+use super::db::{Conn, Value, storable};
 use super::error::Fault;
 use super::table::{Column, Insert, Table};
 use crate::domain::canonical;
@@ -84,46 +84,20 @@ pub(super) static AUDIT: Table<AuditRow> = Table { name: "audit", columns: &[
     Audit::open("action_id", |row, _| row.action_id.as_ref().into()).shown(),
     Audit::open("tool", |row, _| row.tool.as_ref().into()).shown(),
     Audit::open("detail", |row, _| (&row.detail).into()).shown(),
-    Audit::open("texts", |row, _| row.texts.as_ref().into()).shown(),
+    Audit::open("texts", |row, _| row.texts.as_ref().into()).shown().content(),
     Audit::open("key_id", |row, _| (&row.key_id).into()).shown(),
     Audit::open("previous_hash", |row, _| (&row.previous_hash).into()).shown(),
     Audit::open("hash", |row, _| (&row.hash).into()).shown(),
 ] };
 
-/// The columns as they are read. SQLite allows values of any type in any column. A value that gavel never writes must
-/// be detected, and must not end the reading. So anything but a number is read as the lowest number, and anything but a
-/// text as one that gavel never writes.
-fn columns(dialect: Dialect) -> String {
-    let columns = AUDIT.names().map(|name| {
-        let read = match (name, dialect) {
-            ("number" | "format" | "at", _) => whole(dialect, name),
-            ("decision_id" | "action_id" | "tool" | "texts", _) | (_, Dialect::Postgres) => text(dialect, name),
-            (_, Dialect::Sqlite) => format!("COALESCE({}, '')", text(dialect, name)),
-        };
-        format!("{read} AS {name}")
+/// The columns as they are read. A value that gavel never writes must be detected, and must not end the reading.
+fn columns() -> String {
+    let columns = AUDIT.names().map(|name| match name {
+        "number" | "format" | "at" => format!("@whole({name}) AS {name}"),
+        "decision_id" | "action_id" | "tool" | "texts" => format!("@text({name}) AS {name}"),
+        _ => format!("COALESCE(@text({name}), '') AS {name}"),
     });
     columns.collect::<Vec<_>>().join(", ")
-}
-
-/// A text, NULL, or in place of any other value of SQLite a byte that no text contains.
-fn text(dialect: Dialect, column: &str) -> String {
-    match dialect {
-        Dialect::Postgres => column.to_owned(),
-        Dialect::Sqlite => {
-            format!("CASE typeof({column}) WHEN 'null' THEN NULL WHEN 'text' THEN {column} ELSE x'FF' END")
-        }
-    }
-}
-
-/// A number, or in place of any other value of SQLite the lowest.
-fn whole(dialect: Dialect, column: &str) -> String {
-    match dialect {
-        Dialect::Postgres => column.to_owned(),
-        Dialect::Sqlite => {
-            let lowest = i64::MIN + 1;
-            format!("CASE typeof({column}) WHEN 'integer' THEN {column} ELSE {lowest} END")
-        }
-    }
 }
 
 static ENTER: LazyLock<Insert> = LazyLock::new(|| AUDIT.inserts(""));
@@ -402,6 +376,14 @@ impl Entry {
         self
     }
 
+    /// Adds a field, if it has a value.
+    pub(crate) fn with_any(self, field: &str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.with(field, value),
+            None => self,
+        }
+    }
+
     /// Adds text written by users, reduced according to the content mode.
     pub(crate) fn with_content(mut self, field: &str, content: &ContentMode, text: &str) -> Self {
         if let Value::Text(Some(kept)) = content.text(text) {
@@ -455,10 +437,6 @@ impl Entry {
             Some(FailureCode::InDoubt) => AuditKind::EffectInDoubt,
             Some(_) => AuditKind::EffectFailed,
         };
-        let entry = Self::of_action(kind, action, decision, tool);
-        match code {
-            Some(code) => entry.with("error_code", code.as_str()),
-            None => entry,
-        }
+        Self::of_action(kind, action, decision, tool).with_any("error_code", code.map(FailureCode::as_str))
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use write::{Numbered, hash};
+use write::Numbered;
 
 use super::Store;
 use super::audit::{AuditKind, Entry};
@@ -22,6 +22,7 @@ use super::read::{OF_USER, PLANNING_SESSIONS};
 use super::table::{Column, Table};
 use super::transition::may_become_any;
 use crate::api::planning::{Version, VersionKind};
+use crate::domain::canonical::hash;
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::planning_session::SessionReason;
 use crate::domain::planning_session::SessionStatus::{self, Cancelled, Completed, DeadlineExceeded, Failed};
@@ -197,7 +198,7 @@ static VERSION: Table<NewVersion> = Table { name: "planning_change", columns: &[
     VersionColumn::open("version", |(_, version, _), _| version.version.into()).shown(),
     VersionColumn::open("at", |(_, version, _), _| version.at.0.into()).shown(),
     VersionColumn::open("by_name", |(_, version, _), _| version.by.as_str().into()).shown_as("by"),
-    VersionColumn::open("kind", |(_, version, _), _| version.kind.into()).shown(),
+    VersionColumn::open("kind", |(_, version, _), _| version.kind.as_str().into()).shown(),
     VersionColumn::open("why", |(_, version, _), _| version.why.as_str().into()).shown(),
     VersionColumn::open("changes", |(_, version, _), _| Value::json(&version.changes)).shown(),
     VersionColumn::open("hash", |(_, version, _), _| version.plan_hash.as_str().into()).shown_as("plan_hash"),
@@ -289,11 +290,9 @@ impl Batch<'_> {
             may_become_any("$3", &[Completed, Failed, DeadlineExceeded, Cancelled])
         );
         let (code, detail) = (reason.map(|(code, _)| *code), reason.map(|(_, detail)| detail));
-        if conn
-            .execute(end, values![session, root, status, code, detail, at])
-            .await?
-            == 1
-        {
+        let (ended, why) = (status.as_str(), code.map(SessionReason::as_str));
+        let values = values![session, root, ended, why, detail, at];
+        if conn.execute(end, values).await? == 1 {
             self.audit_end(session, root, status, code);
         }
         Ok(())
@@ -317,11 +316,9 @@ impl Batch<'_> {
         let entry = Entry::new(AuditKind::SessionEnded, session)
             .decision(run)
             .by("gavel")
-            .with("status", status.as_str());
-        self.audit(match reason {
-            Some(reason) => entry.with("code", reason.as_str()),
-            None => entry,
-        });
+            .with("status", status.as_str())
+            .with_any("code", reason.map(SessionReason::as_str));
+        self.audit(entry);
     }
 }
 

@@ -4,7 +4,6 @@
 use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use super::super::audit::{AuditKind, Entry};
 use super::super::db::{Conn, Value, sql, values};
@@ -15,6 +14,7 @@ use super::{SESSION, VERSION};
 use crate::api::planning::{Cleanup, Version, VersionKind};
 use crate::domain::agent_run::RunStatus;
 use crate::domain::budget::{Exceeded, Pool};
+use crate::domain::canonical::hash;
 use crate::domain::ids::{PlanningSessionId, RunId, TenantId, UserId};
 use crate::domain::plan::Plan;
 use crate::domain::planning_session::SessionReason;
@@ -227,11 +227,11 @@ impl Batch<'_> {
                    WHERE id = $1 AND run_id = $2 AND (version > 0) = $3 AND status = 'PLANNING'";
         for has_plan in [true, false] {
             let next = SessionStatus::without_plan(reason, has_plan);
-            let mut values = values![session, run, has_plan, reason, detail, at];
+            let mut values = values![session, run, has_plan, reason.as_str(), detail, at];
             // The earlier plan remains, or there is none and the session ends.
             let text = match next.has_ended() {
                 true => {
-                    values.push(next.into());
+                    values.push(next.as_str().into());
                     end
                 }
                 false => keep,
@@ -263,7 +263,7 @@ impl Batch<'_> {
             kind,
             why: made.why.to_string(),
             changes: made.changes.clone(),
-            plan_hash: hash(&made.plan.to_json()),
+            plan_hash: hash(&made.plan.to_json()).to_string(),
             run_id: numbered.run_id,
             plan: made.plan.tasks.clone(),
         };
@@ -271,11 +271,6 @@ impl Batch<'_> {
         ADD.run(conn, VERSION.begin(&row, self.writing)).await?;
         Ok(())
     }
-}
-
-/// Hex SHA-256 of a plan.
-pub(super) fn hash(plan: &str) -> String {
-    hex::encode(Sha256::digest(plan))
 }
 
 /// Sessions that are deleted in one transaction.
@@ -340,7 +335,7 @@ impl Batch<'_> {
              completed_at = $4 WHERE id = $1 AND {} RETURNING run_id",
             may_become(Cancelled)
         );
-        let values = values![cancel.session, SessionReason::Cancelled, detail, cancel.at_us];
+        let values = values![cancel.session, SessionReason::Cancelled.as_str(), detail, cancel.at_us];
         let Some(run) = conn.one::<RunId>(update, values).await? else {
             let Some(state) = self.state(conn, cancel.session).await? else {
                 return Ok(Moved::NotFound);

@@ -1,7 +1,7 @@
 //! Exports: port [`Exports`]. The rows of an analysts' view, read from its table as a list reads it: page by page, by the
 //! index that the filter allows, up to the row that was the last when the export began.
 
-use std::ops::ControlFlow;
+use std::sync::LazyLock;
 
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -13,10 +13,10 @@ use super::super::db::row::Cell;
 use super::super::db::values;
 use super::super::op::Op;
 use super::super::queue::Batch;
-use super::super::views::{self, Column};
+use super::super::views::{self, Column, Source};
 use super::filter::{ACTION_LOG, AUDIT_LOG, DECISIONS, Filter, List, Literal, Op as Compare, TOOL_INVOCATIONS, Term};
-use super::select::{Order, Question, Token, select};
-use super::{FOR_OPERATORS, MAX_PAGE_BYTES, ReadOnly, filters};
+use super::select::{Order, Question, Token};
+use super::{FOR_OPERATORS, ReadOnly, filters};
 use crate::api::exports::{ExportManifest, ExportSource};
 use crate::domain::ids::{ExportId, TenantId, UserId};
 use crate::domain::time::Timestamp;
@@ -29,147 +29,86 @@ const PAGE: usize = 5000;
 /// The columns that rows of one user do not have: texts of providers and of servers.
 const NOT_OF_ONE_USER: [&str; 2] = [FOR_OPERATORS, "error_message"];
 
-/// A log that can be exported.
-struct Log {
-    list: &'static List,
-    /// Its view, and the one with its texts.
-    views: (&'static str, Option<&'static str>),
-    /// When a row was made.
-    time: &'static str,
-}
-
-impl Log {
-    fn of(source: ExportSource) -> Self {
-        let (list, views, time): (&'static List, _, _) = match source {
-            ExportSource::Decisions => (&DECISIONS, ("decisions", Some("decision_content")), "created_at"),
-            ExportSource::ToolInvocations => {
-                let views = ("tool_invocations", Some("tool_invocation_content"));
-                (&TOOL_INVOCATIONS, views, "created_at")
-            }
-            ExportSource::ModelTurns => (&DECISIONS, ("model_turns", None), "created_at"),
-            ExportSource::Actions => (&ACTION_LOG, ("actions", None), "created_at"),
-            ExportSource::Audit => (&AUDIT_LOG, ("audit", Some("audit_content")), "at"),
-        };
-        Self { list, views, time }
-    }
-
-    /// The columns that are asked for.
-    fn columns(&self, options: &ExportOptions, of_user: bool) -> Result<Vec<&'static Column>, QueryError> {
-        let plain = views::columns(self.views.0);
-        let is_new = |column: &&Column| plain.iter().all(|other| other.name != column.name);
-        let texts = self.views.1.map(views::columns).unwrap_or_default();
-        let is_shown = |column: &&Column| !of_user || !NOT_OF_ONE_USER.contains(&column.name.as_str());
-        let texts = || texts.iter().filter(is_new).filter(is_shown);
-        let Some(names) = &options.fields else {
-            let content = texts().filter(|_| options.content);
-            return Ok(plain.iter().chain(content).collect());
-        };
-        let named = |name: &String| plain.iter().chain(texts()).find(|column| column.name == *name);
-        let unknown: Vec<_> = names.iter().filter(|name| named(name).is_none()).collect();
-        let twice = (1..names.len()).find(|at| names[..*at].contains(&names[*at]));
-        let found = match (unknown.is_empty(), twice) {
-            (true, None) => return Ok(names.iter().filter_map(named).collect()),
-            (true, Some(at)) => format!("names {:?} twice", names[at]),
-            (false, _) => format!("found {unknown:?}"),
-        };
-        let allowed: Vec<_> = plain.iter().chain(texts()).map(|column| column.name.as_str()).collect();
-        Err(QueryError::Invalid {
-            field: "fields",
-            detail: format!(
-                "{found}; allowed are {}, each once, separated by commas",
-                allowed.join(", ")
-            ),
-        })
+/// The list of a log, its view, and the view of its texts.
+fn log(source: ExportSource) -> (&'static LazyLock<List>, &'static str, Option<&'static str>) {
+    match source {
+        ExportSource::Decisions => (&DECISIONS, "decisions", Some("decision_content")),
+        ExportSource::ToolInvocations => (&TOOL_INVOCATIONS, "tool_invocations", Some("tool_invocation_content")),
+        ExportSource::ModelTurns => (&DECISIONS, "model_turns", None),
+        ExportSource::Actions => (&ACTION_LOG, "actions", None),
+        ExportSource::Audit => (&AUDIT_LOG, "audit", Some("audit_content")),
     }
 }
 
-/// Where a column has its value from.
-enum From {
-    /// The row's value in this place.
-    Row(usize),
-    /// This field of a model call.
-    Turn(Vec<&'static str>),
-    /// The place of the model call: 1, 2, 3 …
-    Place,
+/// The columns of two views that are asked for.
+fn columns(
+    view: &str,
+    texts: Option<&str>,
+    options: &ExportOptions,
+    of_user: bool,
+) -> Result<Vec<&'static Column>, QueryError> {
+    let plain = views::columns(view);
+    let is_new = |column: &&Column| plain.iter().all(|other| other.name != column.name);
+    let texts = texts.map(views::columns).unwrap_or_default();
+    let is_shown = |column: &&Column| !of_user || !NOT_OF_ONE_USER.contains(&column.name.as_str());
+    let texts = || texts.iter().filter(is_new).filter(is_shown);
+    let Some(names) = &options.fields else {
+        let content = texts().filter(|_| options.content);
+        return Ok(plain.iter().chain(content).collect());
+    };
+    let named = |name: &String| plain.iter().chain(texts()).find(|column| column.name == *name);
+    let unknown: Vec<_> = names.iter().filter(|name| named(name).is_none()).collect();
+    let twice = (1..names.len()).find(|at| names[..*at].contains(&names[*at]));
+    let found = match (unknown.is_empty(), twice) {
+        (true, None) => return Ok(names.iter().filter_map(named).collect()),
+        (true, Some(at)) => format!("names {:?} twice", names[at]),
+        (false, _) => format!("found {unknown:?}"),
+    };
+    let allowed: Vec<_> = plain.iter().chain(texts()).map(|column| column.name.as_str()).collect();
+    Err(QueryError::Invalid {
+        field: "fields",
+        detail: format!(
+            "{found}; allowed are {}, each once, separated by commas",
+            allowed.join(", ")
+        ),
+    })
 }
 
 struct Rows {
     reading: ReadOnly,
     list: &'static List,
+    columns: Vec<&'static Column>,
     /// What is read: the list of a SELECT.
     selected: String,
-    columns: Vec<(From, ColumnKind)>,
-    /// The place of the model calls of a row, if each of them is a row of the export.
-    turns: Option<usize>,
+    /// Whether each model call of a row of the table is a row of the export. They are read first.
+    are_turns: bool,
     filters: Vec<Filter>,
     after: Option<Token>,
     has_ended: bool,
 }
 
 impl Rows {
-    fn new(reading: ReadOnly, list: &'static List, columns: &[&'static Column], filters: Vec<Filter>) -> Self {
-        let mut selected: Vec<String> = Vec::new();
-        let mut turns = false;
-        let columns = columns
-            .iter()
-            .map(|column| {
-                let from = match column.sql.strip_prefix('@') {
-                    None => {
-                        // The view of model calls names its table.
-                        let sql = column.sql.strip_prefix("decision.");
-                        turns |= sql.is_some();
-                        selected.push(format!("{} AS \"{}\"", sql.unwrap_or(&column.sql), column.name));
-                        From::Row(selected.len() - 1)
-                    }
-                    Some(word) => {
-                        turns = true;
-                        match word.trim_end_matches(')').split_once('(') {
-                            Some((_, path)) if !path.is_empty() => From::Turn(path.split('.').collect()),
-                            _ => From::Place,
-                        }
+    /// Adds the rows of the export that a row of the table has.
+    fn add(&self, cells: Vec<Cell>, rows: &mut Vec<Vec<ExportValue>>) -> Result<(), sqlx::Error> {
+        let mut cells = cells.into_iter();
+        let turns: Vec<Json> = match self.are_turns.then(|| cells.next()) {
+            Some(Some(Cell::Text(turns))) => serde_json::from_str(&turns).map_err(|_| unreadable("turns"))?,
+            Some(_) => Vec::new(),
+            // Only its own values are asked for.
+            None => vec![Json::Null],
+        };
+        let own = std::iter::repeat_n(cells, turns.len());
+        for (place, (turn, mut own)) in (1..).zip(turns.iter().zip(own)) {
+            let values = self.columns.iter().map(|column| {
+                let cell = match &column.source {
+                    Source::Row(_) => own.next().unwrap_or_default(),
+                    Source::Place => Cell::Int(place),
+                    Source::Turn(path) => {
+                        let of = path.split('.').try_fold(turn, |of, name| of.get(name));
+                        of.map(cell).unwrap_or_default()
                     }
                 };
-                (from, column.kind)
-            })
-            .collect();
-        let turns = turns.then(|| {
-            selected.push("turns AS \"turns\"".to_owned());
-            selected.len() - 1
-        });
-        Self {
-            reading,
-            list,
-            selected: selected.join(", "),
-            columns,
-            turns,
-            filters,
-            after: None,
-            has_ended: false,
-        }
-    }
-
-    /// Adds the rows of the export that a row of the table has.
-    fn add(&self, mut cells: Vec<Cell>, rows: &mut Vec<Vec<ExportValue>>) -> Result<(), sqlx::Error> {
-        let Some(turns) = self.turns else {
-            let values = self.columns.iter().map(|(from, kind)| match from {
-                From::Row(at) => value(std::mem::take(&mut cells[*at]), *kind),
-                From::Turn(_) | From::Place => Ok(ExportValue::Null),
-            });
-            rows.push(values.collect::<Result<_, _>>()?);
-            return Ok(());
-        };
-        let turns = match std::mem::take(&mut cells[turns]) {
-            Cell::Text(turns) => serde_json::from_str::<Vec<Json>>(&turns).map_err(|_| unreadable("turns"))?,
-            _ => Vec::new(),
-        };
-        for (place, turn) in (1..).zip(&turns) {
-            let values = self.columns.iter().map(|(from, kind)| match from {
-                From::Row(at) => value(cells[*at].clone(), *kind),
-                From::Place => Ok(ExportValue::Int(place)),
-                From::Turn(path) => {
-                    let of = path.iter().try_fold(turn, |of, name| of.get(name));
-                    value(of.map(cell).unwrap_or_default(), *kind)
-                }
+                value(cell, column.kind)
             });
             rows.push(values.collect::<Result<_, _>>()?);
         }
@@ -227,34 +166,25 @@ impl ExportRows for Rows {
             },
             limit: PAGE,
         };
-        let (sql, values) = select(self.reading.dialect, &question);
-        let (mut page, mut read, mut bytes) = (ExportPage::default(), 0, 0);
-        let (mut last, mut is_full) = (None, false);
-        self.reading
-            .rows(sql, values, &mut |row| {
-                read += 1;
-                bytes += row.bytes();
-                let token = Token::of_row(&row)?;
+        let mut page = ExportPage::default();
+        let next = self
+            .reading
+            .read_page(question, &mut |row, place| {
                 let before = page.rows.len();
                 self.add(row.into_cells(), &mut page.rows)?;
                 if page.rows.len() > before {
-                    let id = match token.id.as_str() {
-                        "" => token.at.to_string(),
+                    let id = match place.id.as_str() {
+                        "" => place.at.to_string(),
                         id => id.to_owned(),
                     };
                     page.first.get_or_insert_with(|| id.clone());
                     page.last = Some(id);
                 }
-                last = Some(token);
-                is_full = read == PAGE || bytes > MAX_PAGE_BYTES;
-                Ok(match is_full {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                })
+                Ok(())
             })
             .await?;
-        self.has_ended = !is_full;
-        self.after = last.or(self.after.take());
+        self.has_ended = next.is_none();
+        self.after = next;
         Ok(Some(page))
     }
 }
@@ -268,8 +198,14 @@ impl Exports for Store {
         source: ExportSource,
         options: &ExportOptions,
     ) -> Result<(Vec<ExportColumn>, Box<dyn ExportRows>), QueryError> {
-        let log = Log::of(source);
-        let columns = log.columns(options, user.is_some())?;
+        let (list, view, texts) = log(source);
+        let list: &'static List = list;
+        let columns = columns(view, texts, options, user.is_some())?;
+        let List { name, order, .. } = *list;
+        let time = match source {
+            ExportSource::Audit => "at",
+            _ => order,
+        };
         let bound = |column, op, value: Option<i64>| {
             Some(Term {
                 op,
@@ -277,22 +213,37 @@ impl Exports for Store {
             })
         };
         let bounds = [
-            bound(log.time, Compare::Ge, options.from.map(|from| from.0)),
-            bound(log.time, Compare::Lt, options.to.map(|to| to.0)),
+            bound(time, Compare::Ge, options.from.map(|from| from.0)),
+            bound(time, Compare::Lt, options.to.map(|to| to.0)),
         ];
         let terms = bounds.into_iter().flatten().collect();
-        let mut filters = filters(log.list, tenant, terms, user, options.filter.as_deref())?;
-        let List { name, order, .. } = log.list;
+        let mut filters = filters(list, tenant, terms, user, options.filter.as_deref())?;
         let newest = format!("SELECT {order} FROM {name} WHERE tenant = $1 ORDER BY {order} DESC LIMIT 1");
         let newest = self.reading.one::<i64>(newest, values![tenant]).await?;
         filters.extend(bound(order, Compare::Le, newest).map(Filter::Is));
-        let mut rows = Rows::new(self.reading.clone(), log.list, &columns, filters);
-        rows.has_ended = newest.is_none();
-        let columns = columns.into_iter().map(|column| ExportColumn {
+        let are_turns = source == ExportSource::ModelTurns;
+        let selected = columns.iter().filter_map(|column| match &column.source {
+            Source::Row(sql) => Some(format!("{sql} AS \"{}\"", column.name)),
+            Source::Turn(_) | Source::Place => None,
+        });
+        let turns = are_turns.then(|| "turns".to_owned());
+        let selected: Vec<_> = turns.into_iter().chain(selected).collect();
+        let exported = columns.iter().map(|column| ExportColumn {
             name: column.name.clone(),
             kind: column.kind,
         });
-        Ok((columns.collect(), Box::new(rows)))
+        let exported = exported.collect();
+        let rows = Rows {
+            reading: self.reading.clone(),
+            list,
+            selected: selected.join(", "),
+            columns,
+            are_turns,
+            filters,
+            after: None,
+            has_ended: newest.is_none(),
+        };
+        Ok((exported, Box::new(rows)))
     }
 
     async fn enter(&self, tenant: &TenantId, actor: &str, taken: ExportManifest) -> Result<(), RecordError> {

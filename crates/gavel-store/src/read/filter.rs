@@ -204,6 +204,11 @@ impl Term {
             value,
         }
     }
+
+    /// The same, of a text.
+    pub(crate) fn text(column: &'static str, text: impl ToString) -> Self {
+        Self::fixed(column, Literal::Exact(text.to_string()))
+    }
 }
 
 impl Field {

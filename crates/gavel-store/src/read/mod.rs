@@ -21,7 +21,7 @@ use self::select::{Order, Question, Token, fingerprint, select};
 pub(super) use self::stats::{COUNTED, Counted};
 use super::config::READ_LIMIT;
 use super::connect::Target;
-use super::db::{Dialect, EachRow, Readers, Sql, Value, values};
+use super::db::{Dialect, EachRow, Readers, Row, Sql, Value, values};
 use super::error::{StoreError, describe, is_too_slow};
 use super::migrate;
 use crate::api::approvals::Grant;
@@ -152,36 +152,53 @@ impl ReadOnly {
         let print = fingerprint(list, &filters, order);
         let after = query.page_token.as_deref().map(|token| Token::read(token, &print));
         let after = after.transpose()?;
-        let size = query.page_size as usize;
         let question = Question {
             list,
             columns: &list.columns,
             filters: &filters,
             after: after.as_ref(),
             order,
-            // One extra row shows whether there is a next page.
-            limit: size + 1,
+            limit: query.page_size as usize,
         };
-        let (sql, values) = select(self.dialect, &question);
+        let mut items = Vec::new();
+        let next = self
+            .read_page(question, &mut |row, _| {
+                items.push(row.read()?);
+                Ok(())
+            })
+            .await?;
+        Ok(Page {
+            items,
+            next_page_token: next.map(|last| last.write(&print)),
+        })
+    }
 
-        let (mut items, mut next) = (Vec::new(), None);
-        let (mut last, mut bytes) = (None, 0);
+    /// Passes each row of a page to `take`, with its place; returns the last one if there is a next page.
+    async fn read_page(
+        &self,
+        mut question: Question<'_>,
+        take: &mut (dyn FnMut(Row, &Token) -> Result<(), sqlx::Error> + Send),
+    ) -> Result<Option<Token>, QueryError> {
+        let most = question.limit;
+        // One extra row shows whether there is a next page.
+        question.limit += 1;
+        let (sql, values) = select(self.dialect, &question);
+        let (mut last, mut next, mut read, mut bytes) = (None, None, 0, 0);
         self.rows(sql, values, &mut |row| {
             // A row that exceeds the limits starts the next page.
             bytes += row.bytes();
-            if items.len() == size || (bytes > MAX_PAGE_BYTES && !items.is_empty()) {
-                next = last.take().map(|place: Token| place.write(&print));
+            if read == most || (bytes > MAX_PAGE_BYTES && read > 0) {
+                next = last.take();
                 return Ok(ControlFlow::Break(()));
             }
-            last = Some(Token::of_row(&row)?);
-            items.push(row.read()?);
+            read += 1;
+            let place = Token::of_row(&row)?;
+            take(row, &place)?;
+            last = Some(place);
             Ok(ControlFlow::Continue(()))
         })
         .await?;
-        Ok(Page {
-            items,
-            next_page_token: next,
-        })
+        Ok(next)
     }
 
     /// Passes each row of any statement to `each` until it breaks.
@@ -222,13 +239,27 @@ impl ReadOnly {
         sql: impl Into<Sql> + Send,
         values: Vec<Value>,
     ) -> Result<Vec<T>, QueryError> {
-        let mut all = Vec::new();
+        self.some(sql, values, usize::MAX).await
+    }
+
+    /// The first rows of any statement, up to the one with which they have more than these bytes of text.
+    pub(super) async fn some<T: DeserializeOwned + Send>(
+        &self,
+        sql: impl Into<Sql> + Send,
+        values: Vec<Value>,
+        bytes: usize,
+    ) -> Result<Vec<T>, QueryError> {
+        let (mut some, mut held) = (Vec::new(), 0);
         self.rows(sql, values, &mut |row| {
-            all.push(row.read()?);
-            Ok(ControlFlow::Continue(()))
+            held += row.bytes();
+            some.push(row.read()?);
+            Ok(match held > bytes {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
         })
         .await?;
-        Ok(all)
+        Ok(some)
     }
 }
 
@@ -251,14 +282,8 @@ fn filters(
     user: Option<&UserId>,
     filter: Option<&str>,
 ) -> Result<Vec<Filter>, QueryError> {
-    let of_user = user.map(|user| Literal::Exact(user.to_string()));
-    let fixed = [
-        ("tenant", Some(Literal::Exact(tenant.to_string()))),
-        ("user_id", of_user),
-    ];
-    let fixed = fixed
-        .into_iter()
-        .filter_map(|(column, value)| Some(Term::fixed(column, value?)));
+    let of_user = user.map(|user| Term::text("user_id", user));
+    let fixed = [Term::text("tenant", tenant)].into_iter().chain(of_user);
     let mut filters: Vec<_> = terms.into_iter().chain(fixed).map(Filter::Is).collect();
     filters.extend(filter::parse(list, filter.unwrap_or_default())?);
     hides_from_users(user.is_some(), filters.iter())?;
@@ -372,9 +397,8 @@ pub struct PastCall {
     pub by: Option<String>,
 }
 
-/// Rows of a page. As for analysts, the size of a page in memory is limited.
+/// Rows of a page.
 const PAGE: u32 = 500;
-const PAGE_BYTES: usize = 8 << 20;
 
 impl ReadOnly {
     /// The next calls after a time and the id of a call, oldest first; empty at the end.
@@ -390,16 +414,7 @@ impl ReadOnly {
                    LEFT JOIN agent_run run ON run.id = call.decision_id LEFT JOIN agent_action action ON action.id = call.id \
                    WHERE call.tenant = $1 AND (call.created_at, call.id) > ($2, $3) \
                    ORDER BY call.created_at, call.id LIMIT $4";
-        let (mut calls, mut bytes) = (Vec::new(), 0);
-        self.rows(sql, values![tenant, after.0, &after.1, PAGE], &mut |row| {
-            bytes += row.bytes();
-            calls.push(row.read()?);
-            Ok(match bytes > PAGE_BYTES {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            })
-        })
-        .await?;
-        Ok(calls)
+        self.some(sql, values![tenant, after.0, &after.1, PAGE], MAX_PAGE_BYTES)
+            .await
     }
 }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
 use super::ReadOnly;
-use super::filter::{self, DECISIONS, Field, Filter, Kind, List, Literal, TOOL_INVOCATIONS, Term};
+use super::filter::{self, DECISIONS, Field, Filter, Kind, List, TOOL_INVOCATIONS};
 use super::select::Builder;
 use crate::api::stats::{StatsFrom, StatsSource};
 use crate::db::row::{Cell, Row};
@@ -94,31 +94,26 @@ struct Asked {
     of: &'static Counted,
     filters: Vec<Filter>,
     rates: Vec<Vec<Filter>>,
-    by: Vec<Field>,
+    by: Vec<&'static Field>,
     sums: Vec<&'static (&'static str, &'static str)>,
     lengths: Vec<&'static (&'static str, &'static str, &'static str)>,
 }
 
-/// Where rows are read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Quarters,
-    Log,
-}
-
-fn invalid(field: &'static str, found: &str, allowed: impl Iterator<Item = &'static str>) -> QueryError {
-    let allowed: Vec<_> = allowed.collect();
-    QueryError::Invalid {
-        field,
-        detail: format!("found {found:?}; allowed are {}", allowed.join(", ")),
-    }
-}
-
-/// Those of a list of which each name is one.
-fn chosen<T>(all: &'static [T], name: fn(&T) -> &'static str, names: &[String]) -> Result<Vec<&'static T>, QueryError> {
+/// Those of a list of which each name is one. `field`: where the names were given.
+fn chosen<T>(
+    field: &'static str,
+    all: impl Iterator<Item = &'static T>,
+    name: fn(&T) -> &'static str,
+    names: &[String],
+) -> Result<Vec<&'static T>, QueryError> {
+    let all: Vec<_> = all.collect();
     let one = |asked: &String| {
-        let found = all.iter().find(|one| name(one) == asked);
-        found.ok_or_else(|| invalid("measures", asked, all.iter().map(name)))
+        let found = all.iter().copied().find(|one| name(one) == asked);
+        found.ok_or_else(|| {
+            let allowed: Vec<_> = all.iter().copied().map(name).collect();
+            let detail = format!("found {asked:?}; allowed are {}", allowed.join(", "));
+            QueryError::Invalid { field, detail }
+        })
     };
     names.iter().map(one).collect()
 }
@@ -126,10 +121,10 @@ fn chosen<T>(all: &'static [T], name: fn(&T) -> &'static str, names: &[String]) 
 impl Asked {
     fn new(of: &'static Counted, tenant: &TenantId, question: &StatsQuestion) -> Result<Self, QueryError> {
         let list: &'static List = of.list;
-        let parse = |text: &str| filter::parse(list, text);
-        let mut filters = parse(question.filter.as_deref().unwrap_or_default())?;
+        let user = question.user.as_ref();
+        let filters = super::filters(list, tenant, vec![], user, question.filter.as_deref())?;
         let rate = |rate: &String| {
-            parse(rate).map_err(|error| match error {
+            filter::parse(list, rate).map_err(|error| match error {
                 QueryError::Invalid { detail, .. } => QueryError::Invalid {
                     field: "measures",
                     detail: format!("rate {rate:?}: {detail}"),
@@ -138,28 +133,16 @@ impl Asked {
             })
         };
         let rates = question.rates.iter().map(rate).collect::<Result<Vec<_>, _>>()?;
-        let of_user = question.user.is_some();
-        super::hides_from_users(of_user, filters.iter().chain(rates.iter().flatten()))?;
-        let user = question.user.as_ref().map(ToString::to_string);
-        let fixed = [("tenant", Some(tenant.to_string())), ("user_id", user)];
-        filters.extend(
-            fixed
-                .into_iter()
-                .filter_map(|(column, value)| Some(Filter::Is(Term::fixed(column, Literal::Exact(value?))))),
-        );
+        super::hides_from_users(user.is_some(), rates.iter().flatten())?;
         let divides = |field: &&Field| !field.is_content && !matches!(field.kind, Kind::Time | Kind::Duration);
-        let by = |name: &String| {
-            let mut known = list.fields.iter().filter(divides);
-            let found = known.clone().find(|field| field.name == name).copied();
-            found.ok_or_else(|| invalid("by", name, known.by_ref().map(|field| field.name)))
-        };
+        let known = list.fields.iter().filter(divides);
         Ok(Self {
             of,
             filters,
             rates,
-            by: question.by.iter().map(by).collect::<Result<_, _>>()?,
-            sums: chosen(of.sums, |(name, _)| name, &question.sums)?,
-            lengths: chosen(of.lengths, |(name, ..)| name, &question.lengths)?,
+            by: chosen("by", known, |field| field.name, &question.by)?,
+            sums: chosen("measures", of.sums.iter(), |(name, _)| name, &question.sums)?,
+            lengths: chosen("measures", of.lengths.iter(), |(name, ..)| name, &question.lengths)?,
         })
     }
 
@@ -167,12 +150,12 @@ impl Asked {
     fn is_of_quarters(&self) -> bool {
         let known = |field: &Field| field.sql == "tenant" || self.of.by.contains(&field.sql);
         let knows = |filter: &Filter| !filter.has_call() && filter.terms().iter().all(|term| known(&term.field));
-        self.filters.iter().chain(self.rates.iter().flatten()).all(knows) && self.by.iter().all(known)
+        self.filters.iter().chain(self.rates.iter().flatten()).all(knows) && self.by.iter().all(|field| known(field))
     }
 
-    /// A SELECT of rows in the place, each as a group of its own.
-    fn rows(&self, builder: &mut Builder, place: Place, units: Option<&Units>, from: &str, time: &str) -> String {
-        let in_log = place == Place::Log;
+    /// A SELECT of quarters, or of rows of the log, each as a group of its own.
+    fn rows(&self, builder: &mut Builder, units: Option<&Units>, from: &str, time: &str) -> String {
+        let in_log = from != self.of.rollup;
         let quarter = if in_log { "created_at / 900000000" } else { "quarter" };
         let mut selected = format!(
             "{} AS unit",
@@ -335,38 +318,24 @@ impl ReadOnly {
                 "EXISTS (SELECT 1 FROM stats_dirty dirty WHERE dirty.tenant = {0}.tenant AND dirty.quarter = {0}.quarter)",
                 of.rollup
             );
-            rows.push(asked.rows(
-                &mut builder,
-                Place::Quarters,
-                units,
-                of.rollup,
-                &format!("{whole} AND NOT {changed}"),
-            ));
+            let unchanged = format!("{whole} AND NOT {changed}");
+            rows.push(asked.rows(&mut builder, units, of.rollup, &unchanged));
             let tenant = builder.bind(tenant.into());
             let dirty = format!(
                 "(SELECT DISTINCT quarter AS changed FROM stats_dirty WHERE tenant = {tenant} AND {whole}) AS dirty \
                  CROSS JOIN {log}"
             );
             let time = "created_at >= changed * 900000000 AND created_at < (changed + 1) * 900000000";
-            rows.push(asked.rows(&mut builder, Place::Log, units, &dirty, time));
+            rows.push(asked.rows(&mut builder, units, &dirty, time));
         }
         let ends = match is_of_quarters {
             true => vec![(from, first * QUARTER_US), (last * QUARTER_US, to)],
             false => vec![(from, to)],
         };
         for (from, to) in ends.into_iter().filter(|(from, to)| from < to) {
-            rows.push(asked.rows(&mut builder, Place::Log, units, log, &within(from, to)));
+            rows.push(asked.rows(&mut builder, units, log, &within(from, to)));
         }
-        let mut tallies = Vec::new();
-        if !rows.is_empty() {
-            self.rows(asked.grouped(&rows), builder.values, &mut |row| {
-                tallies.push(asked.tally(&row, units)?);
-                Ok(ControlFlow::Continue(()))
-            })
-            .await?;
-        }
-        // Without `by` and units the one group of no rows has no count.
-        tallies.retain(|tally| tally.count > 0);
+        let tallies = self.groups(&asked, &rows, builder, units).await?;
         if tallies.len() > MAX_GROUPS {
             return Err(QueryError::Invalid {
                 field: "by",
@@ -382,10 +351,9 @@ impl ReadOnly {
         Ok(Tallies {
             tallies,
             open: self.one(open, builder.values).await?.unwrap_or_default(),
-            from: if is_of_quarters {
-                StatsFrom::Rollup
-            } else {
-                StatsFrom::Log
+            from: match is_of_quarters {
+                true => StatsFrom::Rollup,
+                false => StatsFrom::Log,
             },
         })
     }
@@ -397,32 +365,35 @@ impl ReadOnly {
         tenant: &TenantId,
         quarter: i64,
     ) -> Result<Vec<Tally>, QueryError> {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let question = StatsQuestion {
-            source: if std::ptr::eq(of, &OF_CALLS) {
-                StatsSource::ToolInvocations
-            } else {
-                StatsSource::Decisions
-            },
-            time: (quarter * QUARTER_US, (quarter + 1) * QUARTER_US),
-            filter: None,
-            by: names(of.by),
-            units: None,
-            rates: Vec::new(),
+            by: of.by.iter().map(|name| (*name).to_owned()).collect(),
             sums: of.sums.iter().map(|(name, _)| (*name).to_owned()).collect(),
             lengths: of.lengths.iter().map(|(name, ..)| (*name).to_owned()).collect(),
-            user: None,
+            ..StatsQuestion::default()
         };
         let asked = Asked::new(of, tenant, &question)?;
         let mut builder = Builder::new(self.dialect);
-        let (from, to) = question.time;
-        let rows = asked.rows(&mut builder, Place::Log, None, of.list.name, &within(from, to));
+        let time = within(quarter * QUARTER_US, (quarter + 1) * QUARTER_US);
+        let rows = [asked.rows(&mut builder, None, of.list.name, &time)];
+        self.groups(&asked, &rows, builder, None).await
+    }
+
+    async fn groups(
+        &self,
+        asked: &Asked,
+        rows: &[String],
+        builder: Builder,
+        units: Option<&Units>,
+    ) -> Result<Vec<Tally>, QueryError> {
         let mut tallies = Vec::new();
-        self.rows(asked.grouped(&[rows]), builder.values, &mut |row| {
-            tallies.push(asked.tally(&row, None)?);
-            Ok(ControlFlow::Continue(()))
-        })
-        .await?;
+        if !rows.is_empty() {
+            self.rows(asked.grouped(rows), builder.values, &mut |row| {
+                tallies.push(asked.tally(&row, units)?);
+                Ok(ControlFlow::Continue(()))
+            })
+            .await?;
+        }
+        // Without `by` and units the one group of no rows has no count.
         tallies.retain(|tally| tally.count > 0);
         Ok(tallies)
     }

@@ -72,8 +72,8 @@ impl Batch<'_> {
         end: &RunEnd,
     ) -> Result<bool, Fault> {
         let ended = sql!("{HELD} AND run.status = $5 AND run.completed_at = $6");
-        let owner = self.writing.owner.clone();
-        let values = values![lease.run, lease.fence, owner, run, end.status, end.completed_at];
+        let (owner, status) = (self.writing.owner.clone(), end.status.as_str());
+        let values = values![lease.run, lease.fence, owner, run, status, end.completed_at];
         Ok(conn.exists(ended, values).await?)
     }
 
@@ -454,7 +454,7 @@ impl Batch<'_> {
         let attempts = Value::json(&attempts);
         let values = values![
             run.run,
-            status,
+            status.as_str(),
             holder,
             lease,
             request,

@@ -9,7 +9,6 @@ mod end;
 mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -24,11 +23,11 @@ use super::decisions::{DECISION, DECISIONS};
 use super::error::{Fault, describe, unavailable};
 use super::op::{Locks, Op};
 use super::queue::Batch;
-use super::read::{Literal, OF_USER, RUNS, Term};
+use super::read::{OF_USER, RUNS, Term};
 use super::table::{Column, Insert, Table};
 use crate::Store;
 use crate::api::runs::{AgentRun, InDoubtCall};
-use crate::domain::agent_run::RunStatus;
+use crate::domain::agent_run::{RunStatus, StopReason};
 use crate::domain::ids::{ProjectId, RunId, TenantId, UserId};
 use crate::domain::templates::Text;
 use crate::ports::claims::{Claim, Claimed};
@@ -166,19 +165,9 @@ impl Runs for Store {
     }
 
     async fn events(&self, run: RunId, after: u64, most: u32, bytes: usize) -> Result<Vec<LoggedEntry>, QueryError> {
-        let (mut entries, mut held) = (Vec::new(), 0);
         self.working
-            .rows(read::events(), values![run, after, most], &mut |row| {
-                let logged: LoggedEntry = row.read()?;
-                held += logged.entry.body.len();
-                entries.push(logged);
-                Ok(match held > bytes {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                })
-            })
-            .await?;
-        Ok(entries)
+            .some(read::events(), values![run, after, most], bytes)
+            .await
     }
 
     async fn get(&self, tenant: &TenantId, user: Option<&UserId>, run: RunId) -> Result<Option<AgentRun>, QueryError> {
@@ -192,7 +181,7 @@ impl Runs for Store {
         project: &ProjectId,
         query: &ListQuery,
     ) -> Result<Page<AgentRun>, QueryError> {
-        let project = Term::fixed("project_id", Literal::Exact(project.to_string()));
+        let project = Term::text("project_id", project);
         self.reading.page(&RUNS, tenant, vec![project], query).await
     }
 }
@@ -314,7 +303,7 @@ pub(super) static RUN: Table<Beginning, RunEnd> = Table { name: "agent_run", col
         .named("outermost_run_id"),
     Run::open("project_id", |new, _| (&new.run.project).into()).shown(),
     Run::open("agent_id", |new, _| (&new.run.agent).into()).shown(),
-    Run::both("status", |new, _| new.status.into(), |end, _| end.status.into())
+    Run::both("status", |new, _| new.status.as_str().into(), |end, _| end.status.as_str().into())
         .shown(),
     Run::open("user_id", |new, _| (&new.run.decision.user).into()).viewed("The acting user."),
     Run::open("parent_run_id", |new, _| new.parent().map(|parent| parent.run).into()).shown(),
@@ -336,7 +325,7 @@ pub(super) static RUN: Table<Beginning, RunEnd> = Table { name: "agent_run", col
         .viewed("The thread that it belongs to, if any."),
     Run::open("session_id", |new, _| new.run.origin.session().map(|place| place.session).into())
         .viewed("The planning session that it works for, if any."),
-    Run::close("stop_reason", |end, _| end.stop_reason.into()).shown(),
+    Run::close("stop_reason", |end, _| end.stop_reason.map(StopReason::as_str).into()).shown(),
     Run::open("created_at", |new, _| new.created_at.into()).shown(),
     Run::open("started_at", |new, _| (new.status == RunStatus::Running).then_some(new.created_at).into()).shown(),
     Run::close("completed_at", |end, _| end.completed_at.into()).shown(),
@@ -346,7 +335,7 @@ pub(super) static RUN: Table<Beginning, RunEnd> = Table { name: "agent_run", col
     Run::close("summary", |end, _| end.summary.as_ref().into()).shown().content(),
     Run::close("output", |end, _| end.output.as_deref().into()).shown().content(),
     Run::close("error_message", |end, _| end.error_message.as_ref().into()).shown().content(),
-    Run::close("recovered_from", |end, _| end.recovered_from.into()).shown(),
+    Run::close("recovered_from", |end, _| end.recovered_from.map(StopReason::as_str).into()).shown(),
     Run::close("in_doubt", |end, _| in_doubt(&end.in_doubt)).shown(),
     Run::elsewhere("attempts").shown(),
     Run::both("steps", |_, _| 0_u32.into(), |end, _| end.steps.into()).shown(),
