@@ -175,10 +175,9 @@ impl Args {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        let kept = if kept > 0 {
-            format!(", {kept} of them from before")
-        } else {
-            String::new()
+        let kept = match kept {
+            0 => String::new(),
+            _ => format!(", {kept} of them from before"),
         };
         let files = count(files.len() as u64, "file");
         output::note(&format!("{} in {files}{kept} in {shown}", count(rows, "row")));

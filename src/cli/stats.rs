@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::api::stats::{Bucket, CompareQuery, Compared, Comparison, Difference, Share, Side, Statistics};
+use crate::api::stats::{Bucket, CompareQuery, Compared, Comparison, Difference, Others, Share, Side, Statistics};
 use crate::cli::client::{Wait, parameters};
 use crate::cli::exit::Exit;
 use crate::cli::gavel::{Gavel, OfTenant, Talk};
@@ -215,11 +215,9 @@ fn print(json: bool, found: &Statistics) -> anyhow::Result<Exit> {
     if json {
         return Ok(exit);
     }
-    if let Some(other) = found.other {
-        let (groups, count) = (other.groups, other.count);
-        output::note(&format!(
-            "{groups} more rows with a count of {count}: --limit shows them"
-        ));
+    if let Some(Others { groups, count }) = found.other {
+        let words = format!("{groups} more rows with a count of {count}: --limit shows them");
+        output::note(&words);
     }
     if found.open > 0 {
         output::note(&format!("not counted, since they have not ended: {}", found.open));

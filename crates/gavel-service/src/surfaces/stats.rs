@@ -144,6 +144,7 @@ impl StatsQueries {
             Made::Dollars(_, missing) => Some(found.tallies.iter().map(|tally| tally.sums[*missing]).sum::<i64>()),
             _ => None,
         });
+        let is_percentile = |(_, made): &(String, Made)| matches!(made, Made::Percentile(..));
         let (from, to) = checked.question.time;
         let (rows, other) = checked.rows(found.tallies);
         Ok(Statistics {
@@ -157,11 +158,7 @@ impl StatsQueries {
             },
             data_until: now,
             source: found.from,
-            percentile_error: checked
-                .made
-                .iter()
-                .any(|(_, made)| matches!(made, Made::Percentile(..)))
-                .then_some(histogram::ERROR),
+            percentile_error: checked.made.iter().any(is_percentile).then_some(histogram::ERROR),
         })
     }
 
@@ -423,6 +420,8 @@ impl Checked {
             }
         }
         let mut made: Vec<(String, Made)> = Vec::new();
+        let mut members = question.by.clone();
+        members.extend(query.bucket.map(|_| "bucket".to_owned()));
         for (at, measure) in measures.into_iter().enumerate() {
             let name = measure.name().to_owned();
             let one = match measure {
@@ -433,18 +432,15 @@ impl Checked {
                 Measure::Named(name) => parse(&name, &mut question),
             };
             let pointer = format!("/measures/{at}");
-            let taken = || {
-                made.iter()
-                    .map(|(name, _)| name)
-                    .chain(&question.by)
-                    .any(|one| *one == name)
-            };
             match one {
-                _ if taken() || name == "bucket" => {
+                _ if members.contains(&name) || name == "bucket" => {
                     let advice = "has the name of another member of the rows; give a rate another name";
                     invalid(pointer, format!("{name:?} {advice}"));
                 }
-                Some(one) => made.push((name, one)),
+                Some(one) => {
+                    members.push(name.clone());
+                    made.push((name, one));
+                }
                 None => invalid(
                     pointer,
                     format!(
@@ -458,13 +454,6 @@ impl Checked {
             Some(name) => (name.to_owned(), true),
             None => (order, false),
         });
-        let mut members: Vec<_> = question
-            .by
-            .iter()
-            .chain(made.iter().map(|(name, _)| name))
-            .cloned()
-            .collect();
-        members.extend(query.bucket.map(|_| "bucket".to_owned()));
         if let Some((name, _)) = order.as_ref().filter(|(name, _)| !members.contains(name)) {
             let allowed = members.join(", ");
             invalid(
@@ -704,10 +693,8 @@ fn begin(bucket: Bucket, zone: Tz, unit: i64) -> (NaiveDateTime, String) {
     let first = day.checked_sub_days(Days::new(back.into())).unwrap_or(day);
     let midnight = first.and_time(chrono::NaiveTime::MIN);
     // Where clocks are put forward at midnight, the day begins an hour later.
-    let begin = (0..).map(|hours| midnight + TimeDelta::hours(hours)).take(24);
-    let begin = begin
-        .filter_map(|local| zone.from_local_datetime(&local).earliest())
-        .next();
+    let mut hours = (0..24).map(|hours| midnight + TimeDelta::hours(hours));
+    let begin = hours.find_map(|local| zone.from_local_datetime(&local).earliest());
     (
         midnight,
         begin.map_or_else(|| midnight.to_string(), |begin| begin.to_rfc3339()),

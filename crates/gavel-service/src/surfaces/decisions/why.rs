@@ -83,10 +83,7 @@ fn compared(hash: &str, then: Option<Value>, now: Option<Value>) -> WhyDefinitio
     let is_current = now
         .as_ref()
         .map(|now| *canonical::hash(canonical::to_raw(now).get()) == *hash);
-    let name = then
-        .as_ref()
-        .and_then(|then| then.get("name")?.as_str())
-        .map(str::to_owned);
+    let name = then.as_ref().and_then(|then| Some(then["name"].as_str()?.to_owned()));
     WhyDefinition {
         hash: hash.to_owned(),
         name,
@@ -108,17 +105,11 @@ fn changes(field: &str, then: &Value, now: &Value, changed: &mut Vec<ChangedFiel
         (Value::Object(before), Value::Object(after)) => {
             let added = after.keys().filter(|name| !before.contains_key(*name));
             for name in before.keys().chain(added) {
-                let place = if field.is_empty() {
-                    name.clone()
-                } else {
-                    format!("{field}.{name}")
+                let place = match field {
+                    "" => name.clone(),
+                    _ => format!("{field}.{name}"),
                 };
-                changes(
-                    &place,
-                    then.get(name).unwrap_or(&Value::Null),
-                    now.get(name).unwrap_or(&Value::Null),
-                    changed,
-                );
+                changes(&place, &then[name], &now[name], changed);
             }
         }
         _ if then == now => {}

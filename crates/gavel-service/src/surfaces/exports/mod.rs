@@ -102,13 +102,9 @@ impl Exporter {
                           analyst who names none.";
             return Err(Problem::new(Code::Forbidden, detail));
         }
-        if let (Some(from), Some(to)) = (options.from, options.to)
-            && from >= to
-        {
-            return Err(Problem::invalid(
-                "to",
-                format!("is {to}; allowed: a time after from, which is {from}"),
-            ));
+        if let Some((from, to)) = options.from.zip(options.to).filter(|(from, to)| from >= to) {
+            let detail = format!("is {to}; allowed: a time after from, which is {from}");
+            return Err(Problem::invalid("to", detail));
         }
         let begun = self.store.begin(&caller.tenant, rows_of.as_ref(), source, &options);
         let (columns, mut rows) = begun.await?;

@@ -71,13 +71,8 @@ fn facts(decision: &DecisionRecord) -> Markup {
     let usage = decision.usage.unwrap_or_default();
     let value = |field: &str, value: Option<&str>| {
         let link = |value| {
-            address(
-                paths::DECISIONS,
-                &[
-                    ("last", Some("30d")),
-                    ("filter", Some(&condition(field, "=", Some(value)))),
-                ],
-            )
+            let filter = condition(field, "=", Some(value));
+            address(paths::DECISIONS, &[("last", Some("30d")), ("filter", Some(&filter))])
         };
         html! { @match value { Some(value) => a href=(link(value)) { bdi { (words::beginning(value, 256)) } }, None => span.none { "none" } } }
     };

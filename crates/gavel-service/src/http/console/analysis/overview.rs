@@ -95,14 +95,12 @@ pub(crate) async fn show(edge: Open, visitor: Visitor, given: Parameters) -> Pag
     };
     let decisions = |filter| range.link(paths::DECISIONS, &[("filter", filter)]);
     let zone = ("time_zone", Some(range.zone.name()));
+    let sql = [&outcomes, &times].map(|query| sql::count(query, &visitor)).into_iter();
+    let sql = sql.collect::<Option<Vec<_>>>();
     let ways = Ways {
         json: range.route("/v1/stats/outcomes", &[zone, ("bucket", Some(bucket.as_str()))]),
         csv: range.export(ExportSource::Decisions, None),
-        sql: [outcomes, times]
-            .iter()
-            .map(|query| sql::count(query, &visitor))
-            .collect::<Option<Vec<_>>>()
-            .map(|all| all.join("\n\n")),
+        sql: sql.map(|all| all.join("\n\n")),
     };
     let body = html! {
         @match whole.rows.first() {
