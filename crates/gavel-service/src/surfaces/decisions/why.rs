@@ -16,7 +16,7 @@ use crate::domain::tool::FailureCode;
 use crate::surfaces::caller::Caller;
 use crate::surfaces::problem::Problem;
 
-/// What of a function is told.
+/// What answers name of a function.
 #[derive(Deserialize)]
 struct Function {
     name: String,
